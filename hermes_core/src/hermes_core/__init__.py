@@ -1,0 +1,38 @@
+"""A plugin framework for agentic reinforcement-learning environments.
+
+Names are imported on first use (PEP 562), so that `import hermes_core` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hermes_core.discovery import PluginSettings, Registry, load_plugins
+    from hermes_core.hookspecs import hookimpl
+    from hermes_core.sandbox import open_sandbox
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "PluginSettings": "discovery",
+    "Registry": "discovery",
+    "hookimpl": "hookspecs",
+    "load_plugins": "discovery",
+    "open_sandbox": "sandbox",
+}
+
+__all__ = ["PluginSettings", "Registry", "__version__", "hookimpl", "load_plugins", "open_sandbox"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hermes_core' has no attribute {name!r}")
+    import importlib
+
+    value: object = getattr(importlib.import_module(f"hermes_core.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,157 @@
+"""The one tree of errors.
+
+Every error says who is to blame, by its type: the first level below `HermesError` is the attribution, and a rollout's
+outcome records it. Rule: blame the party that must act. A command that exits 1 is no error at all; a call the model
+wrote badly is answered to the model and is not raised either.
+
+A message states what was wanted, what was found and what to type next.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
+
+
+class Blame(StrEnum):
+    """The party that must act on a failure."""
+
+    MODEL = "model"
+    TASK = "task"
+    VERIFIER = "verifier"
+    BACKEND = "backend"
+    FRAMEWORK = "framework"
+    USER = "user"
+
+
+class HermesError(Exception):
+    """Base of all errors of the framework; `hint` is what to type or change next."""
+
+    blame: ClassVar[Blame] = Blame.FRAMEWORK
+    retryable: ClassVar[bool] = False
+    fatal: ClassVar[bool] = False
+    """Whether the whole run must stop, because every other rollout would fail the same way."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message if hint is None else f"{message}\n  → {hint}")
+        self.message = message
+        self.hint = hint
+
+
+class UserError(HermesError):
+    """The command line, the config or the environment must change."""
+
+    blame = Blame.USER
+    fatal = True
+
+
+class ConfigError(UserError):
+    """A config key or value is unknown or wrong."""
+
+
+class OutputError(UserError):
+    """The output folder cannot be written: permission, another run, or a full disk."""
+
+
+class PluginError(UserError):
+    """A plugin or component that was asked for cannot be used."""
+
+
+class UnknownComponentError(PluginError):
+    """No plugin declares this name; the message lists near names and the package that would bring it."""
+
+
+class AmbiguousComponentError(PluginError):
+    """Several plugins declare this name; the message names them and the config line that settles it."""
+
+
+class BrokenComponentError(PluginError):
+    """The plugin or the component's target failed to import, or does not satisfy its contract."""
+
+
+class UnavailableComponentError(PluginError):
+    """The component is installed but a requirement is missing: a package, a program or an environment variable."""
+
+
+class TaskError(HermesError):
+    """A task is malformed, or its files or setup commands fail."""
+
+    blame = Blame.TASK
+
+
+class VerifierError(HermesError):
+    """A verifier raised, timed out, or returned something that is not a finite score in its bounds."""
+
+    blame = Blame.VERIFIER
+
+
+class BackendError(HermesError):
+    """A sandbox cannot be had or stopped answering."""
+
+    blame = Blame.BACKEND
+    retryable = True
+
+
+class SandboxRefusedError(BackendError):
+    """The backend cannot enforce what the run requires; the run does not start."""
+
+    retryable = False
+    fatal = True
+
+
+class SandboxLostError(BackendError):
+    """The sandbox or its agent went away while in use."""
+
+
+class ModelError(HermesError):
+    """The model or its server is to blame."""
+
+    blame = Blame.MODEL
+
+
+class ModelUnreachableError(ModelError):
+    """Nobody answers at the address."""
+
+    retryable = True
+
+
+class ModelAuthError(ModelError):
+    """The server refused the credentials (401, 403)."""
+
+    fatal = True
+
+
+class ModelRequestError(ModelError):
+    """The server refused the request (other 4xx); sending it again would not help."""
+
+
+class ModelRateLimitError(ModelError):
+    """The server answers 429; `retry_after` is its wish in seconds, None if it named none."""
+
+    retryable = True
+
+    def __init__(self, message: str, *, retry_after: float | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
+
+
+class ModelServerError(ModelError):
+    """The server failed (5xx) or broke off."""
+
+    retryable = True
+
+
+class ModelTimeoutError(ModelError):
+    """The server accepted the request and did not answer in time."""
+
+
+class ContextOverflowError(ModelError):
+    """The conversation no longer fits into the model's context."""
+
+
+class ModelReplyError(ModelError):
+    """The server answered 200 with something that is not a chat completion."""
+
+
+class ToolFailureError(HermesError):
+    """A tool raised; recorded as a tool error of the rollout and answered to the model."""

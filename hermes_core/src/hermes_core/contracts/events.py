@@ -1,0 +1,45 @@
+"""Events that plugins can observe: one frozen object each, so that a new field never breaks an implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutStarted:
+    """A rollout has its plan and begins."""
+
+    rollout_id: str
+    task_id: str
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCalled:
+    """One tool call of a rollout has finished; `error` is None when it went well."""
+
+    rollout_id: str
+    turn: int
+    name: str
+    seconds: float
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutScored:
+    """The verification phase is over; `reward` is None unless `status` is "ok"."""
+
+    rollout_id: str
+    status: str
+    reward: float | None
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutFinished:
+    """The outcome as it is recorded, as plain JSON values (one line of `rollouts.jsonl`)."""
+
+    rollout_id: str
+    outcome: Mapping[str, Any]

@@ -1,0 +1,125 @@
+"""The conversation with a model, and what a model client must be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+Message = dict[str, Any]
+"""One chat message in OpenAI form: `role`, `content`, and `tool_calls` or `tool_call_id` where they apply."""
+
+
+def encode(value: object) -> bytes:
+    """Serialise to the compact JSON that goes over the wire; lone surrogates become replacement characters."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+class Conversation:
+    """An append-only list of messages, each serialised once.
+
+    A request of turn n would otherwise serialise n messages, which makes long rollouts quadratic.
+    """
+
+    __slots__ = ("_encoded", "_messages")
+
+    def __init__(self, messages: Sequence[Message] = ()) -> None:
+        self._messages: list[Message] = []
+        self._encoded: list[bytes] = []
+        for message in messages:
+            self.append(message)
+
+    def append(self, message: Message) -> None:
+        """Add a message; it must not be changed afterwards."""
+        self._messages.append(message)
+        self._encoded.append(encode(message))
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The messages, oldest first; do not change them."""
+        return self._messages
+
+    def encoded(self) -> bytes:
+        """Return the messages as one JSON array."""
+        return b"[" + b",".join(self._encoded) + b"]"
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSchemas:
+    """The tools a model is offered: names, and the request's `tools` array serialised once per group (b"" if none)."""
+
+    names: tuple[str, ...] = ()
+    encoded: bytes = b""
+
+    @classmethod
+    def of(cls, schemas: Sequence[Mapping[str, Any]]) -> ToolSchemas:
+        """Build from OpenAI tool schemas."""
+        names = tuple(schema["function"]["name"] for schema in schemas)
+        return cls(names=names, encoded=encode(list(schemas)) if schemas else b"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """One turn's request. `sampling` holds further top-level fields (temperature, max_tokens, extra_body's content)."""
+
+    conversation: Conversation
+    tools: ToolSchemas
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    rollout_id: str = ""
+    seed: int = 0
+    timeout: float | None = None
+    """Seconds until the rollout's own deadline, None without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedCall:
+    """A tool call as the model wrote it; `arguments` is its text, valid JSON or not."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens as the server counted them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelReply:
+    """One assistant turn. `finish_reason` is the server's word: stop, length, tool_calls, content_filter."""
+
+    content: str | None
+    reasoning: str | None = None
+    tool_calls: tuple[RequestedCall, ...] = ()
+    finish_reason: str = "stop"
+    usage: Usage = Usage()
+
+
+@runtime_checkable
+class ModelClient(Protocol):
+    """Talks to one model. One object per runtime, shared by its rollouts, used on its event loop."""
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """What is recorded with the rollout: protocol, address without credentials, model name."""
+        ...
+
+    async def check(self) -> None:
+        """Raise a `ModelError` unless the server answers and accepts the credentials; called once before a run."""
+        ...
+
+    async def chat(self, request: ModelRequest) -> ModelReply:
+        """Sample one assistant turn; raises a `ModelError` after its own bounded retries."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close connections."""
+        ...

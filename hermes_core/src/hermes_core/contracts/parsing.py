@@ -1,0 +1,156 @@
+"""What a tool-call parser must be: text to segments and calls, and back. Standard library only, cheap to import."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal, Protocol, runtime_checkable
+
+ParseMode = Literal["strict", "lenient"]
+ToolSchema = Mapping[str, Any]
+"""An OpenAI tool schema: `{"type": "function", "function": {"name": …, "parameters": …}}`."""
+
+
+class AttemptStatus(StrEnum):
+    """How an attempt of the model to call a tool went; the first three can become calls."""
+
+    OK = "ok"
+    REPAIRED = "repaired"
+    UNCLOSED = "unclosed"
+    TRUNCATED = "truncated"
+    INVALID_JSON = "invalid_json"
+    MISSING_NAME = "missing_name"
+    UNKNOWN_TOOL = "unknown_tool"
+    IN_REASONING = "in_reasoning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedCall:
+    """A call to hand on. `arguments` is the text of a valid JSON object; `id` is the model's own, or made."""
+
+    name: str
+    arguments: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParseAttempt:
+    """One attempt to call a tool, good or bad, with the span of the source text it stands in."""
+
+    status: AttemptStatus
+    raw: str
+    start: int
+    end: int
+    name: str | None = None
+    arguments: str | None = None
+    value: Any = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParseSegment:
+    """A piece of the source; the segments of a result cover it without gap or overlap, in order.
+
+    `call` is the index into `ParseResult.calls` of a segment of kind "call" that became one, else None.
+    """
+
+    kind: Literal["text", "reasoning", "call"]
+    start: int
+    end: int
+    raw: str
+    call: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParseResult:
+    """What a model's text means. `content` is None when there is no text outside reasoning and calls."""
+
+    content: str | None
+    reasoning: str | None = None
+    calls: tuple[ParsedCall, ...] = ()
+    attempts: tuple[ParseAttempt, ...] = ()
+    segments: tuple[ParseSegment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParseEvent:
+    """Something a stream has become sure of: more text or reasoning, or a finished call."""
+
+    kind: Literal["text", "reasoning", "call"]
+    text: str = ""
+    call: ParsedCall | None = None
+
+
+@runtime_checkable
+class ParserStream(Protocol):
+    """A parse in progress. However the text is cut, the events and the result are the same."""
+
+    def feed(self, delta: str) -> Sequence[ParseEvent]:
+        """Take more text and return the new events."""
+        ...
+
+    def finish(self) -> Sequence[ParseEvent]:
+        """Say that the text has ended and return the last events."""
+        ...
+
+    def result(self) -> ParseResult:
+        """Return the whole result; only after `finish`."""
+        ...
+
+
+@runtime_checkable
+class ToolCallParser(Protocol):
+    """A parser of one wire format. Stateless, may be shared between threads; never raises on model text."""
+
+    def parse(self, text: str, tools: Sequence[ToolSchema] | None = None, mode: ParseMode = "strict") -> ParseResult:
+        """Parse a complete text."""
+        ...
+
+    def stream(self, tools: Sequence[ToolSchema] | None = None, mode: ParseMode = "strict") -> ParserStream:
+        """Begin to parse text that arrives in pieces."""
+        ...
+
+    def render(self, message: ParseResult | Mapping[str, Any]) -> str:
+        """Write an assistant message back as the model would; raises ValueError for what cannot be written."""
+        ...
+
+
+class BufferedParser:
+    """Base for a parser that knows complete texts only: `stream` collects the text and parses it at the end."""
+
+    def parse(self, text: str, tools: Sequence[ToolSchema] | None = None, mode: ParseMode = "strict") -> ParseResult:
+        """Parse a complete text; the subclass's part."""
+        raise NotImplementedError
+
+    def stream(self, tools: Sequence[ToolSchema] | None = None, mode: ParseMode = "strict") -> ParserStream:
+        """Begin to parse text that arrives in pieces."""
+        return _BufferedStream(self, tools, mode)
+
+
+class _BufferedStream:
+    def __init__(self, parser: BufferedParser, tools: Sequence[ToolSchema] | None, mode: ParseMode) -> None:
+        self._parser = parser
+        self._tools = tools
+        self._mode: ParseMode = mode
+        self._pieces: list[str] = []
+        self._result: ParseResult | None = None
+
+    def feed(self, delta: str) -> Sequence[ParseEvent]:
+        self._pieces.append(delta)
+        return ()
+
+    def finish(self) -> Sequence[ParseEvent]:
+        result = self._parser.parse("".join(self._pieces), self._tools, self._mode)
+        self._result = result
+        return [_event(segment, result) for segment in result.segments]
+
+    def result(self) -> ParseResult:
+        if self._result is None:
+            raise RuntimeError("result() is there after finish()")
+        return self._result
+
+
+def _event(segment: ParseSegment, result: ParseResult) -> ParseEvent:
+    call = None if segment.call is None else result.calls[segment.call]
+    return ParseEvent(kind=segment.kind, text=segment.raw, call=call)

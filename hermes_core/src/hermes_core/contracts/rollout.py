@@ -1,0 +1,129 @@
+"""How a rollout ends: exactly one outcome with a stop reason and a reward status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from hermes_core.contracts.errors import Blame, HermesError
+from hermes_core.contracts.model import Message
+
+
+class StopReason(StrEnum):
+    """Why the model's part ended."""
+
+    FINAL_ANSWER = "final_answer"
+    MAX_TURNS = "max_turns"
+    CONTEXT_LIMIT = "context_limit"
+    TOKEN_LIMIT = "token_limit"  # noqa: S105 - not a password
+    TIME_LIMIT = "time_limit"
+    TOOL_CALL_LIMIT = "tool_call_limit"
+    MODEL_ERROR = "model_error"
+    TOOL_BACKEND_ERROR = "tool_backend_error"
+    TASK_ERROR = "task_error"
+    CANCELLED = "cancelled"
+
+
+class RewardStatus(StrEnum):
+    """Whether there is a reward; only `ok` has one."""
+
+    OK = "ok"
+    ERROR = "error"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolError:
+    """A tool call that went wrong; texts are cut (arguments 200 characters, the others 300)."""
+
+    turn: int
+    tool_name: str
+    arguments: str
+    error: str
+    tool_result: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """An error as it is recorded: who is to blame, which type, what it said."""
+
+    blame: Blame
+    type: str
+    message: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """Describe an exception; one that is not ours is the framework's fault."""
+        blame = error.blame if isinstance(error, HermesError) else Blame.FRAMEWORK
+        return cls(blame=blame, type=type(error).__name__, message=str(error))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentResult:
+    """What a verifier sees of a rollout.
+
+    `turns_used` counts model calls that were answered. `final_response` is the last assistant text ("" if none).
+    `managed_state` is token-level data when the model client keeps it, else None. `metadata` is the task's.
+    """
+
+    messages: Sequence[Message]
+    turns_used: int
+    finished_naturally: bool
+    stop_reason: StopReason
+    final_response: str = ""
+    reasoning_per_turn: Sequence[str | None] = ()
+    tool_errors: Sequence[ToolError] = ()
+    tool_calls: int = 0
+    managed_state: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Seconds of one rollout by where they went; parallel tool calls count their wall time once."""
+
+    total: float = 0.0
+    model: float = 0.0
+    tool: float = 0.0
+    sandbox_start: float = 0.0
+    verifier: float = 0.0
+    framework: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutOutcome:
+    """The one record of a rollout; `to_json` is a line of `rollouts.jsonl`."""
+
+    rollout_id: str
+    task_id: str
+    group_id: str
+    index: int
+    split: str
+    seed: int
+    messages: Sequence[Message]
+    turns: int
+    stop_reason: StopReason
+    reward_status: RewardStatus
+    reward: float | None = None
+    reward_parts: Mapping[str, float] = field(default_factory=dict)
+    reward_detail: str = ""
+    final_response: str = ""
+    failure: Failure | None = None
+    reward_failure: Failure | None = None
+    tool_errors: Sequence[ToolError] = ()
+    counters: Mapping[str, int] = field(default_factory=dict)
+    timings: Timings = Timings()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    attempt: int = 1
+    disposition: str = "score"
+    """What the run's policy made of it: score, mask or drop."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as plain JSON values."""
+        shallow = {name: getattr(self, name) for name in self.__slots__}
+        shallow["tool_errors"] = [asdict(error) for error in self.tool_errors]
+        for name in ("failure", "reward_failure", "timings"):
+            shallow[name] = None if shallow[name] is None else asdict(shallow[name])
+        return shallow

@@ -1,0 +1,62 @@
+"""A task: what the model is asked, the world it starts in, and how it is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hermes_core.contracts.model import Message
+from hermes_core.specs import Ref
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFile:
+    """A file to place before the rollout; `path` is absolute or relative to the workspace."""
+
+    path: str
+    data: bytes
+    mode: int = 0o644
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One tool call of a solution or a cheat."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cheat:
+    """A way to look successful without solving the task; must score no more than doing nothing."""
+
+    name: str
+    steps: tuple[Step, ...]
+    kind: Literal["wrong_output", "tampering", "hard_coded", "other"] = "other"
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One task, validated. `messages` begins the conversation (the prompt is a user message).
+
+    `setup` commands run before the rollout; one that fails makes the rollout a task error. `solution` is played by the
+    embedded model `oracle` and by `tasks check`; `answer` is the final message that goes with it. `sandbox` overrides
+    fields of the run's `SandboxSpec`, `limits` those of its `RolloutLimits`. `source` says where it was read.
+    """
+
+    id: str
+    messages: tuple[Message, ...]
+    files: tuple[TaskFile, ...] = ()
+    setup: tuple[str, ...] = ()
+    verifier: Ref | None = None
+    solution: tuple[Step, ...] | None = None
+    answer: str | None = None
+    cheats: tuple[Cheat, ...] = ()
+    enabled_toolsets: tuple[str, ...] | None = None
+    sandbox: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    split: str = "train"
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    source: str = ""

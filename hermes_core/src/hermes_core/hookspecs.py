@@ -1,0 +1,107 @@
+"""Every hook, on one page.
+
+Hooks are synchronous declarations and events; a coroutine function is rejected when a plugin loads. Asynchronous work
+belongs to the methods of components (see `hermes_core.contracts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    from hermes_core import specs
+    from hermes_core.contracts import events
+    from hermes_core.discovery import PluginSettings
+
+hookspec = pluggy.HookspecMarker("hermes_core")
+hookimpl = pluggy.HookimplMarker("hermes_core")
+
+
+@hookspec
+def hermes_tools() -> Iterable[specs.ToolSpec]:
+    """Declare tools. Called once per plugin when a registry loads it; must not import the implementations."""
+    raise NotImplementedError
+
+
+@hookspec
+def hermes_backends() -> Iterable[specs.BackendSpec]:
+    """Declare terminal backends. Called once per plugin when a registry loads it."""
+    raise NotImplementedError
+
+
+@hookspec
+def hermes_parsers() -> Iterable[specs.ParserSpec]:
+    """Declare tool-call parsers. Called once per plugin when a registry loads it."""
+    raise NotImplementedError
+
+
+@hookspec
+def hermes_verifiers() -> Iterable[specs.VerifierSpec]:
+    """Declare reward verifiers. Called once per plugin when a registry loads it."""
+    raise NotImplementedError
+
+
+@hookspec
+def hermes_toolsets() -> Iterable[specs.ToolsetSpec]:
+    """Declare toolsets. Called once per plugin when a registry loads it."""
+    raise NotImplementedError
+
+
+@hookspec
+def hermes_task_sources() -> Iterable[specs.TaskSourceSpec]:
+    """Declare readers of task files and folders. Called once per plugin when a registry loads it."""
+    raise NotImplementedError
+
+
+@hookspec
+def hermes_sinks() -> Iterable[specs.SinkSpec]:
+    """Declare writers of finished rollouts. Called once per plugin when a registry loads it."""
+    raise NotImplementedError
+
+
+@hookspec
+def hermes_cli_commands() -> Iterable[specs.CommandSpec]:
+    """Declare subcommands of `hermes-core`. Called when a command is asked for that the core does not have."""
+    raise NotImplementedError
+
+
+@hookspec
+def hermes_parser_for(model_id: str) -> str | None:
+    """Name the parser for a model, or None. All answers are collected; two different ones are an error naming both.
+
+    Called when a run has a model but no parser; the config's `tool_call_parser` always wins.
+    """
+    raise NotImplementedError
+
+
+@hookspec(historic=True)
+def hermes_configured(settings: PluginSettings) -> None:
+    """Receive the plugin settings once, when the registry is built; plugins registered later still receive it."""
+    raise NotImplementedError
+
+
+@hookspec
+def hermes_rollout_started(event: events.RolloutStarted) -> None:
+    """Observe that a rollout has begun. Called on the event loop; must not block; an error is recorded, not raised."""
+    raise NotImplementedError
+
+
+@hookspec
+def hermes_tool_called(event: events.ToolCalled) -> None:
+    """Observe one finished tool call. Called on the event loop; must not block; an error is recorded, not raised."""
+    raise NotImplementedError
+
+
+@hookspec
+def hermes_rollout_scored(event: events.RolloutScored) -> None:
+    """Observe a verifier's score. Called on the event loop; must not block; an error is recorded, not raised."""
+    raise NotImplementedError
+
+
+@hookspec
+def hermes_rollout_finished(event: events.RolloutFinished) -> None:
+    """Observe the recorded outcome, once per rollout. Called on the event loop; an error is recorded, not raised."""
+    raise NotImplementedError

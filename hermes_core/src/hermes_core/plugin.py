@@ -1,0 +1,57 @@
+"""The core's own components, registered through the same entry-point group as a stranger's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hermes_core.hookspecs import hookimpl
+from hermes_core.specs import BackendSpec, TaskSourceSpec, ToolsetSpec, ToolSpec
+
+
+@hookimpl
+def hermes_tools() -> Iterable[ToolSpec]:
+    """Declare the built-in tools."""
+    from hermes_core.tools.catalog import TOOLS
+
+    return TOOLS
+
+
+@hookimpl
+def hermes_toolsets() -> Iterable[ToolsetSpec]:
+    """Declare the predecessor's toolsets."""
+    from hermes_core.tools.catalog import TOOLSETS
+
+    return TOOLSETS
+
+
+@hookimpl
+def hermes_backends() -> Iterable[BackendSpec]:
+    """Declare the backend `local`."""
+    return [
+        BackendSpec(
+            name="local",
+            summary="Processes of this machine, plain or inside bubblewrap.",
+            target="hermes_core.sandbox.local:LocalBackend",
+            isolation=("none", "bwrap"),
+            networks=frozenset({"none"}),
+        )
+    ]
+
+
+@hookimpl
+def hermes_task_sources() -> Iterable[TaskSourceSpec]:
+    """Declare the readers of JSONL task files and of Harbor task folders."""
+    return [
+        TaskSourceSpec(
+            name="jsonl",
+            summary="One task a line.",
+            target="hermes_core.runner.tasks.jsonl:JsonlSource",
+            suffixes=(".jsonl",),
+        ),
+        TaskSourceSpec(
+            name="harbor",
+            summary="A Harbor / Terminal-Bench task folder, or a folder of them.",
+            target="hermes_core.runner.tasks.harbor:HarborSource",
+            suffixes=("",),
+        ),
+    ]

@@ -1,0 +1,171 @@
+"""Frozen declarations of components.
+
+A plugin's hooks return these. A spec says what exists and where to import it from; nothing is imported until the
+component is first used, so this module stays on the standard library and is cheap to load.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+API_LEVEL: Final = 1
+"""Generation of the plugin interface. A spec with a higher level is refused as incompatible."""
+
+_NAME_EXTRA: Final = frozenset("_-.+")
+
+
+def _require_name(name: str) -> None:
+    if not name or not all(c.isalnum() or c in _NAME_EXTRA for c in name):
+        raise ValueError(f"a component name is letters, digits and '_-.+', found {name!r}")
+
+
+def _require_target(target: str) -> None:
+    module, _, attribute = target.partition(":")
+    if not all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
+        raise ValueError(f"a target is 'package.module:attribute', found {target!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """What every declared thing has: a name, one line for people, and the interface level it was written for."""
+
+    name: str
+    summary: str
+    api: int = API_LEVEL
+
+    def __post_init__(self) -> None:
+        _require_name(self.name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the declaration as plain JSON values; sets become sorted lists."""
+        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentSpec(Declaration):
+    """A declaration with an implementation behind it.
+
+    `target` is `"package.module:attribute"`, imported on first use. `requires` lists what must be present, checked
+    without importing: `"dist:modal>=1"`, `"bin:docker"`, `"env:MODAL_TOKEN_ID"`. `capabilities` are the kind's words.
+    """
+
+    target: str
+    requires: tuple[str, ...] = ()
+    capabilities: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        Declaration.__post_init__(self)
+        _require_target(self.target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec(ComponentSpec):
+    """A tool the model can call.
+
+    `description` and `parameters` (a JSON schema of type object) are what the model reads. `parallel_safe` tools of one
+    turn run at the same time. A tool with `side_effects="external"` is offered only when it or its toolset is named.
+    `max_result_size_chars` is the length above which a result is saved in the sandbox and replaced by a preview; None
+    means the run's default, -1 means never.
+    """
+
+    toolset: str
+    description: str
+    parameters: Mapping[str, Any]
+    parallel_safe: bool = False
+    needs_sandbox: bool = True
+    side_effects: Literal["none", "sandbox", "external"] = "sandbox"
+    max_result_size_chars: int | None = None
+
+    def __post_init__(self) -> None:
+        ComponentSpec.__post_init__(self)
+        if self.parameters.get("type") != "object":
+            raise ValueError(f"tool {self.name!r}: parameters must be a JSON schema of type 'object'")
+
+    def openai_schema(self) -> dict[str, Any]:
+        """Return the entry for the `tools` list of a chat completion request."""
+        function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSpec(ComponentSpec):
+    """A terminal backend: where sandboxes come from.
+
+    `isolation` lists the levels it offers, weakest first; `networks` the network modes it can enforce (besides "full");
+    `limits` which of cpu, memory, pids, disk, file_size it can enforce; `images` whether it can run a named image.
+    """
+
+    isolation: tuple[str, ...] = ("none",)
+    networks: frozenset[str] = frozenset()
+    limits: frozenset[str] = frozenset()
+    images: bool = False
+    is_remote: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParserSpec(ComponentSpec):
+    """A tool-call parser: one wire format under one name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierSpec(ComponentSpec):
+    """A reward verifier.
+
+    `access` is the sandbox it is given: the rollout's own (`live`), a read-only copy, or a fresh one built from named
+    artifacts. `bounds` is the closed range its score lies in.
+    """
+
+    access: Literal["live", "read_only", "fresh"] = "live"
+    needs_sandbox: bool = True
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsetSpec(Declaration):
+    """A named set of tools; `includes` names other toolsets. Tools that are not installed are skipped and recorded."""
+
+    tools: tuple[str, ...] = ()
+    includes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSourceSpec(ComponentSpec):
+    """A reader of tasks from a path; `suffixes` are the file endings it claims ("" means a directory)."""
+
+    suffixes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSpec(ComponentSpec):
+    """A writer of finished rollouts besides the run's own JSONL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSpec(ComponentSpec):
+    """A subcommand of `hermes-core`; the target has `configure(parser)` and `run(arguments) -> int`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ref:
+    """A component chosen by kind, name and options: the only form that crosses processes and enters configs."""
+
+    kind: str
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the reference as plain JSON values."""
+        return {"kind": self.kind, "name": self.name, "options": dict(self.options)}
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return value

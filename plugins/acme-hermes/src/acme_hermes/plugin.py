@@ -1,0 +1,1 @@
+"""The plugin module: declarations only."""

@@ -1,0 +1,1 @@
+"""Conformance suites for hermes-core plugins."""

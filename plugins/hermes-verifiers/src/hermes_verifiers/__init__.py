@@ -1,0 +1,1 @@
+"""Reward verifiers for hermes-core: exit code, files, pytest, matching, JSON schema, composition."""
