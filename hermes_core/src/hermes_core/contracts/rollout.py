@@ -23,6 +23,7 @@ class StopReason(StrEnum):
     MODEL_ERROR = "model_error"
     TOOL_BACKEND_ERROR = "tool_backend_error"
     TASK_ERROR = "task_error"
+    FRAMEWORK_ERROR = "framework_error"
     CANCELLED = "cancelled"
 
 
@@ -47,17 +48,19 @@ class ToolError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """An error as it is recorded: who is to blame, which type, what it said."""
+    """An error as it is recorded: who is to blame, which type, what it said, whether another try could help."""
 
     blame: Blame
     type: str
     message: str
+    retryable: bool = False
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         """Describe an exception; one that is not ours is the framework's fault."""
-        blame = error.blame if isinstance(error, HermesError) else Blame.FRAMEWORK
-        return cls(blame=blame, type=type(error).__name__, message=str(error))
+        if not isinstance(error, HermesError):
+            return cls(blame=Blame.FRAMEWORK, type=type(error).__name__, message=str(error))
+        return cls(blame=error.blame, type=type(error).__name__, message=str(error), retryable=error.retryable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,157 @@
+"""`hermes-core run`: a task file in, scored rollouts out."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hermes_core.runner.config import RunConfig
+    from hermes_core.runner.run import RunResult
+
+# flag, config key, type, help. A type of `list` takes comma-separated words, `dict` takes JSON.
+FLAGS: tuple[tuple[str, str, Any, str], ...] = (
+    ("--out", "out", str, "output folder (runs/latest); the same command continues an interrupted run in it"),
+    ("--model", "model", str, "oracle, nop, or the address of an OpenAI-compatible server, ending in /v1"),
+    ("--model-name", "model_name", str, "the model's name on that server"),
+    ("--api-key-env", "api_key_env", str, "environment variable that holds the server's key"),
+    ("--model-timeout", "model_timeout", float, "seconds one model call may take"),
+    ("--model-retries", "model_retries", int, "how often a failed model call is repeated where that is safe"),
+    ("--mistake-rate", "mistake_rate", float, "for oracle: how often a rollout makes mistakes, 0 to 1"),
+    ("--group-size", "group_size", int, "rollouts per task"),
+    ("--max-tasks", "max_tasks", int, "run only the first N tasks"),
+    ("--task-filter", "task_filter", list, "run only these task ids"),
+    ("--split", "split", str, "run only tasks of this split"),
+    ("--seed", "seed", int, "seed of every draw"),
+    ("--max-concurrent", "max_concurrent", int, "rollouts in flight"),
+    ("--enabled-toolsets", "enabled_toolsets", list, "toolsets the model is offered (terminal,file)"),
+    ("--disabled-toolsets", "disabled_toolsets", list, "toolsets to take away at the end"),
+    ("--distribution", "distribution", str, "draw the toolsets of each group from this distribution"),
+    ("--system-prompt", "system_prompt", str, "system message of every rollout"),
+    ("--max-agent-turns", "max_agent_turns", int, "model calls per rollout"),
+    ("--max-total-tokens", "max_total_tokens", int, "sampled tokens per rollout"),
+    ("--max-tokens", "max_tokens", int, "sampled tokens per model call"),
+    ("--max-tool-calls", "max_tool_calls", int, "tool calls per rollout"),
+    ("--time-limit", "time_limit", float, "seconds per rollout, verification excluded"),
+    ("--agent-temperature", "agent_temperature", float, "sampling temperature"),
+    ("--extra-body", "extra_body", dict, "JSON object of further request fields"),
+    ("--terminal-backend", "terminal_backend", str, "where sandboxes come from (local)"),
+    ("--backend-options", "backend_options", dict, "JSON object of the backend's options"),
+    ("--terminal-timeout", "terminal_timeout", float, "seconds a command may run when a call names no timeout"),
+    ("--isolation", "isolation", str, "isolation level every sandbox must have: none, bwrap, …"),
+    ("--network", "network", str, "network of every sandbox: none, allowlist or full"),
+    ("--parser", "tool_call_parser", str, "tool-call parser for servers that return raw text"),
+    ("--verifier-timeout", "verifier_timeout", float, "seconds a verifier may take"),
+    ("--max-attempts", "max_attempts", int, "how often a rollout is played when its cause is to be retried"),
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    parser.add_argument("tasks", nargs="?", help="task file (.jsonl) or Harbor task folder")
+    parser.add_argument("--config", metavar="FILE", help="YAML file with the same keys as the flags; flags win")
+    parser.add_argument("--print-config", action="store_true", help="print the effective config and stop")
+    parser.add_argument("--retry-failed", action="store_true", help="when continuing, play dropped rollouts again")
+    for flag, key, kind, text in FLAGS:
+        parser.add_argument(flag, dest=f"config_{key}", type=str if kind in {list, dict} else kind, help=text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
+    from hermes_core.runner.config import RunConfig
+
+    config = RunConfig.parse(_values(arguments), source=arguments.config or "the command line")
+    if arguments.print_config:
+        sys.stdout.write(_as_yaml(config))
+        return 0
+    result = _execute(config, arguments, os.environ)
+    return _report(result)
+
+
+def _execute(config: RunConfig, arguments: argparse.Namespace, environment: Mapping[str, str]) -> RunResult:
+    from pathlib import Path
+
+    from hermes_core.discovery import load_plugins
+    from hermes_core.runner.output import forget_failed
+    from hermes_core.runner.run import execute
+
+    registry = load_plugins(config.plugin_settings(), environ=environment)
+    api_key = _api_key(config, environment)
+    if arguments.retry_failed:
+        forget_failed(Path(config.out))
+    return execute(config, registry, api_key=api_key, stream=sys.stderr)
+
+
+def _values(arguments: argparse.Namespace) -> dict[str, Any]:
+    from pathlib import Path
+
+    from hermes_core.contracts.errors import ConfigError
+    from hermes_core.runner.config import load_config
+
+    values = load_config(Path(arguments.config)) if arguments.config else {}
+    for flag, key, kind, _ in FLAGS:
+        given = getattr(arguments, f"config_{key}")
+        if given is not None:
+            values[key] = _converted(flag, kind, given)
+    if arguments.tasks is not None:
+        values["tasks"] = arguments.tasks
+    if "tasks" not in values:
+        raise ConfigError("no tasks were named", hint="hermes-core run TASKS.jsonl, or the key tasks in --config")
+    values["plugins"] = arguments.plugin_settings.with_config(values.get("plugins") or {}).to_json()
+    return values
+
+
+def _converted(flag: str, kind: Any, given: Any) -> Any:
+    import json
+
+    from hermes_core.contracts.errors import ConfigError
+
+    if kind is list:
+        return [word.strip() for word in given.split(",") if word.strip()]
+    if kind is not dict:
+        return given
+    try:
+        value = json.loads(given)
+    except ValueError as error:
+        raise ConfigError(f"{flag}: wanted a JSON object, found {given!r}: {error}") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{flag}: wanted a JSON object, found {given!r}")
+    return value
+
+
+def _api_key(config: RunConfig, environment: Mapping[str, str]) -> str | None:
+    from hermes_core.contracts.errors import ConfigError
+
+    if config.api_key_env is None:
+        return None
+    key = environment.get(config.api_key_env)
+    if not key:
+        name = config.api_key_env
+        raise ConfigError(f"the environment variable {name} is not set", hint=f"export {name}=…")
+    return key
+
+
+def _as_yaml(config: RunConfig) -> str:
+    import yaml
+
+    text: str = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return text
+
+
+def _report(result: RunResult) -> int:
+    from rich.console import Console
+
+    from hermes_core.runner.summary_table import render_summary
+
+    render_summary(result.summary, Console())
+    for problem in result.problems:
+        sys.stderr.write(f"task not run: {problem.source}: {problem.message}\n")
+    if result.clean:
+        return 0
+    dropped = result.summary.get("dispositions", {}).get("drop", 0)
+    if dropped:
+        sys.stderr.write(f"{dropped} rollouts were dropped; the same command with --retry-failed plays them again\n")
+    return 1

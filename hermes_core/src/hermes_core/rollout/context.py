@@ -1,0 +1,205 @@
+"""One rollout's handle on its sandbox and on every installed tool."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from hermes_core.contracts.errors import BackendError, ToolFailureError
+from hermes_core.contracts.sandbox import FileStat, Sandbox
+from hermes_core.contracts.verifier import Score
+
+if TYPE_CHECKING:
+    from hermes_core.rollout.runtime import Runtime
+
+VerifyWith = Callable[[str, Mapping[str, Any]], Awaitable[Score]]
+
+
+class RolloutContext:
+    """The asynchronous `ToolContext` (see `hermes_core.contracts.tool`); one per rollout, used on the runtime's loop.
+
+    After the rollout has ended every method raises, so that an abandoned worker thread cannot touch what is gone.
+    """
+
+    def __init__(self, runtime: Runtime, *, rollout_id: str, sandbox: Sandbox | None, workdir: str = ".") -> None:
+        self.rollout_id = rollout_id
+        self.task_id = rollout_id  # the predecessor's two names for the same key
+        self.trajectory_id = rollout_id
+        self.state: dict[str, Any] = {}
+        self.workdir = workdir
+        self.verify_with: VerifyWith | None = None
+        self._runtime = runtime
+        self._sandbox = sandbox
+        self._closed = False
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The rollout's sandbox."""
+        if self._closed:
+            raise ToolFailureError(f"rollout {self.rollout_id} has ended; its context can no longer be used")
+        if self._sandbox is None:
+            raise BackendError(
+                f"rollout {self.rollout_id} has no sandbox", hint="none of its tools, nor its verifier, declares one"
+            )
+        return self._sandbox
+
+    @property
+    def sandbox_or_none(self) -> Sandbox | None:
+        """The rollout's sandbox, or None where nothing declared one."""
+        return self._sandbox
+
+    async def terminal(self, command: str, timeout: float = 180) -> dict[str, Any]:
+        """Run a command in the rollout's session, without the limits the model's own tool has."""
+        result = await self.sandbox.exec(command, timeout=timeout)
+        answer: dict[str, Any] = {"exit_code": result.exit_code, "output": result.output, "error": None}
+        if result.timed_out:
+            answer["error"] = f"Command timed out after {timeout:g} seconds"
+        return answer
+
+    async def read_file(self, path: str) -> dict[str, Any]:
+        """Call the tool `read_file`."""
+        return await self._call("read_file", {"path": path})
+
+    async def write_file(self, path: str, content: str) -> dict[str, Any]:
+        """Call the tool `write_file`."""
+        return await self._call("write_file", {"path": path, "content": content})
+
+    async def search(self, query: str, path: str = ".") -> dict[str, Any]:
+        """Call the tool `search_files` on file contents."""
+        return await self._call("search_files", {"pattern": query, "path": path})
+
+    async def web_search(self, query: str) -> dict[str, Any]:
+        """Call the tool `web_search`."""
+        return await self._call("web_search", {"query": query})
+
+    async def web_extract(self, urls: list[str]) -> dict[str, Any]:
+        """Call the tool `web_extract`."""
+        return await self._call("web_extract", {"urls": urls})
+
+    async def browser_navigate(self, url: str) -> dict[str, Any]:
+        """Call the tool `browser_navigate`."""
+        return await self._call("browser_navigate", {"url": url})
+
+    async def browser_snapshot(self) -> dict[str, Any]:
+        """Call the tool `browser_snapshot`."""
+        return await self._call("browser_snapshot", {})
+
+    async def call_tool(self, tool_name: str, arguments: dict[str, Any]) -> str:
+        """Call any installed tool, also one the model was not offered."""
+        if self._closed:
+            raise ToolFailureError(f"rollout {self.rollout_id} has ended; its context can no longer be used")
+        result = await self._runtime.tool(tool_name).invoke(arguments, self)
+        return result.content
+
+    async def _call(self, tool_name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        raw = await self.call_tool(tool_name, arguments)
+        try:
+            answer = json.loads(raw)
+        except ValueError:
+            return {"error": raw}
+        return answer if isinstance(answer, dict) else {"error": raw}
+
+    async def upload_file(self, local_path: str, remote_path: str) -> dict[str, Any]:
+        """Copy a file into the sandbox, byte for byte, with its permission bits."""
+        try:
+            data, mode = await asyncio.to_thread(_read_local, Path(local_path))
+        except OSError as error:
+            return {"exit_code": -1, "output": f"{local_path}: {error.strerror}"}
+        await self.sandbox.write_file(remote_path, data, mode=mode)
+        return {"exit_code": 0, "output": f"{len(data)} bytes written to {remote_path}"}
+
+    async def upload_dir(self, local_dir: str, remote_dir: str) -> list[dict[str, Any]]:
+        """Copy a directory tree into the sandbox; one answer per file."""
+        root = Path(local_dir)
+        files = await asyncio.to_thread(_local_files, root)
+        if files is None:
+            return [{"exit_code": -1, "output": f"{local_dir}: not a directory"}]
+        target = PurePosixPath(remote_dir)
+        return [await self.upload_file(str(f), str(target / f.relative_to(root).as_posix())) for f in files]
+
+    async def download_file(self, remote_path: str, local_path: str) -> dict[str, Any]:
+        """Copy a file out of the sandbox, byte for byte."""
+        try:
+            data = await self.sandbox.read_file(remote_path)
+            await asyncio.to_thread(_write_local, Path(local_path), data)
+        except OSError as error:
+            return {"success": False, "error": f"{remote_path}: {error}"}
+        return {"success": True, "bytes": len(data)}
+
+    async def download_dir(self, remote_dir: str, local_dir: str) -> list[dict[str, Any]]:
+        """Copy a directory tree out of the sandbox; one answer per file; symlinks are listed as not copied."""
+        answers: list[dict[str, Any]] = []
+        try:
+            entries = await self.sandbox.list_dir(remote_dir)
+        except OSError as error:
+            return [{"success": False, "error": f"{remote_dir}: {error}"}]
+        for entry in entries:
+            answers += await self._download_entry(f"{remote_dir}/{entry.path}", f"{local_dir}/{entry.path}", entry)
+        return answers
+
+    async def _download_entry(self, remote: str, local: str, entry: FileStat) -> list[dict[str, Any]]:
+        if entry.kind == "directory":
+            return await self.download_dir(remote, local)
+        if entry.kind == "file":
+            return [await self.download_file(remote, local)]
+        return [{"success": False, "error": f"{remote}: a {entry.kind} is not copied"}]
+
+    async def read_bytes(self, path: str) -> bytes:
+        """Return a file's bytes."""
+        return await self.sandbox.read_file(path)
+
+    async def read_text(self, path: str) -> str:
+        """Return a file's text, UTF-8 with replacement."""
+        return (await self.sandbox.read_file(path)).decode("utf-8", "replace")
+
+    async def write_bytes(self, path: str, data: bytes) -> None:
+        """Replace a file's content."""
+        await self.sandbox.write_file(path, data)
+
+    async def exists(self, path: str) -> bool:
+        """Tell whether a path exists."""
+        try:
+            await self.sandbox.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    async def stat(self, path: str) -> FileStat:
+        """Describe a path."""
+        return await self.sandbox.stat(path)
+
+    async def list_dir(self, path: str = ".") -> list[FileStat]:
+        """Describe the entries of a directory."""
+        return await self.sandbox.list_dir(path)
+
+    async def verify(self, name: str, options: Mapping[str, Any] | None = None) -> Score:
+        """Score with another verifier by name; only while the rollout is being verified."""
+        if self.verify_with is None:
+            raise ToolFailureError("verify() is there in the verification phase only")
+        return await self.verify_with(name, options or {})
+
+    async def cleanup(self) -> None:
+        """Release the sandbox; the engine does it in any case. Safe to call twice."""
+        self.close()
+        if self._sandbox is not None:
+            await self._sandbox.aclose()
+
+    def close(self) -> None:
+        """Let no more calls through."""
+        self._closed = True
+
+
+def _local_files(root: Path) -> list[Path] | None:
+    return sorted(path for path in root.rglob("*") if path.is_file()) if root.is_dir() else None
+
+
+def _read_local(path: Path) -> tuple[bytes, int]:
+    return path.read_bytes(), path.stat().st_mode & 0o777
+
+
+def _write_local(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)

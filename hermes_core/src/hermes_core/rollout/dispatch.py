@@ -1,0 +1,114 @@
+"""Runs the tool calls of one turn: known name, valid arguments, the call itself, the result budget, the record."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.events import ToolCalled
+from hermes_core.contracts.model import Message, RequestedCall, encode
+from hermes_core.contracts.tool import ToolResult
+from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout.record import RolloutRecord
+from hermes_core.rollout.runtime import BoundTool, Runtime, to_completion
+from hermes_core.specs import ToolSpec
+from hermes_core.tools.arguments import ArgumentsError, unknown_tool_answer
+
+
+class ToolDispatcher:
+    """Dispatches one rollout's calls. A failing tool is answered to the model; a lost sandbox ends the rollout."""
+
+    def __init__(self, runtime: Runtime, context: RolloutContext, record: RolloutRecord) -> None:
+        self._runtime = runtime
+        self._context = context
+        self._record = record
+        self._offered = {spec.name: runtime.tool(spec.name) for spec in record.spec.group.tools.specs}
+
+    async def run(self, turn: int, calls: Sequence[RequestedCall]) -> list[Message]:
+        """Run the calls in order, neighbours that allow it at the same time, and return one tool message each."""
+        contents: list[str] = []
+        for together, batch in itertools.groupby(calls, key=self._is_parallel_safe):
+            if together:
+                contents += await self._together(turn, list(batch))
+            else:
+                for call in batch:
+                    contents.append(await self._timed(self._one(turn, call)))
+        specs = [self._spec(call.name) for call in calls]
+        contents = await self._runtime.budget.fit_turn(contents, specs=specs, sandbox=self._context.sandbox_or_none)
+        return [
+            {"role": "tool", "tool_call_id": call.id, "content": content}
+            for call, content in zip(calls, contents, strict=True)
+        ]
+
+    def _is_parallel_safe(self, call: RequestedCall) -> bool:
+        bound = self._offered.get(call.name)
+        return bound is not None and bound.spec.parallel_safe
+
+    def _spec(self, name: str) -> ToolSpec | None:
+        bound = self._offered.get(name)
+        return None if bound is None else bound.spec
+
+    async def _together(self, turn: int, calls: list[RequestedCall]) -> list[str]:
+        if len(calls) == 1:
+            return [await self._timed(self._one(turn, calls[0]))]
+        tasks = [asyncio.ensure_future(self._one(turn, call)) for call in calls]
+        try:
+            return await self._timed(asyncio.gather(*tasks))
+        except BaseException:
+            # The siblings of a call that failed or was cancelled must not go on behind our back.
+            for task in tasks:
+                task.cancel()
+            await to_completion(asyncio.wait(tasks))
+            raise
+
+    async def _timed(self, awaitable: Any) -> Any:
+        with self._record.phase("tool"):
+            return await awaitable
+
+    async def _one(self, turn: int, call: RequestedCall) -> str:
+        counters = self._record.counters
+        counters["tool_calls_attempted"] += 1
+        bound = self._offered.get(call.name)
+        if bound is None:
+            counters["unknown_tools"] += 1
+            return self._refused(turn, call, unknown_tool_answer(call.name, tuple(self._offered)))
+        try:
+            arguments = self._runtime.arguments.prepare(bound.spec, call.arguments)
+        except ArgumentsError as problem:
+            counters["invalid_arguments"] += 1
+            return self._refused(turn, call, str(problem))
+        counters["tool_calls_schema_valid"] += 1
+        return await self._invoke(turn, call, bound, arguments)
+
+    def _refused(self, turn: int, call: RequestedCall, answer: str) -> str:
+        self._note(turn, call, error=answer, result="")
+        return encode({"error": answer}).decode()
+
+    async def _invoke(self, turn: int, call: RequestedCall, bound: BoundTool, arguments: dict[str, Any]) -> str:
+        started = time.perf_counter()
+        result = await self._guarded(bound, arguments)
+        seconds = time.perf_counter() - started
+        self._record.counters["tool_calls_executed_ok" if result.error is None else "tool_calls_exec_error"] += 1
+        if result.error is not None:
+            self._note(turn, call, error=result.error, result=result.content)
+        rollout_id = self._context.rollout_id
+        event = ToolCalled(rollout_id=rollout_id, turn=turn, name=call.name, seconds=seconds, error=result.error)
+        self._runtime.registry.fire("hermes_tool_called", event)
+        return await self._runtime.budget.fit(result.content, spec=bound.spec, sandbox=self._context.sandbox_or_none)
+
+    async def _guarded(self, bound: BoundTool, arguments: dict[str, Any]) -> ToolResult:
+        try:
+            return await bound.invoke(arguments, self._context)
+        except BackendError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the plugin boundary: a tool's failure is the model's to read
+            text = f"{type(error).__name__}: {error}"
+            return ToolResult(content=encode({"error": f"Tool execution failed: {text}"}).decode(), error=text)
+
+    def _note(self, turn: int, call: RequestedCall, *, error: str, result: str) -> None:
+        self._record.counters["tool_errors"] += 1
+        self._record.tool_error(turn=turn, name=call.name, arguments=call.arguments, error=error, result=result)

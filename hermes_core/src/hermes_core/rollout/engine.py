@@ -1,0 +1,120 @@
+"""One rollout from sandbox to outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import cast
+
+from hermes_core.contracts.errors import HermesError, TaskError
+from hermes_core.contracts.events import RolloutFinished, RolloutStarted
+from hermes_core.contracts.model import ModelClient
+from hermes_core.contracts.rollout import RolloutOutcome, StopReason
+from hermes_core.contracts.sandbox import Sandbox
+from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout.loop import AgentLoop
+from hermes_core.rollout.plan import RolloutSpec
+from hermes_core.rollout.record import RolloutRecord
+from hermes_core.rollout.runtime import Runtime, overridden
+from hermes_core.rollout.verification import verify
+from hermes_core.specs import VerifierSpec
+
+
+async def run_rollout(spec: RolloutSpec, runtime: Runtime, model: ModelClient) -> RolloutOutcome:
+    """Play one rollout and return its one outcome.
+
+    Whatever goes wrong inside is an outcome too. Two things are raised instead: cancellation (after clean-up, and after
+    observers got the outcome `cancelled`) and errors that would hit every other rollout as well (`fatal`).
+    """
+    record = RolloutRecord(spec)
+    record.provenance["model"] = dict(model.provenance)
+    started = RolloutStarted(rollout_id=spec.rollout_id, task_id=spec.task.id, group_id=spec.group.group_id)
+    runtime.registry.fire("hermes_rollout_started", started)
+    try:
+        await _Play(runtime, model, record).run()
+    except asyncio.CancelledError:
+        record.stop_reason = StopReason.CANCELLED
+        _finish(runtime, record)
+        raise
+    return _finish(runtime, record)
+
+
+def _finish(runtime: Runtime, record: RolloutRecord) -> RolloutOutcome:
+    outcome = record.outcome()
+    if runtime.registry.has_listeners("hermes_rollout_finished"):
+        event = RolloutFinished(rollout_id=outcome.rollout_id, outcome=outcome.to_json())
+        runtime.registry.fire("hermes_rollout_finished", event)
+    return outcome
+
+
+class _Play:
+    """The phases of one rollout, in order: sandbox, world, agent, verification, clean-up."""
+
+    def __init__(self, runtime: Runtime, model: ModelClient, record: RolloutRecord) -> None:
+        self._runtime = runtime
+        self._model = model
+        self._record = record
+        self._task = record.spec.task
+
+    async def run(self) -> None:
+        """Play all phases; the sandbox is gone afterwards, however they end."""
+        try:
+            async with AsyncExitStack() as stack:
+                await self._phases(stack)
+        except HermesError as error:
+            if error.fatal:
+                raise
+            self._record.fail(error)
+        except Exception as error:  # noqa: BLE001 - the boundary between one rollout and the run
+            self._record.fail(error)
+
+    async def _phases(self, stack: AsyncExitStack) -> None:
+        sandbox = await self._open(stack) if self._needs_sandbox() else None
+        record = self._record
+        context = RolloutContext(self._runtime, rollout_id=record.spec.rollout_id, sandbox=sandbox)
+        stack.callback(context.close)
+        try:
+            if sandbox is not None:
+                await self._set_up(sandbox)
+            record.stop_reason = await AgentLoop(self._runtime, self._model, context, record).run()
+        except HermesError as error:
+            if error.fatal:
+                raise
+            record.fail(error)  # and go on: a context overflow is judged like any other end
+        await verify(self._runtime, context, record)
+
+    def _needs_sandbox(self) -> bool:
+        task = self._task
+        if task.files or task.setup or any(tool.needs_sandbox for tool in self._record.spec.group.tools.specs):
+            return True
+        if task.verifier is None:
+            return False
+        return cast("VerifierSpec", self._runtime.registry.spec("verifier", task.verifier.name)).needs_sandbox
+
+    async def _open(self, stack: AsyncExitStack) -> Sandbox:
+        rollout_id = self._record.spec.rollout_id
+        spec = overridden(self._runtime.sandbox_spec, self._task.sandbox, rollout_id=rollout_id)
+        with self._record.phase("sandbox_start"):
+            sandbox = await stack.enter_async_context(self._runtime.open_sandbox(spec))
+        self._record.provenance["sandbox"] = dict(sandbox.provenance)
+        return sandbox
+
+    async def _set_up(self, sandbox: Sandbox) -> None:
+        with self._record.phase("sandbox_start"):
+            for file in self._task.files:
+                await self._place(sandbox, file.path, file.data, file.mode)
+            for command in self._task.setup:
+                await self._prepare(sandbox, command)
+
+    async def _place(self, sandbox: Sandbox, path: str, data: bytes, mode: int) -> None:
+        try:
+            await sandbox.write_file(path, data, mode=mode)
+        except OSError as error:
+            raise TaskError(f"task {self._task.id!r}: file {path!r} cannot be placed: {error}") from error
+
+    async def _prepare(self, sandbox: Sandbox, command: str) -> None:
+        # A subshell: what set-up exports or where it goes is not the model's session.
+        result = await sandbox.exec(f"(\n{command}\n)")
+        if result.exit_code != 0:
+            tail = result.output[-500:].strip()
+            raise TaskError(f"task {self._task.id!r}: setup {command!r} exited {result.exit_code}: {tail}")

@@ -1,0 +1,89 @@
+"""The agent loop: ask the model, run the tools it calls, until it answers or a limit ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from hermes_core.contracts.model import ModelClient, ModelReply, ModelRequest
+from hermes_core.contracts.rollout import StopReason
+from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout.dispatch import ToolDispatcher
+from hermes_core.rollout.interpretation import Turn, interpret
+from hermes_core.rollout.record import RolloutRecord
+from hermes_core.rollout.runtime import Runtime
+
+
+class AgentLoop:
+    """Drives one rollout with OpenAI tool calling. `run` returns why it ended; model and sandbox errors propagate."""
+
+    def __init__(self, runtime: Runtime, model: ModelClient, context: RolloutContext, record: RolloutRecord) -> None:
+        self._runtime = runtime
+        self._model = model
+        self._record = record
+        self._limits = record.spec.limits
+        self._dispatcher = ToolDispatcher(runtime, context, record)
+        self._deadline = None if self._limits.time_limit is None else time.monotonic() + self._limits.time_limit
+
+    async def run(self) -> StopReason:
+        """Play until a stop reason; the conversation so far is in the record whatever happens."""
+        try:
+            async with asyncio.timeout(self._limits.time_limit) as timer:
+                return await self._play()
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            return StopReason.TIME_LIMIT
+
+    async def _play(self) -> StopReason:
+        while self._record.turns < self._limits.max_agent_turns:
+            stop = await self._turn()
+            if stop is not None:
+                return stop
+        return StopReason.MAX_TURNS
+
+    async def _turn(self) -> StopReason | None:
+        record = self._record
+        reply = await self._ask()
+        record.answered(reply)
+        turn = interpret(reply, self._runtime.parser, self._schemas())
+        record.conversation.append(turn.message)
+        record.final_response = turn.content or ""
+        record.counters["tool_parse_errors"] += turn.malformed
+        if turn.complaint is not None:
+            record.conversation.append({"role": "user", "content": turn.complaint})
+            return self._over_budget(0)
+        if not turn.calls:
+            return StopReason.TOKEN_LIMIT if reply.finish_reason == "length" else StopReason.FINAL_ANSWER
+        return self._over_budget(len(turn.calls)) or await self._act(turn)
+
+    async def _act(self, turn: Turn) -> StopReason | None:
+        for message in await self._dispatcher.run(self._record.turns, turn.calls):
+            self._record.conversation.append(message)
+        return None
+
+    async def _ask(self) -> ModelReply:
+        spec = self._record.spec
+        request = ModelRequest(
+            conversation=self._record.conversation,
+            tools=spec.group.tools.schemas,
+            sampling=spec.sampling,
+            rollout_id=spec.rollout_id,
+            seed=spec.seed,
+            timeout=None if self._deadline is None else max(0.001, self._deadline - time.monotonic()),
+        )
+        with self._record.phase("model"):
+            return await self._model.chat(request)
+
+    def _schemas(self) -> list[dict[str, object]]:
+        if self._runtime.parser is None:
+            return []
+        return [tool.openai_schema() for tool in self._record.spec.group.tools.specs]
+
+    def _over_budget(self, calls: int) -> StopReason | None:
+        counters, limits = self._record.counters, self._limits
+        if limits.max_total_tokens is not None and counters["completion_tokens"] >= limits.max_total_tokens:
+            return StopReason.TOKEN_LIMIT
+        if limits.max_tool_calls is not None and counters["tool_calls_attempted"] + calls > limits.max_tool_calls:
+            return StopReason.TOOL_CALL_LIMIT
+        return None

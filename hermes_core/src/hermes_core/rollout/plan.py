@@ -1,0 +1,66 @@
+"""What a rollout is given, decided before it starts and never changed: the group's plan, the rollout's spec, limits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.task import Task
+from hermes_core.tools.selection import ToolSelection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutLimits:
+    """Where a rollout ends by force; None means no limit.
+
+    `max_agent_turns` counts model calls, `max_total_tokens` the tokens sampled over the rollout as the server counted
+    them, `time_limit` wall seconds of the agent's part (verification has its own), `max_tool_calls` calls of any kind.
+    """
+
+    max_agent_turns: int = 30
+    max_total_tokens: int | None = None
+    time_limit: float | None = None
+    max_tool_calls: int | None = None
+
+    def replaced(self, overrides: Mapping[str, Any]) -> Self:
+        """Return a copy with a task's own limits."""
+        known = {f.name for f in dataclasses.fields(self)}
+        if unknown := sorted(set(overrides) - known):
+            raise ConfigError(f"limits has no key {unknown[0]!r}", hint=f"known limits: {', '.join(sorted(known))}")
+        return dataclasses.replace(self, **overrides)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlan:
+    """What all rollouts of a group share: the task, the tools drawn once for the group, the prompt."""
+
+    group_id: str
+    task: Task
+    tools: ToolSelection
+    seed: int = 0
+    system_prompt: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutSpec:
+    """One rollout.
+
+    `sampling` goes into every model request, `provenance` into the outcome; `attempt` counts from 1 over retries.
+    """
+
+    rollout_id: str
+    group: GroupPlan
+    index: int = 0
+    seed: int = 0
+    limits: RolloutLimits = RolloutLimits()
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    attempt: int = 1
+
+    @property
+    def task(self) -> Task:
+        """The group's task."""
+        return self.group.task

@@ -1,0 +1,162 @@
+"""What is known of a rollout while it runs; becomes its one outcome."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from hermes_core.contracts.errors import BackendError, ContextOverflowError, ModelError, TaskError
+from hermes_core.contracts.model import Conversation, Message, ModelReply
+from hermes_core.contracts.rollout import (
+    AgentResult,
+    Failure,
+    RewardStatus,
+    RolloutOutcome,
+    StopReason,
+    Timings,
+    ToolError,
+)
+from hermes_core.contracts.verifier import Score
+from hermes_core.rollout.plan import RolloutSpec
+
+NOT_JUDGED = frozenset(
+    {
+        StopReason.MODEL_ERROR,
+        StopReason.TOOL_BACKEND_ERROR,
+        StopReason.TASK_ERROR,
+        StopReason.FRAMEWORK_ERROR,
+        StopReason.CANCELLED,
+    }
+)
+"""Ends that say nothing about what the model can do: no verifier is asked, there is no reward."""
+
+
+class RolloutRecord:
+    """Accumulates one rollout's conversation, counters, phases and judgement. Used by one task at a time."""
+
+    def __init__(self, spec: RolloutSpec) -> None:
+        self.spec = spec
+        self.conversation = Conversation(opening_messages(spec))
+        self.turns = 0
+        self.final_response = ""
+        self.reasoning: list[str | None] = []
+        self.tool_errors: list[ToolError] = []
+        self.counters: Counter[str] = Counter()
+        self.stop_reason: StopReason | None = None
+        self.failure: Failure | None = None
+        self.score: Score | None = None
+        self.reward_failure: Failure | None = None
+        self.reward_status = RewardStatus.SKIPPED
+        self.provenance: dict[str, Any] = dict(spec.provenance)
+        self._seconds: dict[str, float] = {}
+        self._started = time.perf_counter()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count the wall time of a block towards `model`, `tool`, `sandbox_start` or `verifier`."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spend(name, time.perf_counter() - started)
+
+    def spend(self, name: str, seconds: float) -> None:
+        """Count seconds towards a phase."""
+        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+
+    def answered(self, reply: ModelReply) -> None:
+        """Count an answered model call."""
+        self.turns += 1
+        self.reasoning.append(reply.reasoning)
+        self.counters["prompt_tokens"] += reply.usage.prompt_tokens
+        self.counters["completion_tokens"] += reply.usage.completion_tokens
+
+    def tool_error(self, *, turn: int, name: str, arguments: str, error: str, result: str) -> None:
+        """Note a tool call that went wrong."""
+        cut = ToolError(
+            turn=turn, tool_name=name, arguments=arguments[:200], error=error[:300], tool_result=result[:300]
+        )
+        self.tool_errors.append(cut)
+
+    def fail(self, error: Exception) -> None:
+        """End the rollout for an error; a stop reason that was there before stays."""
+        self.failure = Failure.of(error)
+        self.stop_reason = self.stop_reason or _stop_reason(error)
+
+    @property
+    def can_be_judged(self) -> bool:
+        """Whether the model's part came to an end that a verifier may score."""
+        return self.stop_reason is not None and self.stop_reason not in NOT_JUDGED and self.turns > 0
+
+    def agent_result(self, messages: list[Message]) -> AgentResult:
+        """Describe the model's part to a verifier; `messages` is a copy that it may keep."""
+        reason = self.stop_reason or StopReason.CANCELLED
+        return AgentResult(
+            messages=messages,
+            turns_used=self.turns,
+            finished_naturally=reason is StopReason.FINAL_ANSWER,
+            stop_reason=reason,
+            final_response=self.final_response,
+            reasoning_per_turn=tuple(self.reasoning),
+            tool_errors=tuple(self.tool_errors),
+            tool_calls=self.counters["tool_calls_attempted"],
+            metadata=self.spec.task.metadata,
+        )
+
+    def outcome(self) -> RolloutOutcome:
+        """Return the outcome; called once, at the end."""
+        spec = self.spec
+        return RolloutOutcome(
+            rollout_id=spec.rollout_id,
+            task_id=spec.task.id,
+            group_id=spec.group.group_id,
+            index=spec.index,
+            split=spec.task.split,
+            seed=spec.seed,
+            messages=self.conversation.messages,
+            turns=self.turns,
+            stop_reason=self.stop_reason or StopReason.CANCELLED,
+            final_response=self.final_response,
+            failure=self.failure,
+            tool_errors=self.tool_errors,
+            counters=dict(self.counters),
+            timings=self._timings(),
+            provenance=self.provenance,
+            attempt=spec.attempt,
+            **self._reward(),
+        )
+
+    def _reward(self) -> Mapping[str, Any]:
+        fields: dict[str, Any] = {"reward_status": self.reward_status, "reward_failure": self.reward_failure}
+        if self.score is not None:
+            fields |= {
+                "reward": float(self.score.value),
+                "reward_parts": dict(self.score.parts),
+                "reward_detail": self.score.detail,
+            }
+        return fields
+
+    def _timings(self) -> Timings:
+        total = time.perf_counter() - self._started
+        rest = max(0.0, total - sum(self._seconds.values()))
+        return Timings(total=total, framework=rest, **self._seconds)
+
+
+def opening_messages(spec: RolloutSpec) -> list[Message]:
+    """Return the system prompt, if any, and the task's messages."""
+    prompt = spec.group.system_prompt
+    system: list[Message] = [{"role": "system", "content": prompt}] if prompt else []
+    return system + [dict(message) for message in spec.task.messages]
+
+
+def _stop_reason(error: Exception) -> StopReason:
+    table = (
+        (ContextOverflowError, StopReason.CONTEXT_LIMIT),
+        (ModelError, StopReason.MODEL_ERROR),
+        (BackendError, StopReason.TOOL_BACKEND_ERROR),
+        (TaskError, StopReason.TASK_ERROR),
+    )
+    return next((reason for kind, reason in table if isinstance(error, kind)), StopReason.FRAMEWORK_ERROR)

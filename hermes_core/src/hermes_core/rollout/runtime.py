@@ -1,0 +1,167 @@
+"""The object that owns everything live: registry, backend, tools, worker threads. Two of them live side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from hermes_core.contracts.errors import BrokenComponentError, ConfigError
+from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
+from hermes_core.contracts.tool import Tool, ToolResult
+from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout.sync_context import SyncToolContext
+from hermes_core.rollout.workers import WorkerThreads
+from hermes_core.specs import Ref, ToolSpec, VerifierSpec
+from hermes_core.tools.arguments import ArgumentChecker
+from hermes_core.tools.budget import ResultBudget
+
+if TYPE_CHECKING:
+    from hermes_core.contracts.parsing import ToolCallParser
+    from hermes_core.discovery import Registry
+
+LOCAL_BACKEND = Ref(kind="backend", name="local")
+
+
+class BoundTool:
+    """A tool that is ready to be called in the style it was written in."""
+
+    __slots__ = ("_is_async", "_tool", "_workers", "spec")
+
+    def __init__(self, spec: ToolSpec, tool: Tool, workers: WorkerThreads) -> None:
+        self.spec = spec
+        self._tool = tool
+        self._workers = workers
+        self._is_async = inspect.iscoroutinefunction(tool.call)
+
+    async def invoke(self, arguments: dict[str, Any], context: RolloutContext) -> ToolResult:
+        """Call it; raises what the tool raises."""
+        if self._is_async:
+            result: Any = await self._tool.call(arguments, context)  # type: ignore[misc]  # checked above
+        else:
+            sync = SyncToolContext(context)
+            result = await self._workers.run(self.spec.target, lambda: self._tool.call(arguments, sync))
+        if not isinstance(result, ToolResult):
+            raise BrokenComponentError(
+                f"tool {self.spec.name!r} returned {type(result).__name__}, wanted ToolResult", hint=self.spec.target
+            )
+        return result
+
+
+class Runtime:
+    """Everything that rollouts share, opened and closed as one.
+
+    `backend` and `sandbox` say where rollouts run, `budget` how tool results are shortened. `tool_pool_size` bounds
+    the threads of synchronous plugins, `max_sandbox_starts` the sandboxes being created at one time. Belongs to one
+    event loop.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        backend: Ref = LOCAL_BACKEND,
+        sandbox: SandboxSpec | None = None,
+        parser: Ref | None = None,
+        budget: ResultBudget | None = None,
+        tool_pool_size: int = 32,
+        max_sandbox_starts: int = 8,
+        verifier_timeout: float = 600.0,
+    ) -> None:
+        self.registry = registry
+        self.sandbox_spec = sandbox or SandboxSpec()
+        self.backend_ref = backend
+        self.parser_ref = parser
+        self.budget = budget or ResultBudget()
+        self.verifier_timeout = verifier_timeout
+        self.arguments = ArgumentChecker()
+        self.workers = WorkerThreads(tool_pool_size)
+        self._starts = asyncio.Semaphore(max_sandbox_starts)
+        self._tools: dict[str, BoundTool] = {}
+        self._backend: TerminalBackend | None = None
+        self._parser: ToolCallParser | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the backend with all its sandboxes and let the worker threads go."""
+        self.workers.close()
+        if self._backend is not None:
+            backend, self._backend = self._backend, None
+            await backend.aclose()
+
+    @property
+    def backend(self) -> TerminalBackend:
+        """The terminal backend, made on first use."""
+        if self._backend is None:
+            ref = self.backend_ref
+            self._backend = cast("TerminalBackend", self.registry.create("backend", ref.name, ref.options))
+        return self._backend
+
+    @property
+    def parser(self) -> ToolCallParser | None:
+        """The tool-call parser for servers that return raw text; None when the server parses."""
+        if self._parser is None and self.parser_ref is not None:
+            made = self.registry.create("parser", self.parser_ref.name, self.parser_ref.options)
+            self._parser = cast("ToolCallParser", made)
+        return self._parser
+
+    def tool(self, name: str) -> BoundTool:
+        """Return an installed tool; raises `UnknownComponentError` naming the package that would bring it."""
+        bound = self._tools.get(name)
+        if bound is None:
+            spec = cast("ToolSpec", self.registry.spec("tool", name))
+            tool = cast("Tool", self.registry.create("tool", name, {}))
+            bound = self._tools[name] = BoundTool(spec, tool, self.workers)
+        return bound
+
+    def verifier(self, name: str, options: Mapping[str, Any]) -> tuple[VerifierSpec, Any]:
+        """Make a verifier for one task."""
+        spec = cast("VerifierSpec", self.registry.spec("verifier", name))
+        return spec, self.registry.create("verifier", name, options)
+
+    @asynccontextmanager
+    async def open_sandbox(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
+        """Open a sandbox and close it again, however the block ends."""
+        async with self._starts:
+            sandbox = await self.backend.open(spec)
+        try:
+            yield sandbox
+        finally:
+            await to_completion(sandbox.aclose())
+
+
+def overridden(spec: SandboxSpec, fields: Mapping[str, Any], *, rollout_id: str | None = None) -> SandboxSpec:
+    """Return the run's sandbox spec with a task's own fields; an unknown one is a `ConfigError`."""
+    known = set(SandboxSpec.__dataclass_fields__) - {"rollout_id"}
+    if unknown := sorted(set(fields) - known):
+        raise ConfigError(f"sandbox has no key {unknown[0]!r}", hint=f"known keys: {', '.join(sorted(known))}")
+    return dataclasses.replace(spec, **{**fields, "rollout_id": rollout_id})
+
+
+async def to_completion(awaitable: Any) -> None:
+    """Await something to its end even if the caller is cancelled meanwhile, then pass the cancellation on."""
+    task = asyncio.ensure_future(awaitable)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        except Exception:  # noqa: BLE001 - the task's own error is raised below, from its result
+            break
+    if cancelled is not None:
+        if not task.cancelled():
+            task.exception()  # mark it as seen; the cancellation matters more
+        raise cancelled
+    task.result()

@@ -1,0 +1,1 @@
+"""The main job: tasks, admission, resume, ledger, sinks, summary."""

@@ -1,0 +1,193 @@
+"""The configuration of a run: what `run.yaml` and the flags hold."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.discovery import PluginSettings
+from hermes_core.rollout import RolloutLimits
+from hermes_core.tools.budget import ResultBudget
+
+Action = Literal["retry", "drop", "score", "mask"]
+DEFAULT_POLICY: Mapping[str, Action] = {
+    "model_error": "retry",
+    "tool_backend_error": "retry",
+    "framework_error": "drop",
+    "task_error": "drop",
+    "verifier_error": "drop",
+    "context_limit": "score",
+    "token_limit": "score",
+    "time_limit": "score",
+    "max_turns": "score",
+    "tool_call_limit": "score",
+}
+"""What happens to a rollout for each cause; see `runner.policy`."""
+
+
+class Choice(BaseModel):
+    """A component by name, with its options."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class PluginConfig(BaseModel):
+    """Which plugins are loaded; see `PluginSettings`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    allow: list[str] | None = None
+    disable: list[str] = Field(default_factory=list)
+    prefer: dict[str, str] = Field(default_factory=dict)
+    extra: list[str] = Field(default_factory=list)
+    strict: bool = False
+
+
+class RunConfig(BaseModel):
+    """Everything a run can be told; keys keep the predecessor's names where it had them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tasks: str
+    """A task file (.jsonl) or a Harbor task folder."""
+    out: str = "runs/latest"
+    model: str = "oracle"
+    """`oracle`, `nop`, or the address of an OpenAI-compatible server, ending in /v1."""
+    model_name: str | None = None
+    api_key_env: str | None = None
+    """Name of the environment variable that holds the key; the key itself is never stored."""
+    model_timeout: float = Field(600.0, gt=0)
+    model_retries: int = Field(4, ge=0)
+    mistake_rate: float = Field(0.25, ge=0, le=1)
+    """For `oracle`: how often a rollout makes mistakes."""
+    group_size: int = Field(1, ge=1)
+    max_tasks: int | None = Field(None, ge=1)
+    task_filter: list[str] = Field(default_factory=list)
+    """Ids of the tasks to run; empty means all."""
+    split: str | None = None
+    seed: int = 0
+    max_concurrent: int = Field(16, ge=1)
+    """Rollouts in flight."""
+    max_sandbox_starts: int = Field(8, ge=1)
+    enabled_toolsets: list[str] | None = None
+    disabled_toolsets: list[str] = Field(default_factory=list)
+    distribution: str | None = None
+    system_prompt: str | None = None
+    max_agent_turns: int = Field(30, ge=1)
+    max_total_tokens: int | None = Field(None, ge=1)
+    time_limit: float | None = Field(None, gt=0)
+    max_tool_calls: int | None = Field(None, ge=0)
+    agent_temperature: float = Field(1.0, ge=0)
+    max_tokens: int | None = Field(None, ge=1)
+    """Tokens of one model call."""
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    terminal_backend: str = "local"
+    backend_options: dict[str, Any] = Field(default_factory=dict)
+    terminal_timeout: float = Field(120.0, gt=0)
+    terminal_lifetime: float = Field(3600.0, gt=0)
+    isolation: str = "none"
+    network: Literal["none", "allowlist", "full"] = "full"
+    sandbox: dict[str, Any] = Field(default_factory=dict)
+    """Further fields of `SandboxSpec`."""
+    tool_pool_size: int = Field(32, ge=1)
+    tool_call_parser: str | None = None
+    default_result_size_chars: int = Field(100_000, ge=1)
+    turn_budget_chars: int = Field(200_000, ge=1)
+    preview_size_chars: int = Field(1_500, ge=0)
+    tool_result_overrides: dict[str, int] = Field(default_factory=dict)
+    verifier_timeout: float = Field(600.0, gt=0)
+    policy: dict[str, Action] = Field(default_factory=dict)
+    max_attempts: int = Field(3, ge=1)
+    sinks: list[Choice] = Field(default_factory=list)
+    plugins: PluginConfig = PluginConfig()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.enabled_toolsets is not None and self.distribution is not None:
+            raise ValueError("enabled_toolsets and distribution exclude each other: name one of them")
+        if unknown := sorted(set(self.policy) - set(DEFAULT_POLICY)):
+            raise ValueError(f"policy has no cause {unknown[0]!r}; causes are {', '.join(DEFAULT_POLICY)}")
+        self.sandbox_spec()
+        return self
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], *, source: str) -> Self:
+        """Validate; an error names the key, what was found and the nearest known key."""
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            raise _readable(error, source) from error
+
+    def sandbox_spec(self) -> SandboxSpec:
+        """Return what every rollout's sandbox must be, before a task's own fields."""
+        fields = {"isolation": self.isolation, "network": self.network} | self.sandbox
+        known = SandboxSpec.__dataclass_fields__
+        if unknown := sorted(set(fields) - set(known)):
+            raise ValueError(f"sandbox has no key {unknown[0]!r}{_nearest(unknown[0], known)}")
+        return SandboxSpec(timeout=self.terminal_timeout, lifetime=self.terminal_lifetime, **fields)
+
+    def limits(self) -> RolloutLimits:
+        """Return the limits of every rollout, before a task's own."""
+        names = RolloutLimits.__dataclass_fields__
+        return RolloutLimits(**{name: getattr(self, name) for name in names})
+
+    def sampling(self) -> dict[str, Any]:
+        """Return the fields that go into every model request."""
+        fixed: dict[str, Any] = {"temperature": self.agent_temperature}
+        if self.max_tokens is not None:
+            fixed["max_tokens"] = self.max_tokens
+        return fixed | self.extra_body
+
+    def result_budget(self) -> ResultBudget:
+        """Return how tool results are shortened."""
+        return ResultBudget(
+            default_result_size_chars=self.default_result_size_chars,
+            turn_budget_chars=self.turn_budget_chars,
+            preview_size_chars=self.preview_size_chars,
+            tool_result_overrides=self.tool_result_overrides,
+        )
+
+    def plugin_settings(self) -> PluginSettings:
+        """Return which plugins to load."""
+        return PluginSettings().with_config(self.plugins.model_dump())
+
+
+def load_config(path: Path) -> dict[str, Any]:
+    """Read a YAML file into a mapping; raises `ConfigError` with the place of a syntax error."""
+    import yaml
+
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"config {path}: {error.strerror}", hint="check the path after --config") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"config {path} is not valid YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"config {path}: wanted a mapping of keys to values, found {type(values).__name__}")
+    return values
+
+
+def _readable(error: ValidationError, source: str) -> ConfigError:
+    problem = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        known = PluginConfig.model_fields if key.startswith("plugins.") else RunConfig.model_fields
+        return ConfigError(f"{source} has an unknown key {key!r}{_nearest(key.rpartition('.')[2], known)}")
+    if not key:
+        return ConfigError(f"{source}: {problem['msg'].removeprefix('Value error, ')}")
+    found = "" if problem["type"] == "missing" else f", found {problem['input']!r}"
+    return ConfigError(f"{source}: {key}: {problem['msg']}{found}")
+
+
+def _nearest(key: str, known: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else f"; known keys: {', '.join(sorted(known))}"

@@ -1,0 +1,212 @@
+"""The output folder: an append-only JSONL that survives `kill -9`, and what a resumed run finds in it.
+
+A line is appended by one write to a file that only this process has open for writing. A kill can therefore only tear
+the last line, and opening the folder again cuts a torn line off: its rollout is played once more. What did not fit on
+the disk is cut off at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from hermes_core.contracts.errors import OutputError
+from hermes_core.contracts.model import encode
+
+ROLLOUTS = "rollouts.jsonl"
+ATTEMPTS = "attempts.jsonl"
+MANIFEST = "run.json"
+SUMMARY = "summary.json"
+REPORT = "report.html"
+_ID = re.compile(rb'^\{"rollout_id":"([\w-]+)"')
+
+
+class JsonlFile:
+    """An append-only file of JSON lines that is never left with half a line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        self._size = self._cut_torn_tail()
+
+    def append(self, value: Mapping[str, Any]) -> None:
+        """Write one line, whole or not at all; raises `OutputError` when the disk is full."""
+        self.append_line(encode(value) + b"\n")
+
+    def append_line(self, line: bytes) -> None:
+        """Write one line that is already serialised."""
+        try:
+            _write_all(self._fd, line)
+        except OSError as error:
+            os.ftruncate(self._fd, self._size)
+            raise _unwritable(self.path, error) from error
+        self._size += len(line)
+
+    def lines(self) -> Iterator[bytes]:
+        """Read the lines from the start."""
+        with self.path.open("rb") as file:
+            yield from file
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    def _cut_torn_tail(self) -> int:
+        size = os.fstat(self._fd).st_size
+        end = size
+        while end > 0:
+            start = max(0, end - 65536)
+            newline = os.pread(self._fd, end - start, start).rfind(b"\n")
+            if newline >= 0:
+                end = start + newline + 1
+                break
+            end = start
+        if end < size:
+            os.ftruncate(self._fd, end)
+        return end
+
+
+class OutputFolder:
+    """The folder of one run, locked for this process. `done` holds the ids of the rollouts that are recorded."""
+
+    def __init__(self, path: Path, lock: int, manifest: Mapping[str, Any]) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._lock = lock
+        self.rollouts = JsonlFile(path / ROLLOUTS)
+        self.attempts = JsonlFile(path / ATTEMPTS)
+        self.done = {rollout_id(line) for line in self.rollouts.lines()}
+
+    @classmethod
+    def open(cls, path: Path, fingerprint: Mapping[str, Any], *, facts: Mapping[str, Any]) -> Self:
+        """Create the folder or continue in it.
+
+        `fingerprint` is what must be equal for the recorded rollouts to belong to this run; `facts` are kept beside it.
+        Raises `OutputError` when the folder is not writable, in use, or holds a different run.
+        """
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        try:
+            _take(lock, path)
+            return cls(path, lock, _manifest(path, fingerprint, facts))
+        except BaseException:
+            os.close(lock)
+            raise
+
+    @property
+    def run_id(self) -> str:
+        """The run's own id, the same after a resume."""
+        return str(self.manifest["run_id"])
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Replace a file of the folder atomically."""
+        return write_atomically(self.path / name, text)
+
+    def close(self) -> None:
+        """Close the files and give the lock back."""
+        self.rollouts.close()
+        self.attempts.close()
+        os.close(self._lock)
+
+
+def forget_failed(folder: Path) -> int:
+    """Move outcomes that an infrastructure failure made worthless to `attempts.jsonl`; returns how many.
+
+    The rollouts then count as not played. The folder must not be in use.
+    """
+    source = folder / ROLLOUTS
+    if not source.exists():
+        return 0
+    attempts, kept, moved = JsonlFile(folder / ATTEMPTS), folder / f"{ROLLOUTS}.kept", 0
+    with source.open("rb") as lines, kept.open("wb") as file:
+        for line in lines:
+            if line.endswith(b"\n") and _is_worthless(line):
+                attempts.append_line(line)
+                moved += 1
+            else:
+                file.write(line)
+    kept.replace(source)
+    attempts.close()
+    return moved
+
+
+def _is_worthless(line: bytes) -> bool:
+    return bool(json.loads(line).get("disposition") == "drop")
+
+
+def rollout_id(line: bytes) -> str:
+    """Return the id in a line of `rollouts.jsonl` without reading all of it."""
+    match = _ID.match(line)
+    return match[1].decode() if match else str(json.loads(line)["rollout_id"])
+
+
+def write_atomically(path: Path, text: str) -> Path:
+    """Write a file so that a reader sees the old content or the new one, never a part."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        draft.write_text(text, encoding="utf-8", errors="replace")
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise _unwritable(path, error) from error
+    return path
+
+
+def _manifest(path: Path, fingerprint: Mapping[str, Any], facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    file = path / MANIFEST
+    if not file.exists():
+        if (path / ROLLOUTS).exists():
+            raise OutputError(f"{path} has a {ROLLOUTS} but no {MANIFEST}", hint="name another folder with --out")
+        made = {"run_id": secrets.token_hex(6), "fingerprint": fingerprint, **facts}
+        write_atomically(file, json.dumps(made, indent=2, ensure_ascii=False) + "\n")
+        return made
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    if different := sorted(_differences(found["fingerprint"], fingerprint)):
+        raise OutputError(
+            f"{path} holds a run that differs in {', '.join(different)}",
+            hint="name another folder with --out, or give the same values to continue it",
+        )
+    return found
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
+    new = json.loads(json.dumps(new))
+    return {key for key in {*old, *new} if old.get(key) != new.get(key)}
+
+
+def _take(lock: int, path: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        hint = "wait for it to end, or name another folder with --out"
+        raise OutputError(f"another run is writing to {path}", hint=hint) from error
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _unwritable(path: Path, error: OSError) -> OutputError:
+    hint = "free space there and give the same command again: it continues" if error.errno in _FULL else None
+    with contextlib.suppress(OSError):
+        if hint is None and not os.access(path if path.exists() else path.parent, os.W_OK):
+            hint = "name a folder that you may write to with --out"
+    return OutputError(f"cannot write {path}: {error.strerror}", hint=hint or "name another folder with --out")
+
+
+_FULL = frozenset({27, 28, 122})  # EFBIG, ENOSPC, EDQUOT

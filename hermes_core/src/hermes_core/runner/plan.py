@@ -1,0 +1,106 @@
+"""From tasks and a config to the rollouts to play. The same input gives the same plan, in any order of playing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_core.contracts.errors import ConfigError, HermesError
+from hermes_core.contracts.task import Task
+from hermes_core.discovery import Registry
+from hermes_core.rollout import GroupPlan, RolloutSpec, overridden
+from hermes_core.runner.config import RunConfig
+from hermes_core.runner.tasks import TaskProblem
+from hermes_core.tools.selection import ToolSelection, select_tools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """The groups that can be played, and what is wrong with the tasks that cannot."""
+
+    groups: tuple[GroupPlan, ...]
+    problems: tuple[TaskProblem, ...]
+
+
+def choose(tasks: Sequence[Task], config: RunConfig) -> tuple[Task, ...]:
+    """Return the tasks that the config's filters let through; an unknown id is an error."""
+    if unknown := sorted(set(config.task_filter) - {task.id for task in tasks}):
+        raise ConfigError(f"task_filter names {unknown[0]!r}, which is not in {config.tasks}")
+    wanted = [
+        task
+        for task in tasks
+        if (not config.task_filter or task.id in config.task_filter) and config.split in {None, task.split}
+    ]
+    if not wanted:
+        splits = ", ".join(sorted({task.split for task in tasks}))
+        raise ConfigError(f"no task of {config.tasks} is left", hint=f"its splits are {splits}; see --split")
+    return tuple(wanted[: config.max_tasks])
+
+
+def plan_groups(tasks: Sequence[Task], config: RunConfig, registry: Registry) -> RunPlan:
+    """Draw each group's tools and check that its components exist.
+
+    What is wrong with the config raises; a task that cannot be run becomes a problem and stops no other.
+    """
+    groups: list[GroupPlan] = []
+    problems: list[TaskProblem] = []
+    for task in tasks:
+        seed = seed_of(config.seed, task.id)
+        shared = _run_tools(config, registry, seed) if task.enabled_toolsets is None else None
+        try:
+            tools = shared or select_tools(registry, enabled_toolsets=task.enabled_toolsets, seed=seed)
+            _check(task, config, registry)
+        except HermesError as error:
+            problems.append(TaskProblem(source=task.source, task_id=task.id, message=str(error)))
+            continue
+        groups.append(
+            GroupPlan(group_id=f"gr_{seed:08x}", task=task, tools=tools, seed=seed, system_prompt=config.system_prompt)
+        )
+    return RunPlan(groups=tuple(groups), problems=tuple(problems))
+
+
+def _run_tools(config: RunConfig, registry: Registry, seed: int) -> ToolSelection:
+    return select_tools(
+        registry,
+        enabled_toolsets=config.enabled_toolsets,
+        disabled_toolsets=config.disabled_toolsets,
+        distribution=config.distribution,
+        seed=seed,
+    )
+
+
+def _check(task: Task, config: RunConfig, registry: Registry) -> None:
+    config.limits().replaced(task.limits)
+    overridden(config.sandbox_spec(), task.sandbox)
+    if task.verifier is not None:
+        registry.create("verifier", task.verifier.name, task.verifier.options)
+
+
+def rollouts(
+    groups: Sequence[GroupPlan], config: RunConfig, run_id: str, facts: Mapping[str, Any]
+) -> Iterator[RolloutSpec]:
+    """Yield every rollout of the run, group by group."""
+    limits, sampling = config.limits(), config.sampling()
+    for group in groups:
+        provenance = {**facts, "toolsets": list(group.tools.drawn), "skipped_toolsets": list(group.tools.skipped)}
+        for index in range(config.group_size):
+            yield RolloutSpec(
+                rollout_id=f"ro_{_digest(run_id, group.task.id, index)[:16]}",
+                group=group,
+                index=index,
+                seed=seed_of(config.seed, group.task.id, index),
+                limits=limits.replaced(group.task.limits),
+                sampling=sampling,
+                provenance=provenance,
+            )
+
+
+def seed_of(*parts: object) -> int:
+    """Return a 31-bit seed that depends on all parts and on nothing else."""
+    return int(_digest(*parts)[:8], 16) >> 1
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()

@@ -1,0 +1,42 @@
+"""What becomes of a rollout for the cause it ended by: retry, drop, score or mask; decided by the config, recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from hermes_core.contracts.rollout import RewardStatus, RolloutOutcome, StopReason
+from hermes_core.runner.config import DEFAULT_POLICY, Action
+
+
+class Policy:
+    """Maps causes to actions.
+
+    - `retry`: play it again if the error may pass, up to `max_attempts`; else, and after them, as `drop`.
+    - `drop`: the outcome is recorded and its group goes on without it.
+    - `score`: the reward counts as it is.
+    - `mask`: recorded and counted in the group, but no token of it is trained.
+    """
+
+    def __init__(self, overrides: Mapping[str, Action], *, max_attempts: int) -> None:
+        self._actions: dict[str, Action] = {**DEFAULT_POLICY, **overrides}
+        self._max_attempts = max_attempts
+
+    def wants_retry(self, outcome: RolloutOutcome) -> bool:
+        """Tell whether the rollout is to be played again."""
+        if self._action(outcome) != "retry" or outcome.attempt >= self._max_attempts:
+            return False
+        failure = outcome.reward_failure or outcome.failure
+        return failure is not None and failure.retryable
+
+    def settled(self, outcome: RolloutOutcome) -> RolloutOutcome:
+        """Return the outcome with its disposition."""
+        action = self._action(outcome)
+        return dataclasses.replace(outcome, disposition="drop" if action == "retry" else action)
+
+    def _action(self, outcome: RolloutOutcome) -> Action:
+        if outcome.reward_status is RewardStatus.ERROR:
+            return self._actions["verifier_error"]
+        if outcome.stop_reason in {StopReason.FINAL_ANSWER, StopReason.CANCELLED}:
+            return "score"
+        return self._actions[outcome.stop_reason]

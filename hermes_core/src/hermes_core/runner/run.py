@@ -1,0 +1,217 @@
+"""The main job: a task file in, scored rollouts, a summary and a report out."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import hermes_core
+from hermes_core.contracts.errors import ConfigError, HermesError
+from hermes_core.contracts.model import ModelClient
+from hermes_core.contracts.sink import Sink
+from hermes_core.contracts.task import Task
+from hermes_core.discovery import Registry
+from hermes_core.models.factory import create_model
+from hermes_core.rollout import RolloutSpec, Runtime, overridden
+from hermes_core.runner.config import RunConfig
+from hermes_core.runner.output import REPORT, ROLLOUTS, SUMMARY, OutputFolder
+from hermes_core.runner.plan import RunPlan, choose, plan_groups, rollouts
+from hermes_core.runner.policy import Policy
+from hermes_core.runner.progress import open_progress
+from hermes_core.runner.report import write_report
+from hermes_core.runner.scheduling import Recorder, Scheduler
+from hermes_core.runner.summary import SummaryBuilder
+from hermes_core.runner.tasks import TaskProblem, load_tasks
+from hermes_core.specs import Ref
+
+# What may change between the two halves of an interrupted run without making its rollouts incomparable.
+_NEUTRAL = frozenset(
+    {
+        "out",
+        "max_concurrent",
+        "max_sandbox_starts",
+        "tool_pool_size",
+        "api_key_env",
+        "model_timeout",
+        "model_retries",
+        "sinks",
+        "max_attempts",
+        "tasks",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What a run came to. `clean` is False when a task could not be run, a rollout was dropped or a sink failed."""
+
+    folder: Path
+    summary: Mapping[str, Any]
+    problems: tuple[TaskProblem, ...]
+    clean: bool
+
+
+class Run:
+    """One invocation: prepare everything that can fail early, play what is not recorded yet, sum up."""
+
+    def __init__(self, config: RunConfig, registry: Registry, *, api_key: str | None = None, stream: Any) -> None:
+        self._config = config
+        self._registry = registry
+        self._api_key = api_key
+        self._stream = stream
+
+    async def execute(self) -> RunResult:
+        """Do it; raises a `HermesError` that names what to change, with everything already recorded kept."""
+        config = self._config
+        loaded = load_tasks(Path(config.tasks), self._registry)
+        tasks = choose(loaded.tasks, config)
+        plan = plan_groups(tasks, config, self._registry)
+        plan = RunPlan(groups=plan.groups, problems=(*loaded.problems, *plan.problems))
+        if not plan.groups:
+            raise ConfigError(f"no task of {config.tasks} can be run: {plan.problems[0].message}")
+        folder = OutputFolder.open(Path(config.out), self._fingerprint(tasks), facts=self._facts())
+        try:
+            return await self._in_folder(folder, plan, tasks)
+        finally:
+            folder.close()
+
+    async def _in_folder(self, folder: OutputFolder, plan: RunPlan, tasks: tuple[Task, ...]) -> RunResult:
+        config = self._config
+        started = time.monotonic()
+        async with AsyncExitStack() as stack:
+            model = await self._model(stack, tasks)
+            runtime = await stack.enter_async_context(self._runtime(model))
+            plan = await self._checked(runtime, model, plan)
+            specs = list(rollouts(plan.groups, config, folder.run_id, self._provenance(plan)))
+            pending = [spec for spec in specs if spec.rollout_id not in folder.done]
+            recorder = Recorder(folder, self._sinks())
+            await recorder.start()
+            stack.push_async_callback(recorder.close)
+            try:
+                await self._play(pending, len(specs), runtime, model, recorder)
+            finally:
+                result = self._sum_up(folder, plan, recorder, len(specs), time.monotonic() - started)
+        return result
+
+    async def _play(
+        self, pending: list[RolloutSpec], total: int, runtime: Runtime, model: ModelClient, recorder: Recorder
+    ) -> None:
+        config = self._config
+        with open_progress(total, done=total - len(pending), stream=self._stream) as progress:
+            policy = Policy(config.policy, max_attempts=config.max_attempts)
+            scheduler = Scheduler(runtime, model, recorder, policy, progress)
+            await scheduler.run(iter(pending), max_concurrent=config.max_concurrent)
+
+    async def _model(self, stack: AsyncExitStack, tasks: tuple[Task, ...]) -> ModelClient:
+        config = self._config
+        model = create_model(
+            config.model,
+            model_name=config.model_name,
+            api_key=self._api_key,
+            tasks=tasks,
+            mistake_rate=config.mistake_rate,
+            seed=config.seed,
+            timeout=config.model_timeout,
+            max_retries=config.model_retries,
+        )
+        stack.push_async_callback(model.aclose)
+        await model.check()
+        return model
+
+    def _runtime(self, model: ModelClient) -> Runtime:
+        config = self._config
+        parser = config.tool_call_parser or self._registry.parser_for(str(model.provenance.get("model_name", "")))
+        return Runtime(
+            self._registry,
+            backend=Ref(kind="backend", name=config.terminal_backend, options=config.backend_options),
+            sandbox=config.sandbox_spec(),
+            parser=None if parser is None else Ref(kind="parser", name=parser),
+            budget=config.result_budget(),
+            tool_pool_size=config.tool_pool_size,
+            max_sandbox_starts=config.max_sandbox_starts,
+            verifier_timeout=config.verifier_timeout,
+        )
+
+    async def _checked(self, runtime: Runtime, model: ModelClient, plan: RunPlan) -> RunPlan:
+        """Ask the backend whether it can give what is wanted; a task that wants more than it can stops no other."""
+        del model
+        runtime.parser  # noqa: B018 - an unknown parser is an error now, not in the middle of the run
+        await runtime.backend.check(runtime.sandbox_spec)
+        groups, problems = [], list(plan.problems)
+        for group in plan.groups:
+            try:
+                if group.task.sandbox:
+                    await runtime.backend.check(overridden(runtime.sandbox_spec, group.task.sandbox))
+                groups.append(group)
+            except HermesError as error:
+                task = group.task
+                problems.append(TaskProblem(source=task.source, task_id=task.id, message=str(error)))
+        if not groups:
+            raise ConfigError(f"no task of {self._config.tasks} can be run: {problems[-1].message}")
+        return RunPlan(groups=tuple(groups), problems=tuple(problems))
+
+    def _sinks(self) -> dict[str, Sink]:
+        return {c.name: cast("Sink", self._registry.create("sink", c.name, c.options)) for c in self._config.sinks}
+
+    def _fingerprint(self, tasks: tuple[Task, ...]) -> dict[str, Any]:
+        values = self._config.model_dump(mode="json", exclude=set(_NEUTRAL))
+        digest = hashlib.sha256()
+        for task in tasks:
+            digest.update(repr(task).encode("utf-8", "replace"))
+        return {**values, "tasks_sha256": digest.hexdigest()}
+
+    def _facts(self) -> dict[str, Any]:
+        return {"tasks": self._config.tasks, "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+
+    def _provenance(self, plan: RunPlan) -> dict[str, Any]:
+        refs = [Ref(kind="backend", name=self._config.terminal_backend)]
+        for group in plan.groups:
+            refs += [Ref(kind="tool", name=tool.name) for tool in group.tools.specs]
+            refs += [group.task.verifier] if group.task.verifier else []
+        unique = {(ref.kind, ref.name): ref for ref in refs}
+        plugins = self._registry.provenance(list(unique.values()))
+        return {"hermes_core": hermes_core.__version__, "plugins": plugins}
+
+    def _sum_up(
+        self, folder: OutputFolder, plan: RunPlan, recorder: Recorder, planned: int, seconds: float
+    ) -> RunResult:
+        builder = SummaryBuilder()
+        for line in folder.rollouts.lines():
+            builder.add(json.loads(line))
+        summary = builder.build(run=self._run_facts(folder, plan, recorder, planned, seconds))
+        folder.write_text(SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+        write_report(folder.path / REPORT, summary, folder.rollouts.lines())
+        clean = not plan.problems and not recorder.sink_errors and _all_scored(folder.rollouts.lines())
+        return RunResult(folder=folder.path, summary=summary, problems=plan.problems, clean=clean)
+
+    def _run_facts(
+        self, folder: OutputFolder, plan: RunPlan, recorder: Recorder, planned: int, seconds: float
+    ) -> dict[str, Any]:
+        return {
+            "run_id": folder.run_id,
+            "config": self._config.model_dump(mode="json"),
+            "planned": planned,
+            "wall_seconds": seconds,
+            "group_size": self._config.group_size,
+            "problems": [{"source": p.source, "task_id": p.task_id, "message": p.message} for p in plan.problems],
+            "sink_errors": dict(recorder.sink_errors),
+            "rollouts": str(folder.path / ROLLOUTS),
+            "summary": str(folder.path / SUMMARY),
+            "report": str(folder.path / REPORT),
+        }
+
+
+def _all_scored(lines: Iterator[bytes]) -> bool:
+    return all(json.loads(line)["disposition"] != "drop" for line in lines)
+
+
+def execute(config: RunConfig, registry: Registry, *, api_key: str | None, stream: Any) -> RunResult:
+    """Run to the end on an event loop of its own; Ctrl-C cancels, cleans up and raises `KeyboardInterrupt`."""
+    return asyncio.run(Run(config, registry, api_key=api_key, stream=stream).execute())

@@ -1,0 +1,165 @@
+"""Plays many rollouts at a time and puts each outcome where it belongs."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from hermes_core.contracts.errors import HermesError, ModelUnreachableError, UserError
+from hermes_core.contracts.model import ModelClient, ModelReply, ModelRequest, encode
+from hermes_core.contracts.rollout import RolloutOutcome
+from hermes_core.contracts.sink import Sink
+from hermes_core.rollout import RolloutSpec, Runtime, run_rollout, to_completion
+from hermes_core.rollout.workers import WorkerThreads
+from hermes_core.runner.output import OutputFolder
+from hermes_core.runner.policy import Policy
+
+
+class Observer(Protocol):
+    """Who watches the run: the progress display."""
+
+    def started(self, rollout_id: str) -> None:
+        """A rollout has begun."""
+        ...
+
+    def turn(self, rollout_id: str) -> None:
+        """The model has answered once."""
+        ...
+
+    def finished(self, outcome: Mapping[str, Any]) -> None:
+        """A rollout is recorded."""
+        ...
+
+
+class CountedModel:
+    """A model client that tells the observer of every answer."""
+
+    def __init__(self, model: ModelClient, observer: Observer) -> None:
+        self._model = model
+        self._observer = observer
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """The model's own."""
+        return self._model.provenance
+
+    async def check(self) -> None:
+        """Check the model."""
+        await self._model.check()
+
+    async def chat(self, request: ModelRequest) -> ModelReply:
+        """Ask the model."""
+        reply = await self._model.chat(request)
+        self._observer.turn(request.rollout_id)
+        return reply
+
+    async def aclose(self) -> None:
+        """Close the model."""
+        await self._model.aclose()
+
+
+class Recorder:
+    """Writes outcomes: the folder's JSONL first, then the sinks; in one thread, which keeps order and the loop free."""
+
+    def __init__(self, folder: OutputFolder, sinks: Mapping[str, Sink]) -> None:
+        self._folder = folder
+        self._sinks = sinks
+        self._thread = WorkerThreads(2)  # half of them for one key: one
+        self.sink_errors: Counter[str] = Counter()
+
+    async def start(self) -> None:
+        """Open the sinks; one that cannot begin is the user's to mend."""
+        for name, sink in self._sinks.items():
+            try:
+                await self._settled(partial(sink.open, str(self._folder.path)))
+            except Exception as error:
+                raise UserError(f"sink {name!r} cannot begin: {type(error).__name__}: {error}") from error
+
+    async def record(self, outcome: RolloutOutcome) -> Mapping[str, Any]:
+        """Write a final outcome and return it as recorded."""
+        value = outcome.to_json()
+        await self._settled(lambda: self._write(value))
+        return value
+
+    async def superseded(self, outcome: RolloutOutcome) -> None:
+        """Write an attempt that is played again."""
+        line = encode(outcome.to_json()) + b"\n"
+        await self._settled(lambda: self._folder.attempts.append_line(line))
+
+    async def close(self) -> None:
+        """Close the sinks."""
+        for name, sink in self._sinks.items():
+            await self._settled(partial(self._guard, name, sink.close))
+        self._thread.close()
+
+    async def _settled(self, action: Callable[[], None]) -> None:
+        # A cancelled caller still waits: the file must not be closed under a write.
+        await to_completion(self._thread.run("write", action))
+
+    def _write(self, value: Mapping[str, Any]) -> None:
+        self._folder.rollouts.append(value)
+        for name, sink in self._sinks.items():
+            self._guard(name, partial(sink.write, value))
+
+    def _guard(self, name: str, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - the plugin boundary: a sink must not cost a rollout
+            self.sink_errors[f"{name}: {type(error).__name__}: {error}"] += 1
+
+
+class Scheduler:
+    """Plays rollouts from a plan, `max_concurrent` at a time, until all are recorded or a fatal error stops the run."""
+
+    def __init__(
+        self, runtime: Runtime, model: ModelClient, recorder: Recorder, policy: Policy, observer: Observer
+    ) -> None:
+        self._runtime = runtime
+        self._model = CountedModel(model, observer)
+        self._recorder = recorder
+        self._policy = policy
+        self._observer = observer
+        self._unreachable_in_a_row = 0
+
+    async def run(self, specs: Iterator[RolloutSpec], *, max_concurrent: int) -> None:
+        """Play them all; raises the first fatal error after the others have been cancelled and cleaned up."""
+        self._patience = max(8, 2 * max_concurrent)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(max_concurrent):
+                    group.create_task(self._work(specs))
+        except BaseExceptionGroup as errors:
+            raise _first(errors.exceptions) from None
+
+    async def _work(self, specs: Iterator[RolloutSpec]) -> None:
+        for spec in specs:
+            await self._play(spec)
+
+    async def _play(self, spec: RolloutSpec) -> None:
+        self._observer.started(spec.rollout_id)
+        outcome = await run_rollout(spec, self._runtime, self._model)
+        while self._policy.wants_retry(outcome):
+            await self._recorder.superseded(outcome)
+            spec = dataclasses.replace(spec, attempt=spec.attempt + 1)
+            outcome = await run_rollout(spec, self._runtime, self._model)
+        self._give_up_on_a_dead_server(outcome)
+        self._observer.finished(await self._recorder.record(self._policy.settled(outcome)))
+
+    def _give_up_on_a_dead_server(self, outcome: RolloutOutcome) -> None:
+        """Stop a run whose server has gone, before it turns every remaining rollout into a failure."""
+        failure = outcome.failure
+        if failure is None or failure.type != ModelUnreachableError.__name__:
+            self._unreachable_in_a_row = 0
+            return
+        self._unreachable_in_a_row += 1
+        if self._unreachable_in_a_row >= self._patience:
+            hint = "start the server and give the same command again: it continues"
+            raise UserError(f"the model server has gone: {failure.message}", hint=hint)
+
+
+def _first(errors: Sequence[BaseException]) -> BaseException:
+    return next((error for error in errors if isinstance(error, HermesError)), errors[0])
