@@ -1,0 +1,80 @@
+# `make demo` and `make test` need git, make and Python >= 3.11; everything else is set up in $(VENV).
+
+VENV ?= .venv
+# The Python that the environment is made with; empty: the first one on PATH that is new enough.
+PYTHON ?=
+JOBS ?= 2
+PYTEST_ARGS ?=
+# Where `make install-alone` writes junit xml; empty: nowhere.
+REPORTS ?=
+DEMO_TASKS ?= examples/terminal_tasks.jsonl
+DEMO_OUT ?= runs/demo
+DEMO_ARGS ?=
+
+BIN := $(VENV)/bin
+SOURCES := $(wildcard */src plugins/*/src)
+TEST_FOLDERS := $(wildcard */tests plugins/*/tests tests)
+
+# The set-up is called every time: it takes a tenth of a second when there is nothing to do.
+setup = python=$$(PYTHON="$(PYTHON)" sh scripts/find_python.sh) && "$$python" scripts/setup_env.py --venv "$(VENV)" --group
+
+.PHONY: help demo test check format wheels install-alone bench lock env clean
+
+help:
+	@echo "make demo           set up and run the shipped tasks on the embedded oracle model; writes $(DEMO_OUT)"
+	@echo "make test           set up and run every test of every package"
+	@echo "make check          formatting, lint, types, style and requirement bounds"
+	@echo "make format         format the code and apply safe lint fixes"
+	@echo "make wheels         build every package into dist/"
+	@echo "make install-alone  install every wheel by itself and run its own tests"
+	@echo "make bench          measure speed and memory"
+	@echo "make lock           pin the requirements anew (UPGRADE=1: to the newest versions)"
+	@echo "make env            only set up $(VENV)"
+	@echo "make clean          remove what these commands wrote"
+	@echo "Variables: VENV=$(VENV) PYTHON=$(PYTHON) JOBS=$(JOBS) PYTEST_ARGS=... DEMO_ARGS=..."
+
+demo:
+	@$(setup) run
+	$(BIN)/hermes-core run $(DEMO_TASKS) --model oracle --group-size 4 --out $(DEMO_OUT) $(DEMO_ARGS)
+	@echo "Report: $(DEMO_OUT)/report.html"
+
+test:
+	@$(setup) dev
+	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+check:
+	@$(setup) dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/python scripts/check_style.py
+	$(BIN)/python scripts/check_requirements.py
+	$(BIN)/mypy $(SOURCES) scripts
+	$(BIN)/python scripts/check_test_types.py $(TEST_FOLDERS)
+
+format:
+	@$(setup) dev
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+wheels:
+	@$(setup) dev
+	$(BIN)/python scripts/build_wheels.py --out dist
+
+install-alone: wheels
+	$(BIN)/python scripts/check_wheels.py --wheels dist --jobs $(JOBS) $(if $(REPORTS),--reports $(REPORTS))
+
+bench:
+	@$(setup) dev
+	$(BIN)/python benchmarks/run.py
+
+lock:
+	@$(setup) dev
+	$(BIN)/python scripts/lock.py --uv $(BIN)/uv $(if $(UPGRADE),--upgrade)
+	@$(setup) dev
+
+env:
+	@$(setup) dev
+
+clean:
+	rm -rf dist build $(DEMO_OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,75 @@
+"""What every test of every package shares: tests that need a real component say so and are skipped without it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import pytest
+
+# Seconds; a daemon that hangs is as absent as one that refuses.
+PROBE_TIMEOUT: Final = 30
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test marked `component(name)` where that component does not really work, with what was seen."""
+    for marker in item.iter_markers("component"):
+        for name in marker.args:
+            reason = _reason(item.config, name)
+            if reason is not None:
+                pytest.skip(f"component {name}: {reason}")
+
+
+def _reason(config: pytest.Config, name: str) -> str | None:
+    """Return why a component is absent, or None; every component is tried at most once a process."""
+    if name not in PROBES:
+        raise pytest.UsageError(
+            f"component({name!r}) is unknown; conftest.py has probes for {', '.join(sorted(PROBES))}"
+        )
+    seen = config.stash.setdefault(_SEEN, {})
+    if name not in seen:
+        seen[name] = PROBES[name]()
+    return seen[name]
+
+
+_SEEN: Final = pytest.StashKey[dict[str, str | None]]()
+
+
+def _tried(*command: str) -> str | None:
+    """Run a command that only works when the component does; return what went wrong."""
+    program = shutil.which(command[0])
+    if program is None:
+        return f"{command[0]} is not installed"
+    try:
+        result = subprocess.run(
+            [program, *command[1:]], capture_output=True, text=True, timeout=PROBE_TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"{command[0]} did not answer within {PROBE_TIMEOUT} s"
+    if result.returncode == 0:
+        return None
+    said = (result.stderr.strip() or result.stdout.strip() or "nothing").splitlines()[-1]
+    return f"{command[0]} exited with {result.returncode}: {said}"
+
+
+def _chromium() -> str | None:
+    program = next(filter(shutil.which, ("chromium", "chromium-browser", "google-chrome")), None)
+    if program is None:
+        return "chromium is not installed"
+    with tempfile.TemporaryDirectory() as profile:
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+        return _tried(program, *flags, f"--user-data-dir={profile}", "--dump-dom", "about:blank")
+
+
+PROBES: Final[Mapping[str, Callable[[], str | None]]] = MappingProxyType(
+    {
+        "docker": lambda: _tried("docker", "version", "--format", "{{.Server.Version}}"),
+        # A namespace of its own is what kernels and containers refuse; --version would not show it.
+        "bwrap": lambda: _tried("bwrap", "--unshare-all", "--dev-bind", "/", "/", "true"),
+        "chromium": _chromium,
+    }
+)

@@ -1,0 +1,166 @@
+"""Install every wheel by itself, load all of it, and run the package's own tests there.
+
+Each package gets an empty environment with its wheel, what the wheel declares, and nothing else; siblings come from
+the built wheels only when they are declared. There every module is imported and every entry point loaded, so that
+an undeclared import fails. Then the test runner and the package's dependency group `test` are added, and the tests
+run on a copy that cannot see the source tree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from build_wheels import wheel
+from workspace import ROOT, Package, packages, requirement_name
+
+TEST_RUNNER = ("pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis")
+PROBE = Path(__file__).with_name("probe_package.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What all packages are checked with."""
+
+    root: Path
+    wheels: Path
+    members: dict[str, Package]
+    constraints: Path
+    jobs: int
+    reports: Path | None
+
+    def check(self, package: Package, folder: Path, *, with_tests: bool) -> bool:
+        """Check one package in an empty folder."""
+        python = _new_environment(folder / "env")
+        _install(python, [*self._wheels_for([package.name])], self.constraints)
+        # Isolated from the tree and from this environment: only what was installed is importable.
+        extras = [requirement_name(line) for lines in package.extras.values() for line in lines]
+        if _run([python, "-I", PROBE, package.name, package.import_name, *extras], cwd=folder) != 0:
+            return False
+        return not with_tests or self._tests(package, python, folder)
+
+    def _tests(self, package: Package, python: Path, folder: Path) -> bool:
+        wanted = package.test_dependencies
+        siblings = self._wheels_for(name for name in map(requirement_name, wanted) if name in self.members)
+        others = [line for line in wanted if requirement_name(line) not in self.members]
+        _install(python, [*TEST_RUNNER, *others, *siblings], self.constraints)
+        tree = self._copy(package, folder / "tree")
+        tests = (tree / package.folder.relative_to(self.root) / "tests").relative_to(tree)
+        command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(self.jobs), str(tests)]
+        if self.reports:
+            command += [f"--junit-xml={self.reports / f'alone-{package.name}.xml'}"]
+        return _run(command, cwd=tree) == 0
+
+    def _wheels_for(self, names: Iterable[str]) -> list[str]:
+        """Return the wheels of these packages and of the siblings they declare, each by its path.
+
+        By path, since an index may hold a stranger's package of the same name.
+        """
+        found: dict[str, str] = {}
+        pending = list(names)
+        while pending:
+            member = self.members[pending.pop()]
+            found[member.name] = str(wheel(member, self.wheels))
+            required = map(requirement_name, member.dependencies)
+            pending += [name for name in required if name in self.members and name not in found]
+        return list(found.values())
+
+    def _copy(self, package: Package, tree: Path) -> Path:
+        """Copy the tests with the settings they run under, without any source."""
+        target = tree / package.folder.relative_to(self.root)
+        ignored = shutil.ignore_patterns("src", "__pycache__", ".hypothesis")
+        shutil.copytree(package.folder, target, ignore=ignored)
+        for name in ("pyproject.toml", "conftest.py"):
+            if (self.root / name).exists():
+                shutil.copy(self.root / name, tree / name)
+        return tree
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Check all packages, or those named, and report every failure before failing."""
+    options = _parser().parse_args(arguments)
+    members = {package.name: package for package in packages(options.root)}
+    chosen = [members[name] for name in options.packages] or list(members.values())
+    failed: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="alone-") as scratch:
+        constraints = Path(scratch, "constraints.txt")
+        constraints.write_text(_constraints(options.root / "requirements" / "dev.txt"), encoding="utf-8")
+        reports = options.reports.absolute() if options.reports else None
+        bench = Bench(options.root, options.wheels.absolute(), members, constraints, options.jobs, reports)
+        for package in chosen:
+            began = time.monotonic()
+            print(f"== {package.name}", flush=True)
+            passed = bench.check(package, _folder(scratch, package.name), with_tests=not options.no_tests)
+            print(f"== {package.name}: {'ok' if passed else 'FAILED'} in {time.monotonic() - began:.1f} s", flush=True)
+            failed += [] if passed else [package.name]
+    print(f"install alone: {len(chosen) - len(failed)} of {len(chosen)} packages", *(f"FAILED: {n}" for n in failed))
+    return 1 if failed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("packages", nargs="*", help="names of packages; none: all")
+    parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="where `make wheels` put them")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the workspace")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--reports", type=Path, help="a folder for junit xml files")
+    parser.add_argument("--no-tests", action="store_true", help="only install, import and load entry points")
+    return parser
+
+
+def _folder(scratch: str, name: str) -> Path:
+    folder = Path(scratch, name)
+    folder.mkdir()
+    return folder
+
+
+def _constraints(pins: Path) -> str:
+    """Return the pins without their hashes, which would be demanded of the local wheels too."""
+    if not pins.exists():
+        return ""
+    lines = re.findall(r"^[A-Za-z0-9][^\\\n]*", pins.read_text(encoding="utf-8"), re.MULTILINE)
+    return "\n".join(lines) + "\n"
+
+
+def _new_environment(folder: Path) -> Path:
+    """Make an environment with uv where it works, since it takes a tenth of the time."""
+    if _uv() is None or _run([_uv() or "", "venv", "--quiet", "--python", sys.executable, folder], cwd=None) != 0:
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    return folder / "bin" / "python"
+
+
+def _install(python: Path, wanted: Sequence[str], constraints: Path) -> None:
+    """Install with uv, or with pip where uv is absent or does not reach the index that pip is set to."""
+    uv = _uv()
+    tail = ["--quiet", "--constraint", str(constraints), *wanted]
+    if uv and _run([uv, "pip", "install", "--python", python, *tail], cwd=None) == 0:
+        return
+    if _run([python, "-m", "pip", "--version"], cwd=None) != 0:
+        subprocess.run([python, "-m", "ensurepip"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([python, "-m", "pip", "install", "--disable-pip-version-check", *tail], check=True)
+
+
+def _uv() -> str | None:
+    beside = Path(sys.executable).with_name("uv")
+    return str(beside) if beside.exists() else shutil.which("uv")
+
+
+def _run(command: Sequence[str | Path], *, cwd: Path | None) -> int:
+    """Run with the environment's programs first on PATH and nothing of the calling Python's settings."""
+    dropped = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+    variables = {name: value for name, value in os.environ.items() if name not in dropped}
+    variables["PATH"] = os.pathsep.join([str(Path(command[0]).parent), variables.get("PATH", "")])
+    return subprocess.run(command, cwd=cwd, env=variables, stdin=subprocess.DEVNULL, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

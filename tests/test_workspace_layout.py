@@ -1,0 +1,72 @@
+"""What every package of the workspace has, read from the tree, so that a new one cannot forget it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+
+import pytest
+from check_requirements import pin_findings, sibling_findings
+from workspace import ROOT, Package, packages
+
+MEMBERS = packages()
+each_package = pytest.mark.parametrize("package", MEMBERS, ids=lambda package: package.name)
+
+
+def _settings() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+
+
+@each_package
+@pytest.mark.parametrize("name", ["README.md", "LICENSE", "tests"])
+def test_a_package_brings_its_own_readme_licence_and_tests(package: Package, name: str):
+    assert (package.folder / name).exists()
+
+
+@each_package
+def test_a_package_ships_its_types(package: Package):
+    assert (package.folder / "src" / package.import_name / "py.typed").is_file()
+
+
+@each_package
+def test_a_distribution_and_its_import_name_belong_together(package: Package):
+    expected = {"hermes-agent-core": "hermes_core"}.get(package.name, package.name.replace("-", "_"))
+    assert package.import_name == expected
+
+
+@each_package
+def test_a_package_is_under_the_licence_of_the_project(package: Package):
+    assert package.data["project"]["license"] == "MIT"
+    assert (package.folder / "LICENSE").read_text(encoding="utf-8") == (ROOT / "LICENSE").read_text(encoding="utf-8")
+
+
+@each_package
+def test_the_workspace_takes_a_package_from_the_tree(package: Package):
+    assert _settings()["uv"]["sources"][package.name] == {"workspace": True}
+
+
+@each_package
+def test_the_type_checker_sees_the_sources_of_a_package(package: Package):
+    assert str((package.folder / "src").relative_to(ROOT)) in _settings()["mypy"]["mypy_path"]
+
+
+def test_requirements_on_siblings_are_bounded():
+    assert list(sibling_findings(MEMBERS)) == []
+
+
+def test_the_committed_pins_satisfy_every_package():
+    assert list(pin_findings(ROOT)) == []
+
+
+def test_test_files_have_names_of_their_own():
+    names = Counter(path.name for package in MEMBERS for path in (package.folder / "tests").rglob("test_*.py"))
+    names.update(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_an_unbounded_sibling_is_found():
+    project = {"name": "lonely", "version": "1.0", "dependencies": ["hermes-agent-core", "hermes-verifiers>=5,<6"]}
+    lonely = Package(ROOT, {"project": project})
+    first, second = sibling_findings([*MEMBERS, lonely])
+    assert "needs a lower and an upper bound" in first
+    assert "excludes the version in this tree" in second

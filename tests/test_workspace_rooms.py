@@ -1,0 +1,120 @@
+"""The rooms of the core: imports go down the list only, and two libraries stay behind one door each."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from workspace import ROOT
+
+CORE = ROOT / "hermes_core" / "src" / "hermes_core"
+# From the ground up (design, "Rooms of the core"); a room may import itself and those before it.
+ROOMS = (
+    "specs",
+    "hookspecs",
+    "contracts",
+    "discovery",
+    "sandbox",
+    "tools",
+    "tokens",
+    "models",
+    "rollout",
+    "runner",
+    "atropos",
+    "cli",
+)
+# The core's own plugin declares components of every room by name; the package's front re-exports them lazily.
+DOORS = ("plugin", "__init__", "__main__")
+
+
+def _imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and full name of everything a module imports at run time, wherever in the file it does so."""
+    pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            pending += node.orelse
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            base = _absolute(node, path)
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+        pending += ast.iter_child_nodes(node)
+
+
+def _absolute(node: ast.ImportFrom, path: Path) -> str:
+    if not node.level:
+        return node.module or ""
+    package = path.relative_to(CORE.parent).parts[: -node.level]
+    return ".".join([*package, *([node.module] if node.module else [])])
+
+
+def _room(path: Path) -> str:
+    first = path.relative_to(CORE).parts[0]
+    return first.removesuffix(".py")
+
+
+def _core_modules() -> list[Path]:
+    return sorted(CORE.rglob("*.py"))
+
+
+def test_no_room_imports_a_room_above_it():
+    upwards = []
+    for path in _core_modules():
+        own = _room(path)
+        if own in DOORS:
+            continue
+        for line, name in _imports(path):
+            parts = name.split(".")
+            if parts[0] == "hermes_core" and len(parts) > 1 and parts[1] in ROOMS[ROOMS.index(own) + 1 :]:
+                upwards.append(f"{path.relative_to(ROOT)}:{line}: {own} imports {name}")
+    assert upwards == []
+
+
+def test_every_module_of_the_core_lies_in_a_known_room():
+    assert {_room(path) for path in _core_modules()} - set(DOORS) <= set(ROOMS)
+
+
+@pytest.mark.parametrize(
+    ("library", "rooms"),
+    [
+        ("importlib.metadata", {"discovery"}),
+        ("importlib_metadata", {"discovery"}),
+        ("pluggy", {"discovery", "hookspecs"}),
+        ("atroposlib", {"atropos"}),
+    ],
+)
+def test_a_library_is_imported_only_by_the_room_that_owns_it(library: str, rooms: set[str]):
+    elsewhere = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in _core_modules()
+        for line, name in _imports(path)
+        if (name == library or name.startswith(f"{library}.")) and _room(path) not in rooms
+    ]
+    assert elsewhere == []
+
+
+def test_the_core_imports_no_package_that_is_built_on_it():
+    siblings = {path.name for pattern in ("*/src/*", "plugins/*/src/*") for path in ROOT.glob(pattern)}
+    siblings.discard("hermes_core")
+    used = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in _core_modules()
+        for line, name in _imports(path)
+        if name.split(".")[0] in siblings
+    ]
+    assert used == []
+
+
+def test_an_upward_import_would_be_seen(tmp_path: Path):
+    module = tmp_path / "module.py"
+    module.write_text(
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from hermes_core.cli import main\n"
+        "def late():\n    from hermes_core.runner import tasks\n",
+        encoding="utf-8",
+    )
+    assert [name for _, name in _imports(module) if name.startswith("hermes_core")] == ["hermes_core.runner.tasks"]
