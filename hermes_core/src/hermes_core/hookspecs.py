@@ -64,7 +64,10 @@ def hermes_sinks() -> Iterable[specs.SinkSpec]:
 
 @hookspec
 def hermes_cli_commands() -> Iterable[specs.CommandSpec]:
-    """Declare subcommands of `hermes-core`. Called when a command is asked for that the core does not have."""
+    """Declare subcommands of `hermes-core`. Called once per plugin when a registry loads it.
+
+    A name of the core's own commands is refused. Plugins are not loaded for the core's commands' sake.
+    """
     raise NotImplementedError
 
 

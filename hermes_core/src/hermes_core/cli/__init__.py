@@ -1,0 +1,167 @@
+"""The command `hermes-core`: global options, then one module per subcommand, imported when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    from hermes_core.contracts.errors import HermesError
+    from hermes_core.discovery.settings import PluginSettings
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None, *, environ: Mapping[str, str] | None = None) -> int:
+    """Run the command line and return its exit status: 0 well, 2 the user must change something, 1 anything else."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    from hermes_core.contracts.errors import HermesError, UserError
+
+    try:
+        return _dispatch(arguments, os.environ if environ is None else environ)
+    except HermesError as error:
+        _complain(error, with_traceback="--debug" in arguments)
+        return 2 if isinstance(error, UserError) else 1
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe has gone (`… | head`). Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _dispatch(arguments: list[str], environ: Mapping[str, str]) -> int:
+    before, command, after = _split(arguments)
+    if command is None:
+        return _without_command(before)
+    from hermes_core.discovery.commands import CORE_COMMANDS
+    from hermes_core.discovery.settings import PluginSettings
+
+    plugin_options, rest = _take_global_options([*before, *after])
+    settings = PluginSettings.from_environment(environ).with_options(plugin_options)
+    module = _core_command(command) if command in CORE_COMMANDS else _plugin_command(command, settings, environ)
+    return _run(command, module, settings, rest)
+
+
+def _split(arguments: list[str]) -> tuple[list[str], str | None, list[str]]:
+    """Cut at the first word that is neither an option nor the value of `-p`."""
+    index = 0
+    while index < len(arguments) and arguments[index].startswith("-"):
+        index += 2 if arguments[index] in {"-p", "--plugin"} else 1
+    if index >= len(arguments):
+        return arguments, None, []
+    return arguments[:index], arguments[index], arguments[index + 1 :]
+
+
+def _without_command(options: list[str]) -> int:
+    if "--version" in options:
+        from hermes_core import __version__
+
+        sys.stdout.write(f"hermes-core {__version__}\n")
+        return 0
+    import argparse
+
+    from hermes_core.discovery.commands import CORE_COMMANDS
+
+    width = max(map(len, CORE_COMMANDS))
+    lines = "\n".join(f"  {name:{width}}  {text}" for name, text in CORE_COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="hermes-core",
+        usage="hermes-core [-p NAME] [--debug] COMMAND …",
+        description="Run agentic tasks, score them, and look after the plugins that make it possible.",
+        epilog=f"commands:\n{lines}\n\nInstalled plugins can add commands; see: hermes-core plugins list --load",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_global_options(parser)
+    parser.add_argument("--version", action="store_true", help="print the version and stop")
+    parser.parse_args(options)
+    parser.print_help(sys.stderr)
+    return 2
+
+
+def _add_global_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("plugins and errors")
+    group.add_argument(
+        "-p",
+        "--plugin",
+        action="append",
+        default=[],
+        dest="plugin_options",
+        metavar="NAME",
+        help="add a plugin: an installed one by name, a module, or a path to a .py file; no:NAME leaves one out",
+    )
+    group.add_argument("--debug", action="store_true", help="print the traceback of an error")
+
+
+def _run(command: str, module: Any, settings: PluginSettings, rest: list[str]) -> int:
+    import argparse
+
+    parser = argparse.ArgumentParser(prog=f"hermes-core {command}")
+    module.configure(parser)
+    # They have been taken out of the line already, wherever they stood; here they are for the help.
+    _add_global_options(parser)
+    arguments = parser.parse_args(rest)
+    arguments.plugin_settings = settings
+    status: int = module.run(arguments)
+    return status
+
+
+def _take_global_options(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Return the values of `-p` and what is left without the global options; after `--` nothing is taken."""
+    import argparse
+
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    parser = argparse.ArgumentParser(prog="hermes-core", add_help=False, allow_abbrev=False)
+    _add_global_options(parser)
+    known, rest = parser.parse_known_args(arguments[:cut])
+    return known.plugin_options, rest + arguments[cut:]
+
+
+def _core_command(command: str) -> Any:
+    import importlib
+
+    name = f"hermes_core.cli.{command.replace('-', '_')}"
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        from hermes_core.contracts.errors import HermesError
+
+        raise HermesError(
+            f"this installation lacks the command {command!r} (no module {name})", hint="reinstall hermes-agent-core"
+        ) from error
+
+
+def _plugin_command(command: str, settings: PluginSettings, environ: Mapping[str, str]) -> Any:
+    """Return a command that a plugin brings; only a name the core does not have leads to loading plugins."""
+    from hermes_core.contracts.errors import UnknownComponentError, UserError
+    from hermes_core.discovery.commands import CORE_COMMANDS
+    from hermes_core.discovery.loader import load_plugins
+
+    registry = load_plugins(settings, environ=environ)
+    try:
+        return registry.create("cli_command", command)
+    except UnknownComponentError as error:
+        import difflib
+
+        known = [*CORE_COMMANDS, *registry.names("cli_command")]
+        near = difflib.get_close_matches(command, known, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"commands: {', '.join(known)}"
+        failed = [record for record in registry.plugins if record.state in {"failed", "incompatible", "blocked"}]
+        others = f"; not loaded: {', '.join(record.id for record in failed)}" if failed else ""
+        raise UserError(f"there is no command {command!r}{others}", hint=hint) from error
+
+
+def _complain(error: HermesError, *, with_traceback: bool) -> None:
+    if with_traceback:
+        import traceback
+
+        traceback.print_exception(error)
+    sys.stderr.write(f"hermes-core: {error}\n")

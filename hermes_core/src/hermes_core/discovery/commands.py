@@ -1,0 +1,14 @@
+"""The core's own subcommands, with one line of help each; a plugin cannot declare one of these names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CORE_COMMANDS: Final = {
+    "run": "run the tasks of a file or folder against a model and record every rollout",
+    "tasks": "check the rewards of a task set",
+    "plugins": "list, show and diagnose plugins",
+    "serve-model": "serve an embedded model over the OpenAI protocol",
+    "sandboxes": "list running sandboxes and remove what a killed process left behind",
+    "report": "write the HTML report of a finished run",
+}

@@ -1,0 +1,78 @@
+"""The words for a name that cannot be resolved: what was wanted, what was found, what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError, UnknownComponentError
+from hermes_core.discovery.records import Component, PluginRecord, PluginState
+from hermes_core.discovery.selection import matches
+from hermes_core.discovery.suggestions import known_names, package_for
+
+_OUT_OF_ORDER: Final = {PluginState.FAILED, PluginState.INCOMPATIBLE, PluginState.BLOCKED}
+
+
+def ambiguous(kind: str, name: str, candidates: Sequence[Component]) -> AmbiguousComponentError:
+    """Say who declares the name, and print the config lines that would settle it."""
+    ids = [component.plugin.id for component in candidates]
+    distributions = [component.plugin.found.distribution for component in candidates]
+    values = distributions if len(set(distributions)) == len(distributions) else ids
+    bare = name.rpartition(":")[2]
+    lines = "".join(f'\n      prefer: {{"{kind}:{bare}": "{value}"}}' for value in values)
+    return AmbiguousComponentError(
+        f"{kind} {name!r} is declared by {len(ids)} plugins: {', '.join(ids)}",
+        hint=f"settle it with one of these under 'plugins:' in the config{lines}\n"
+        f"    or write {values[0]}:{bare} in place of {bare}",
+    )
+
+
+def conflict_text(component: str, plugins: Sequence[str]) -> str:
+    """Say in one line who declares a name, with a config line that settles it."""
+    return f'declared by {", ".join(plugins)}; settle it: prefer: {{"{component}": "{plugins[0]}"}}'
+
+
+def preferred_is_missing(kind: str, name: str, preferred: str, plugins: Iterable[PluginRecord]) -> ConfigError:
+    """Say why the plugin that `prefer` names does not bring the component."""
+    owner = preferred.rpartition(":")[0] or preferred
+    states = [f"{p.id} is {_why(p)}" for p in plugins if matches(preferred, p.found) or matches(owner, p.found)]
+    return ConfigError(
+        f"'plugins.prefer' wants {kind} {name!r} from {preferred!r}, which does not bring it ({'; '.join(states)})",
+        hint=f"remove the line, or repair the plugin; see: hermes-core plugins show {owner}",
+    )
+
+
+def unknown(kind: str, name: str, known: Iterable[str], plugins: Iterable[PluginRecord]) -> UnknownComponentError:
+    """Name near matches, the package that would bring it, and the plugins that might have but did not load."""
+    import difflib
+
+    known = sorted(known)
+    owner, _, bare = name.rpartition(":")
+    out = [plugin for plugin in plugins if plugin.state in _OUT_OF_ORDER]
+    found = f"no loaded plugin declares {kind} {name!r}; declared: {', '.join(known) or 'none'}"
+    if owner and bare in known:
+        found = f"{owner!r} declares no {kind} {bare!r}, others do"
+    if out:
+        found += f"\n  not loaded, so it may be missing for that: {'; '.join(f'{p.id} is {_why(p)}' for p in out)}"
+    near = difflib.get_close_matches(bare, known, 3)
+    package = package_for(kind, bare)
+    return UnknownComponentError(found, hint=_next_step(kind, bare, near, package, out))
+
+
+def _next_step(kind: str, name: str, near: Sequence[str], package: str | None, out: Sequence[PluginRecord]) -> str:
+    import difflib
+
+    if package is not None and any(plugin.found.distribution == package for plugin in out):
+        return f"{package} brings it and is installed; see: hermes-core plugins show {package}"
+    if package is None and near:
+        return f"did you mean {' or '.join(near)}?"
+    if package is None and (others := difflib.get_close_matches(name, known_names(kind), 1)):
+        name, package = others[0], package_for(kind, others[0])
+        return f"did you mean {name}? It is in {package}: pip install {package}"
+    if package is not None:
+        return f"install the package that brings it: pip install {package}"
+    return "see what is installed: hermes-core plugins list --load"
+
+
+def _why(plugin: PluginRecord) -> str:
+    return f"{plugin.state} ({plugin.note})" if plugin.note else str(plugin.state)

@@ -1,0 +1,94 @@
+"""A plugin manager that refuses what pluggy would pass over, before anything of the plugin has run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Final
+
+import pluggy
+
+from hermes_core import hookspecs
+
+PROJECT: Final = "hermes_core"
+
+
+class BadPluginError(Exception):
+    """A plugin breaks a rule of the interface; the message is for its author."""
+
+
+class IncompatiblePluginError(BadPluginError):
+    """A plugin was written for a later generation of the interface."""
+
+
+class HookManager(pluggy.PluginManager):
+    """pluggy's manager with the rules for hook functions; one per registry."""
+
+    def __init__(self) -> None:
+        super().__init__(PROJECT)
+        self.add_hookspecs(hookspecs)
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
+        """Find a hook's options as pluggy does, and raise `BadPluginError` for a function that cannot work."""
+        options = super().parse_hookimpl_opts(plugin, name)
+        function = getattr(plugin, name) if options is not None or name in self.hook.__dict__ else None
+        if options is None:
+            self._check_unmarked(plugin, name, function)
+            return None
+        hook = options.get("specname") or name
+        if not options.get("optionalhook") and not self._has_spec(hook):
+            raise BadPluginError(f"there is no hook {hook!r}; {self._nearest(hook)}")
+        if options.get("wrapper") or options.get("hookwrapper"):
+            raise BadPluginError(f"{name} is a wrapper; plugins are called each by itself, so there is nothing to wrap")
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise BadPluginError(f"{name} is a coroutine function; {WHERE_ASYNC_BELONGS}")
+        return options
+
+    def implementations(self, plugin_id: str) -> dict[str, pluggy.HookImpl]:
+        """Return the hook functions one registered plugin brought, by hook name."""
+        callers = [caller for caller in self.hook.__dict__.values() if isinstance(caller, pluggy.HookCaller)]
+        return {
+            caller.name: implementation
+            for caller in callers
+            for implementation in caller.get_hookimpls()
+            if implementation.plugin_name == plugin_id and caller.has_spec()
+        }
+
+    def event_hooks(self) -> tuple[str, ...]:
+        """Return the names of the hooks that receive an event."""
+        callers = self.hook.__dict__.items()
+        return tuple(name for name, caller in callers if caller.spec is not None and caller.spec.argnames == ("event",))
+
+    def _has_spec(self, hook: str) -> bool:
+        caller = self.hook.__dict__.get(hook)
+        return isinstance(caller, pluggy.HookCaller) and caller.has_spec()
+
+    def _check_unmarked(self, plugin: object, name: str, function: Callable[..., object] | None) -> None:
+        # Without the marker pluggy sees no hook at all: everything the plugin declares would be missing without a word.
+        if self._has_spec(name) and isinstance(plugin, ModuleType) and inspect.isfunction(function):
+            raise BadPluginError(f"{name} is not marked; write @hookimpl (from hermes_core) above it")
+
+    def _nearest(self, hook: str) -> str:
+        import difflib
+
+        known = [name for name in self.hook.__dict__ if self._has_spec(name)]
+        near = difflib.get_close_matches(hook, known, 1)
+        return f"did you mean {near[0]!r}?" if near else f"known hooks: {', '.join(sorted(known))}"
+
+
+WHERE_ASYNC_BELONGS: Final = (
+    "hooks are called synchronously and nobody would await it: declare in the hook, "
+    "await in the methods of the component"
+)
+
+
+def call(implementation: pluggy.HookImpl, **arguments: object) -> object:
+    """Call one hook function with the arguments it asks for; an answer that waits for an await is an error."""
+    wanted = (*implementation.argnames, *implementation.kwargnames)
+    answer = implementation.function(**{name: arguments[name] for name in wanted if name in arguments})
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise BadPluginError(f"{implementation.function.__name__} returned an awaitable; {WHERE_ASYNC_BELONGS}")
+    return answer

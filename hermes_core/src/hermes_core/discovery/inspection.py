@@ -1,0 +1,82 @@
+"""Everything that is known about one plugin or one component."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from hermes_core.contracts.errors import ConfigError, HermesError
+from hermes_core.discovery.finder import find_plugins
+from hermes_core.discovery.kinds import KINDS
+from hermes_core.discovery.metadata import fingerprint
+from hermes_core.discovery.records import FoundPlugin, PluginRecord
+from hermes_core.discovery.registry import Registry
+from hermes_core.discovery.selection import matches
+from hermes_core.discovery.settings import PluginSettings
+from hermes_core.specs import ComponentSpec, Declaration
+
+
+def describe(
+    name: str, settings: PluginSettings, *, load: Callable[[PluginSettings], Registry], with_schema: bool = False
+) -> tuple[Registry, dict[str, Any]]:
+    """Describe the plugins or components a name means; a plugin's name loads that plugin alone.
+
+    Targets are imported for the schema of their options only.
+    """
+    records = find_plugins(settings)
+    chosen = [record.found for record in records if matches(name, record.found)]
+    if chosen:
+        registry = load(_only(chosen, settings))
+        plugins = [
+            _plugin(registry, r, r.declared, with_schema=with_schema) for r in registry.plugins if r.found in chosen
+        ]
+        return registry, {"plugins": plugins}
+    registry = load(settings)
+    plugins = []
+    for record in registry.plugins:
+        declared = [pair for pair in record.declared if _means(name, pair)]
+        if declared:
+            plugins.append(_plugin(registry, record, declared, with_schema=with_schema))
+    if not plugins:
+        ids = ", ".join(record.id for record in records)
+        raise ConfigError(f"{name!r} is no plugin and no loaded component", hint=f"plugins: {ids}")
+    return registry, {"plugins": plugins}
+
+
+def _only(chosen: Iterable[FoundPlugin], settings: PluginSettings) -> PluginSettings:
+    installed = tuple(plugin.id for plugin in chosen if not plugin.is_local)
+    local = tuple(plugin.value for plugin in chosen if plugin.is_local)
+    return dataclasses.replace(settings, allow=installed, extra=local, disable=(), prefer={})
+
+
+def _means(name: str, declared: tuple[str, Declaration]) -> bool:
+    kind, spec = declared
+    return name in {spec.name, f"{kind}:{spec.name}"}
+
+
+def _plugin(
+    registry: Registry, record: PluginRecord, declared: Iterable[tuple[str, Declaration]], *, with_schema: bool
+) -> dict[str, Any]:
+    components = [_component(registry, record, kind, spec, with_schema=with_schema) for kind, spec in declared]
+    return {**record.to_json(), **fingerprint(record.found), "components": components}
+
+
+def _component(
+    registry: Registry, record: PluginRecord, kind: str, spec: Declaration, *, with_schema: bool
+) -> dict[str, Any]:
+    qualified = f"{record.id}:{spec.name}"
+    schema = _schema(registry, kind, qualified) if with_schema and isinstance(spec, ComponentSpec) else None
+    component = registry.component(kind, qualified)
+    described = {"kind": kind, **spec.to_json(), "state": str(component.state), "reason": component.reason}
+    return {**described, "protocol": KINDS[kind].protocol, "schema": schema}
+
+
+def _schema(registry: Registry, kind: str, name: str) -> dict[str, Any] | None:
+    try:
+        options = getattr(registry.load(kind, name), "Options", None)
+    except HermesError:
+        # The component's state and reason say so.
+        return None
+    schema: dict[str, Any] | None = None if options is None else options.model_json_schema()
+    return schema

@@ -1,0 +1,50 @@
+"""The kinds of components: one row each. A new kind is a spec, a hook and a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from hermes_core import specs
+from hermes_core.contracts.errors import UnknownComponentError
+from hermes_core.discovery.commands import CORE_COMMANDS
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind. `protocol` ("module:attribute") is what a target must satisfy; `reserved` names stay the core's."""
+
+    name: str
+    spec: type[specs.Declaration]
+    hook: str
+    protocol: str | None = None
+    reserved: Iterable[str] = ()
+
+
+KINDS: Final = {
+    kind.name: kind
+    for kind in (
+        Kind("tool", specs.ToolSpec, "hermes_tools", "hermes_core.contracts.tool:Tool"),
+        Kind("backend", specs.BackendSpec, "hermes_backends", "hermes_core.contracts.sandbox:TerminalBackend"),
+        Kind("parser", specs.ParserSpec, "hermes_parsers", "hermes_core.contracts.parsing:ToolCallParser"),
+        Kind("verifier", specs.VerifierSpec, "hermes_verifiers", "hermes_core.contracts.verifier:Verifier"),
+        Kind("toolset", specs.ToolsetSpec, "hermes_toolsets"),
+        Kind("task_source", specs.TaskSourceSpec, "hermes_task_sources"),
+        Kind("sink", specs.SinkSpec, "hermes_sinks", "hermes_core.contracts.sink:Sink"),
+        Kind(
+            "cli_command",
+            specs.CommandSpec,
+            "hermes_cli_commands",
+            "hermes_core.contracts.command:Command",
+            tuple(CORE_COMMANDS),
+        ),
+    )
+}
+
+
+def kind_named(name: str) -> Kind:
+    """Return a kind's row; an unknown kind is an error that lists the known ones."""
+    if name not in KINDS:
+        raise UnknownComponentError(f"unknown kind of component {name!r}", hint=f"known kinds: {', '.join(KINDS)}")
+    return KINDS[name]

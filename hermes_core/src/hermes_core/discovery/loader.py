@@ -1,0 +1,174 @@
+"""Import plugins and ask them what they declare, each isolated from the others."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from hermes_core.contracts.errors import BrokenComponentError
+from hermes_core.discovery.finder import find_plugins
+from hermes_core.discovery.hooks import BadPluginError, HookManager, IncompatiblePluginError, call
+from hermes_core.discovery.kinds import KINDS, Kind
+from hermes_core.discovery.records import FoundPlugin, PluginRecord, PluginState
+from hermes_core.discovery.registry import Registry
+from hermes_core.discovery.requirements import FORMS, malformed
+from hermes_core.discovery.selection import is_asked_for
+from hermes_core.discovery.settings import PluginSettings
+from hermes_core.discovery.traces import brief_trace
+from hermes_core.specs import API_LEVEL, ComponentSpec
+
+if TYPE_CHECKING:
+    import pluggy
+
+    from hermes_core.specs import Declaration
+
+
+def load_plugins(settings: PluginSettings | None = None, *, environ: Mapping[str, str] | None = None) -> Registry:
+    """Build a registry; plugins that fail are records in it.
+
+    Without `settings` they are read from the environment. `environ` is where requirements `env:NAME` look, the
+    process's own by default. A plugin named in `extra`, or any plugin with `strict`, must load: its failure raises
+    `BrokenComponentError`.
+    """
+    environ = os.environ if environ is None else environ
+    settings = PluginSettings.from_environment(environ) if settings is None else settings
+    registry = load_tolerantly(settings, environ=environ)
+    for record in registry.plugins:
+        is_needed = settings.strict or is_asked_for(record.found, settings)
+        if is_needed and record.state in {PluginState.FAILED, PluginState.INCOMPATIBLE}:
+            raise BrokenComponentError(
+                f"the plugin {record.id} cannot be used: {record.note}",
+                hint=f"repair it, or leave it out with -p no:{record.id}; details: hermes-core plugins doctor",
+            ) from record.error
+        if is_asked_for(record.found, settings) and record.state is PluginState.BLOCKED:
+            raise BrokenComponentError(f"the plugin {record.id} was asked for, but is {record.note}")
+    return registry
+
+
+def load_tolerantly(settings: PluginSettings, *, environ: Mapping[str, str]) -> Registry:
+    """Build a registry whatever fails; for commands that show failures."""
+    manager = HookManager()
+    manager.hook.hermes_configured.call_historic(kwargs={"settings": settings})
+    records = [
+        _load(record.found, manager) if record.state is PluginState.FOUND else record
+        for record in find_plugins(settings)
+    ]
+    return Registry(records, manager, settings=settings, environ=environ)
+
+
+def _load(plugin: FoundPlugin, manager: HookManager) -> PluginRecord:
+    start = time.perf_counter()
+    # The plugin boundary: a plugin may do anything here, sys.exit included, and must not take the others with it.
+    try:
+        module = _import(plugin)
+        hooks, declared = _register(plugin, module, manager)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the one place that catches broadly, see above
+        manager.unregister(name=plugin.id)
+        return PluginRecord(
+            found=plugin,
+            state=PluginState.INCOMPATIBLE if isinstance(error, IncompatiblePluginError) else PluginState.FAILED,
+            note=_describe(error),
+            load_seconds=time.perf_counter() - start,
+            error=error,
+            trace=brief_trace(error),
+        )
+    return PluginRecord(
+        found=plugin,
+        state=PluginState.LOADED,
+        note="" if hooks else "implements no hook",
+        load_seconds=time.perf_counter() - start,
+        hooks=hooks,
+        declared=declared,
+        module=module,
+    )
+
+
+def _import(plugin: FoundPlugin) -> object:
+    if plugin.path is not None:
+        return _import_file(plugin.name, plugin.path)
+    module_name, _, attribute = plugin.value.partition(":")
+    target: object = importlib.import_module(module_name.strip())
+    for part in attribute.split(".") if attribute else ():
+        target = getattr(target, part.strip())
+    return target
+
+
+def _import_file(stem: str, path: str) -> ModuleType:
+    # A name of its own per registry: two registries never share a local plugin's state.
+    name = f"hermes_local_{''.join(c if c.isalnum() else '_' for c in stem)}_{os.urandom(4).hex()}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise BadPluginError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _register(
+    plugin: FoundPlugin, module: object, manager: HookManager
+) -> tuple[tuple[str, ...], tuple[tuple[str, Declaration], ...]]:
+    other = manager.get_name(module)
+    if other is not None:
+        raise BadPluginError(f"{plugin.value!r} is already loaded as {other}")
+    manager.register(module, name=plugin.id)
+    manager.check_pending()
+    implementations = manager.implementations(plugin.id)
+    declared = [
+        (kind.name, spec)
+        for kind in KINDS.values()
+        if kind.hook in implementations
+        for spec in _declarations(kind, implementations[kind.hook])
+    ]
+    return tuple(sorted(implementations)), tuple(declared)
+
+
+def _declarations(kind: Kind, implementation: pluggy.HookImpl) -> Sequence[Declaration]:
+    answer = call(implementation)
+    if not isinstance(answer, Iterable) or isinstance(answer, str | bytes | Mapping):
+        wanted = f"an iterable of {kind.spec.__name__}"
+        raise BadPluginError(f"{kind.hook} must return {wanted}, found {type(answer).__name__}")
+    declared: dict[str, Declaration] = {}
+    for item in answer:
+        spec = _checked(kind, item)
+        if spec.name in declared:
+            raise BadPluginError(f"{kind.hook} declares {spec.name!r} twice")
+        declared[spec.name] = spec
+    return tuple(declared.values())
+
+
+def _checked(kind: Kind, item: object) -> Declaration:
+    if not isinstance(item, kind.spec):
+        raise BadPluginError(f"{kind.hook} must declare {kind.spec.__name__}, found {item!r:.200}")
+    api: Any = item.api
+    if not isinstance(api, int) or api < 1:
+        raise BadPluginError(f"{kind.name} {item.name!r}: api is a positive whole number, found {api!r}")
+    if api > API_LEVEL:
+        raise IncompatiblePluginError(
+            f"{kind.name} {item.name!r} is written for plugin interface {api}, this core has {API_LEVEL}: "
+            f"upgrade hermes-agent-core, or install an older version of the plugin"
+        )
+    if isinstance(item, ComponentSpec) and (unreadable := malformed(item.requires)):
+        raise BadPluginError(f"{kind.name} {item.name!r} requires {unreadable[0]!r}; a requirement is {FORMS}")
+    if item.name in kind.reserved:
+        raise BadPluginError(f"{kind.name} {item.name!r} is one of the core's own; choose another name")
+    return item
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, BadPluginError):
+        return str(error)
+    if isinstance(error, SystemExit):
+        return f"it called sys.exit({error.code!r}) while it was loaded"
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,134 @@
+"""What discovery knows, as values: plugins found, plugins loaded, components, trouble with events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+    from hermes_core.specs import Declaration
+
+LOCAL = "local"
+"""Stands in the place of a distribution for a plugin that is a module or a file of the user's own."""
+
+
+class PluginState(StrEnum):
+    """How far a plugin came. Only `loaded` ones take part."""
+
+    FOUND = "found"
+    BLOCKED = "blocked"
+    INCOMPATIBLE = "incompatible"
+    FAILED = "failed"
+    LOADED = "loaded"
+
+
+class ComponentState(StrEnum):
+    """How far a component came; `declared` ones have not been imported yet."""
+
+    DECLARED = "declared"
+    UNAVAILABLE = "unavailable"
+    BROKEN = "broken"
+    READY = "ready"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundPlugin:
+    """One entry point of one distribution, or a local module or file (`path`); nothing of it is imported.
+
+    `problem` says why its metadata cannot be read. `source` is the metadata object it was read from.
+    """
+
+    distribution: str
+    version: str
+    name: str
+    value: str
+    path: str | None = None
+    problem: str | None = None
+    source: Distribution | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def id(self) -> str:
+        """The qualified name, `distribution:entry-point`."""
+        return f"{self.distribution}:{self.name}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is the user's own module or file and not an installed distribution."""
+        return self.distribution == LOCAL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginRecord:
+    """A plugin and what became of it. `note` is one line for people, `trace` the formatted traceback of `error`."""
+
+    found: FoundPlugin
+    state: PluginState
+    note: str = ""
+    load_seconds: float | None = None
+    hooks: tuple[str, ...] = ()
+    declared: tuple[tuple[str, Declaration], ...] = ()
+    module: object = field(default=None, repr=False, compare=False)
+    error: BaseException | None = field(default=None, repr=False, compare=False)
+    trace: str = field(default="", repr=False)
+
+    @property
+    def id(self) -> str:
+        """The qualified name, `distribution:entry-point`."""
+        return self.found.id
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as plain JSON values, without the traceback."""
+        return {
+            "plugin": self.id,
+            "name": self.found.name,
+            "distribution": self.found.distribution,
+            "version": self.found.version,
+            "value": self.found.value,
+            "local": self.found.is_local,
+            "state": str(self.state),
+            "note": self.note,
+            "load_seconds": self.load_seconds,
+            "hooks": list(self.hooks),
+            "components": [f"{kind}:{spec.name}" for kind, spec in self.declared],
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class Component:
+    """One declared component of one registry; `target` is there once it is ready."""
+
+    kind: str
+    spec: Declaration
+    plugin: PluginRecord
+    state: ComponentState = ComponentState.DECLARED
+    reason: str = ""
+    target: Any = None
+
+    @property
+    def label(self) -> str:
+        """Kind and name, as the config writes them."""
+        return f"{self.kind}:{self.spec.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """A name that several plugins declare and no `prefer` line settles."""
+
+    kind: str
+    name: str
+    plugins: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventProblem:
+    """A plugin's hook that raised or was slow, counted; `message` and `seconds` are of the last time."""
+
+    plugin: str
+    hook: str
+    kind: str
+    count: int
+    message: str
+    seconds: float

@@ -1,0 +1,196 @@
+"""The registry: every component of the loaded plugins, looked up by kind and name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError, UnavailableComponentError
+from hermes_core.discovery import failures, targets
+from hermes_core.discovery.events import EventDispatcher
+from hermes_core.discovery.hooks import HookManager, call
+from hermes_core.discovery.kinds import KINDS, kind_named
+from hermes_core.discovery.records import Component, ComponentState, Conflict, PluginRecord, PluginState
+from hermes_core.discovery.requirements import unmet
+from hermes_core.discovery.selection import matches
+from hermes_core.discovery.settings import PluginSettings
+from hermes_core.specs import ComponentSpec, Ref
+
+if TYPE_CHECKING:
+    from hermes_core.discovery.records import EventProblem
+    from hermes_core.specs import Declaration
+
+
+class Registry:
+    """What the plugins of one set of settings brought; built by `load_plugins`, passed on explicitly, never shared.
+
+    A component's name is the bare one ("docker"), or, where several plugins declare it, one with the plugin in front:
+    "acme-docker:docker".
+    """
+
+    def __init__(
+        self,
+        records: Iterable[PluginRecord],
+        manager: HookManager,
+        *,
+        settings: PluginSettings,
+        environ: Mapping[str, str],
+    ) -> None:
+        self.settings = settings
+        self.plugins: tuple[PluginRecord, ...] = tuple(records)
+        self._environ = environ
+        self._components: dict[str, dict[str, list[Component]]] = {kind: {} for kind in KINDS}
+        loaded = [record for record in self.plugins if record.state is PluginState.LOADED]
+        for record in loaded:
+            for kind, spec in record.declared:
+                component = Component(kind=kind, spec=spec, plugin=record)
+                self._components[kind].setdefault(spec.name, []).append(component)
+        self._hooks = {record.id: manager.implementations(record.id) for record in loaded}
+        self._events = EventDispatcher(manager.event_hooks(), self._hooks)
+        self.fire = self._events.fire
+        """`fire(hook_name, event)` hands an event to every plugin, isolated; see `event_problems`."""
+        self.listens = self._events.listens
+        """`listens(hook_name)` tells whether firing would reach anybody."""
+        self._check_preferences()
+
+    def names(self, kind: str) -> tuple[str, ...]:
+        """Return the bare names of a kind, sorted, ambiguous ones included."""
+        return tuple(sorted(self._components[kind_named(kind).name]))
+
+    def component(self, kind: str, name: str) -> Component:
+        """Return the one component a name means, with its state; requirements are evaluated, nothing is imported."""
+        candidates = self._candidates(kind, name)
+        if len(candidates) > 1:
+            raise failures.ambiguous(kind, name, candidates)
+        component = candidates[0]
+        if component.state in {ComponentState.DECLARED, ComponentState.UNAVAILABLE}:
+            missing = unmet(component.spec.requires, self._environ) if isinstance(component.spec, ComponentSpec) else []
+            component.state = ComponentState.UNAVAILABLE if missing else ComponentState.DECLARED
+            component.reason = "; ".join(missing)
+        return component
+
+    def spec(self, kind: str, name: str) -> Declaration:
+        """Return a declaration; raises `UnknownComponentError` or `AmbiguousComponentError`."""
+        return self._one(kind, name).spec
+
+    def specs(self, kind: str) -> tuple[Declaration, ...]:
+        """Return all declarations of a kind, sorted by name.
+
+        An ambiguous name raises `AmbiguousComponentError`; go through `names` and `spec` to meet each name by itself.
+        """
+        return tuple(self._one(kind, name).spec for name in self.names(kind))
+
+    def load(self, kind: str, name: str) -> Any:
+        """Import a component's target, once per registry.
+
+        Raises `UnavailableComponentError` when a requirement is missing, and `BrokenComponentError` when the import
+        fails or the target does not satisfy its kind's contract.
+        """
+        component = self._one(kind, name)
+        if component.state is ComponentState.READY:
+            return component.target
+        component = self.component(kind, name)
+        if component.state is ComponentState.UNAVAILABLE:
+            raise UnavailableComponentError(
+                f"{component.label} of {component.plugin.id} is installed but cannot be used here: {component.reason}",
+                hint=f"see: hermes-core plugins show {component.label}",
+            )
+        return targets.load(component, KINDS[kind].protocol)
+
+    def create(self, kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
+        """Build a component from its options, which its own `Options` model validates; bad ones raise `ConfigError`."""
+        target = self.load(kind, name)
+        return targets.create(self._one(kind, name), target, options or {}, KINDS[kind].protocol)
+
+    def parser_for(self, model_id: str) -> str | None:
+        """Ask every plugin which parser a model needs; None if nobody knows, an error if two disagree."""
+        answers: dict[str, str] = {}
+        for plugin, hooks in self._hooks.items():
+            if "hermes_parser_for" in hooks and (answer := self._parser_answer(plugin, model_id)) is not None:
+                answers[plugin] = answer
+        if len(set(answers.values())) > 1:
+            said = ", ".join(f"{plugin} says {parser!r}" for plugin, parser in answers.items())
+            lines = " or ".join(f"tool_call_parser: {parser}" for parser in dict.fromkeys(answers.values()))
+            raise AmbiguousComponentError(
+                f"plugins disagree about the parser for model {model_id!r}: {said}",
+                hint=f"settle it in the config: {lines}",
+            )
+        return next(iter(answers.values()), None)
+
+    @property
+    def event_problems(self) -> list[EventProblem]:
+        """What listeners did wrong: one counted entry per plugin, hook and kind ("raised" or "slow")."""
+        return self._events.problems
+
+    @property
+    def conflicts(self) -> tuple[Conflict, ...]:
+        """The names that are declared by several plugins and settled by no `prefer` line."""
+        return tuple(
+            Conflict(kind=kind, name=name, plugins=tuple(component.plugin.id for component in components))
+            for kind, names in self._components.items()
+            for name, components in sorted(names.items())
+            if len(components) > 1 and f"{kind}:{name}" not in self.settings.prefer
+        )
+
+    def provenance(self, refs: Iterable[Ref | tuple[str, str]]) -> list[dict[str, Any]]:
+        """Say which code the used components come from: one entry per plugin, the core always included."""
+        from hermes_core.discovery.provenance import describe
+
+        pairs = [(ref.kind, ref.name) if isinstance(ref, Ref) else ref for ref in refs]
+        return describe([self._one(kind, name) for kind, name in pairs])
+
+    def _one(self, kind: str, name: str) -> Component:
+        candidates = self._candidates(kind, name)
+        if len(candidates) > 1:
+            raise failures.ambiguous(kind, name, candidates)
+        return candidates[0]
+
+    def _candidates(self, kind: str, name: str) -> Sequence[Component]:
+        plugin, _, bare = name.rpartition(":")
+        candidates = self._components[kind_named(kind).name].get(bare, [])
+        preferred = self.settings.prefer.get(f"{kind}:{bare}")
+        if plugin:
+            candidates = [c for c in candidates if matches(plugin, c.plugin.found)]
+        elif preferred is not None and candidates:
+            candidates = [c for c in candidates if _is_preferred(preferred, c)]
+            if not candidates:
+                raise failures.preferred_is_missing(kind, bare, preferred, self.plugins)
+        if not candidates:
+            raise failures.unknown(kind, name, self._components[kind], self.plugins)
+        return candidates
+
+    def _check_preferences(self) -> None:
+        for key, value in self.settings.prefer.items():
+            kind, colon, name = key.partition(":")
+            if not (colon and name):
+                raise ConfigError(f"'plugins.prefer' has keys like 'backend:docker', found {key!r}")
+            kind_named(kind)
+            if not any(_may_mean(value, record) for record in self.plugins):
+                known = ", ".join(record.id for record in self.plugins)
+                raise ConfigError(
+                    f"'plugins.prefer' names {value!r} for {key}, which is no installed plugin", hint=f"known: {known}"
+                )
+
+    def _parser_answer(self, plugin: str, model_id: str) -> str | None:
+        hook = "hermes_parser_for"
+        # The plugin boundary: a plugin that cannot answer must not keep the others from it.
+        try:
+            answer = call(self._hooks[plugin][hook], model_id=model_id)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - recorded, see above
+            self._events.note(plugin, hook, "raised", f"{type(error).__name__}: {error}")
+            return None
+        if answer is None or isinstance(answer, str):
+            return answer
+        self._events.note(plugin, hook, "raised", f"answered {answer!r:.100}, wanted a parser's name or None")
+        return None
+
+
+def _is_preferred(value: str, component: Component) -> bool:
+    if matches(value, component.plugin.found):
+        return True
+    plugin, _, name = value.rpartition(":")
+    return bool(plugin) and name == component.spec.name and matches(plugin, component.plugin.found)
+
+
+def _may_mean(value: str, record: PluginRecord) -> bool:
+    return matches(value, record.found) or matches(value.rpartition(":")[0], record.found)

@@ -1,0 +1,90 @@
+"""Whether a component's requirements are met, found out without importing anything."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from hermes_core.discovery.metadata import installed_version
+
+_DISTRIBUTION: Final = re.compile(r"([A-Za-z0-9][\w.-]*)\s*((?:(?:[<>]=?|==|!=|~=)\s*[\w.+!*-]+\s*,?\s*)*)")
+_CLAUSE: Final = re.compile(r"([<>]=?|==|!=|~=)\s*([\w.+!*-]+)")
+_VERSION: Final = re.compile(r"v?(?:\d+!)?(\d+(?:\.\d+)*)(?:[._-]?(dev|a|b|c|rc|alpha|beta|pre|preview)[._-]?(\d*))?")
+_STAGES: Final = {"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "c": -1, "rc": -1, "pre": -1, "preview": -1}
+
+FORMS: Final = "dist:NAME[>=VERSION], bin:PROGRAM or env:VARIABLE"
+
+
+def unmet(requires: Iterable[str], environ: Mapping[str, str]) -> list[str]:
+    """Return what is missing, one line each that says how to get it."""
+    return [problem for item in requires if (problem := _problem(item, environ)) is not None]
+
+
+def malformed(requires: Iterable[str]) -> list[str]:
+    """Return the requirements that nobody can read."""
+    return [item for item in requires if not _is_readable(item)]
+
+
+def _is_readable(item: str) -> bool:
+    kind, _, rest = item.partition(":")
+    if kind == "dist":
+        return _DISTRIBUTION.fullmatch(rest) is not None
+    return kind in {"bin", "env"} and bool(rest) and not rest.isspace()
+
+
+def _problem(item: str, environ: Mapping[str, str]) -> str | None:
+    kind, _, rest = item.partition(":")
+    if kind == "bin":
+        missing = shutil.which(rest, path=environ.get("PATH")) is None
+        return f"the program {rest!r} is not on PATH" if missing else None
+    if kind == "env":
+        return None if environ.get(rest) else f"the environment variable {rest} is not set"
+    return _distribution_problem(rest)
+
+
+def _distribution_problem(requirement: str) -> str | None:
+    match = _DISTRIBUTION.fullmatch(requirement)
+    assert match is not None, "declarations with unreadable requirements do not load"
+    name, clauses = match.groups()
+    installed = installed_version(name)
+    if installed is None:
+        return f"the package {name} is not installed (pip install '{requirement}')"
+    if not all(_satisfies(installed, operator, version) for operator, version in _CLAUSE.findall(clauses)):
+        return f"the package {name} is {installed}, wanted {clauses.strip()} (pip install '{requirement}')"
+    return None
+
+
+def _satisfies(installed: str, operator: str, wanted: str) -> bool:
+    if wanted.endswith(".*"):
+        parts = wanted[:-2].split(".")
+        is_same = [str(part) for part in _release(installed)][: len(parts)] == parts
+        return is_same if operator == "==" else not is_same
+    order = _compare(_key(installed), _key(wanted))
+    if operator == "~=":
+        fixed = _release(wanted)[:-1]
+        return order >= 0 and _release(installed)[: len(fixed)] == fixed
+    return {">=": order >= 0, "<=": order <= 0, ">": order > 0, "<": order < 0, "==": order == 0, "!=": order != 0}[
+        operator
+    ]
+
+
+def _release(version: str) -> list[int]:
+    return _key(version)[0]
+
+
+def _key(version: str) -> tuple[list[int], int, int]:
+    match = _VERSION.match(version)
+    if match is None:
+        return [], 0, 0
+    release = [int(part) for part in match[1].split(".")]
+    return release, _STAGES.get(match[2] or "", 0), int(match[3] or 0)
+
+
+def _compare(left: tuple[list[int], int, int], right: tuple[list[int], int, int]) -> int:
+    for one, other in itertools.zip_longest(left[0], right[0], fillvalue=0):
+        if one != other:
+            return 1 if one > other else -1
+    return (left[1:] > right[1:]) - (left[1:] < right[1:])

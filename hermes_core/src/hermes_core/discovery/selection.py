@@ -1,0 +1,94 @@
+"""Which of the found plugins may load, decided before anything of them is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.discovery.metadata import normalise
+from hermes_core.discovery.records import LOCAL, FoundPlugin
+from hermes_core.discovery.settings import PluginSettings
+
+
+def matches(name: str, plugin: FoundPlugin) -> bool:
+    """Tell whether a distribution name, an entry-point name or a qualified name means this plugin."""
+    distribution, _, entry = name.rpartition(":")
+    if distribution:
+        return (normalise(distribution), normalise(entry)) == (plugin.distribution, normalise(plugin.name))
+    return normalise(name) in {plugin.distribution, normalise(plugin.name)}
+
+
+def named(name: str, plugins: Sequence[FoundPlugin], origin: str) -> list[FoundPlugin]:
+    """Return the plugins a name means; `origin` says where the name was written.
+
+    A name nobody has, or that means plugins of several distributions, is an error: a filter that misses its aim would
+    admit what was to be kept out.
+    """
+    found = [plugin for plugin in plugins if matches(name, plugin)]
+    if not found:
+        raise ConfigError(f"{origin} names {name!r}, which is no installed plugin", hint=_nearest(name, plugins))
+    if len({plugin.distribution for plugin in found}) > 1:
+        ids = ", ".join(plugin.id for plugin in found)
+        raise ConfigError(f"{origin} names {name!r}, which means several plugins: {ids}", hint="write one of these")
+    return found
+
+
+def add_local(found: Iterable[FoundPlugin], extra: Iterable[str]) -> tuple[FoundPlugin, ...]:
+    """Add the local plugins among `extra` to the installed ones and sort them all by distribution and name."""
+    plugins = list(found)
+    for item in extra:
+        if any(matches(item, plugin) or plugin.value == item for plugin in plugins):
+            continue
+        local = _local(item)
+        if any(plugin.id == local.id for plugin in plugins):
+            raise ConfigError(f"two local plugins are called {local.name!r}", hint="rename one of the files")
+        plugins.append(local)
+    return tuple(sorted(plugins, key=lambda plugin: (plugin.distribution, plugin.name)))
+
+
+def blocked(plugins: Sequence[FoundPlugin], settings: PluginSettings) -> dict[str, str]:
+    """Return the ids of the plugins that must not load, with the reason; unknown names in a filter are errors."""
+    reasons: dict[str, str] = {}
+    asked = {plugin.id for plugin in plugins if _is_asked_for(plugin, settings.extra)}
+    if settings.allow is not None:
+        names = ", ".join(settings.allow) or "nothing"
+        admitted = {p.id for name in settings.allow for p in named(name, plugins, "the allow-list (HERMES_PLUGINS)")}
+        for plugin in plugins:
+            if plugin.id not in admitted | asked:
+                reasons[plugin.id] = f"not in the allow-list, which admits {names}"
+    for name in settings.disable:
+        for plugin in named(name, plugins, "the disable-list (HERMES_PLUGINS_DISABLE, -p no:)"):
+            reasons[plugin.id] = f"disabled as {name!r}"
+    return reasons
+
+
+def _is_asked_for(plugin: FoundPlugin, extra: Iterable[str]) -> bool:
+    return plugin.is_local or any(matches(item, plugin) or plugin.value == item for item in extra)
+
+
+def is_asked_for(plugin: FoundPlugin, settings: PluginSettings) -> bool:
+    """Tell whether the user named this plugin to be loaded, so that its failure cannot be passed over."""
+    return _is_asked_for(plugin, settings.extra)
+
+
+def _local(item: str) -> FoundPlugin:
+    if not item.endswith(".py") and "/" not in item:
+        if not all(part.isidentifier() for part in item.split(".")):
+            raise ConfigError(
+                f"{item!r} is no installed plugin, no module and no path", hint="see: hermes-core plugins list"
+            )
+        return FoundPlugin(distribution=LOCAL, version="", name=item, value=item)
+    path = Path(item).expanduser().resolve()
+    if not path.is_file():
+        raise ConfigError(f"there is no plugin file {item!r}", hint=f"looked for {path}")
+    return FoundPlugin(distribution=LOCAL, version="", name=path.stem, value=str(path), path=str(path))
+
+
+def _nearest(name: str, plugins: Sequence[FoundPlugin]) -> str:
+    import difflib
+
+    known = list(dict.fromkeys(word for p in plugins for word in (p.distribution, p.name)))
+    near = difflib.get_close_matches(normalise(name), known, 1)
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    return f"{guess}known plugins: {', '.join(plugin.id for plugin in plugins) or 'none'}"

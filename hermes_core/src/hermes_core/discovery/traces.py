@@ -1,0 +1,26 @@
+"""Tracebacks as a plugin's author wants them: without the frames of the loader and of the import system."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Final
+
+_OWN: Final = str(Path(__file__).parent)
+
+
+def brief_trace(error: BaseException) -> str:
+    """Format an exception with its causes; empty if nothing but the loader's own frames led to it."""
+    chain = traceback.TracebackException.from_exception(error)
+    part: traceback.TracebackException | None = chain
+    has_frames = isinstance(error, SyntaxError)
+    while part is not None:
+        frames = [frame for frame in part.stack if not frame.filename.startswith((_OWN, "<frozen importlib"))]
+        part.stack = traceback.StackSummary.from_list([f for f in frames if not _is_import_module(f)])
+        has_frames = has_frames or bool(part.stack)
+        part = part.__cause__ or part.__context__
+    return "".join(chain.format()) if has_frames else ""
+
+
+def _is_import_module(frame: traceback.FrameSummary) -> bool:
+    return frame.name == "import_module" and frame.filename.endswith("__init__.py")
