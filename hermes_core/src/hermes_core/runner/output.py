@@ -58,8 +58,10 @@ class JsonlFile:
             yield from file
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
+        """Close the file; safe to call twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def _cut_torn_tail(self) -> int:
         size = os.fstat(self._fd).st_size
@@ -116,10 +118,12 @@ class OutputFolder:
         return write_atomically(self.path / name, text)
 
     def close(self) -> None:
-        """Close the files and give the lock back."""
+        """Close the files and give the lock back; safe to call twice."""
         self.rollouts.close()
         self.attempts.close()
-        os.close(self._lock)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
 
 def forget_failed(folder: Path) -> int:

@@ -1,0 +1,188 @@
+"""A local plugin with small tools and verifiers, loaded by path through the ordinary loader."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from hermes_core import hookimpl
+from hermes_core.contracts.tool import ToolResult
+from hermes_core.contracts.verifier import Score
+from hermes_core.specs import ToolSpec, VerifierSpec
+
+OBJECT = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+def _tool(name, target, *, parameters=OBJECT, **fields):
+    return ToolSpec(
+        name=name,
+        target=f"rollout_components:{target}",
+        summary=name,
+        description=name,
+        toolset="testing",
+        parameters=parameters,
+        **{"needs_sandbox": False, "side_effects": "none", **fields},
+    )
+
+
+@hookimpl
+def hermes_tools():
+    number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    return [
+        _tool("noop", "Noop", parallel_safe=True),
+        _tool("boom", "Boom"),
+        _tool("hang", "Hang", parallel_safe=True),
+        _tool("sync_square", "SyncSquare", parameters=number),
+        _tool("sync_shell", "SyncShell", needs_sandbox=True),
+        _tool("sync_hang", "SyncHang"),
+        _tool("count", "Count"),
+        _tool("rendezvous", "Rendezvous", parallel_safe=True),
+        _tool("not_a_result", "NotAResult"),
+        _tool("lost", "Lost", parallel_safe=True),
+    ]
+
+
+@hookimpl
+def hermes_verifiers():
+    def spec(name, target, **fields):
+        return VerifierSpec(
+            name=name, target=f"rollout_components:{target}", summary=name, **{"needs_sandbox": False, **fields}
+        )
+
+    return [
+        spec("half", "Half"),
+        spec("nan", "NotANumber"),
+        spec("outside", "Outside"),
+        spec("raising", "Raising"),
+        spec("hanging", "Hanging"),
+        spec("sync_says_done", "SyncSaysDone"),
+        spec("mutating", "Mutating"),
+        spec("file_is_ok", "FileIsOk", needs_sandbox=True),
+        spec("no_processes", "NoProcesses", needs_sandbox=True),
+        spec("fresh", "Half", access="fresh"),
+        spec("twice", "Twice"),
+    ]
+
+
+class Noop:
+    async def call(self, arguments, context):
+        return ToolResult(content="{}")
+
+
+class Boom:
+    async def call(self, arguments, context):
+        context.state["booms"] = context.state.get("booms", 0) + 1
+        raise RuntimeError(f"boom number {context.state['booms']}")
+
+
+class Hang:
+    async def call(self, arguments, context):
+        context.state["hanging"] = True
+        try:
+            await asyncio.Event().wait()
+        finally:
+            context.state["hanging"] = False
+
+
+class SyncSquare:
+    def call(self, arguments, context):
+        assert threading.current_thread() is not threading.main_thread()
+        return ToolResult(content=str(arguments["n"] ** 2))
+
+
+class SyncShell:
+    def call(self, arguments, context):
+        return ToolResult(content=context.terminal("echo from the sandbox")["output"])
+
+
+class SyncHang:
+    def call(self, arguments, context):
+        threading.Event().wait()
+
+
+class Count:
+    async def call(self, arguments, context):
+        context.state["count"] = context.state.get("count", 0) + 1
+        return ToolResult(content=str(context.state["count"]))
+
+
+class Rendezvous:
+    """Ends only when two calls are in it at the same time."""
+
+    async def call(self, arguments, context):
+        event = context.state.setdefault("met", asyncio.Event())
+        context.state["there"] = context.state.get("there", 0) + 1
+        if context.state["there"] >= 2:
+            event.set()
+        await asyncio.wait_for(event.wait(), 10)
+        return ToolResult(content="met")
+
+
+class NotAResult:
+    async def call(self, arguments, context):
+        return "text"
+
+
+class Lost:
+    async def call(self, arguments, context):
+        from hermes_core.contracts.errors import SandboxLostError
+
+        raise SandboxLostError("the sandbox went away")
+
+
+class Half:
+    async def score(self, result, context):
+        return Score(value=0.5, parts={"a": 1.0, "b": 0.0}, detail="half")
+
+
+class NotANumber:
+    async def score(self, result, context):
+        return Score(value=float("nan"))
+
+
+class Outside:
+    async def score(self, result, context):
+        return Score(value=2.0)
+
+
+class Raising:
+    async def score(self, result, context):
+        raise KeyError("surprise")
+
+
+class Hanging:
+    async def score(self, result, context):
+        await asyncio.Event().wait()
+
+
+class SyncSaysDone:
+    def score(self, result, context):
+        assert threading.current_thread() is not threading.main_thread()
+        return Score(value=float(result.final_response == "done"))
+
+
+class Mutating:
+    async def score(self, result, context):
+        for message in result.messages:
+            message["content"] = "forged"
+        return Score(value=1.0)
+
+
+class FileIsOk:
+    async def score(self, result, context):
+        if not await context.exists("answer.txt"):
+            return Score(value=0.0)
+        return Score(value=float((await context.read_bytes("answer.txt")).strip() == b"ok"))
+
+
+class NoProcesses:
+    async def score(self, result, context):
+        answer = await context.terminal("cat beat.txt 2>/dev/null; sleep 0.3; echo; cat beat.txt 2>/dev/null")
+        first, _, second = answer["output"].partition("\n")
+        return Score(value=float(first.strip() == second.strip()))
+
+
+class Twice:
+    async def score(self, result, context):
+        inner = await context.verify("half")
+        return Score(value=inner.value * 2, parts={"half": inner.value})

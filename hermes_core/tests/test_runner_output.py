@@ -1,0 +1,129 @@
+"""The output folder: never torn, one writer, honest about a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_core.contracts.errors import OutputError
+from hermes_core.runner.output import JsonlFile, OutputFolder, forget_failed
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def outcome(name, **fields):
+    return {"rollout_id": name, "disposition": "score", **fields}
+
+
+@pytest.fixture
+def opened(tmp_path):
+    folders = []
+
+    def open_folder(fingerprint=None, path=tmp_path / "out"):
+        folders.append(OutputFolder.open(path, fingerprint or {}, facts={}))
+        return folders[-1]
+
+    yield open_folder
+    for folder in folders:
+        folder.close()
+
+
+def test_a_second_opening_knows_what_is_done(opened):
+    first = opened()
+    first.rollouts.append(outcome("a"))
+    first.close()
+    assert OutputFolder.open(first.path, {}, facts={}).done == {"a"}
+
+
+@given(text=st.text(), cut=st.integers(min_value=1, max_value=60))
+def test_a_torn_last_line_is_cut_off_and_the_rest_stays(tmp_path_factory, text, cut):
+    path = tmp_path_factory.mktemp("torn") / "rollouts.jsonl"
+    file = JsonlFile(path)
+    file.append(outcome("a", text=text))
+    whole = path.stat().st_size
+    file.append(outcome("b", text=text))
+    file.close()
+    os.truncate(path, max(whole, path.stat().st_size - cut))
+    JsonlFile(path).close()
+    assert [line["rollout_id"] for line in lines(path)] == ["a"]
+
+
+def test_a_torn_line_longer_than_the_reading_block_is_cut_off(tmp_path):
+    path = tmp_path / "rollouts.jsonl"
+    path.write_bytes(b'{"rollout_id":"a"}\n' + b"x" * 300_000)
+    JsonlFile(path).close()
+    assert path.read_bytes() == b'{"rollout_id":"a"}\n'
+
+
+def test_two_runs_cannot_write_to_one_folder(opened, tmp_path):
+    opened()
+    code = textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        from hermes_core.runner.output import OutputFolder
+        OutputFolder.open(Path(sys.argv[1]), {}, facts={})
+    """)
+    other = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "out")], capture_output=True, text=True, check=False
+    )
+    assert "another run is writing" in other.stderr
+
+
+def test_a_different_run_is_refused_with_the_keys_that_differ(opened):
+    opened({"seed": 1, "model": "oracle"}).close()
+    with pytest.raises(OutputError, match="differs in seed"):
+        opened({"seed": 2, "model": "oracle"})
+
+
+def test_a_folder_that_cannot_be_made_says_so(tmp_path):
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    with pytest.raises(OutputError, match="--out"):
+        OutputFolder.open(blocker / "out", {}, facts={})
+
+
+def test_on_a_full_disk_the_line_is_written_whole_or_not_at_all(tmp_path):
+    file = JsonlFile(tmp_path / "rollouts.jsonl")
+    file.append(outcome("a"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(OutputError, match="cannot write"):
+            file.append(outcome("b", text="x" * 10_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, previous)
+    file.append(outcome("c"))
+    file.close()
+    assert [line["rollout_id"] for line in lines(file.path)] == ["a", "c"]
+
+
+def test_forgetting_failed_rollouts_moves_them_and_keeps_the_others(opened):
+    folder = opened()
+    folder.rollouts.append(outcome("good"))
+    folder.rollouts.append(outcome("bad", disposition="drop"))
+    folder.close()
+    assert forget_failed(folder.path) == 1
+    assert [line["rollout_id"] for line in lines(folder.path / "rollouts.jsonl")] == ["good"]
+    assert [line["rollout_id"] for line in lines(folder.path / "attempts.jsonl")] == ["bad"]
+
+
+def test_a_file_of_the_folder_is_replaced_whole(opened):
+    folder = opened()
+    folder.write_text("summary.json", "1")
+    folder.write_text("summary.json", "22")
+    assert (folder.path / "summary.json").read_text() == "22"
+    assert not [path for path in Path(folder.path).iterdir() if path.name.startswith(".summary")]
