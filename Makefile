@@ -18,7 +18,7 @@ TEST_FOLDERS := $(wildcard */tests plugins/*/tests tests)
 # The set-up is called every time: it takes a tenth of a second when there is nothing to do.
 setup = python=$$(PYTHON="$(PYTHON)" sh scripts/find_python.sh) && "$$python" scripts/setup_env.py --venv "$(VENV)" --group
 
-.PHONY: help demo test check format wheels install-alone bench lock env clean
+.PHONY: help demo test check check-format check-lint check-style check-requirements check-types check-test-types format wheels install-alone bench lock env clean
 
 help:
 	@echo "make demo           set up and run the shipped tasks on the embedded oracle model; writes $(DEMO_OUT)"
@@ -42,13 +42,27 @@ test:
 	@$(setup) dev
 	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
 
+# All of them are run before any failure ends the command.
 check:
 	@$(setup) dev
+	@$(MAKE) --keep-going --no-print-directory check-format check-lint check-style check-requirements check-types check-test-types
+
+check-format:
 	$(BIN)/ruff format --check .
+
+check-lint:
 	$(BIN)/ruff check .
+
+check-style:
 	$(BIN)/python scripts/check_style.py
+
+check-requirements:
 	$(BIN)/python scripts/check_requirements.py
-	$(BIN)/mypy $(SOURCES) scripts
+
+check-types:
+	$(BIN)/mypy $(SOURCES) scripts conftest.py $(wildcard benchmarks)
+
+check-test-types:
 	$(BIN)/python scripts/check_test_types.py $(TEST_FOLDERS)
 
 format:

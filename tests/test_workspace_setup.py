@@ -95,8 +95,7 @@ def test_an_interrupted_set_up_starts_over(root: Path):
 
 def test_parallel_calls_make_one_environment(root: Path):
     command = [sys.executable, str(root / "scripts" / "setup_env.py"), "--venv", str(root / "env")]
-    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    calls = [subprocess.Popen(command, **pipes) for _ in range(2)]
+    calls = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = "".join(call.communicate()[1] for call in calls)
     assert [call.returncode for call in calls] == [0, 0]
     assert said.count("setup: making") == 1
