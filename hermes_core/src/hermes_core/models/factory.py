@@ -1,0 +1,64 @@
+"""From what the user types after `--model` to a model client."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.model import ModelClient
+from hermes_core.contracts.task import Task
+
+EMBEDDED = ("oracle", "nop")
+"""The models that need no server."""
+
+
+def create_model(
+    model: str,
+    *,
+    model_name: str | None = None,
+    api_key: str | None = None,
+    tasks: Iterable[Task] = (),
+    mistake_rate: float = 0.25,
+    seed: int = 0,
+    timeout: float = 600.0,
+    max_retries: int = 5,
+    extra_body: Mapping[str, Any] | None = None,
+) -> ModelClient:
+    """Make a client for `oracle`, `nop` or the base URL of an OpenAI-compatible server; opens no connection."""
+    if model == "oracle":
+        from hermes_core.models.oracle import OracleModel
+
+        return OracleModel(tasks, mistake_rate=mistake_rate, seed=seed)
+    if model == "nop":
+        from hermes_core.models.nop import NopModel
+
+        return NopModel()
+    if not model.strip().lower().startswith(("http://", "https://")):
+        raise _unknown_model(model, model_name)
+    if not model_name:
+        raise ConfigError(
+            "the name of the model on its server was wanted, found none",
+            hint="--model-name NAME; the server lists its models under /models of the URL",
+        )
+    from hermes_core.models.openai import OpenAIChatClient
+
+    return OpenAIChatClient(
+        base_url=model,
+        model_name=model_name,
+        api_key=api_key,
+        timeout=timeout,
+        max_retries=max_retries,
+        extra_body=extra_body,
+    )
+
+
+def _unknown_model(model: str, model_name: str | None) -> ConfigError:
+    """Say what was found; a name and an address without `http://` are the usual slips."""
+    wanted = f"a model is {', '.join(EMBEDDED)} or the URL of an OpenAI-compatible server, found {model!r}"
+    name = model_name or "NAME"
+    if re.fullmatch(r"[\w.-]+:\d+(/.*)?|localhost(/.*)?", model):
+        path = "" if "/" in model else "/v1"
+        return ConfigError(wanted, hint=f"--model http://{model}{path} --model-name {name}")
+    return ConfigError(wanted, hint=f"--model http://HOST:PORT/v1 --model-name {model_name or model or 'NAME'}")

@@ -1,0 +1,131 @@
+"""Reading a chat completion: the servers' many shapes become one `ModelReply`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from hermes_core.contracts.errors import ModelReplyError
+from hermes_core.contracts.model import ModelReply, RequestedCall, Usage, encode
+
+# Half of a character pair: legal in JSON text, but it can be written to no UTF-8 file and sent to no server.
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_ESCAPED_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def decode_json(body: bytes) -> Any:
+    """Return the JSON value of a body; raises `ValueError` for anything else."""
+    try:
+        return json.loads(body.decode("utf-8"))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def read_reply(data: Any, *, sent: bytes, number: int, body: bytes = b"") -> ModelReply:
+    """Turn a decoded chat completion into a reply.
+
+    `sent` is the serialised conversation that was answered, and `number` its length: a call whose id is missing, or was
+    used before in `sent`, gets the id `call_<n>` with n counted from `number`, which no other turn can produce.
+    """
+    try:
+        choice = data["choices"][0]
+        message = choice["message"]
+        requested = message.get("tool_calls") or ()
+        calls = tuple(_calls(requested, sent, number))
+        content, thoughts = _content(message)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ModelReplyError(f"the answer is no chat completion ({type(error).__name__}: {error})") from error
+    reasoning = _reasoning(message) or thoughts
+    if _ESCAPED_SURROGATE.search(body):
+        content, reasoning = _clean(content), _clean(reasoning)
+        calls = tuple(RequestedCall(id=c.id, name=_clean(c.name), arguments=_clean(c.arguments)) for c in calls)
+    finish = choice.get("finish_reason")
+    return ModelReply(
+        content=content,
+        reasoning=reasoning,
+        tool_calls=calls,
+        finish_reason=finish if isinstance(finish, str) and finish else ("tool_calls" if calls else "stop"),
+        usage=_usage(data.get("usage")),
+    )
+
+
+def _content(message: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Return the text and, of servers that send parts, the reasoning among them."""
+    content = message.get("content")
+    if content is None:
+        refusal = message.get("refusal")
+        return (refusal if isinstance(refusal, str) else None), None
+    if isinstance(content, str):
+        return content, None
+    if not isinstance(content, list):
+        raise TypeError(f"content is {type(content).__name__}")
+    thoughts = [part for part in content if isinstance(part, dict) and part.get("type") in {"thinking", "reasoning"}]
+    text = "".join(_text(part) for part in content if part not in thoughts)
+    return text, "".join(_text(part) for part in thoughts) or None
+
+
+def _text(part: object) -> str:
+    if isinstance(part, str):
+        return part
+    if isinstance(part, list):
+        return "".join(_text(item) for item in part)
+    if isinstance(part, dict):
+        return next((_text(part[key]) for key in ("text", "thinking", "reasoning") if part.get(key)), "")
+    return ""
+
+
+def _reasoning(message: Mapping[str, Any]) -> str | None:
+    for key in ("reasoning_content", "reasoning"):
+        value = message.get(key)
+        if isinstance(value, str) and value:
+            return value
+    details = message.get("reasoning_details")
+    if isinstance(details, list):
+        return "".join(_text(item) for item in details if isinstance(item, dict)) or None
+    return None
+
+
+def _calls(requested: Any, sent: bytes, number: int) -> Iterator[RequestedCall]:
+    if not requested:
+        return
+    if not isinstance(requested, list):
+        raise TypeError(f"tool_calls is {type(requested).__name__}")
+    seen: set[str] = set()
+    for offset, item in enumerate(requested):
+        function = item["function"]
+        name, arguments = function.get("name"), function.get("arguments")
+        call_id, own = item.get("id"), number + offset
+        while not _is_new(call_id, seen, sent):
+            call_id, own = f"call_{own}", own + 1
+        seen.add(call_id)
+        yield RequestedCall(id=call_id, name=name if isinstance(name, str) else "", arguments=_arguments(arguments))
+
+
+def _is_new(call_id: object, seen: set[str], sent: bytes) -> bool:
+    """Tell whether an id names one call of the whole conversation; some servers count from zero in every turn."""
+    if not isinstance(call_id, str) or not call_id or call_id in seen or _LONE_SURROGATE.search(call_id):
+        return False
+    # Inside a JSON string quotes are escaped, so this finds the key only, never a text that looks like it.
+    return b'"tool_call_id":' + encode(call_id) not in sent
+
+
+def _arguments(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return "{}" if value is None else encode(value).decode()
+
+
+def _usage(value: object) -> Usage:
+    if not isinstance(value, dict):
+        return Usage()
+    prompt, completion = value.get("prompt_tokens"), value.get("completion_tokens")
+    return Usage(
+        prompt_tokens=prompt if isinstance(prompt, int) else 0,
+        completion_tokens=completion if isinstance(completion, int) else 0,
+    )
+
+
+def _clean(text: Any) -> Any:
+    return _LONE_SURROGATE.sub("\ufffd", text) if isinstance(text, str) else text

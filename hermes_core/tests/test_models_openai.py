@@ -1,0 +1,555 @@
+"""The chat client against real HTTP servers on the loopback interface."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from aiohttp import web
+
+from hermes_core.contracts.errors import (
+    ConfigError,
+    ContextOverflowError,
+    ModelAuthError,
+    ModelError,
+    ModelRateLimitError,
+    ModelReplyError,
+    ModelRequestError,
+    ModelServerError,
+    ModelTimeoutError,
+    ModelUnreachableError,
+)
+from hermes_core.contracts.model import Conversation, ModelClient, ModelRequest, ToolSchemas
+from hermes_core.models.openai import OpenAIChatClient
+
+KEY = "sk-very-secret-0123456789"
+NOON = 1_800_000_000.0
+TOOL = {"type": "function", "function": {"name": "terminal", "description": "Runs.", "parameters": {"type": "object"}}}
+
+
+def completion(content="ok", **message):
+    return {"choices": [{"message": {"role": "assistant", "content": content, **message}, "finish_reason": "stop"}]}
+
+
+class Server:
+    """Plays one answer per request, the last one for ever; keeps what it was sent."""
+
+    def __init__(self):
+        self.answers: list[Callable[[web.Request], Awaitable[web.StreamResponse]]] = []
+        self.chats: list[tuple[dict, dict]] = []
+        self.lists = 0
+        self.models = web.json_response({"data": [{"id": "m"}]})
+        self.url = ""
+
+    def plays(self, *answers):
+        self.answers = [_as_handler(answer) for answer in answers]
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        self.chats.append((dict(request.headers), json.loads(await request.read())))
+        handler = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return await handler(request)
+
+    async def list_models(self, _request: web.Request) -> web.StreamResponse:
+        self.lists += 1
+        return self.models
+
+
+def _as_handler(answer):
+    if callable(answer):
+        return answer
+
+    async def handler(_request):
+        status, body, headers = answer if isinstance(answer, tuple) else (200, answer, {})
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return web.Response(status=status, body=data, headers=headers)
+
+    return handler
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    server = Server()
+    app = web.Application(client_max_size=2**28)
+    app.router.add_post("/v1/chat/completions", server.chat)
+    app.router.add_get("/v1/models", server.list_models)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    yield server
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def connect(server) -> AsyncIterator[Callable[..., OpenAIChatClient]]:
+    """Make clients of the server that note their pauses in `client.pauses` instead of sleeping."""
+    made = []
+
+    def make(**options):
+        pauses = []
+
+        async def pause(seconds):
+            pauses.append(seconds)
+
+        values = {"base_url": server.url, "model_name": "m", "sleep": pause, "clock": lambda: NOON}
+        client = OpenAIChatClient(**{**values, "rng": random.Random(1), **options})
+        client.pauses = pauses
+        made.append(client)
+        return client
+
+    yield make
+    for client in made:
+        await client.aclose()
+
+
+def ask(text="hello", **fields):
+    return ModelRequest(
+        **{"conversation": Conversation([{"role": "user", "content": text}]), "tools": ToolSchemas(), **fields}
+    )
+
+
+async def test_a_request_carries_model_messages_tools_sampling_and_the_rollout_id(server, connect):
+    server.plays(completion("hi"))
+    client = connect(extra_body={"provider": {"only": ["x"]}, "top_p": 0.5})
+    assert isinstance(client, ModelClient)
+    reply = await client.chat(
+        ask("hello", tools=ToolSchemas.of([TOOL]), sampling={"temperature": 0.5, "top_p": 1.0}, rollout_id="task/é 0")
+    )
+    headers, body = server.chats[0]
+    assert body == {
+        "model": "m",
+        "provider": {"only": ["x"]},
+        "temperature": 0.5,
+        "top_p": 1.0,
+        "messages": [{"role": "user", "content": "hello"}],
+        "tools": [TOOL],
+    }
+    assert headers["X-Hermes-Rollout-Id"] == "task/%C3%A9%200"
+    assert headers["Content-Type"] == "application/json"
+    assert "Authorization" not in headers
+    assert (reply.content, reply.finish_reason) == ("hi", "stop")
+
+
+async def test_no_tools_means_no_tools_field(server, connect):
+    server.plays(completion())
+    await connect().chat(ask())
+    assert server.chats[0][1] == {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+
+
+async def test_no_key_of_the_request_is_written_twice(server, connect):
+    raw = []
+
+    async def keep(request):
+        raw.append(await request.read())
+        return web.json_response(completion())
+
+    server.plays(keep)
+    await connect(extra_body={"top_k": 1, "min_p": 0}).chat(ask(sampling={"top_k": 2}))
+    keys = json.loads(raw[0], object_pairs_hook=lambda pairs: [key for key, _ in pairs])
+    assert sorted(keys) == ["messages", "min_p", "model", "top_k"]
+
+
+@pytest.mark.parametrize("text", ["naïve 日本語 🎈", "lone \ud83d half", "nul \x00 and \u2028", '"role":"assistant"'])
+async def test_any_text_survives_the_way_there_and_back(server, connect, text):
+    """What is no character at all (half a pair) becomes a replacement character, on both ways."""
+
+    async def echo(_request):
+        return web.Response(body=json.dumps(completion(server.chats[-1][1]["messages"][0]["content"])).encode())
+
+    server.plays(echo)
+    reply = await connect().chat(ask(text))
+    assert reply.content == text.replace("\ud83d", "?")
+
+
+async def test_a_lone_surrogate_in_a_reply_becomes_a_replacement_character(server, connect):
+    call = {"id": "c", "type": "function", "function": {"name": "t", "arguments": '{"a": "\udc80"}'}}
+    server.plays(json.dumps(completion("a\ud800b", reasoning_content="\udfff", tool_calls=[call])).encode("ascii"))
+    reply = await connect().chat(ask())
+    assert (reply.content, reply.reasoning) == ("a\ufffdb", "\ufffd")
+    assert reply.tool_calls[0].arguments == '{"a": "\ufffd"}'
+
+
+async def test_a_conversation_of_several_megabytes_is_sent(server, connect):
+    """aiohttp's warning about large bodies would be an error here."""
+    server.plays(completion())
+    await connect().chat(ask("x" * 3_000_000))
+    assert len(server.chats[0][1]["messages"][0]["content"]) == 3_000_000
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (
+            400,
+            {"error": {"message": "This model's maximum context length is 4096 tokens. However, you requested 5000"}},
+        ),
+        (400, {"error": {"message": "too long", "code": "context_length_exceeded"}}),
+        (
+            400,
+            {
+                "object": "error",
+                "message": "The decoder prompt (length 9) is longer than the maximum model length of 8.",
+            },
+        ),
+        (
+            400,
+            {
+                "object": "error",
+                "message": "The input (61709 tokens) is longer than the model's context length (4096).",
+            },
+        ),
+        (400, {"message": "Requested token count exceeds the model's maximum context length of 4096 tokens."}),
+        (
+            400,
+            {
+                "error": {
+                    "message": "request (9 tokens) exceeds the available context size (8 tokens), try increasing it"
+                }
+            },
+        ),
+        (500, {"error": {"code": 500, "message": "Context size has been exceeded.", "type": "server_error"}}),
+        (200, {"error": {"code": 400, "message": "no", "type": "exceed_context_size_error", "n_ctx": 8192}}),
+        (413, {"error": {"message": "prompt is too long: 200001 tokens > 200000 maximum"}}),
+    ],
+)
+async def test_a_context_overflow_is_recognised_and_sent_once(server, connect, status, body):
+    """Peers' defect 20: the same request was sent nine times in eight seconds and surfaced as a RetryError."""
+    server.plays((status, body, {}))
+    client = connect()
+    with pytest.raises(ContextOverflowError):
+        await client.chat(ask())
+    assert (len(server.chats), client.pauses) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "said"),
+    [
+        (400, ModelRequestError, "answered 400: bad field"),
+        (401, ModelAuthError, "--api-key-env"),
+        (402, ModelAuthError, "no credit"),
+        (403, ModelAuthError, "--api-key-env"),
+        (404, ModelRequestError, "does the URL end in /v1?"),
+        (405, ModelRequestError, "/models"),
+        (422, ModelRequestError, "bad field"),
+        (307, ModelRequestError, "http://other/v1"),
+    ],
+)
+async def test_what_would_fail_again_is_sent_once(server, connect, status, kind, said):
+    server.plays((status, {"error": {"message": "bad field"}}, {"Location": "http://other/v1"}))
+    client = connect(api_key=KEY)
+    with pytest.raises(kind) as caught:
+        await client.chat(ask())
+    assert type(caught.value) is kind
+    assert said in str(caught.value)
+    assert server.url in str(caught.value)
+    assert (len(server.chats), client.pauses) == (1, [])
+
+
+async def test_an_exhausted_account_is_not_a_rate_limit(server, connect):
+    server.plays((429, {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}, {}))
+    with pytest.raises(ModelAuthError, match="no credit"):
+        await connect().chat(ask())
+    assert len(server.chats) == 1
+
+
+@pytest.mark.parametrize(
+    ("wish", "least", "most"),
+    [
+        ("7", 7, 7.7),
+        ("0.5", 0.5, 0.55),
+        ("Fri, 15 Jan 2027 08:00:30 GMT", 30, 33),
+        ("Fri, 15 Jan 2027 07:00:00 GMT", 0, 0),
+        ("86400", 100, 110),
+        ("soon", 0.25, 0.5),
+        ("nan", 0.25, 0.5),
+    ],
+)
+async def test_retry_after_is_honoured_as_seconds_and_as_a_date_up_to_a_limit(server, connect, wish, least, most):
+    server.plays((429, {"error": {"message": "slow down"}}, {"Retry-After": wish}), completion())
+    client = connect(max_retry_after=100)
+    assert (await client.chat(ask())).content == "ok"
+    [pause] = client.pauses
+    assert least <= pause <= most
+
+
+async def test_a_rate_limit_that_does_not_end_is_an_error_with_the_servers_wish(server, connect):
+    server.plays((429, b"", {"Retry-After": "3"}))
+    client = connect(max_retries=2)
+    with pytest.raises(ModelRateLimitError, match="gave up after 3 attempts") as caught:
+        await client.chat(ask())
+    assert caught.value.retry_after == 3
+    assert len(server.chats) == 3
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 529, 408])
+async def test_a_server_error_is_repeated_with_growing_pauses_and_in_bounds(server, connect, status):
+    server.plays((status, {"detail": "overloaded"}, {}))
+    client = connect(max_retries=3)
+    with pytest.raises(ModelServerError, match=f"{status}: overloaded; gave up after 4 attempts"):
+        await client.chat(ask())
+    assert len(server.chats) == 4
+    assert [0.25 <= client.pauses[0] <= 0.5, 0.5 <= client.pauses[1] <= 1, 1 <= client.pauses[2] <= 2] == [True] * 3
+
+
+async def test_one_server_error_costs_one_repetition(server, connect):
+    server.plays((503, b"loading", {}), completion("after all"))
+    assert (await connect().chat(ask())).content == "after all"
+
+
+async def test_repetitions_stop_at_the_rollouts_own_deadline(server, connect):
+    server.plays((429, b"", {"Retry-After": "60"}))
+    client = connect()
+    with pytest.raises(ModelRateLimitError):
+        await client.chat(ask(timeout=5.0))
+    assert (len(server.chats), client.pauses) == (1, [])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html><body>Welcome to nginx!</body></html>",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"null",
+        b"[]",
+        b'{"choices": []}',
+        b'{"choices": [{"text": "completions API"}]}',
+        b'{"choices": [{"message": {"content": 7}}]}',
+        b'{"choices": [{"message": {"content": null, "tool_calls": {"name": "t"}}}]}',
+        b'{"choices": [{"message": {"content": null, "tool_calls": ["t"]}}]}',
+        b"data: {}\n\n",
+    ],
+)
+async def test_a_success_that_is_no_chat_completion_is_an_error_with_an_excerpt(server, connect, body):
+    server.plays((200, body, {}))
+    with pytest.raises(ModelReplyError) as caught:
+        await connect().chat(ask())
+    assert f"{server.url} answered 200, but" in str(caught.value)
+    assert len(str(caught.value)) < 800
+    assert len(server.chats) == 1
+
+
+async def test_an_error_object_with_status_200_counts_as_its_code(server, connect):
+    server.plays((200, {"error": {"code": 503, "message": "upstream is down"}}, {}), completion())
+    assert (await connect().chat(ask())).content == "ok"
+    assert len(server.chats) == 2
+
+
+async def test_a_server_that_hangs_is_a_timeout_and_is_not_asked_twice(server, connect):
+    async def hang(_request):
+        await asyncio.Event().wait()
+
+    server.plays(hang)
+    with pytest.raises(ModelTimeoutError, match=r"did not answer within 0\.05 s"):
+        await connect(timeout=0.05).chat(ask())
+    with pytest.raises(ModelTimeoutError):
+        await connect().chat(ask(timeout=0.05))
+    assert len(server.chats) == 2
+
+
+async def test_a_server_that_stops_in_the_middle_of_a_body_is_a_timeout(server, connect):
+    async def half(request):
+        response = web.StreamResponse(headers={"Content-Length": "100"})
+        await response.prepare(request)
+        await response.write(b'{"choices": [')
+        await asyncio.Event().wait()
+
+    server.plays(half)
+    with pytest.raises(ModelTimeoutError):
+        await connect(timeout=0.1).chat(ask())
+
+
+async def break_off(request):
+    response = web.StreamResponse(headers={"Content-Length": "100"})
+    await response.prepare(request)
+    await response.write(b'{"choices": [')
+    request.transport.abort()
+    return response
+
+
+async def hang_up(request):
+    request.transport.abort()
+    return web.Response()
+
+
+@pytest.mark.parametrize("failure", [break_off, hang_up])
+async def test_a_request_that_may_have_run_is_repeated_only_on_demand(server, connect, failure):
+    server.plays(failure, completion())
+    with pytest.raises(ModelServerError, match="broke off"):
+        await connect().chat(ask())
+    assert len(server.chats) == 1
+    server.plays(failure, completion())
+    assert (await connect(repeat_unanswered=True).chat(ask())).content == "ok"
+
+
+async def test_nobody_at_the_address_is_said_with_address_and_hint(connect):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}/v1"
+        client = connect(base_url=url, max_retries=2)
+        with pytest.raises(ModelUnreachableError, match="gave up after 3 attempts") as caught:
+            await client.chat(ask())
+        assert url in str(caught.value)
+        assert f"curl {url}/models" in str(caught.value)
+        with pytest.raises(ModelUnreachableError):
+            await client.check()
+    assert len(client.pauses) == 2
+
+
+async def test_an_unknown_host_is_unreachable(connect):
+    with pytest.raises(ModelUnreachableError, match=r"nobody answers at http://no-such-host\.invalid/v1"):
+        await connect(base_url="http://no-such-host.invalid/v1", max_retries=0).chat(ask())
+
+
+async def test_tls_to_a_plain_server_is_explained_and_not_repeated(server, connect):
+    client = connect(base_url=server.url.replace("http:", "https:"))
+    with pytest.raises(ModelRequestError, match="no secure connection"):
+        await client.chat(ask())
+    assert client.pauses == []
+
+
+async def test_cancelling_a_call_closes_its_connection_and_stays_a_cancellation(server, connect):
+    """Predecessor 2.3 #23: a cancellation was turned into a RuntimeError."""
+    arrived, left = asyncio.Event(), asyncio.Event()
+
+    async def hang(_request):
+        arrived.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+
+    server.plays(hang)
+    call = asyncio.create_task(connect().chat(ask()))
+    await arrived.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    async with asyncio.timeout(5):
+        await left.wait()
+
+
+async def test_hundreds_of_calls_are_in_flight_at_a_time(server, connect):
+    waiting, everybody = [], asyncio.Event()
+
+    async def together(_request):
+        waiting.append(1)
+        if len(waiting) == 150:
+            everybody.set()
+        await everybody.wait()
+        return web.json_response(completion())
+
+    server.plays(together)
+    client = connect()
+    async with asyncio.timeout(20):
+        await asyncio.gather(*(client.chat(ask()) for _ in range(150)))
+
+
+async def test_the_check_lists_models_and_never_samples(server, connect):
+    """Peers' defect 19: the health check was a chat completion every second, for ever."""
+    await connect().check()
+    assert (server.lists, server.chats) == (1, [])
+
+
+@pytest.mark.parametrize("status", [404, 405, 429, 501])
+async def test_a_server_that_lists_no_models_passes_the_check(server, connect, status):
+    server.models = web.Response(status=status)
+    await connect().check()
+
+
+@pytest.mark.parametrize("body", [{"data": []}, {"models": ["x"]}, [], {"data": [{"name": "x"}]}])
+async def test_a_list_without_names_passes_the_check(server, connect, body):
+    server.models = web.json_response(body)
+    await connect().check()
+
+
+@pytest.mark.parametrize("listed", ["m:latest", "models/m", "m"])
+async def test_the_names_servers_add_to_are_the_same_model(server, connect, listed):
+    server.models = web.json_response({"data": [{"id": "other"}, {"id": listed}]})
+    await connect().check()
+
+
+async def test_a_wrong_model_name_is_found_by_the_check_which_names_the_others(server, connect):
+    server.models = web.json_response({"data": [{"id": "qwen"}, {"id": "llama"}]})
+    with pytest.raises(ModelRequestError, match="it lists qwen, llama") as caught:
+        await connect().check()
+    assert "--model-name qwen" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [((401, b""), ModelAuthError), ((500, b"x"), ModelServerError), ((200, b"<p>"), ModelReplyError)],
+)
+async def test_the_check_reports_what_a_run_would_stumble_over(server, connect, answer, kind):
+    server.models = web.Response(status=answer[0], body=answer[1])
+    with pytest.raises(kind):
+        await connect().check()
+    assert server.lists == 1
+
+
+async def test_the_key_is_sent_and_shown_nowhere(server, connect):
+    server.plays((401, {"error": {"message": f"Incorrect API key provided: {KEY}"}}, {}))
+    client = connect(api_key=f" {KEY}\n")
+    with pytest.raises(ModelError) as caught:
+        await client.chat(ask())
+    assert server.chats[0][0]["Authorization"] == f"Bearer {KEY}"
+    shown = f"{caught.value} {caught.value!r} {client!r} {client.provenance}"
+    assert KEY not in shown
+    assert "Incorrect API key provided: ***" in shown
+
+
+async def test_a_password_in_the_url_is_sent_and_shown_nowhere(server, connect):
+    server.plays(completion())
+    url = server.url.replace("http://", "http://ann:s%40cret@") + "?token=t0ken"
+    client = connect(base_url=url)
+    await client.chat(ask())
+    assert server.chats[0][0]["Authorization"] == "Basic YW5uOnNAY3JldA=="
+    assert client.provenance == {"protocol": "openai-chat", "base_url": server.url, "model_name": "m"}
+    assert "cret" not in repr(client)
+    with pytest.raises(ConfigError, match="one way to log in"):
+        connect(base_url=url, api_key=KEY)
+
+
+@pytest.mark.parametrize("key", ["", "  ", "two\nlines", "ключ"])
+def test_a_key_no_header_can_carry_is_refused_without_showing_it(key):
+    with pytest.raises(ConfigError, match="an API key was wanted") as caught:
+        OpenAIChatClient(base_url="http://h/v1", model_name="m", api_key=key)
+    assert "lines" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "hint"),
+    [
+        ("http://h:80/v1/chat/completions", "--model http://h:80/v1"),
+        ("ftp://h/v1", "http://HOST:PORT/v1"),
+        ("http://", "http://HOST:PORT/v1"),
+        ("http://user:pass@h:nonsense/v1", "http://HOST:PORT/v1"),
+    ],
+)
+def test_a_url_that_cannot_work_is_refused_at_once(url, hint):
+    with pytest.raises(ConfigError) as caught:
+        OpenAIChatClient(base_url=url, model_name="m")
+    assert hint in str(caught.value)
+    assert "pass" not in str(caught.value)
+
+
+@pytest.mark.parametrize("field", ["messages", "model", "stream", "n", "tools", "extra_body"])
+async def test_fields_the_client_sets_itself_cannot_be_passed_in(connect, field):
+    with pytest.raises(ConfigError, match=field):
+        OpenAIChatClient(base_url="http://h/v1", model_name="m", extra_body={field: 1})
+    with pytest.raises(ConfigError, match=field):
+        await connect().chat(ask(sampling={field: 1}))
+
+
+async def test_a_client_can_be_closed_twice_and_before_use(server, connect):
+    server.plays(completion())
+    client = connect()
+    await client.aclose()
+    await client.chat(ask())
+    await client.aclose()
+    await client.aclose()
