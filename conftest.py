@@ -9,7 +9,12 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+import hypothesis
 import pytest
+
+# A slow or shared machine is no failure; in CI hypothesis' own profile for it, with fixed examples, stays the parent.
+hypothesis.settings.register_profile("repository", parent=hypothesis.settings.default, deadline=None)
+hypothesis.settings.load_profile("repository")
 
 # Seconds; a daemon that hangs is as absent as one that refuses.
 PROBE_TIMEOUT: Final = 30

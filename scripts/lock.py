@@ -28,7 +28,8 @@ def main(arguments: Sequence[str]) -> int:
     run, dev = REQUIREMENTS / "run.txt", REQUIREMENTS / "dev.txt"
     runtime = [*_lines("build.in"), *third_party()]
     _compile(options.uv, runtime, run, upgrade=options.upgrade)
-    _compile(options.uv, [*runtime, *_lines("dev.in")], dev, upgrade=options.upgrade, constraints=run)
+    everything = [*runtime, *third_party(for_tests=True), *_lines("dev.in")]
+    _compile(options.uv, everything, dev, upgrade=options.upgrade, constraints=run)
     return 0
 
 

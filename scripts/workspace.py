@@ -74,12 +74,13 @@ def requirement_name(requirement: str) -> str:
     return normalized(match.group())
 
 
-def third_party(root: Path = ROOT) -> Iterator[str]:
-    """Yield the run-time requirements of all packages that are not packages of this workspace themselves."""
+def third_party(root: Path = ROOT, *, for_tests: bool = False) -> Iterator[str]:
+    """Yield what the packages require, at run time or besides for their tests, that is no package of this workspace."""
     members = packages(root)
     own = {package.name for package in members}
     for package in members:
-        yield from (line for line in package.dependencies if requirement_name(line) not in own)
+        lines = package.test_dependencies if for_tests else package.dependencies
+        yield from (line for line in lines if requirement_name(line) not in own)
 
 
 def _members(root: Path) -> list[str]:
