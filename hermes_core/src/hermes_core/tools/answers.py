@@ -1,0 +1,33 @@
+"""The JSON answers of the built-in tools."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hermes_core.contracts.tool import ToolResult
+
+
+def answered(**fields: Any) -> ToolResult:
+    """Answer with these fields, in this order."""
+    return ToolResult(content=json.dumps(fields, ensure_ascii=False))
+
+
+def failed(message: str, **fields: Any) -> ToolResult:
+    """Answer that the call did not work, and mark it so in the rollout's record."""
+    return ToolResult(content=json.dumps({"error": message, **fields}, ensure_ascii=False), error=message)
+
+
+def explain(error: OSError, path: str) -> str:
+    """Say in the model's words why a file call on `path` failed."""
+    match error:
+        case FileNotFoundError():
+            return f"File not found: {path}"
+        case IsADirectoryError():
+            return f"{path} is a directory, not a file"
+        case NotADirectoryError():
+            return f"A part of {path} is a file, not a directory"
+        case PermissionError():
+            return f"Permission denied: {path}"
+        case _:
+            return f"Cannot use {path}: {error.strerror or error}"

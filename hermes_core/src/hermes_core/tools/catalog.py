@@ -1,0 +1,181 @@
+"""What the core declares: its six tools and the predecessor's toolsets. Light: no implementation is imported here."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from hermes_core.specs import ToolSpec
+from hermes_core.tools.toolset_table import TOOLSETS
+
+__all__ = ["TOOLS", "TOOLSETS"]
+
+_PATH_RULE: Final = "Absolute, or relative to the workspace (not to the directory the terminal is in)."
+_PATH: Final = {
+    "type": "string",
+    "minLength": 1,
+    "description": _PATH_RULE,
+}
+
+
+def _object(required: tuple[str, ...] = (), **properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _text(description: str, **more: Any) -> dict[str, Any]:
+    return {"type": "string", "description": description, **more}
+
+
+def _integer(description: str, **more: Any) -> dict[str, Any]:
+    return {"type": "integer", "description": description, **more}
+
+
+_TERMINAL: Final = ToolSpec(
+    name="terminal",
+    summary="Run a bash command in the rollout's session.",
+    target="hermes_core.tools.terminal:TerminalTool",
+    toolset="terminal",
+    description=(
+        "Run a bash command. The session is kept between calls: the current directory, exported variables and "
+        "functions survive. The answer holds output (stdout and stderr together), exit_code and error. A command that "
+        "takes longer than its timeout is stopped and answered with exit code 124; the session goes on. There is no "
+        "terminal attached: use non-interactive flags. To read, change or search files prefer read_file, patch, "
+        "write_file and search_files."
+    ),
+    parameters=_object(
+        ("command",),
+        command=_text("The command, as you would type it into bash. Several lines are fine.", minLength=1),
+        timeout=_integer("Seconds the command may take, at most 600. Leave it out for the default.", minimum=1),
+        workdir=_text("Directory to run this one command in; the session's own directory stays.", minLength=1),
+    ),
+)
+
+_READ_FILE: Final = ToolSpec(
+    name="read_file",
+    summary="Read a text file with line numbers.",
+    target="hermes_core.tools.read_file:ReadFileTool",
+    toolset="file",
+    description=(
+        "Read a text file. Each line comes as its number, a bar, and its text; the numbers are not part of the file. "
+        "Long files are read in parts with offset and limit; truncated tells whether lines follow. If the path does "
+        "not exist, similar names are listed. Binary files are refused."
+    ),
+    parameters=_object(
+        ("path",),
+        path=_PATH,
+        offset=_integer("Number of the first line to read, counted from 1.", minimum=1, default=1),
+        limit=_integer("How many lines to read.", minimum=1, maximum=2000, default=500),
+    ),
+    parallel_safe=True,
+    side_effects="none",
+    max_result_size_chars=-1,
+)
+
+_WRITE_FILE: Final = ToolSpec(
+    name="write_file",
+    summary="Write a whole file.",
+    target="hermes_core.tools.write_file:WriteFileTool",
+    toolset="file",
+    description=(
+        "Write a file, replacing all of its content; missing parent directories are created. To change a part of an "
+        "existing file use patch."
+    ),
+    parameters=_object(("path", "content"), path=_PATH, content=_text("The complete new content of the file.")),
+)
+
+_PATCH: Final = ToolSpec(
+    name="patch",
+    summary="Change parts of files, by find and replace or by a patch text.",
+    target="hermes_core.tools.patch:PatchTool",
+    toolset="file",
+    description=(
+        "Change files. Mode 'replace' (default) replaces old_string by new_string in path; old_string must occur "
+        "exactly once unless replace_all is true, so give enough surrounding lines. Small differences in white space, "
+        "quotes or escapes are tolerated, and the answer says which. Mode 'patch' takes a patch text that may touch "
+        "several files; either all of it is applied or nothing. Format:\n"
+        "*** Begin Patch\n*** Update File: path\n@@ line above the change, such as a def\n unchanged line\n-old line\n"
+        "+new line\n*** Add File: path\n+content\n*** Delete File: path\n*** End Patch\n"
+        "'*** Move to: newpath' after an Update File line renames. The answer holds a unified diff."
+    ),
+    parameters=_object(
+        mode={
+            "type": "string",
+            "enum": ["replace", "patch"],
+            "default": "replace",
+            "description": "'replace' needs path, old_string and new_string; 'patch' needs patch.",
+        },
+        path=_PATH,
+        old_string=_text("Text to find, with enough lines around it to be unique."),
+        new_string=_text("Text to put in its place; may be empty to delete."),
+        replace_all={"type": "boolean", "default": False, "description": "Replace every occurrence."},
+        patch=_text("The patch text for mode 'patch'."),
+    ),
+)
+
+_SEARCH_FILES: Final = ToolSpec(
+    name="search_files",
+    summary="Search file contents by regular expression, or files by name.",
+    target="hermes_core.tools.search_files:SearchFilesTool",
+    toolset="file",
+    description=(
+        "Search below a directory. With target 'content' pattern is a regular expression that is looked for in every "
+        "text file; with target 'files' it is a glob for names, such as '*.py', or a part of the name. Results are "
+        "sorted by path; when truncated is true, go on with offset. Version control directories are left out."
+    ),
+    parameters=_object(
+        ("pattern",),
+        pattern=_text("Regular expression (target 'content') or name glob (target 'files').", minLength=1),
+        target={
+            "type": "string",
+            "enum": ["content", "files"],
+            "default": "content",
+            "description": "What to search: file contents or file names.",
+        },
+        path={**_PATH, "default": ".", "description": f"Directory or file to search. {_PATH_RULE}"},
+        file_glob=_text("Only search files whose name matches this glob, such as '*.{ts,tsx}'.", minLength=1),
+        limit=_integer("How many results to return.", minimum=1, maximum=1000, default=50),
+        offset=_integer("How many results to skip.", minimum=0, default=0),
+        output_mode={
+            "type": "string",
+            "enum": ["content", "files_only", "count"],
+            "default": "content",
+            "description": "Matching lines, only the names of matching files, or the number of matches per file.",
+        },
+        context=_integer("How many lines to show before and after each match.", minimum=0, maximum=20, default=0),
+    ),
+    parallel_safe=True,
+    side_effects="none",
+)
+
+_TODO: Final = ToolSpec(
+    name="todo",
+    summary="Keep the rollout's task list.",
+    target="hermes_core.tools.todo:TodoTool",
+    toolset="todo",
+    description=(
+        "Keep a list of the steps of your work. Without todos the list is only read. With todos it is replaced; with "
+        "merge true, entries of the same id are updated and new ones are appended. Keep one entry in_progress and "
+        "mark entries completed as soon as they are done. The answer is always the whole list."
+    ),
+    parameters=_object(
+        todos={
+            "type": "array",
+            "description": "The entries to store. Leave it out to read the list.",
+            "items": _object(
+                ("id",),
+                id={"type": ["string", "integer"], "description": "Short name of the entry, unique in the list."},
+                content=_text("What is to be done.", minLength=1),
+                status=_text("State of the entry.", enum=["pending", "in_progress", "completed", "cancelled"]),
+            ),
+        },
+        merge={"type": "boolean", "default": False, "description": "Update the list instead of replacing it."},
+    ),
+    needs_sandbox=False,
+    side_effects="none",
+)
+
+TOOLS: Final[tuple[ToolSpec, ...]] = (_TERMINAL, _READ_FILE, _WRITE_FILE, _PATCH, _SEARCH_FILES, _TODO)

@@ -1,0 +1,228 @@
+"""The tool `patch`: find and replace, or a patch text over several files. Everything is applied, or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from hermes_core.contracts.sandbox import Sandbox
+from hermes_core.contracts.tool import ToolContext, ToolResult
+from hermes_core.tools.answers import answered, explain, failed
+from hermes_core.tools.fuzzy import MatchError, find_edits
+from hermes_core.tools.places import expand
+from hermes_core.tools.read_file import looks_binary, similar_files
+from hermes_core.tools.textfile import TextFile, unified_diff
+from hermes_core.tools.v4a import FileChange, PatchFormatError, parse_patch, place_hunks
+
+SIZE_LIMIT: Final = 16 * 2**20
+_THREAD_ABOVE: Final = 100_000
+
+_T = TypeVar("_T")
+
+
+class PatchTool:
+    """Changes files in both modes through a draft that is written at the end."""
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Apply the change and answer `diff`, the files touched and how the text was matched."""
+        draft = _Draft(context.sandbox)
+        try:
+            if arguments.get("mode", "replace") == "patch":
+                extra = await _apply_patch(draft, arguments)
+            else:
+                extra = await _replace(draft, arguments)
+            diff = await draft.diff()
+            await draft.commit()
+        except (MatchError, PatchFormatError, _RefusedError) as error:
+            return failed(str(error))
+        except FileNotFoundError as error:
+            path = str(error.filename)
+            return failed(explain(error, path), similar_files=await similar_files(context.sandbox, path))
+        except OSError as error:
+            return failed(f"{explain(error, str(error.filename))}. Nothing was changed.")
+        return answered(success=True, **draft.summary(), **extra, diff=diff)
+
+
+class _RefusedError(ValueError):
+    """The call cannot be carried out as written."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A file before and after: None where it does not exist."""
+
+    before: bytes | None
+    after: bytes | None
+    mode: int | None
+
+
+@dataclass(slots=True)
+class _Draft:
+    """Files as they will be; nothing reaches the sandbox before `commit`."""
+
+    sandbox: Sandbox
+    entries: dict[str, _Entry] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+    async def entry(self, path: str) -> _Entry:
+        place = posixpath.normpath(posixpath.join(self.sandbox.workspace, await expand(path, self.sandbox)))
+        self.names.setdefault(place, path)
+        if place not in self.entries:
+            self.entries[place] = await self._load(place, path)
+        return self.entries[place]
+
+    async def existing(self, path: str) -> tuple[_Entry, bytes]:
+        entry = await self.entry(path)
+        if entry.after is None:
+            raise FileNotFoundError(2, "No such file", path)
+        return entry, entry.after
+
+    async def text(self, path: str) -> tuple[_Entry, TextFile]:
+        entry, data = await self.existing(path)
+        if looks_binary(data[:8192]):
+            raise _RefusedError(f"{path} is a binary file and cannot be patched.")
+        return entry, TextFile.decode(data)
+
+    async def _load(self, place: str, path: str) -> _Entry:
+        try:
+            stat = await self.sandbox.stat(place)
+            if stat.kind == "file" and stat.size > SIZE_LIMIT:
+                raise _RefusedError(f"{path} has {stat.size} bytes, more than patch handles; use the terminal.")
+            data = await self.sandbox.read_file(place)
+        except FileNotFoundError:
+            return _Entry(None, None, None)
+        except OSError as error:
+            error.filename = path
+            raise
+        return _Entry(data, data, stat.mode & 0o7777)
+
+    def changed(self) -> dict[str, _Entry]:
+        return {place: entry for place, entry in self.entries.items() if entry.before != entry.after}
+
+    def summary(self) -> dict[str, list[str]]:
+        groups: dict[str, list[str]] = {"files_modified": [], "files_created": [], "files_deleted": []}
+        for place, entry in self.changed().items():
+            kind = "created" if entry.before is None else "deleted" if entry.after is None else "modified"
+            groups[f"files_{kind}"].append(self.names[place])
+        return groups
+
+    async def diff(self) -> str:
+        if not self.changed():
+            raise _RefusedError("The change leaves every file as it is. Nothing was changed.")
+        size = sum(len(entry.before or b"") + len(entry.after or b"") for entry in self.changed().values())
+        return await _off_loop(self._diff, size)
+
+    def _diff(self) -> str:
+        parts = []
+        for place, entry in self.changed().items():
+            name = self.names[place].lstrip("/")
+            old = "/dev/null" if entry.before is None else f"a/{name}"
+            new = "/dev/null" if entry.after is None else f"b/{name}"
+            if looks_binary((entry.before or b"")[:8192] + (entry.after or b"")[:8192]):
+                parts.append(f"Binary files {old} and {new} differ\n")
+            else:
+                parts.append(unified_diff(_shown(entry.before), _shown(entry.after), old, new))
+        return "".join(parts)
+
+    async def commit(self) -> None:
+        """Write every changed file, deletions last; when one fails, put back what was already written."""
+        done: list[tuple[str, _Entry]] = []
+        for place, entry in sorted(self.changed().items(), key=lambda item: item[1].after is None):
+            try:
+                await self._store(place, entry.after, entry.mode)
+            except OSError as error:
+                await self._undo(done)
+                error.filename = self.names[place]
+                raise
+            done.append((place, entry))
+
+    async def _store(self, place: str, data: bytes | None, mode: int | None) -> None:
+        if data is None:
+            await self.sandbox.remove(place)
+        else:
+            await self.sandbox.write_file(place, data, mode=mode)
+
+    async def _undo(self, done: list[tuple[str, _Entry]]) -> None:
+        lost = []
+        for place, entry in reversed(done):
+            try:
+                await self._store(place, entry.before, entry.mode)
+            except OSError:
+                lost.append(self.names[place])
+        if lost:
+            raise _RefusedError(f"Writing failed half-way, and these files could not be put back: {', '.join(lost)}.")
+
+
+def _shown(data: bytes | None) -> str:
+    return "" if data is None else data.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
+
+
+async def _off_loop(work: Callable[[], _T], size: int) -> _T:
+    # Comparing long texts takes long enough to delay every other rollout.
+    return await asyncio.to_thread(work) if size > _THREAD_ABOVE else work()
+
+
+async def _replace(draft: _Draft, arguments: dict[str, Any]) -> dict[str, Any]:
+    absent = [name for name in ("path", "old_string", "new_string") if arguments.get(name) is None]
+    if absent:
+        raise _RefusedError(f"Mode 'replace' needs {', '.join(absent)}. Nothing was changed.")
+    path = arguments["path"]
+    old, new = (arguments[name].replace("\r\n", "\n") for name in ("old_string", "new_string"))
+    if not old:
+        raise _RefusedError("old_string is empty; use write_file to create a file or replace all of it.")
+    if old == new:
+        raise _RefusedError("old_string and new_string are the same. Nothing was changed.")
+    entry, file = await draft.text(path)
+    every = bool(arguments.get("replace_all"))
+    strategy, edits = await _off_loop(lambda: find_edits(file.text, old, new, replace_all=every), len(file.text))
+    entry.after = file.apply(edits)
+    return _matched({strategy}, replacements=len(edits))
+
+
+async def _apply_patch(draft: _Draft, arguments: dict[str, Any]) -> dict[str, Any]:
+    if not arguments.get("patch"):
+        raise _RefusedError("Mode 'patch' needs patch. Nothing was changed.")
+    used: set[str] = set()
+    for change in parse_patch(arguments["patch"]):
+        match change.kind:
+            case "add":
+                await _add(draft, change)
+            case "delete":
+                entry, _ = await draft.existing(change.path)
+                entry.after = None
+            case "update":
+                used |= await _update(draft, change)
+    return _matched(used)
+
+
+async def _add(draft: _Draft, change: FileChange) -> None:
+    entry = await draft.entry(change.path)
+    if entry.after is not None:
+        raise _RefusedError(f"'*** Add File: {change.path}': the file exists. Nothing was changed. Use Update File.")
+    entry.after = "".join(f"{line}\n" for line in change.added).encode()
+
+
+async def _update(draft: _Draft, change: FileChange) -> set[str]:
+    used: set[str] = set()
+    if change.hunks:
+        entry, file = await draft.text(change.path)
+        edits, used = await _off_loop(lambda: place_hunks(file.text, change.hunks, change.path), len(file.text))
+        entry.after = file.apply(edits)
+    if change.move_to:
+        source, data = await draft.existing(change.path)
+        target = await draft.entry(change.move_to)
+        if target.after is not None:
+            raise _RefusedError(f"'*** Move to: {change.move_to}': the file exists. Nothing was changed.")
+        target.after, target.mode, source.after = data, source.mode, None
+    return used
+
+
+def _matched(used: set[str], **more: Any) -> dict[str, Any]:
+    strategies = sorted(used)
+    fields: dict[str, Any] = {"strategy": strategies[0] if len(strategies) == 1 else strategies, **more}
+    if used - {"exact"}:
+        fields["note"] = "The text was not matched exactly; check the diff."
+    return fields

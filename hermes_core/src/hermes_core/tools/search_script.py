@@ -1,0 +1,164 @@
+"""The shell script that searches, and the reading of what it wrote."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+RESULT_LIMIT: Final = 8 * 2**20
+"""Bytes of raw results that are looked at."""
+
+STATUS_DONE: Final = "done"
+STATUS_BAD_PATTERN: Final = "bad_pattern"
+STATUS_NO_MATCHER: Final = "no_matcher"
+STATUS_NO_PATH: Final = "no_path"
+
+# One pipeline whatever the matcher is: the same files, in the same order, with ripgrep and without. It is a shell of
+# its own, so that aliases, functions and options of the session (set -e, noclobber) neither change it nor notice it,
+# and it tells its status in words because a failing command could end a session under set -e.
+_SCRIPT: Final = r"""
+export LC_ALL=C PATH="$PATH:/usr/local/bin:/usr/bin:/bin"
+end() { printf '%s\n' "$1"; cat "$dir/errors" 2>/dev/null | head -c 2000; exit 0; }
+mkdir -p -m 700 "$dir" || end failed
+[ -e "$root" ] || end no_path
+list() {
+  find -H "$root" @PRUNE@ -type f @NAMES@ -print0 2>>"$dir/errors" | sort -z
+}
+matching() { xargs -0 -r "$@" 2>>"$dir/errors"; }
+cut() { head -c @LIMIT@ >"$dir/found"; }
+if [ "$mode" = files ]; then list | cut; end done; fi
+if command -v rg >/dev/null 2>&1; then
+  set -- rg --no-config --color never --no-heading -j1 --null -H
+elif command -v grep >/dev/null 2>&1; then
+  dialect=-E; null=
+  echo a | grep -P a >/dev/null 2>&1 && dialect=-P
+  echo a | grep -HZ a >/dev/null 2>&1 && null=-Z
+  set -- grep "$dialect" $null -I -H
+else
+  end no_matcher
+fi
+"$@" -e "$pattern" -- /dev/null >/dev/null 2>"$dir/errors"
+[ $? -le 1 ] || end bad_pattern
+case $mode in
+  files_only) list | matching "$@" -l -e "$pattern" -- | cut ;;
+  count) list | matching "$@" -c -e "$pattern" -- | cut ;;
+  *) list | matching "$@" -n -C "$context" -e "$pattern" -- | cut ;;
+esac
+end done
+"""
+
+_VERSION_CONTROL: Final = (".git", ".hg", ".svn")
+_BINARY_NOTICE: Final = re.compile(
+    rb"^(?:Binary file [^\0\n]* matches|[^\0\n]*: binary file matches) \(.*\)\n", re.MULTILINE
+)
+_RECORD: Final = re.compile(rb"(?:--\n)?([^\0]+)\0(\d+)([:-])([^\n]*)(?:\n|\Z)")
+_PLAIN_RECORD: Final = re.compile(rb"^(.+?)([:-])(\d+)\2(.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What to look for below `root`, and the directory that receives the raw result."""
+
+    mode: str
+    pattern: str
+    root: str
+    directory: str
+    globs: tuple[str, ...] = ()
+    context: int = 0
+
+
+@dataclass(slots=True)
+class Match:
+    """A matching line with the lines around it."""
+
+    path: str
+    line: int
+    text: str
+    before: list[str] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+
+
+def search_command(query: Query) -> str:
+    """Return the bash command that runs a query; everything a model wrote is quoted."""
+    values: Mapping[str, str] = {
+        "mode": query.mode,
+        "pattern": query.pattern,
+        "root": f"./{query.root}" if query.root.startswith("-") else query.root,
+        "dir": query.directory,
+        "context": str(query.context),
+    }
+    globs = [*query.globs, query.pattern] if query.mode == "files" else list(query.globs)
+    names = " ".join(_name_test(glob) for glob in globs)
+    inside = query.root.rstrip("/").rpartition("/")[2] in _VERSION_CONTROL
+    prune = "" if inside else r"\( " + " -o ".join(f"-name {name}" for name in _VERSION_CONTROL) + r" \) -prune -o"
+    script = _SCRIPT.replace("@PRUNE@", prune).replace("@LIMIT@", str(RESULT_LIMIT)).replace("@NAMES@", names)
+    head = "\n".join(f"{name}={shlex.quote(value)}" for name, value in values.items())
+    return f"/bin/sh -c {shlex.quote(head + script)}"
+
+
+def _name_test(glob: str) -> str:
+    """Translate a glob into a test of `find`; a word without wildcards means a part of the name."""
+    if not set(glob) & set("*?[{"):
+        glob = f"*{glob}*"
+    tests = []
+    for one in expand_braces(glob):
+        folder, _, name = one.removeprefix("./").removeprefix("/").rpartition("/")
+        test = f"-name {shlex.quote(name or '*')}"
+        folder = folder.removeprefix("**").removeprefix("/").replace("**", "*")
+        tests.append(rf"\( -path {shlex.quote(f'*/{folder}/*')} {test} \)" if folder else test)
+    return r"\( " + " -o ".join(tests) + r" \)"
+
+
+def expand_braces(glob: str) -> list[str]:
+    """Expand `*.{ts,tsx}` into its alternatives, at most 64; `find` knows no braces."""
+    found = [glob]
+    while len(found) < 64 and (match := re.search(r"\{([^{}]*,[^{}]*)\}", found[0])):
+        current = found.pop(0)
+        found += [current[: match.start()] + part + current[match.end() :] for part in match[1].split(",")]
+    return found
+
+
+def read_paths(raw: bytes) -> list[str]:
+    """Read a list of paths."""
+    parts = raw.split(b"\0") if b"\0" in raw else raw.split(b"\n")
+    return [_path(part) for part in parts if part]
+
+
+def read_counts(raw: bytes) -> list[tuple[str, int]]:
+    """Read how many lines match per file; files without a match are left out."""
+    pairs = re.findall(rb"([^\0]+)\0(\d+)\n", raw) if b"\0" in raw else re.findall(rb"^(.+):(\d+)$", raw, re.MULTILINE)
+    return [(_path(path), int(count)) for path, count in pairs if int(count)]
+
+
+def read_matches(raw: bytes, context: int) -> list[Match]:
+    """Read matching lines; a context line is given to the matches it is near to."""
+    matches: list[Match] = []
+    waiting: list[tuple[str, int, str]] = []
+    for path, line, is_match, text in _records(raw):
+        if is_match:
+            near = [words for name, at, words in waiting if name == path and line - context <= at < line]
+            matches.append(Match(path, line, text, before=near))
+        elif matches and matches[-1].path == path and line <= matches[-1].line + context:
+            matches[-1].after.append(text)
+        waiting = [*waiting, (path, line, text)][-context:] if context else []
+    return matches
+
+
+def _records(raw: bytes) -> Iterator[tuple[str, int, bool, str]]:
+    if b"\0" in raw:
+        for path, line, mark, text in _RECORD.findall(_BINARY_NOTICE.sub(b"", raw)):
+            yield _path(path), int(line), mark == b":", _text(text)
+        return
+    for path, mark, line, text in _PLAIN_RECORD.findall(raw):
+        yield _path(path), int(line), mark == b":", _text(text)
+
+
+def _path(data: bytes) -> str:
+    return data.decode(errors="replace").removeprefix("./")
+
+
+def _text(data: bytes) -> str:
+    return data.removesuffix(b"\r").decode(errors="replace")

@@ -1,0 +1,142 @@
+"""Choosing the tools that one group of rollouts is offered."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.model import ToolSchemas
+from hermes_core.specs import ToolSpec
+from hermes_core.tools.distributions import draw_toolsets
+from hermes_core.tools.toolset_table import ALL_NAMES, LEGACY_NAMES, package_for
+from hermes_core.tools.toolsets import ComponentRegistry, resolve_toolset, validate_toolset, walk
+
+DEFAULT_TOOLSETS = ("terminal", "file")
+"""Offered when a run names nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSelection:
+    """What a group is offered: resolved once, immutable, handed to every rollout of the group.
+
+    `drawn` are the toolsets asked for or drawn; `skipped` says which tools or toolsets were left out and why.
+    """
+
+    specs: tuple[ToolSpec, ...]
+    schemas: ToolSchemas
+    drawn: tuple[str, ...]
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tools' names, in the order the model sees them."""
+        return self.schemas.names
+
+
+def select_tools(
+    registry: ComponentRegistry,
+    *,
+    enabled_toolsets: Sequence[str] | None = None,
+    disabled_toolsets: Iterable[str] = (),
+    distribution: str | None = None,
+    seed: int = 0,
+) -> ToolSelection:
+    """Resolve a group's tools; the same arguments and the same plugins always give the same selection.
+
+    `enabled_toolsets` may also name single tools; an empty sequence offers none. `all` never includes a tool with
+    external side effects. `seed` is the group's, used for the draw alone.
+    """
+    drawn = _drawn(enabled_toolsets, distribution, seed)
+    chosen, skipped = _installed(registry, drawn)
+    if drawn and not chosen:
+        raise _nothing_left(registry, drawn, skipped)
+    removed = {tool for name in disabled_toolsets for tool, _ in _members(registry, name)}
+    kept = tuple(spec for spec in chosen if spec.name not in removed)
+    if chosen and not kept:
+        raise ConfigError(
+            f"disabled_toolsets removes every tool of {', '.join(drawn)}",
+            hint="set enabled_toolsets: [] to offer no tools on purpose",
+        )
+    schemas = ToolSchemas.of([spec.openai_schema() for spec in kept])
+    return ToolSelection(specs=kept, schemas=schemas, drawn=drawn, skipped=tuple(skipped))
+
+
+def _drawn(enabled: Sequence[str] | None, distribution: str | None, seed: int) -> tuple[str, ...]:
+    if enabled is not None and distribution is not None:
+        raise ConfigError(
+            f"enabled_toolsets ({', '.join(enabled)}) and distribution ({distribution!r}) exclude each other",
+            hint="remove one of the two",
+        )
+    if distribution is not None:
+        # Seeded by text: neighbouring group seeds give independent draws, on every Python version the same.
+        return draw_toolsets(distribution, random.Random(f"{distribution}/{seed}"))  # noqa: S311 - a draw, not a secret
+    if isinstance(enabled, str):
+        raise ConfigError(f"enabled_toolsets is a list of names, found the text {enabled!r}", hint=f"[{enabled}]")
+    names = DEFAULT_TOOLSETS if enabled is None else enabled
+    return tuple(dict.fromkeys(LEGACY_NAMES.get(name, name) for name in names))
+
+
+def _members(registry: ComponentRegistry, name: str) -> list[tuple[str, bool]]:
+    if not validate_toolset(registry, name) and name in registry.names("tool"):
+        return [(name, True)]
+    return list(walk(registry, name))
+
+
+def _installed(registry: ComponentRegistry, drawn: tuple[str, ...]) -> tuple[list[ToolSpec], list[str]]:
+    members = {name: _members(registry, name) for name in drawn}
+    # A tool is named when any of the toolsets lists it, wherever `all` may have met it before.
+    named = {tool for pairs in members.values() for tool, listed in pairs if listed}
+    installed = frozenset(registry.names("tool"))
+    chosen: dict[str, ToolSpec] = {}
+    skipped: list[str] = []
+    for name, pairs in members.items():
+        tools = list(dict.fromkeys(tool for tool, _ in pairs))
+        skipped += _absent(name, tools, installed) + _outside(registry, name, tools)
+        for tool in tools:
+            if tool not in installed or tool in chosen:
+                continue
+            spec = registry.spec("tool", tool)
+            assert isinstance(spec, ToolSpec)
+            if spec.side_effects == "external" and tool not in named:
+                skipped.append(f"{tool}: acts outside the sandbox; name it or its toolset to offer it")
+            else:
+                chosen[tool] = spec
+    return list(chosen.values()), list(dict.fromkeys(skipped))
+
+
+def _absent(name: str, tools: list[str], installed: frozenset[str]) -> list[str]:
+    absent = [tool for tool in tools if tool not in installed]
+    if not absent:
+        return []
+    which = "none of its tools is installed" if len(absent) == len(tools) else "not installed"
+    return [f"{name}: {which}: {', '.join(absent)}{_packages(absent)}"]
+
+
+def _outside(registry: ComponentRegistry, name: str, tools: list[str]) -> list[str]:
+    if name in ALL_NAMES or name not in registry.names("toolset"):
+        return []
+    strangers = [
+        spec.name
+        for spec in registry.specs("tool")
+        if isinstance(spec, ToolSpec) and spec.toolset == name and spec.name not in tools
+    ]
+    return [f"{tool}: says it is of toolset {name}, which does not list it; name the tool" for tool in strangers]
+
+
+def _packages(tools: Iterable[str]) -> str:
+    packages = sorted({package for tool in tools if (package := package_for(tool))})
+    return f" (pip install {' '.join(packages)})" if packages else ""
+
+
+def _nothing_left(registry: ComponentRegistry, drawn: tuple[str, ...], skipped: list[str]) -> ConfigError:
+    wanted = [tool for name in drawn if validate_toolset(registry, name) for tool in resolve_toolset(registry, name)]
+    packages = sorted({package for tool in wanted if (package := package_for(tool))})
+    hint = (
+        f"pip install {' '.join(packages)}"
+        if packages
+        else "install a plugin that declares one of these tools, or choose other toolsets"
+    )
+    reasons = "; ".join(skipped) or "they are empty"
+    return ConfigError(f"no tool of {', '.join(drawn)} can be offered: {reasons}", hint=hint)

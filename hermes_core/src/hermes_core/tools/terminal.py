@@ -1,0 +1,122 @@
+"""The tool `terminal`: one bash command in the rollout's session."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any, Final
+
+from hermes_core.contracts.sandbox import ExecResult
+from hermes_core.contracts.tool import ToolContext, ToolResult
+from hermes_core.tools.answers import answered
+
+FOREGROUND_MAX_TIMEOUT: Final = 600
+OUTPUT_LIMIT: Final = 50_000
+_HEAD_SHARE: Final = 0.4
+
+# CSI sequences, OSC strings up to BEL or ST, and two-byte escapes.
+_ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[ -/]*[0-~])")
+
+_NO_MATCH: Final = "no lines matched (not an error)"
+_FALSE: Final = "the condition is false (not an error)"
+_DIFFERENT: Final = "the inputs differ (not an error)"
+_MEANINGS_OF_ONE: Final = {
+    "grep": _NO_MATCH, "egrep": _NO_MATCH, "fgrep": _NO_MATCH, "rg": _NO_MATCH, "ag": _NO_MATCH,
+    "diff": _DIFFERENT, "cmp": _DIFFERENT, "test": _FALSE, "[": _FALSE, "[[": _FALSE,
+    "find": "some directories could not be read", "pgrep": "no process matched (not an error)",
+    "which": "not found on PATH (not an error)", "expr": "the result is empty or zero (not an error)",
+}  # fmt: skip
+_MEANINGS: Final = {
+    126: "found, but it could not be executed",
+    127: "command not found",
+    137: "killed by SIGKILL, possibly for lack of memory",
+    139: "killed by SIGSEGV, a crash of the program",
+}
+
+
+class TerminalTool:
+    """Runs commands; a command is never run twice, whatever happens."""
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Run `command` and answer `output`, `exit_code` and `error`."""
+        command, timeout, workdir = arguments["command"], arguments.get("timeout"), arguments.get("workdir")
+        if timeout is not None and timeout > FOREGROUND_MAX_TIMEOUT:
+            return _refused(
+                f"timeout {timeout} is above the maximum of {FOREGROUND_MAX_TIMEOUT} seconds for a command that is "
+                "waited for. Nothing was run. Use a smaller timeout, or start long work in the background with its "
+                "output in a file and look at the file later."
+            )
+        if "\0" in command or "\0" in (workdir or ""):
+            return _refused("A command cannot hold a NUL character. Nothing was run.")
+        result = await context.sandbox.exec(command, timeout=timeout, cwd=workdir)
+        error = await _error(result, timeout, workdir, context)
+        fields: dict[str, Any] = {
+            "output": shorten(result),
+            "exit_code": 124 if result.timed_out else result.exit_code,
+            "error": error,
+        }
+        if error is None and (meaning := exit_code_meaning(command, result.exit_code)):
+            fields["exit_code_meaning"] = meaning
+        return answered(**fields)
+
+
+def _refused(message: str) -> ToolResult:
+    return ToolResult(content=answered(output="", exit_code=-1, error=message).content, error=message)
+
+
+async def _error(result: ExecResult, timeout: float | None, workdir: str | None, context: ToolContext) -> str | None:
+    if result.timed_out:
+        seconds = result.seconds if timeout is None else timeout
+        return f"Command timed out after {seconds:.0f} seconds"
+    if workdir is None or result.exit_code != 126:
+        return None
+    # 126 is also a program's own; only a workdir that is no directory is our affair.
+    try:
+        entry = await context.sandbox.stat(workdir)
+    except OSError as error:
+        return f"workdir {workdir!r} cannot be entered: {error.strerror or error}. Nothing was run."
+    return None if entry.kind == "directory" else f"workdir {workdir!r} is not a directory. Nothing was run."
+
+
+def shorten(result: ExecResult, limit: int = OUTPUT_LIMIT) -> str:
+    """Return the output without escape sequences, head and tail of it when it is longer than `limit` characters."""
+    text = _ANSI.sub("", result.output).strip()
+    if len(text) <= limit:
+        return text
+    head = int(limit * _HEAD_SHARE)
+    omitted = len(text) - limit
+    notice = f"[OUTPUT TRUNCATED - {omitted} of {len(text)} characters omitted here"
+    if result.truncated:
+        notice += f", besides {result.omitted_bytes} bytes that were not kept while the command ran"
+    return f"{text[:head]}\n{notice}]\n{text[-(limit - head) :]}"
+
+
+def exit_code_meaning(command: str, exit_code: int) -> str | None:
+    """Say what a non-zero exit code means, where the command leaves no doubt which program it came from."""
+    if exit_code == 1:
+        program = _last_program(command)
+        return _MEANINGS_OF_ONE.get(program.rpartition("/")[2]) if program else None
+    return _MEANINGS.get(exit_code)
+
+
+def _last_program(command: str) -> str | None:
+    if "\n" in command.strip():
+        return None
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.commenters = ""
+    try:
+        tokens = list(lexer)
+    except ValueError:
+        return None
+    last: list[str] = []
+    doubtful = False
+    for word in tokens:
+        if word in {";", "&", "||", "|", "|&"}:
+            last, doubtful = [], doubtful and word.startswith("|") and word != "||"
+        elif word == "&&":
+            # What stands before it may have failed, too.
+            last, doubtful = [], True
+        else:
+            last.append(word)
+    words = [one for one in last if not re.match(r"[A-Za-z_]\w*=", one)]
+    return words[0] if words and not doubtful else None

@@ -1,0 +1,92 @@
+"""Toolsets resolved against what is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Protocol
+
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.specs import Declaration, ToolsetSpec, ToolSpec
+from hermes_core.tools.toolset_table import ALL_NAMES, LEGACY_NAMES
+
+
+class ComponentRegistry(Protocol):
+    """The part of the registry that toolsets need."""
+
+    def names(self, kind: str) -> tuple[str, ...]:
+        """List the declared names of a kind."""
+        ...
+
+    def spec(self, kind: str, name: str) -> Declaration:
+        """Return one declaration; a name that two plugins declare is refused."""
+        ...
+
+    def specs(self, kind: str) -> tuple[Declaration, ...]:
+        """List the declarations of a kind."""
+        ...
+
+
+def get_all_toolsets(registry: ComponentRegistry) -> dict[str, ToolsetSpec]:
+    """Return every declared toolset, and one for each group of tools whose toolset nobody declared."""
+    found = {name: toolset(registry, name) for name in registry.names("toolset")}
+    for name in sorted(set(_grouped(registry)) - set(found)):
+        found[name] = toolset(registry, name)
+    return found
+
+
+def validate_toolset(registry: ComponentRegistry, name: str) -> bool:
+    """Tell whether a name, current or legacy, is a toolset."""
+    name = LEGACY_NAMES.get(name, name)
+    return name in ALL_NAMES or name in registry.names("toolset") or name in _grouped(registry)
+
+
+def toolset(registry: ComponentRegistry, name: str) -> ToolsetSpec:
+    """Return a toolset by its current or legacy name; an unknown one is a `ConfigError` with near names.
+
+    A declared list is exact: a further plugin whose tool names the same toolset does not join it, so that installing a
+    package never changes what a run offers. A toolset that is only named by tools consists of those.
+    """
+    name = LEGACY_NAMES.get(name, name)
+    if name in registry.names("toolset"):
+        spec = registry.spec("toolset", name)
+        assert isinstance(spec, ToolsetSpec)
+        return spec
+    members = _grouped(registry).get(name)
+    if members is None:
+        raise _unknown(registry, name)
+    return ToolsetSpec(
+        name=name, summary=f"The tools that name the toolset {name}.", tools=tuple(dict.fromkeys(members))
+    )
+
+
+def resolve_toolset(registry: ComponentRegistry, name: str) -> tuple[str, ...]:
+    """List the tools of a toolset, installed or not, following its includes; `all` lists every installed tool."""
+    return tuple(dict.fromkeys(tool for tool, _ in walk(registry, name)))
+
+
+def walk(registry: ComponentRegistry, name: str, seen: frozenset[str] = frozenset()) -> Iterator[tuple[str, bool]]:
+    """Yield each tool with whether a list names it; a toolset that includes itself, at any depth, is met once."""
+    if name in ALL_NAMES:
+        yield from ((tool, False) for tool in registry.names("tool"))
+        return
+    spec = toolset(registry, name)
+    yield from ((tool, True) for tool in spec.tools)
+    for included in spec.includes:
+        if included not in seen | {name}:
+            yield from walk(registry, included, seen | {name})
+
+
+def _grouped(registry: ComponentRegistry) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for spec in registry.specs("tool"):
+        assert isinstance(spec, ToolSpec)
+        groups.setdefault(spec.toolset, []).append(spec.name)
+    return groups
+
+
+def _unknown(registry: ComponentRegistry, name: str) -> ConfigError:
+    known = sorted({*registry.names("toolset"), *_grouped(registry), "all"})
+    near = get_close_matches(name, [*known, *LEGACY_NAMES, *registry.names("tool")], n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "run: hermes-core plugins list"
+    return ConfigError(f"unknown toolset {name!r}; known are {', '.join(known)}", hint=hint)

@@ -1,0 +1,23 @@
+"""The tool `write_file`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hermes_core.contracts.tool import ToolContext, ToolResult
+from hermes_core.tools.answers import answered, explain, failed
+from hermes_core.tools.places import expand
+
+
+class WriteFileTool:
+    """Replaces a file's content."""
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Write `content` to `path` and answer `bytes_written`."""
+        path = arguments["path"]
+        data = arguments["content"].encode()
+        try:
+            await context.sandbox.write_file(await expand(path, context.sandbox), data)
+        except OSError as error:
+            return failed(explain(error, path))
+        return answered(path=path, bytes_written=len(data))
