@@ -1,0 +1,218 @@
+"""The embedded models: scripted steps, the oracle with its mistakes, and doing nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+
+import pytest
+
+from hermes_core.contracts.errors import ConfigError, ModelRequestError
+from hermes_core.contracts.model import Conversation, ModelClient, ModelRequest, ToolSchemas
+from hermes_core.contracts.task import Step, Task
+from hermes_core.models.embedded import DONE
+from hermes_core.models.nop import NopModel
+from hermes_core.models.oracle import NO_SOLUTION, OracleModel
+from hermes_core.models.scripted import ScriptedModel
+
+STEPS = (
+    Step(tool="terminal", arguments={"command": "mkdir -p out && echo hello world > out/a.txt"}),
+    Step(tool="write_file", arguments={"path": "out/b.txt", "content": "é\n"}),
+    Step(tool="terminal", arguments={"command": "sort out/a.txt", "timeout": 5}),
+)
+RIGHT = [
+    ("terminal", dict(STEPS[0].arguments)),
+    ("write_file", dict(STEPS[1].arguments)),
+    ("terminal", dict(STEPS[2].arguments)),
+]
+
+
+def task(task_id="t", prompt="Do it.", **fields):
+    messages = fields.pop("messages", ({"role": "user", "content": prompt},))
+    return Task(**{"id": task_id, "messages": messages, "solution": STEPS, **fields})
+
+
+async def play(model, messages, *, rollout_id="r", seed=0, system=None):
+    """Play a rollout with tools that answer 'ok'; returns the calls as (name, text) and the answer."""
+    talk = Conversation([{"role": "system", "content": system}] if system else [])
+    for message in messages:
+        talk.append(message)
+    calls = []
+    while True:
+        request = ModelRequest(conversation=talk, tools=ToolSchemas(), rollout_id=rollout_id, seed=seed)
+        reply = await model.chat(request)
+        talk.append({"role": "assistant", "content": reply.content})
+        if not reply.tool_calls:
+            assert reply.finish_reason == "stop"
+            return calls, reply.content
+        assert reply.finish_reason == "tool_calls"
+        for call in reply.tool_calls:
+            calls.append((call.name, call.arguments))
+            talk.append({"role": "tool", "tool_call_id": call.id, "content": "ok"})
+
+
+def decoded(calls):
+    return [(name, json.loads(arguments)) for name, arguments in calls]
+
+
+@pytest.mark.parametrize("model", [NopModel(), ScriptedModel([]), OracleModel([])])
+async def test_embedded_models_are_model_clients_that_need_no_server(model):
+    assert isinstance(model, ModelClient)
+    await model.check()
+    await model.aclose()
+    assert model.provenance["protocol"] == "embedded"
+    assert model.provenance["model_name"] == model.name
+
+
+async def test_nop_answers_at_once_without_a_call():
+    calls, answer = await play(NopModel(), task().messages)
+    assert (calls, answer) == ([], "Nothing was done.")
+
+
+@pytest.mark.parametrize(("answer", "final"), [("42", "42"), (None, DONE), ("", "")])
+async def test_a_script_plays_one_call_a_turn_and_then_its_answer(answer, final):
+    calls, said = await play(ScriptedModel(STEPS, answer), task().messages)
+    assert (decoded(calls), said) == (RIGHT, final)
+
+
+async def test_one_script_serves_many_rollouts_at_a_time():
+    model = ScriptedModel(STEPS, "x")
+    results = await asyncio.gather(*(play(model, task().messages) for _ in range(20)))
+    assert all(decoded(calls) == RIGHT for calls, _ in results)
+
+
+EXAMPLE = (
+    {"role": "system", "content": "You are careful."},
+    {"role": "user", "content": "Do it."},
+    {"role": "assistant", "content": "Which one?"},
+    {"role": "user", "content": "The second."},
+)
+
+
+async def test_assistant_messages_of_the_task_itself_are_no_turns_that_were_taken():
+    calls, _ = await play(ScriptedModel(STEPS, earlier_turns=1), EXAMPLE)
+    assert decoded(calls) == RIGHT
+    calls, _ = await play(OracleModel([task(messages=EXAMPLE)], mistake_rate=0), EXAMPLE)
+    assert decoded(calls) == RIGHT
+
+
+async def test_the_oracle_without_mistakes_plays_the_solution_and_the_answer():
+    oracle = OracleModel([task(answer="42"), task("u", "Something else.", solution=())], mistake_rate=0)
+    calls, answer = await play(oracle, task().messages)
+    assert (decoded(calls), answer) == (RIGHT, "42")
+
+
+async def test_a_system_prompt_of_the_run_does_not_hide_the_task():
+    calls, _ = await play(OracleModel([task()], mistake_rate=0), task().messages, system="Be brief.")
+    assert decoded(calls) == RIGHT
+
+
+async def test_tasks_with_the_same_first_message_are_told_apart_by_the_others():
+    short, long = task("short", solution=()), task("long", messages=EXAMPLE)
+    oracle = OracleModel([short, long], mistake_rate=0)
+    assert decoded((await play(oracle, EXAMPLE))[0]) == RIGHT
+    assert (await play(oracle, short.messages))[0] == []
+
+
+async def test_a_prompt_in_parts_is_found_too():
+    messages = ({"role": "user", "content": [{"type": "text", "text": "Look."}]},)
+    calls, _ = await play(OracleModel([task(messages=messages)], mistake_rate=0), messages)
+    assert decoded(calls) == RIGHT
+
+
+async def test_two_tasks_with_one_prompt_and_two_solutions_are_an_error_that_names_both():
+    oracle = OracleModel([task("a"), task("b", solution=STEPS[:1])])
+    with pytest.raises(ModelRequestError, match="a, b"):
+        await play(oracle, task().messages)
+    same = OracleModel([task("a"), task("b")], mistake_rate=0)
+    assert decoded((await play(same, task().messages))[0]) == RIGHT
+
+
+async def test_an_unknown_conversation_is_an_error_that_asks_for_the_task_file():
+    with pytest.raises(ModelRequestError, match="--tasks FILE"):
+        await play(OracleModel([task()]), [{"role": "user", "content": "Who are you?"}])
+
+
+async def test_a_task_without_a_solution_is_answered_so():
+    calls, answer = await play(OracleModel([task(solution=None)]), task().messages)
+    assert (calls, answer) == ([], NO_SOLUTION)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan")])
+def test_a_mistake_rate_is_a_probability(rate):
+    with pytest.raises(ConfigError, match="between 0 and 1"):
+        OracleModel([], mistake_rate=rate)
+
+
+async def test_the_same_seed_and_rollout_give_the_same_calls_and_others_differ():
+    def played(seed, rollouts):
+        oracle = OracleModel([task(answer="42")], mistake_rate=0.5, seed=seed)
+        return asyncio.gather(*(play(oracle, task().messages, rollout_id=rollout) for rollout in rollouts))
+
+    rollouts = [f"t/{index}" for index in range(40)]
+    first, again, other = await played(1, rollouts), await played(1, rollouts), await played(2, rollouts)
+    assert first == again
+    assert first != other
+    assert len({str(result) for result in first}) > 10
+
+
+async def test_without_a_rollout_id_the_requests_seed_decides():
+    oracle = OracleModel([task()], mistake_rate=0.5)
+    results = [await play(oracle, task().messages, rollout_id="", seed=seed) for seed in range(30)]
+    assert results == [await play(oracle, task().messages, rollout_id="", seed=seed) for seed in range(30)]
+    assert len({str(result) for result in results}) > 5
+
+
+def test_the_share_of_rollouts_with_mistakes_is_the_rate():
+    oracle, subject = OracleModel([task()], mistake_rate=0.25), task()
+    scripts = [oracle.script(subject, f"t/{index}") for index in range(2000)]
+    share = sum(bool(script.mistakes) for script in scripts) / len(scripts)
+    assert 0.21 < share < 0.29
+
+
+def test_every_kind_of_mistake_is_made_some_put_right_and_some_not():
+    oracle, subject = OracleModel([task()], mistake_rate=0.5), task(answer="42")
+    scripts = [oracle.script(subject, f"t/{index}") for index in range(600)]
+    kinds = Counter(kind for script in scripts for kind in script.mistakes)
+    wrong_calls = {"truncated", "wrong_command", "unknown_tool", "invalid_json", "bad_argument"}
+    assert set(kinds) == wrong_calls | {"skipped", "gave_up", "wrong_answer"}
+    single = [script for script in scripts if len(script.mistakes) == 1 and script.mistakes[0] in wrong_calls]
+    assert {len(script.turns) for script in single} == {3, 4}
+
+
+def test_mistakes_are_real_calls_that_differ_from_the_right_ones():
+    oracle, subject = OracleModel([task()], mistake_rate=0.5), task()
+    right = {(name, json.dumps(arguments)) for name, arguments in RIGHT}
+    broken = unknown = 0
+    for index in range(300):
+        script = oracle.script(subject, f"t/{index}")
+        played = []
+        for turn in script.turns:
+            unknown += turn.tool not in {"terminal", "write_file"}
+            try:
+                played.append((turn.tool, json.dumps(json.loads(turn.arguments))))
+            except ValueError:
+                broken += 1
+                played.append((turn.tool, turn.arguments))
+        if script.mistakes:
+            assert script.answer != DONE or [call for call in played if call not in right] or len(played) < 3
+        else:
+            assert set(played) == right
+    assert broken
+    assert unknown
+
+
+def test_a_task_that_is_only_an_answer_is_sometimes_answered_wrong():
+    oracle, subject = OracleModel([task()], mistake_rate=0.5), task(solution=(), answer="42")
+    answers = Counter(oracle.script(subject, f"t/{index}").answer for index in range(100))
+    assert set(answers) == {"42", "43"}
+
+
+@pytest.mark.parametrize(
+    "step", [Step(tool="todo", arguments={}), Step(tool="todo", arguments={"items": [1], "x": ""})]
+)
+def test_mistakes_can_be_made_with_any_arguments(step):
+    oracle, subject = OracleModel([task()], mistake_rate=1.0), task(solution=(step,))
+    for index in range(60):
+        assert oracle.script(subject, f"t/{index}").mistakes
