@@ -1,0 +1,32 @@
+"""`hermes-core report`: build summary and report again from a run's rollouts."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.description = "Build summary.json and report.html again from DIR/rollouts.jsonl and print the summary."
+    parser.add_argument("directory", metavar="DIR", type=Path, help="the folder given to `run` as --out")
+    parser.add_argument(
+        "--max-tasks", type=int, default=30, metavar="N", help="rows of the printed table (default: %(default)s)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write both files and print the table; lines that are no rollout are counted, not fatal."""
+    from rich.console import Console
+
+    from hermes_core.runner.report import rebuild
+    from hermes_core.runner.summary import render_summary
+
+    directory: Path = arguments.directory
+    summary = rebuild(directory)
+    paths = [str(directory / name) for name in ("rollouts.jsonl", "summary.json", "report.html")]
+    render_summary(summary, Console(), paths=paths, max_tasks=max(0, arguments.max_tasks))
+    unreadable = summary["rollouts"]["unreadable_lines"]
+    if unreadable:
+        Console(stderr=True).print(f"{unreadable} lines of rollouts.jsonl are no rollouts and were left out")
+    return 0

@@ -1,0 +1,71 @@
+"""Builds `summary.json` and `report.html` again from `rollouts.jsonl`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hermes_core.contracts.errors import OutputError
+from hermes_core.runner.report.writer import replacing, write_report
+from hermes_core.runner.summary import SummaryBuilder
+
+
+def rebuild(directory: Path) -> dict[str, Any]:
+    """Rewrite both files and return the summary.
+
+    What the lines do not hold, the run's facts and its speed, is kept from the summary that is there.
+    """
+    rollouts = directory / "rollouts.jsonl"
+    if not rollouts.is_file():
+        raise OutputError(
+            f"A folder with rollouts.jsonl was wanted, {directory} has none.",
+            hint="name the folder that was given to: hermes-core run … --out DIR",
+        )
+    old = _old_summary(directory / "summary.json")
+    with rollouts.open("rb") as lines:
+        builder = _read(lines)
+    summary = builder.build(run=old.get("run") or {}, speed=old.get("speed") or {})
+    write_summary(directory / "summary.json", summary)
+    with rollouts.open("rb") as lines:
+        write_report(directory / "report.html", summary, lines)
+    return summary
+
+
+def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
+    """Write `summary.json`; it appears whole or not at all."""
+    text = json.dumps(summary, ensure_ascii=False, indent=2, default=str)
+    try:
+        with replacing(path) as out:
+            out.write(text.encode("utf-8", "backslashreplace") + b"\n")
+    except OSError as error:
+        raise OutputError(
+            f"{path} could not be written: {error}.", hint="make room or choose another folder"
+        ) from error
+
+
+def _read(lines: Iterable[bytes]) -> SummaryBuilder:
+    builder = SummaryBuilder()
+    for line in lines:
+        if not line.strip():
+            continue
+        try:
+            outcome = json.loads(line)
+        except (ValueError, RecursionError):
+            builder.add_unreadable()
+            continue
+        if isinstance(outcome, dict):
+            builder.add(outcome)
+        else:
+            builder.add_unreadable()
+    return builder
+
+
+def _old_summary(path: Path) -> Mapping[str, Any]:
+    """Return the summary that is there; without a readable one there are no facts to keep."""
+    try:
+        old = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return old if isinstance(old, dict) else {}

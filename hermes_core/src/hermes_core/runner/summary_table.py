@@ -1,0 +1,144 @@
+"""The summary as a person reads it at the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, OverflowMethod
+from rich.table import Table
+from rich.text import Text
+
+from hermes_core.runner.display_text import one_line
+
+_MAX_FAILURES = 5
+_MAX_NAMES = 8
+_NOTHING = "-"
+
+
+def print_summary(summary: Mapping[str, Any], console: Console, *, paths: Sequence[str], max_tasks: int) -> None:
+    """Print table, facts, failures and paths."""
+    rows = summary["tasks"]
+    console.print(_task_table(summary, rows[:max_tasks], console))
+    if len(rows) > max_tasks:
+        console.print(_text(f"{len(rows) - max_tasks} more tasks in summary.json", console, "… "), style="dim")
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for name, value in _facts(summary):
+        facts.add_row(name, _text(value, console))
+    console.print(facts)
+    for failure in summary["failures"][:_MAX_FAILURES]:
+        console.print(_failure(failure, console))
+    if len(summary["failures"]) > _MAX_FAILURES:
+        console.print(f"{len(summary['failures']) - _MAX_FAILURES} more kinds of failure in summary.json", style="dim")
+    for path in paths:
+        console.print(_text(path, console, limit=1000), soft_wrap=True, style="cyan", highlight=False)
+
+
+def _task_table(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], console: Console) -> Table:
+    k = _largest_k(summary)
+    columns, cells = list(_columns(summary, k)), [_cells(row, k) for row in rows]
+    widths = [max(map(len, (*column, *at))) for column, *at in zip(columns, *cells, strict=True)]
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
+    table.show_footer, table.footer_style = True, "bold"
+    # The mark of a cut is a character that some encodings lack.
+    overflow: OverflowMethod = "ellipsis" if console.encoding.startswith("utf") else "crop"
+    # Only names may be cut, never numbers.
+    room = max(8, console.width - sum(width + 2 for width in widths))
+    table.add_column("task", f"all {len(summary['tasks'])} tasks", overflow=overflow, no_wrap=True, max_width=room)
+    for header, footer in columns:
+        table.add_column(header, footer, justify="right", no_wrap=True)
+    for row, numbers in zip(rows, cells, strict=True):
+        never_passed = row["pass@1"] == 0
+        table.add_row(_text(row["task_id"], console), *numbers, style="yellow" if never_passed else "")
+    return table
+
+
+def _cells(row: Mapping[str, Any], k: str | None) -> list[str]:
+    cells = [f"{row['n']}/{row['rollouts']}", _number(row["mean_reward"]), _number(row["std_reward"])]
+    cells.append(_percent(row["pass@1"]))
+    if k is not None:
+        cells.append(_percent(row["pass@k"].get(k)))
+    return [*cells, _number(row["mean_turns"], 1), str(row["tool_errors"])]
+
+
+def _columns(summary: Mapping[str, Any], k: str | None) -> Iterable[tuple[str, str]]:
+    rollouts, reward, passes = summary["rollouts"], summary["reward"], summary["pass"]
+    yield "scored", f"{rollouts['scored']}/{rollouts['total']}"
+    yield "mean", _number(reward["mean_over_tasks"])
+    yield "std", _number(reward["std_over_rollouts"])
+    yield "pass@1", _percent(passes["pass@1_over_tasks"])
+    if k is not None:
+        yield f"pass@{k}", _percent(passes["pass@k"][k]["mean_over_tasks"])
+    yield "turns", _number(summary["turns"]["mean"], 1)
+    yield "errors", str(summary["tool_errors"]["total"])
+
+
+def _largest_k(summary: Mapping[str, Any]) -> str | None:
+    ks = [k for k in summary["pass"]["pass@k"] if int(k) > 1]
+    return ks[-1] if ks else None
+
+
+def _facts(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    reward, rollouts, speed = summary["reward"], summary["rollouts"], summary["speed"]
+    over_tasks, over_rollouts = _number(reward["mean_over_tasks"]), _number(reward["mean_over_rollouts"])
+    yield "mean reward", f"{over_tasks} over tasks, {over_rollouts} over rollouts"
+    if rollouts["left_out"]:
+        yield "left out", f"{rollouts['left_out']} of {rollouts['total']} rollouts have no reward and count in no mean"
+    yield "pass@k", _passes(summary)
+    yield "stop reasons", _names(rollouts["stop_reason"])
+    if summary["tool_errors"]["total"]:
+        yield "tool errors", _names(summary["tool_errors"]["by_tool"])
+    yield "time", _time(summary["time"])
+    tokens = summary["tokens"]
+    yield "tokens", f"{tokens['prompt']:,} prompt, {tokens['completion']:,} completion"
+    if speed.get("wall_seconds"):
+        per_second = f"{_number(speed['turns_per_second'], 1)} turns/s, {_number(speed['rollouts_per_second'], 2)}"
+        yield "wall time", f"{speed['wall_seconds']:,.1f} s, {per_second} rollouts/s"
+
+
+def _passes(summary: Mapping[str, Any]) -> str:
+    """List pass@k, with the number of tasks where it is not known of all."""
+    tasks = len(summary["tasks"])
+    words = []
+    for k, value in summary["pass"]["pass@k"].items():
+        some = "" if value["tasks"] == tasks else f" (of {value['tasks']} tasks)"
+        words.append(f"pass@{k} {_percent(value['mean_over_tasks'])}{some}")
+    return ", ".join(words) or _NOTHING
+
+
+def _time(time: Mapping[str, Any]) -> str:
+    shares = [(name.replace("_", " "), share) for name, share in time["shares"].items() if share is not None]
+    return ", ".join(f"{name} {share:.0%}" for name, share in shares) or _NOTHING
+
+
+def _names(counts: Mapping[str, int]) -> str:
+    shown = [f"{name} {count}" for name, count in list(counts.items())[:_MAX_NAMES]]
+    more = len(counts) - _MAX_NAMES
+    return ", ".join([*shown, f"{more} more"] if more > 0 else shown) or _NOTHING
+
+
+def _failure(failure: Mapping[str, Any], console: Console) -> Text:
+    text = Text.assemble((f"{failure['count']} x ", "bold"), (_plain(failure["type"], console, 60), "red"))
+    what = "no reward" if failure["phase"] == "reward" else "rollout"
+    text.append(f" ({what}, {_plain(failure['blame'], console, 20)}) ")
+    return text.append(_plain(failure["message"], console, 200), "dim")
+
+
+def _text(value: str, console: Console, prefix: str = "", limit: int = 400) -> Text:
+    """Wrap a stranger's text so that rich reads no markup in it."""
+    return Text(_plain(prefix + value, console, limit))
+
+
+def _plain(value: object, console: Console, limit: int) -> str:
+    return one_line(value, limit, encoding=console.encoding)
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    return _NOTHING if value is None else f"{value:,.{digits}f}"
+
+
+def _percent(value: float | None) -> str:
+    return _NOTHING if value is None else f"{value:.0%}"

@@ -1,0 +1,265 @@
+"""The numbers of a run, by hand and by brute force, and the table a person reads."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import math
+import pickle
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from hermes_core.contracts.rollout import RewardStatus, RolloutOutcome, StopReason, Timings, ToolError
+from hermes_core.runner.display_text import one_line
+from hermes_core.runner.summary import OTHER_NAMES, SummaryBuilder, pass_at_k, pass_at_ks, render_summary
+
+SAMPLE = runpy.run_path(str(Path(__file__).with_name("sample_run.py")))
+
+
+def outcome(task: str = "a", reward: float | None = 1.0, **changes: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "rollout_id": "r", "task_id": task, "group_id": task, "index": 0, "split": "train", "seed": 0, "messages": [],
+        "turns": 2, "stop_reason": StopReason.FINAL_ANSWER, "reward": reward,
+        "reward_status": RewardStatus.SKIPPED if reward is None else RewardStatus.OK,
+    }  # fmt: skip
+    return RolloutOutcome(**{**values, **changes}).to_json()
+
+
+def build(*outcomes: dict[str, Any], run: dict[str, Any] | None = None) -> dict[str, Any]:
+    builder = SummaryBuilder()
+    for one in outcomes:
+        builder.add(one)
+    summary = builder.build(run=run or {})
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+    return summary
+
+
+def render(summary: dict[str, Any], width: int = 80, **options: Any) -> str:
+    stream = io.StringIO()
+    render_summary(summary, Console(file=stream, width=width), **options)
+    return stream.getvalue()
+
+
+@given(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
+@settings(max_examples=60, deadline=None)
+def test_pass_at_k_is_the_share_of_draws_that_hold_a_pass(case):
+    n, passed, k = case
+    draws = list(itertools.combinations([True] * passed + [False] * (n - passed), k))
+    assert pass_at_k(n, passed, k) == pytest.approx(sum(map(any, draws)) / len(draws))
+
+
+@pytest.mark.parametrize(("n", "passed", "k"), [(4, 5, 1), (4, -1, 1), (4, 1, 0), (4, 1, 5)])
+def test_pass_at_k_refuses_what_has_no_answer(n, passed, k):
+    with pytest.raises(ValueError, match="pass@k wants"):
+        pass_at_k(n, passed, k)
+
+
+@pytest.mark.parametrize(("n", "ks"), [(0, []), (1, [1]), (4, [1, 2, 4]), (6, [1, 2, 4, 6])])
+def test_ks_are_the_powers_of_two_and_the_group_size(n, ks):
+    assert pass_at_ks(n) == ks
+
+
+def test_means_over_tasks_and_over_rollouts_are_told_apart():
+    summary = build(outcome("a", 1.0), outcome("b", 0.0), outcome("b", 0.5), outcome("b", 0.25))
+    assert summary["reward"]["mean_over_tasks"] == pytest.approx((1.0 + 0.25) / 2)
+    assert summary["reward"]["mean_over_rollouts"] == pytest.approx(1.75 / 4)
+    assert (summary["reward"]["min"], summary["reward"]["max"]) == (0.0, 1.0)
+    a, b = summary["tasks"]
+    assert (a["task_id"], a["n"], a["mean_reward"], a["std_reward"], a["pass@1"]) == ("a", 1, 1.0, 0.0, 1.0)
+    assert b["std_reward"] == pytest.approx(math.sqrt((0.25**2 + 0.25**2) / 3))
+    assert b["pass@k"] == {"1": 0.0, "2": 0.0, "3": 0.0}
+
+
+def test_pass_at_k_of_a_task_by_hand():
+    summary = build(*(outcome("a", reward) for reward in (1.0, 0.0, 0.0, 1.0 - 1e-10)), run={"group_size": 4})
+    assert summary["tasks"][0]["pass@k"] == pytest.approx({"1": 0.5, "2": 1 - 1 / 6, "4": 1.0})
+    assert summary["pass"]["pass@k"]["2"] == {"mean_over_tasks": pytest.approx(5 / 6), "tasks": 1}
+
+
+def test_pass_at_k_says_of_how_many_tasks_it_is_the_mean():
+    group = [outcome("a", 1.0), outcome("a", 0.0), outcome("b", 0.0), outcome("b", None)]
+    summary = build(*group, run={"group_size": 2})
+    assert summary["pass"]["pass@k"]["1"] == {"mean_over_tasks": 0.25, "tasks": 2}
+    assert summary["pass"]["pass@k"]["2"] == {"mean_over_tasks": 1.0, "tasks": 1}
+    assert "pass@2 100% (of 1 tasks)" in render(summary)
+
+
+def test_the_pass_threshold_is_a_parameter():
+    builder = SummaryBuilder(pass_threshold=0.5)
+    builder.add(outcome(reward=0.5))
+    assert builder.build(run={})["pass"]["passed_rollouts"] == 1
+
+
+def test_a_rollout_without_a_reward_is_left_out_and_never_a_zero():
+    """Predecessor 2.1 #8: an infrastructure failure scored 0.0 and pulled the mean down."""
+    failure = {"blame": "backend", "type": "SandboxLostError", "message": "gone"}
+    lost = outcome("a", None, stop_reason=StopReason.TOOL_BACKEND_ERROR) | {"failure": failure}
+    summary = build(outcome("a", 1.0), lost, outcome("b", None, reward_status=RewardStatus.ERROR))
+    assert summary["reward"]["mean_over_tasks"] == 1.0
+    assert summary["rollouts"]["left_out"] == 2
+    assert [task["mean_reward"] for task in summary["tasks"]] == [1.0, None]
+    assert summary["rollouts"]["reward_status"] == {"error": 1, "ok": 1, "skipped": 1}
+    assert "2 of 3 rollouts have no reward" in render(summary)
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf])
+def test_a_reward_that_is_no_number_is_left_out(reward):
+    summary = build(outcome("a", 0.5), outcome("a", reward))
+    assert (summary["reward"]["mean_over_rollouts"], summary["rollouts"]["left_out"]) == (0.5, 1)
+
+
+def test_rollouts_are_counted_by_split():
+    """Predecessor 2.1 #15: evaluation was mixed into training without a label."""
+    summary = build(outcome(split="eval"), outcome(split="train"), outcome(split="train"))
+    assert summary["rollouts"]["split"] == {"train": 2, "eval": 1}
+
+
+def test_failures_are_grouped_with_an_example():
+    def failed(kind: str, message: str) -> dict[str, Any]:
+        return outcome(reward=None) | {"failure": {"blame": "model", "type": kind, "message": message}}
+
+    broken = outcome(reward=None) | {"reward_failure": {"blame": "verifier", "type": "VerifierError", "message": "?"}}
+    summary = build(failed("A", "first"), failed("A", "second"), failed("B", "x"), broken)
+    groups = [(f["phase"], f["blame"], f["type"], f["count"], f["message"]) for f in summary["failures"]]
+    assert groups[0] == ("rollout", "model", "A", 2, "first")
+    assert ("reward", "verifier", "VerifierError", 1, "?") in groups
+
+
+def test_tool_errors_are_counted_by_tool_whatever_names_the_model_invents():
+    def wrong(name: str) -> ToolError:
+        return ToolError(turn=1, tool_name=name, arguments="", error="", tool_result="")
+
+    many = [wrong(f"invented-{number}") for number in range(700)]
+    summary = build(outcome(tool_errors=[wrong("terminal"), wrong("terminal"), wrong("x" * 10_000), *many]))
+    by_tool = summary["tool_errors"]["by_tool"]
+    assert summary["tool_errors"]["total"] == sum(by_tool.values()) == 703
+    assert by_tool["terminal"] == 2
+    assert by_tool[OTHER_NAMES] > 100
+    assert max(map(len, by_tool)) <= 100
+
+
+def test_time_is_split_and_speed_counts_this_session_alone():
+    timings = Timings(total=10.0, model=6.0, tool=2.0, sandbox_start=1.0, verifier=0.5, framework=0.5)
+    builder = SummaryBuilder()
+    builder.add(outcome(timings=timings), earlier=True)
+    builder.add(outcome(timings=timings))
+    summary = builder.build(run={"wall_seconds": 4.0})
+    assert summary["time"]["shares"] == pytest.approx(
+        {"model": 0.6, "tool": 0.2, "sandbox_start": 0.1, "verifier": 0.05, "framework": 0.05}
+    )
+    assert summary["time"]["seconds"]["model"] == 12.0
+    assert summary["speed"]["turns_per_second"] == 0.5
+    assert summary["speed"]["rollouts_per_second"] == 0.25
+    assert summary["turns"] == {"total": 4, "mean": 2.0}
+
+
+def test_tokens_and_counters_are_added_up():
+    counters = {"prompt_tokens": 10, "completion_tokens": 2, "tool_calls_attempted": 3}
+    summary = build(outcome(counters=counters), outcome(counters=counters))
+    assert summary["tokens"] == {"prompt": 20, "completion": 4, "mean_per_rollout": 12.0}
+    assert summary["counters"]["tool_calls_attempted"] == 6
+
+
+def test_the_predecessors_metrics_keep_their_names():
+    git, text = {"metadata": {"category": "git"}}, {"category": "text"}
+    error = ToolError(turn=1, tool_name="t", arguments="", error="", tool_result="")
+    summary = build(
+        outcome("a", 1.0, provenance=git), outcome("b", 0.0, provenance=git, tool_errors=[error]),
+        outcome("c", 1.0, provenance=text), outcome("d", None),
+    )  # fmt: skip
+    assert summary["metrics"] == {
+        "eval/pass_rate": pytest.approx(2 / 3),
+        "eval/pass_rate_git": 0.5,
+        "eval/pass_rate_text": 1.0,
+        "eval/total_tasks": 4,
+        "eval/scored_tasks": 3,
+        "eval/passed_tasks": 2,
+        "train/tool_errors_count": 1,
+    }
+
+
+def test_provenance_keeps_what_all_rollouts_share():
+    one = {"backend": "local", "sandbox": {"kind": "bwrap", "pid": 1}}
+    other = {"backend": "local", "sandbox": {"kind": "bwrap", "pid": 2}, "extra": True}
+    summary = build(outcome(provenance=one), outcome(provenance=other))
+    assert summary["provenance"] == {"backend": "local", "sandbox": {"kind": "bwrap"}}
+
+
+def test_an_empty_run_gives_nulls():
+    summary = build()
+    assert summary["reward"]["mean_over_tasks"] is None
+    assert summary["metrics"]["eval/pass_rate"] is None
+    assert summary["speed"]["turns_per_second"] is None
+    assert summary["time"]["shares"]["model"] is None
+    assert summary["tasks"] == []
+    assert "0/0" in render(summary)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.floats(-2, 2)), max_size=25))
+@settings(max_examples=50, deadline=None)
+def test_running_sums_agree_with_the_whole_list(rollouts):
+    summary = build(*(outcome(task, reward) for task, reward in rollouts))
+    rewards = [reward for _, reward in rollouts if reward is not None]
+    assert summary["rollouts"]["scored"] == len(rewards)
+    assert summary["rollouts"]["total"] == len(rollouts)
+    mean = sum(rewards) / len(rewards) if rewards else None
+    assert summary["reward"]["mean_over_rollouts"] == (None if mean is None else pytest.approx(mean, abs=1e-9))
+
+
+def test_memory_does_not_grow_with_rollouts():
+    builder = SummaryBuilder()
+    messages = [{"role": "user", "content": "x" * 10_000}]
+    sizes = []
+    for _ in range(2):
+        for _ in range(20):
+            builder.add(outcome(messages=messages))
+        sizes.append(len(pickle.dumps(vars(builder))))
+    assert sizes[1] - sizes[0] < 200
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_fits_the_terminal_and_cuts_names_not_numbers(width):
+    summary = build(*SAMPLE["outcomes"](), run=SAMPLE["RUN"])
+    text = render(summary, width, paths=["out/report.html"])
+    assert max(map(len, text.splitlines())) <= width
+    for number in ("164/200", "pass@8", "errors", "0.714"):
+        assert number in text
+    assert text.rstrip().endswith("out/report.html")
+
+
+def test_rows_beyond_the_maximum_are_announced():
+    summary = build(*(outcome(f"task-{number:02d}") for number in range(20)))
+    text = render(summary, max_tasks=5)
+    assert "task-04" in text
+    assert "task-05" not in text
+    assert "15 more tasks in summary.json" in text
+
+
+def test_a_hostile_task_id_reaches_the_terminal_as_plain_text():
+    text = render(build(outcome("[red]\x1b[2J\x9bevil\u202e[/red]")), 120)
+    assert "[red]\\x1b[2J\\x9bevil\\u202e[/red]" in text
+    assert "\x1b" not in text
+
+
+def test_an_ascii_terminal_gets_escapes_instead_of_a_crash():
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    summary = build(outcome("naïve-漢字-" * 12, reward=None), *(outcome(str(n)) for n in range(3)))
+    render_summary(summary, Console(file=stream, width=80), max_tasks=2)
+    stream.flush()
+    assert b"more tasks" in stream.buffer.getvalue()
+
+
+@given(st.text(max_size=60), st.integers(4, 40), st.sampled_from(["utf-8", "ascii", "latin-1"]))
+@settings(max_examples=80, deadline=None)
+def test_one_line_is_short_printable_and_encodable(text, limit, encoding):
+    line = one_line(text, limit, encoding=encoding)
+    assert len(line) <= limit
+    assert line.isprintable() or not line
+    line.encode(encoding)
