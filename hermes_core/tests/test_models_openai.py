@@ -387,6 +387,19 @@ async def test_a_request_that_may_have_run_is_repeated_only_on_demand(server, co
     assert (await connect(repeat_unanswered=True).chat(ask())).content == "ok"
 
 
+async def test_something_that_speaks_no_http_is_said_without_the_urls_secrets(connect):
+    async def greet(_reader, writer):
+        writer.write(b"SSH-2.0-OpenSSH_9.6\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as other:
+        url = f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}/v1"
+        with pytest.raises(ModelServerError, match="broke off") as caught:
+            await connect(base_url=f"{url}?token=t0ken").chat(ask())
+    assert url in str(caught.value)
+    assert "t0ken" not in f"{caught.value} {caught.value.__cause__} {caught.value.__context__}"
+
+
 async def test_nobody_at_the_address_is_said_with_address_and_hint(connect):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

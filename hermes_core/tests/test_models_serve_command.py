@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from hermes_core.cli import serve_model
-from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.errors import ConfigError, UserError
 from hermes_core.contracts.model import Conversation, ModelRequest, ToolSchemas
 from hermes_core.models.nop import NopModel
 from hermes_core.models.openai import OpenAIChatClient
@@ -58,6 +58,11 @@ def test_the_oracle_needs_tasks():
 def test_a_key_variable_must_be_set():
     with pytest.raises(ConfigError, match="HERMES_NO_SUCH_VARIABLE"):
         serve_model.run(parse("nop", "--api-key-env", "HERMES_NO_SUCH_VARIABLE"))
+
+
+def test_a_port_that_does_not_exist_is_said():
+    with pytest.raises(UserError, match=r"cannot listen on 127\.0\.0\.1:70000"):
+        serve_model.run(parse("nop", "--port", "70000"))
 
 
 async def test_a_taken_port_is_said_with_what_to_type():

@@ -68,7 +68,7 @@ def _tasks(arguments: argparse.Namespace) -> Sequence[Task]:
 
     loaded = load_tasks(Path(arguments.tasks), load_plugins(getattr(arguments, "plugin_settings", None)))
     for problem in loaded.problems:
-        sys.stderr.write(f"task left out: {problem.source}: {problem.message}\n")
+        sys.stderr.write(f"task left out: {problem}\n")
     return loaded.tasks
 
 
@@ -87,9 +87,8 @@ async def _serve(model: ModelClient, name: str, host: str, port: int, api_key: s
             sys.stdout.write(f"listening on {url}\n")
             sys.stdout.flush()
             await stop.wait()
-    except OSError as error:
-        raise UserError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}", hint="--port 0 takes a free one"
-        ) from error
+    except (OSError, OverflowError) as error:  # the latter for a port above 65535
+        hint = "--port 0 takes a free one" if port else "--host 127.0.0.1 is this machine alone"
+        raise UserError(f"cannot listen on {host}:{port}: {error}", hint=hint) from error
     finally:
         await model.aclose()

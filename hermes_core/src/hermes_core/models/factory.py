@@ -23,7 +23,7 @@ def create_model(
     mistake_rate: float = 0.25,
     seed: int = 0,
     timeout: float = 600.0,
-    max_retries: int = 5,
+    max_retries: int = 4,
     extra_body: Mapping[str, Any] | None = None,
 ) -> ModelClient:
     """Make a client for `oracle`, `nop` or the base URL of an OpenAI-compatible server; opens no connection."""

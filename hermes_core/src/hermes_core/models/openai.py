@@ -52,7 +52,7 @@ class OpenAIChatClient:
         api_key: str | None = None,
         timeout: float = 600.0,
         connect_timeout: float = 10.0,
-        max_retries: int = 5,
+        max_retries: int = 4,
         max_retry_after: float = 120.0,
         repeat_unanswered: bool = False,
         extra_body: Mapping[str, Any] | None = None,

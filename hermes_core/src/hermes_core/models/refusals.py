@@ -119,7 +119,7 @@ def of_reply(
     return Refusal(
         kind=ModelReplyError,
         message=f"{address.shown} answered {status}, but {reason}: {excerpt(body, secret) or 'an empty body'}",
-        hint=_V1_HINT.format(models=f"{address.shown}/models"),
+        hint=None if body.lstrip()[:1] == b"{" else _V1_HINT.format(models=f"{address.shown}/models"),
         cause=error,
     )
 
@@ -154,11 +154,14 @@ def of_transport(error: Exception, *, address: ServerAddress, seconds: float) ->
             cause=error,
         )
     if isinstance(error, TimeoutError):
-        message = f"{shown} accepted the request and did not answer within {seconds:g} s"
+        message = f"{shown} did not answer within {seconds:g} s"
         hint = "--model-timeout SECONDS waits longer; --max-concurrent N shortens the queue of the server"
         return Refusal(kind=ModelTimeoutError, message=message, hint=hint, unanswered=True, cause=error)
-    message = f"{shown} broke off: {type(error).__name__}: {error}"
-    return Refusal(kind=ModelServerError, message=message, unanswered=True, cause=error)
+    # The text of a ClientResponseError has the whole URL, and with it whatever secret its query string holds.
+    reason = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    cause = None if isinstance(error, aiohttp.ClientResponseError) else error
+    message = f"{shown} broke off: {type(error).__name__}: {' '.join(reason.split())[:_EXCERPT]}"
+    return Refusal(kind=ModelServerError, message=message, unanswered=True, cause=cause)
 
 
 def _unreachable_hint(error: Exception, address: ServerAddress) -> str:
