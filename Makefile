@@ -18,7 +18,7 @@ TEST_FOLDERS := $(wildcard */tests plugins/*/tests tests)
 # The set-up is called every time: it takes a tenth of a second when there is nothing to do.
 setup = python=$$(PYTHON="$(PYTHON)" sh scripts/find_python.sh) && "$$python" scripts/setup_env.py --venv "$(VENV)" --group
 
-.PHONY: help demo test check check-format check-lint check-style check-requirements check-types check-test-types format wheels install-alone bench lock env clean
+.PHONY: help demo test check check-format check-lint check-style check-requirements check-types check-test-types format wheels install-alone lowest bench lock env clean
 
 help:
 	@echo "make demo           set up and run the shipped tasks on the embedded oracle model; writes $(DEMO_OUT)"
@@ -27,6 +27,7 @@ help:
 	@echo "make format         format the code and apply safe lint fixes"
 	@echo "make wheels         build every package into dist/"
 	@echo "make install-alone  install every wheel by itself and run its own tests"
+	@echo "make lowest         the same with the lowest versions of everything that is declared"
 	@echo "make bench          measure speed and memory"
 	@echo "make lock           pin the requirements anew (UPGRADE=1: to the newest versions)"
 	@echo "make env            only set up $(VENV)"
@@ -76,6 +77,10 @@ wheels:
 
 install-alone: wheels
 	$(BIN)/python scripts/check_wheels.py --wheels dist --jobs $(JOBS) $(if $(REPORTS),--reports $(REPORTS))
+
+# The same with the lowest versions that the packages declare: a lower bound is a tested promise.
+lowest: wheels
+	$(BIN)/python scripts/check_wheels.py --wheels dist --jobs $(JOBS) --lowest $(if $(REPORTS),--reports $(REPORTS))
 
 bench:
 	@$(setup) dev

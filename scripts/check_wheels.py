@@ -3,7 +3,8 @@
 Each package gets an empty environment with its wheel, what the wheel declares, and nothing else; siblings come from
 the built wheels only when they are declared. There every module is imported and every entry point loaded, so that
 an undeclared import fails. Then the test runner and the package's dependency group `test` are added, and the tests
-run on a copy that cannot see the source tree.
+run on a copy that cannot see the source tree. With `--lowest` everything a package of ours declares is installed in
+the lowest version it allows, so that a lower bound is a tested promise.
 """
 
 from __future__ import annotations
@@ -34,14 +35,15 @@ class Bench:
     root: Path
     wheels: Path
     members: dict[str, Package]
-    constraints: Path
+    pins: tuple[str, ...]
     jobs: int
     reports: Path | None
+    lowest: bool
 
     def check(self, package: Package, folder: Path, *, with_tests: bool) -> bool:
         """Check one package in an empty folder."""
         python = _new_environment(folder / "env")
-        _install(python, [*self._wheels_for([package.name])], self.constraints)
+        self._install(python, [package.name], [])
         # Isolated from the tree and from this environment: only what was installed is importable.
         extras = [requirement_name(line) for lines in package.extras.values() for line in lines]
         if _run([python, "-I", PROBE, package.name, package.import_name, *extras], cwd=folder) != 0:
@@ -50,9 +52,9 @@ class Bench:
 
     def _tests(self, package: Package, python: Path, folder: Path) -> bool:
         wanted = package.test_dependencies
-        siblings = self._wheels_for(name for name in map(requirement_name, wanted) if name in self.members)
+        siblings = [name for name in map(requirement_name, wanted) if name in self.members]
         others = [line for line in wanted if requirement_name(line) not in self.members]
-        _install(python, [*TEST_RUNNER, *others, *siblings], self.constraints)
+        self._install(python, [package.name, *siblings], [*TEST_RUNNER, *others])
         tree = self._copy(package, folder / "tree")
         tests = (tree / package.folder.relative_to(self.root) / "tests").relative_to(tree)
         command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(self.jobs), str(tests)]
@@ -60,16 +62,32 @@ class Bench:
             command += [f"--junit-xml={self.reports / f'alone-{package.name}.xml'}"]
         return _run(command, cwd=tree) == 0
 
-    def _wheels_for(self, names: Iterable[str]) -> list[str]:
-        """Return the wheels of these packages and of the siblings they declare, each by its path.
+    def _install(self, python: Path, siblings: Iterable[str], others: Sequence[str]) -> None:
+        """Install the wheels of these packages and of the siblings they declare, and whatever else is wanted.
 
-        By path, since an index may hold a stranger's package of the same name.
+        Each wheel by its path, since an index may hold a stranger's package of the same name.
         """
-        found: dict[str, str] = {}
+        members = self._closure(siblings)
+        wheels = [str(wheel(member, self.wheels)) for member in members]
+        pins, flags = self.pins, []
+        if self.lowest:
+            lines = [line for member in members for line in member.dependencies]
+            declared = {requirement_name(line): line for line in lines if requirement_name(line) not in self.members}
+            # What is declared finds its own level, and so does what that needs; the test runner keeps its pins.
+            kept = set(TEST_RUNNER) - set(declared)
+            pins = tuple(line for line in pins if requirement_name(line) in kept)
+            others = [*(line for line in others if line not in declared), *declared.values()]
+            flags = ["--resolution", "lowest-direct"]
+        constraints = python.parent.parent / "constraints.txt"
+        constraints.write_text("\n".join([*pins, ""]), encoding="utf-8")
+        install(python, [*flags, "--constraint", str(constraints), *wheels, *others])
+
+    def _closure(self, names: Iterable[str]) -> list[Package]:
+        found: dict[str, Package] = {}
         pending = list(names)
         while pending:
             member = self.members[pending.pop()]
-            found[member.name] = str(wheel(member, self.wheels))
+            found[member.name] = member
             required = map(requirement_name, member.dependencies)
             pending += [name for name in required if name in self.members and name not in found]
         return list(found.values())
@@ -92,14 +110,22 @@ def main(arguments: Sequence[str]) -> int:
     chosen = [members[name] for name in options.packages] or list(members.values())
     failed: list[str] = []
     with tempfile.TemporaryDirectory(prefix="alone-") as scratch:
-        constraints = Path(scratch, "constraints.txt")
-        constraints.write_text(_constraints(options.root / "requirements" / "dev.txt"), encoding="utf-8")
-        reports = options.reports.absolute() if options.reports else None
-        bench = Bench(options.root, options.wheels.absolute(), members, constraints, options.jobs, reports)
+        bench = Bench(
+            root=options.root,
+            wheels=options.wheels.absolute(),
+            members=members,
+            pins=_pins(options.root / "requirements" / "dev.txt"),
+            jobs=options.jobs,
+            reports=options.reports.absolute() if options.reports else None,
+            lowest=options.lowest,
+        )
         for package in chosen:
             began = time.monotonic()
             print(f"== {package.name}", flush=True)
-            passed = bench.check(package, _folder(scratch, package.name), with_tests=not options.no_tests)
+            try:
+                passed = bench.check(package, _folder(scratch, package.name), with_tests=not options.no_tests)
+            except subprocess.CalledProcessError:
+                passed = False  # the installer has said why
             print(f"== {package.name}: {'ok' if passed else 'FAILED'} in {time.monotonic() - began:.1f} s", flush=True)
             failed += [] if passed else [package.name]
     print(f"install alone: {len(chosen) - len(failed)} of {len(chosen)} packages", *(f"FAILED: {n}" for n in failed))
@@ -114,6 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--reports", type=Path, help="a folder for junit xml files")
     parser.add_argument("--no-tests", action="store_true", help="only install, import and load entry points")
+    parser.add_argument("--lowest", action="store_true", help="with the lowest versions that are declared (needs uv)")
     return parser
 
 
@@ -123,12 +150,10 @@ def _folder(scratch: str, name: str) -> Path:
     return folder
 
 
-def _constraints(pins: Path) -> str:
+def _pins(path: Path) -> tuple[str, ...]:
     """Return the pins without their hashes, which would be demanded of the local wheels too."""
-    if not pins.exists():
-        return ""
-    lines = re.findall(r"^[A-Za-z0-9][^\\\n]*", pins.read_text(encoding="utf-8"), re.MULTILINE)
-    return "\n".join(lines) + "\n"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return tuple(re.findall(r"^[A-Za-z0-9][^\\\n]*", text, re.MULTILINE))
 
 
 def _new_environment(folder: Path) -> Path:
@@ -138,15 +163,15 @@ def _new_environment(folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
-def _install(python: Path, wanted: Sequence[str], constraints: Path) -> None:
+def install(python: Path, wanted: Sequence[str]) -> None:
     """Install with uv, or with pip where uv is absent or does not reach the index that pip is set to."""
     uv = _uv()
-    tail = ["--quiet", "--constraint", str(constraints), *wanted]
-    if uv and _run([uv, "pip", "install", "--python", python, *tail], cwd=None) == 0:
+    if uv and _run([uv, "pip", "install", "--quiet", "--python", python, *wanted], cwd=None) == 0:
         return
     if _run([python, "-m", "pip", "--version"], cwd=None) != 0:
         subprocess.run([python, "-m", "ensurepip"], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run([python, "-m", "pip", "install", "--disable-pip-version-check", *tail], check=True)
+    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted]
+    subprocess.run(command, check=True)
 
 
 def _uv() -> str | None:
