@@ -1,21 +1,18 @@
-"""The chat client against real HTTP servers on the loopback interface."""
+"""The chat client against real HTTP servers on the loopback interface: requests, answers, refusals, failures."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import random
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from aiohttp import web
+from chat_server import ask, completion, connecting, serving_answers
 
 from hermes_core.contracts.errors import (
-    ConfigError,
     ContextOverflowError,
     ModelAuthError,
-    ModelError,
     ModelRateLimitError,
     ModelReplyError,
     ModelRequestError,
@@ -23,93 +20,22 @@ from hermes_core.contracts.errors import (
     ModelTimeoutError,
     ModelUnreachableError,
 )
-from hermes_core.contracts.model import Conversation, ModelClient, ModelRequest, ToolSchemas
-from hermes_core.models.openai import OpenAIChatClient
+from hermes_core.contracts.model import ModelClient, ToolSchemas
 
 KEY = "sk-very-secret-0123456789"
-NOON = 1_800_000_000.0
 TOOL = {"type": "function", "function": {"name": "terminal", "description": "Runs.", "parameters": {"type": "object"}}}
 
 
-def completion(content="ok", **message):
-    return {"choices": [{"message": {"role": "assistant", "content": content, **message}, "finish_reason": "stop"}]}
-
-
-class Server:
-    """Plays one answer per request, the last one for ever; keeps what it was sent."""
-
-    def __init__(self):
-        self.answers: list[Callable[[web.Request], Awaitable[web.StreamResponse]]] = []
-        self.chats: list[tuple[dict, dict]] = []
-        self.lists = 0
-        self.models = web.json_response({"data": [{"id": "m"}]})
-        self.url = ""
-
-    def plays(self, *answers):
-        self.answers = [_as_handler(answer) for answer in answers]
-
-    async def chat(self, request: web.Request) -> web.StreamResponse:
-        self.chats.append((dict(request.headers), json.loads(await request.read())))
-        handler = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        return await handler(request)
-
-    async def list_models(self, _request: web.Request) -> web.StreamResponse:
-        self.lists += 1
-        return self.models
-
-
-def _as_handler(answer):
-    if callable(answer):
-        return answer
-
-    async def handler(_request):
-        status, body, headers = answer if isinstance(answer, tuple) else (200, answer, {})
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return web.Response(status=status, body=data, headers=headers)
-
-    return handler
+@pytest.fixture
+async def server():
+    async with serving_answers() as server:
+        yield server
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    server = Server()
-    app = web.Application(client_max_size=2**28)
-    app.router.add_post("/v1/chat/completions", server.chat)
-    app.router.add_get("/v1/models", server.list_models)
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    yield server
-    await runner.cleanup()
-
-
-@pytest.fixture
-async def connect(server) -> AsyncIterator[Callable[..., OpenAIChatClient]]:
-    """Make clients of the server that note their pauses in `client.pauses` instead of sleeping."""
-    made = []
-
-    def make(**options):
-        pauses = []
-
-        async def pause(seconds):
-            pauses.append(seconds)
-
-        values = {"base_url": server.url, "model_name": "m", "sleep": pause, "clock": lambda: NOON}
-        client = OpenAIChatClient(**{**values, "rng": random.Random(1), **options})
-        client.pauses = pauses
-        made.append(client)
-        return client
-
-    yield make
-    for client in made:
-        await client.aclose()
-
-
-def ask(text="hello", **fields):
-    return ModelRequest(
-        **{"conversation": Conversation([{"role": "user", "content": text}]), "tools": ToolSchemas(), **fields}
-    )
+async def connect(server):
+    async with connecting(server) as make:
+        yield make
 
 
 async def test_a_request_carries_model_messages_tools_sampling_and_the_rollout_id(server, connect):
@@ -461,102 +387,6 @@ async def test_hundreds_of_calls_are_in_flight_at_a_time(server, connect):
     client = connect()
     async with asyncio.timeout(20):
         await asyncio.gather(*(client.chat(ask()) for _ in range(150)))
-
-
-async def test_the_check_lists_models_and_never_samples(server, connect):
-    """Peers' defect 19: the health check was a chat completion every second, for ever."""
-    await connect().check()
-    assert (server.lists, server.chats) == (1, [])
-
-
-@pytest.mark.parametrize("status", [404, 405, 429, 501])
-async def test_a_server_that_lists_no_models_passes_the_check(server, connect, status):
-    server.models = web.Response(status=status)
-    await connect().check()
-
-
-@pytest.mark.parametrize("body", [{"data": []}, {"models": ["x"]}, [], {"data": [{"name": "x"}]}])
-async def test_a_list_without_names_passes_the_check(server, connect, body):
-    server.models = web.json_response(body)
-    await connect().check()
-
-
-@pytest.mark.parametrize("listed", ["m:latest", "models/m", "m"])
-async def test_the_names_servers_add_to_are_the_same_model(server, connect, listed):
-    server.models = web.json_response({"data": [{"id": "other"}, {"id": listed}]})
-    await connect().check()
-
-
-async def test_a_wrong_model_name_is_found_by_the_check_which_names_the_others(server, connect):
-    server.models = web.json_response({"data": [{"id": "qwen"}, {"id": "llama"}]})
-    with pytest.raises(ModelRequestError, match="it lists qwen, llama") as caught:
-        await connect().check()
-    assert "--model-name qwen" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [((401, b""), ModelAuthError), ((500, b"x"), ModelServerError), ((200, b"<p>"), ModelReplyError)],
-)
-async def test_the_check_reports_what_a_run_would_stumble_over(server, connect, answer, kind):
-    server.models = web.Response(status=answer[0], body=answer[1])
-    with pytest.raises(kind):
-        await connect().check()
-    assert server.lists == 1
-
-
-async def test_the_key_is_sent_and_shown_nowhere(server, connect):
-    server.plays((401, {"error": {"message": f"Incorrect API key provided: {KEY}"}}, {}))
-    client = connect(api_key=f" {KEY}\n")
-    with pytest.raises(ModelError) as caught:
-        await client.chat(ask())
-    assert server.chats[0][0]["Authorization"] == f"Bearer {KEY}"
-    shown = f"{caught.value} {caught.value!r} {client!r} {client.provenance}"
-    assert KEY not in shown
-    assert "Incorrect API key provided: ***" in shown
-
-
-async def test_a_password_in_the_url_is_sent_and_shown_nowhere(server, connect):
-    server.plays(completion())
-    url = server.url.replace("http://", "http://ann:s%40cret@") + "?token=t0ken"
-    client = connect(base_url=url)
-    await client.chat(ask())
-    assert server.chats[0][0]["Authorization"] == "Basic YW5uOnNAY3JldA=="
-    assert client.provenance == {"protocol": "openai-chat", "base_url": server.url, "model_name": "m"}
-    assert "cret" not in repr(client)
-    with pytest.raises(ConfigError, match="one way to log in"):
-        connect(base_url=url, api_key=KEY)
-
-
-@pytest.mark.parametrize("key", ["", "  ", "two\nlines", "ключ"])
-def test_a_key_no_header_can_carry_is_refused_without_showing_it(key):
-    with pytest.raises(ConfigError, match="an API key was wanted") as caught:
-        OpenAIChatClient(base_url="http://h/v1", model_name="m", api_key=key)
-    assert "lines" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("url", "hint"),
-    [
-        ("http://h:80/v1/chat/completions", "--model http://h:80/v1"),
-        ("ftp://h/v1", "http://HOST:PORT/v1"),
-        ("http://", "http://HOST:PORT/v1"),
-        ("http://user:pass@h:nonsense/v1", "http://HOST:PORT/v1"),
-    ],
-)
-def test_a_url_that_cannot_work_is_refused_at_once(url, hint):
-    with pytest.raises(ConfigError) as caught:
-        OpenAIChatClient(base_url=url, model_name="m")
-    assert hint in str(caught.value)
-    assert "pass" not in str(caught.value)
-
-
-@pytest.mark.parametrize("field", ["messages", "model", "stream", "n", "tools", "extra_body"])
-async def test_fields_the_client_sets_itself_cannot_be_passed_in(connect, field):
-    with pytest.raises(ConfigError, match=field):
-        OpenAIChatClient(base_url="http://h/v1", model_name="m", extra_body={field: 1})
-    with pytest.raises(ConfigError, match=field):
-        await connect().chat(ask(sampling={field: 1}))
 
 
 async def test_a_client_can_be_closed_twice_and_before_use(server, connect):

@@ -31,6 +31,8 @@ _BACKOFF_MAX: Final = 30.0
 # uvicorn closes idle connections after 5 s; using one at that very moment would lose a request that may have run.
 _KEEPALIVE: Final = 4.0
 _LARGE_BODY: Final = 2**20
+# The rollout's own timer is to go first: it knows that the time limit ended the call and not the model.
+_GRACE: Final = 0.25
 
 _Answer = tuple[int, Mapping[str, str], bytes]
 
@@ -150,7 +152,8 @@ class OpenAIChatClient:
     async def _attempt(
         self, body: bytes, headers: dict[str, str] | None, deadline: float | None, sent: bytes, number: int
     ) -> ModelReply | Refusal:
-        seconds = self._timeout if deadline is None else min(self._timeout, max(0.001, deadline - time.monotonic()))
+        left = self._timeout if deadline is None else max(0.0, deadline - time.monotonic()) + _GRACE
+        seconds = min(self._timeout, left)
         outcome = await self._exchange("POST", self._address.chat, seconds, body, headers)
         if isinstance(outcome, Refusal):
             return outcome

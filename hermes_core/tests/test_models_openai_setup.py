@@ -1,0 +1,127 @@
+"""What the chat client finds before a run: the server's models, credentials, addresses and fields that cannot work."""
+
+from __future__ import annotations
+
+import pytest
+from aiohttp import web
+from chat_server import ask, completion, connecting, serving_answers
+
+from hermes_core.contracts.errors import (
+    ConfigError,
+    ModelAuthError,
+    ModelError,
+    ModelReplyError,
+    ModelRequestError,
+    ModelServerError,
+)
+from hermes_core.models.openai import OpenAIChatClient
+
+KEY = "sk-very-secret-0123456789"
+
+
+@pytest.fixture
+async def server():
+    async with serving_answers() as server:
+        yield server
+
+
+@pytest.fixture
+async def connect(server):
+    async with connecting(server) as make:
+        yield make
+
+
+async def test_the_check_lists_models_and_never_samples(server, connect):
+    """Peers' defect 19: the health check was a chat completion every second, for ever."""
+    await connect().check()
+    assert (server.lists, server.chats) == (1, [])
+
+
+@pytest.mark.parametrize("status", [404, 405, 429, 501])
+async def test_a_server_that_lists_no_models_passes_the_check(server, connect, status):
+    server.models = web.Response(status=status)
+    await connect().check()
+
+
+@pytest.mark.parametrize("body", [{"data": []}, {"models": ["x"]}, [], {"data": [{"name": "x"}]}])
+async def test_a_list_without_names_passes_the_check(server, connect, body):
+    server.models = web.json_response(body)
+    await connect().check()
+
+
+@pytest.mark.parametrize("listed", ["m:latest", "models/m", "m"])
+async def test_the_names_servers_add_to_are_the_same_model(server, connect, listed):
+    server.models = web.json_response({"data": [{"id": "other"}, {"id": listed}]})
+    await connect().check()
+
+
+async def test_a_wrong_model_name_is_found_by_the_check_which_names_the_others(server, connect):
+    server.models = web.json_response({"data": [{"id": "qwen"}, {"id": "llama"}]})
+    with pytest.raises(ModelRequestError, match="it lists qwen, llama") as caught:
+        await connect().check()
+    assert "--model-name qwen" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [((401, b""), ModelAuthError), ((500, b"x"), ModelServerError), ((200, b"<p>"), ModelReplyError)],
+)
+async def test_the_check_reports_what_a_run_would_stumble_over(server, connect, answer, kind):
+    server.models = web.Response(status=answer[0], body=answer[1])
+    with pytest.raises(kind):
+        await connect().check()
+    assert server.lists == 1
+
+
+async def test_the_key_is_sent_and_shown_nowhere(server, connect):
+    server.plays((401, {"error": {"message": f"Incorrect API key provided: {KEY}"}}, {}))
+    client = connect(api_key=f" {KEY}\n")
+    with pytest.raises(ModelError) as caught:
+        await client.chat(ask())
+    assert server.chats[0][0]["Authorization"] == f"Bearer {KEY}"
+    shown = f"{caught.value} {caught.value!r} {client!r} {client.provenance}"
+    assert KEY not in shown
+    assert "Incorrect API key provided: ***" in shown
+
+
+async def test_a_password_in_the_url_is_sent_and_shown_nowhere(server, connect):
+    server.plays(completion())
+    url = server.url.replace("http://", "http://ann:s%40cret@") + "?token=t0ken"
+    client = connect(base_url=url)
+    await client.chat(ask())
+    assert server.chats[0][0]["Authorization"] == "Basic YW5uOnNAY3JldA=="
+    assert client.provenance == {"protocol": "openai-chat", "base_url": server.url, "model_name": "m"}
+    assert "cret" not in repr(client)
+    with pytest.raises(ConfigError, match="one way to log in"):
+        connect(base_url=url, api_key=KEY)
+
+
+@pytest.mark.parametrize("key", ["", "  ", "two\nlines", "ключ"])
+def test_a_key_no_header_can_carry_is_refused_without_showing_it(key):
+    with pytest.raises(ConfigError, match="an API key was wanted") as caught:
+        OpenAIChatClient(base_url="http://h/v1", model_name="m", api_key=key)
+    assert "lines" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "hint"),
+    [
+        ("http://h:80/v1/chat/completions", "--model http://h:80/v1"),
+        ("ftp://h/v1", "http://HOST:PORT/v1"),
+        ("http://", "http://HOST:PORT/v1"),
+        ("http://user:pass@h:nonsense/v1", "http://HOST:PORT/v1"),
+    ],
+)
+def test_a_url_that_cannot_work_is_refused_at_once(url, hint):
+    with pytest.raises(ConfigError) as caught:
+        OpenAIChatClient(base_url=url, model_name="m")
+    assert hint in str(caught.value)
+    assert "pass" not in str(caught.value)
+
+
+@pytest.mark.parametrize("field", ["messages", "model", "stream", "n", "tools", "extra_body"])
+async def test_fields_the_client_sets_itself_cannot_be_passed_in(connect, field):
+    with pytest.raises(ConfigError, match=field):
+        OpenAIChatClient(base_url="http://h/v1", model_name="m", extra_body={field: 1})
+    with pytest.raises(ConfigError, match=field):
+        await connect().chat(ask(sampling={field: 1}))
