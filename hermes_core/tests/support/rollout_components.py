@@ -19,9 +19,8 @@ def _tool(name, target, *, parameters=OBJECT, **fields):
         target=f"rollout_components:{target}",
         summary=name,
         description=name,
-        toolset="testing",
         parameters=parameters,
-        **{"needs_sandbox": False, "side_effects": "none", **fields},
+        **{"toolset": "testing", "needs_sandbox": False, "side_effects": "none", **fields},
     )
 
 
@@ -33,7 +32,7 @@ def hermes_tools():
         _tool("boom", "Boom"),
         _tool("hang", "Hang", parallel_safe=True),
         _tool("sync_square", "SyncSquare", parameters=number),
-        _tool("sync_shell", "SyncShell", needs_sandbox=True),
+        _tool("sync_shell", "SyncShell", toolset="testing_shell", needs_sandbox=True),
         _tool("sync_hang", "SyncHang"),
         _tool("count", "Count"),
         _tool("rendezvous", "Rendezvous", parallel_safe=True),

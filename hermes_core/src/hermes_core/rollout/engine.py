@@ -41,7 +41,7 @@ async def run_rollout(spec: RolloutSpec, runtime: Runtime, model: ModelClient) -
 
 def _finish(runtime: Runtime, record: RolloutRecord) -> RolloutOutcome:
     outcome = record.outcome()
-    if runtime.registry.has_listeners("hermes_rollout_finished"):
+    if runtime.registry.listens("hermes_rollout_finished"):
         event = RolloutFinished(rollout_id=outcome.rollout_id, outcome=outcome.to_json())
         runtime.registry.fire("hermes_rollout_finished", event)
     return outcome

@@ -33,6 +33,19 @@ NOT_JUDGED = frozenset(
 )
 """Ends that say nothing about what the model can do: no verifier is asked, there is no reward."""
 
+COUNTERS = (
+    "prompt_tokens",
+    "completion_tokens",
+    "tool_calls_attempted",
+    "tool_calls_schema_valid",
+    "tool_calls_executed_ok",
+    "tool_calls_exec_error",
+    "unknown_tools",
+    "invalid_arguments",
+    "tool_parse_errors",
+    "tool_errors",
+)
+
 
 class RolloutRecord:
     """Accumulates one rollout's conversation, counters, phases and judgement. Used by one task at a time."""
@@ -44,7 +57,7 @@ class RolloutRecord:
         self.final_response = ""
         self.reasoning: list[str | None] = []
         self.tool_errors: list[ToolError] = []
-        self.counters: Counter[str] = Counter()
+        self.counters: Counter[str] = Counter(dict.fromkeys(COUNTERS, 0))
         self.stop_reason: StopReason | None = None
         self.failure: Failure | None = None
         self.score: Score | None = None

@@ -48,7 +48,7 @@ class ResultBudget:
         return await self._persisted(content, sandbox)
 
     async def fit_turn(
-        self, contents: Sequence[str], *, specs: Sequence[ToolSpec], sandbox: Sandbox | None
+        self, contents: Sequence[str], *, specs: Sequence[ToolSpec | None], sandbox: Sandbox | None
     ) -> list[str]:
         """Return one turn's results, the largest replaced until all together are within the turn's budget.
 
@@ -66,8 +66,8 @@ class ResultBudget:
                 fitted[at] = shorter
         return fitted
 
-    def _pinned(self, spec: ToolSpec) -> bool:
-        return spec.max_result_size_chars == _NEVER
+    def _pinned(self, spec: ToolSpec | None) -> bool:
+        return spec is not None and spec.max_result_size_chars == _NEVER
 
     async def _persisted(self, content: str, sandbox: Sandbox | None) -> str:
         preview = _preview(content, self.preview_size_chars)

@@ -1,0 +1,75 @@
+"""The run's configuration: old names, clear refusals, a printed form that runs unchanged."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.runner.config import RunConfig, load_config
+
+
+def parse(**values):
+    return RunConfig.parse({"tasks": "t.jsonl", **values}, source="run.yaml")
+
+
+def test_the_predecessors_names_and_defaults_are_kept():
+    config = parse()
+    assert (config.max_agent_turns, config.agent_temperature, config.terminal_backend) == (30, 1.0, "local")
+    assert (config.terminal_timeout, config.terminal_lifetime) == (120, 3600)
+    assert (config.default_result_size_chars, config.turn_budget_chars, config.preview_size_chars) == (
+        100_000,
+        200_000,
+        1_500,
+    )
+
+
+def test_an_unknown_key_names_the_nearest_known_one():
+    with pytest.raises(ConfigError, match=r"run.yaml has an unknown key 'group_sise'; did you mean 'group_size'\?"):
+        parse(group_sise=4)
+
+
+def test_an_unknown_key_below_plugins_is_found_too():
+    with pytest.raises(ConfigError, match=r"did you mean 'disable'\?"):
+        parse(plugins={"disabel": ["x"]})
+
+
+def test_an_unknown_sandbox_field_is_refused():
+    with pytest.raises(ConfigError, match=r"did you mean 'memory_mb'\?"):
+        parse(sandbox={"memory": 5})
+
+
+def test_an_unknown_policy_cause_lists_the_known_ones():
+    with pytest.raises(ConfigError, match="model_error"):
+        parse(policy={"model_eror": "retry"})
+
+
+def test_a_wrong_value_says_what_was_found():
+    with pytest.raises(ConfigError, match="group_size: .*found 0"):
+        parse(group_size=0)
+
+
+def test_toolsets_and_distribution_exclude_each_other():
+    with pytest.raises(ConfigError, match="exclude each other"):
+        parse(enabled_toolsets=["file"], distribution="minimal")
+
+
+def test_the_printed_config_reads_back_unchanged():
+    config = parse(group_size=4, extra_body={"provider": {"order": ["x"]}}, policy={"time_limit": "mask"})
+    printed = yaml.safe_load(yaml.safe_dump(config.model_dump(mode="json")))
+    assert RunConfig.parse(printed, source="printed") == config
+
+
+def test_a_config_that_is_not_yaml_is_refused_with_its_place(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("a: [1,\nb: 2")
+    with pytest.raises(ConfigError, match="line 2"):
+        load_config(path)
+
+
+def test_a_config_that_is_missing_or_no_mapping_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="--config"):
+        load_config(tmp_path / "nothing.yaml")
+    (tmp_path / "list.yaml").write_text("- 1")
+    with pytest.raises(ConfigError, match="wanted a mapping"):
+        load_config(tmp_path / "list.yaml")
