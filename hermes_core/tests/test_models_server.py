@@ -78,7 +78,7 @@ async def play(model, *, rollout_id):
 
 async def test_the_oracle_plays_the_same_over_http_as_in_the_process():
     oracle = OracleModel([TASK], mistake_rate=0.6, seed=3)
-    rollouts = [f"t/{index}" for index in range(25)]
+    rollouts = [f"t/{index}" for index in range(25)] + ["é 1", "50%41"]
     direct = [await play(oracle, rollout_id=rollout) for rollout in rollouts]
     async with connected(oracle) as client:
         await client.check()

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from hermes_core.contracts.errors import ConfigError, ModelReplyError, ModelRequestError
 from hermes_core.contracts.model import ModelReply, ModelRequest, encode
@@ -89,14 +90,13 @@ class OpenAIChatClient:
 
     async def chat(self, request: ModelRequest) -> ModelReply:
         """Sample one assistant turn; raises a `ModelError` after bounded retries, in the request's own time."""
-        sent = request.conversation.encoded()
-        body = self._body(request, sent)
+        body = self._body(request)
         headers = {ROLLOUT_HEADER: _header_value(request.rollout_id)} if request.rollout_id else None
         deadline = None if request.timeout is None else time.monotonic() + request.timeout
         attempt = 0
         while True:
             attempt += 1
-            outcome = await self._attempt(body, headers, deadline, sent, len(request.conversation))
+            outcome = await self._attempt(body, headers, deadline, len(request.conversation))
             if isinstance(outcome, ModelReply):
                 return outcome
             delay = self._delay(outcome, attempt)
@@ -133,7 +133,7 @@ class OpenAIChatClient:
         if session is not None:
             await session.close()
 
-    def _body(self, request: ModelRequest, sent: bytes) -> bytes:
+    def _body(self, request: ModelRequest) -> bytes:
         """Join the request: our fields first, then sampling, messages and tools as they were serialised once."""
         parts = [self._head]
         if request.sampling:
@@ -143,14 +143,14 @@ class OpenAIChatClient:
                 rest = {k: v for k, v in self._extra_body.items() if k not in overridden}
                 parts = [encode({"model": self._model_name, **rest})[:-1]]
             parts += [b",", encode(request.sampling)[1:-1]]
-        parts += [b',"messages":', sent]
+        parts += [b',"messages":', request.conversation.encoded()]
         if request.tools.encoded:
             parts += [b',"tools":', request.tools.encoded]
         parts.append(b"}")
         return b"".join(parts)
 
     async def _attempt(
-        self, body: bytes, headers: dict[str, str] | None, deadline: float | None, sent: bytes, number: int
+        self, body: bytes, headers: dict[str, str] | None, deadline: float | None, number: int
     ) -> ModelReply | Refusal:
         left = self._timeout if deadline is None else max(0.0, deadline - time.monotonic()) + _GRACE
         seconds = min(self._timeout, left)
@@ -165,7 +165,7 @@ class OpenAIChatClient:
             inner = embedded_status(data)
             if inner is not None:
                 return self._refused(inner, answer_headers, answer)
-            return read_reply(data, sent=sent, number=number, body=answer)
+            return read_reply(data, sent=body, number=number, body=answer)
         except (ValueError, ModelReplyError) as error:
             return of_reply(error, answer, status=status, address=self._address, secret=self._api_key)
 
@@ -244,11 +244,9 @@ def _refuse_our_fields(fields: Mapping[str, Any], where: str) -> None:
 
 
 def _header_value(text: str) -> str:
-    """Return text that is safe in a header: visible ASCII, anything else percent-encoded."""
-    if text.isascii() and text.isprintable():
+    """Return text that is safe in a header: visible ASCII as it is, anything else percent-encoded."""
+    if text.isascii() and text.isprintable() and "%" not in text:
         return text
-    from urllib.parse import quote
-
     return quote(text, errors="replace")
 
 

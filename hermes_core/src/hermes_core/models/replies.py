@@ -26,8 +26,8 @@ def decode_json(body: bytes) -> Any:
 def read_reply(data: Any, *, sent: bytes, number: int, body: bytes = b"") -> ModelReply:
     """Turn a decoded chat completion into a reply.
 
-    `sent` is the serialised conversation that was answered, and `number` its length: a call whose id is missing, or was
-    used before in `sent`, gets the id `call_<n>` with n counted from `number`, which no other turn can produce.
+    `sent` holds the serialised conversation that was answered, and `number` is its length: a call whose id is missing,
+    or was used before in `sent`, gets the id `call_<n>` with n counted from `number`. `body` is the answer's bytes.
     """
     try:
         choice = data["choices"][0]

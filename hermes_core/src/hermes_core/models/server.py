@@ -7,6 +7,7 @@ import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
+from urllib.parse import unquote
 
 from aiohttp import web
 
@@ -80,7 +81,7 @@ class ChatServer:
     async def _chat(self, request: web.Request) -> web.Response:
         try:
             self._authorize(request)
-            rollout_id = request.headers.get(ROLLOUT_HEADER, "")
+            rollout_id = unquote(request.headers.get(ROLLOUT_HEADER, ""))
             reply = await self._model.chat(_read_request(await request.read(), self._model_name, rollout_id))
         except _RefusedRequestError as refused:
             return _error(refused.status, str(refused), refused.code)
