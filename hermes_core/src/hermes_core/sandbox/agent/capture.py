@@ -1,0 +1,52 @@
+"""What is kept of a command's output while it is read: the head and the tail, in constant memory."""
+
+from __future__ import annotations
+
+
+class Ring:
+    """The first and the last `limit` bytes of a stream, and an exact count of all of them."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.total = 0
+        self._head = bytearray()
+        self._tail = bytearray()
+
+    def add(self, data: bytes) -> None:
+        """Take the next bytes of the stream."""
+        self.total += len(data)
+        room = self.limit - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data[-self.limit :] if self.limit else b""
+        if len(self._tail) > 2 * self.limit:
+            # Cutting only when twice the limit is reached keeps the cost per byte constant.
+            del self._tail[: -self.limit]
+
+    def parts(self) -> tuple[bytes, bytes]:
+        """Return head and tail; what lies between them is `total` less their lengths."""
+        start = max(0, len(self._tail) - self.limit)
+        return bytes(self._head), bytes(self._tail[start:])
+
+
+class Capture:
+    """The output of one command: stdout, stderr, and both in order of arrival."""
+
+    def __init__(self, limit: int) -> None:
+        self._rings = (Ring(limit), Ring(limit), Ring(limit))
+
+    def add(self, stream: int, data: bytes) -> None:
+        """Take bytes that arrived on stdout (0) or stderr (1)."""
+        self._rings[stream].add(data)
+        self._rings[2].add(data)
+
+    def report(self) -> tuple[list[list[int]], bytes]:
+        """Return `[head, tail, total]` lengths of stdout, stderr and both, and all the bytes in that order."""
+        layout = []
+        pieces = []
+        for ring in self._rings:
+            head, tail = ring.parts()
+            layout.append([len(head), len(tail), ring.total])
+            pieces += [head, tail]
+        return layout, b"".join(pieces)

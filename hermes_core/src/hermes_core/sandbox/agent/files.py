@@ -1,0 +1,145 @@
+"""Raw file access. Each operation is a generator of answers, so that a long one lets others run in between."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hermes_core.sandbox.agent.wire import CHUNK
+
+_BATCH = 500
+
+
+def _describe(name: str, info: os.stat_result) -> dict[str, Any]:
+    kinds = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "directory"), (stat.S_ISLNK, "symlink"))
+    kind = next((word for test, word in kinds if test(info.st_mode)), "other")
+    mode = stat.S_IMODE(info.st_mode)
+    return {"path": name, "kind": kind, "size": info.st_size, "mode": mode, "mtime": info.st_mtime}
+
+
+def _require_regular(mode: int, path: Path) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
+
+
+def read(path: Path, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Send a file, or a range of it, in pieces; its hash comes last."""
+    # Without O_NONBLOCK, opening a named pipe would stop the whole agent.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        _require_regular(os.fstat(fd).st_mode, path)
+        os.lseek(fd, request["offset"], os.SEEK_SET)
+        left = request["length"]
+        digest = hashlib.sha256()
+        while left is None or left > 0:
+            data = os.read(fd, CHUNK if left is None else min(CHUNK, left))
+            if not data:
+                break
+            left = None if left is None else left - len(data)
+            digest.update(data)
+            yield {"part": True}, data
+        yield {"ok": {"sha256": digest.hexdigest()}}, b""
+    finally:
+        os.close(fd)
+
+
+def describe(path: Path, _request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Send what a path points to."""
+    yield {"ok": _describe(str(path), path.stat())}, b""
+
+
+def listing(path: Path, _request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Send the entries of a directory in batches, sorted by name."""
+    names = sorted(os.listdir(path), key=os.fsencode)  # noqa: PTH208 - names, not paths
+    for start in range(0, len(names), _BATCH):
+        batch = []
+        for name in names[start : start + _BATCH]:
+            with contextlib.suppress(FileNotFoundError):
+                batch.append(_describe(name, (path / name).lstat()))
+        yield {"part": batch}, b""
+    yield {"ok": {}}, b""
+
+
+def remove(path: Path, _request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Delete a file, a symlink, or a directory with all that is in it."""
+    if not stat.S_ISDIR(path.lstat().st_mode):
+        path.unlink()
+    else:
+        waiting = [str(path)]
+        while waiting:
+            depth = len(waiting)
+            with os.scandir(waiting[-1]) as entries:
+                for entry in list(entries):
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    else:
+                        Path(entry.path).unlink()
+            if len(waiting) == depth:
+                Path(waiting.pop()).rmdir()
+            yield {}, b""
+    yield {"ok": {}}, b""
+
+
+class Upload:
+    """A file being written: beside its target until it is complete, so that nobody ever reads half of it."""
+
+    def __init__(self, path: Path, mode: int | None) -> None:
+        # A symlink is written through, as a shell would.
+        self._path = Path(os.path.realpath(path))
+        self._mode = mode
+        self._digest = hashlib.sha256()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._keep = self._present_mode()
+        self._fd, self._name = tempfile.mkstemp(prefix=".hermes-", dir=str(self._path.parent))
+
+    def _present_mode(self) -> int:
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return 0o666 & ~_umask()
+        _require_regular(found.st_mode, self._path)
+        if not os.access(self._path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self._path))
+        return stat.S_IMODE(found.st_mode)
+
+    def add(self, data: bytes) -> None:
+        """Take the next bytes."""
+        self._digest.update(data)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+
+    def commit(self, sha256: str) -> None:
+        """Put the file in its place if its content is what was sent."""
+        if self._digest.hexdigest() != sha256:
+            raise OSError(errno.EIO, "The content was damaged on its way", str(self._path))
+        os.fchmod(self._fd, self._keep if self._mode is None else self._mode)
+        os.close(self._fd)
+        self._fd = -1
+        Path(self._name).replace(self._path)
+
+    def abort(self) -> None:
+        """Drop what has been written so far."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        with contextlib.suppress(OSError):
+            Path(self._name).unlink()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+OPERATIONS = {"read": read, "stat": describe, "list": listing, "remove": remove}

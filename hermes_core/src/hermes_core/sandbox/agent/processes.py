@@ -1,0 +1,119 @@
+"""Finding and ending processes through /proc, where process groups and sessions are no boundary."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+_PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
+MARKER = "HERMES_SANDBOX"
+"""Environment variable of every process of a sandbox: the sandbox's id, a dot, the number of the command."""
+
+
+class Process(NamedTuple):
+    """One line of /proc; `start` is in clock ticks since boot, so pid and start together are unique."""
+
+    pid: int
+    state: str
+    parent: int
+    session: int
+    start: int
+
+
+def become_reaper() -> None:
+    """Adopt orphaned descendants instead of losing them, and hide this process's memory from the commands."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0 or libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl failed")
+
+
+def ticks_since_boot() -> int:
+    """Return the present moment in the unit of `Process.start`."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+
+def read_process(pid: int) -> Process | None:
+    """Return a process, or None if there is none with this id."""
+    try:
+        data = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The name in parentheses may itself contain spaces and parentheses.
+    fields = data[data.rindex(b")") + 2 :].split()
+    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
+
+
+def read_table() -> dict[int, Process]:
+    """Return every living process; zombies are dead."""
+    found = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - hot path
+    return {process.pid: process for process in found if process is not None and process.state not in "ZX"}
+
+
+def read_marker(pid: int) -> str | None:
+    """Return the value of the marker in a process's initial environment; None if absent or not readable."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return None
+    prefix = MARKER.encode() + b"="
+    for entry in environment.split(b"\0"):
+        if entry.startswith(prefix):
+            return os.fsdecode(entry[len(prefix) :])
+    return None
+
+
+def with_descendants(table: dict[int, Process], roots: Iterable[int]) -> set[int]:
+    """Return the roots and everything below them."""
+    children: dict[int, list[int]] = {}
+    for process in table.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            found.add(pid)
+            waiting += children.get(pid, ())
+    return found
+
+
+def send(pids: Iterable[int], number: int) -> None:
+    """Signal processes; those that are gone or not ours are skipped."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def reap() -> list[tuple[int, int]]:
+    """Collect every child that has ended, adopted ones too; returns pids and wait statuses."""
+    ended = []
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            ended.append((pid, status))
+    return ended
+
+
+def kill_descendants(root: int, seconds: float) -> bool:
+    """Kill everything below `root`, which must be this process; True when nothing is left."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        table = read_table()
+        below = with_descendants(table, [root]) - {root}
+        if not below:
+            return True
+        # Stopped first, so that what forks faster than it is killed cannot outrun this loop.
+        send(below, signal.SIGSTOP)
+        send(with_descendants(read_table(), [root]) - {root}, signal.SIGKILL)
+        reap()
+        time.sleep(0.002)
+    return False

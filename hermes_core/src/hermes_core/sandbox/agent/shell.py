@@ -1,0 +1,273 @@
+"""The robust session: a fresh bash for every command, with the state of the one before."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import struct
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hermes_core.sandbox.agent.capture import Capture
+from hermes_core.sandbox.agent.processes import (
+    MARKER,
+    Process,
+    read_marker,
+    read_table,
+    send,
+    ticks_since_boot,
+    with_descendants,
+)
+from hermes_core.sandbox.agent.script import assignments, compose
+
+_PIPE_READ = 1 << 16
+_STRAGGLERS = 0.02
+"""Seconds that output which others still write, as in `cmd > >(tee log)`, is waited for after the shell has gone."""
+_TICK = 0.02
+_ESCALATION = ((signal.SIGINT, 0.2), (signal.SIGTERM, 0.3), (signal.SIGKILL, 2.0))
+_DEFAULT_SIGNALS = {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+COMMAND_FD = 3
+"""Kept busy from the start, so that no other descriptor gets this number before it is duplicated."""
+
+
+def anonymous_file(data: bytes) -> int:
+    """Return a descriptor, at its start, of a nameless file; unlike a pipe it takes any size and needs no writer."""
+    fd = os.memfd_create("hermes", os.MFD_CLOEXEC)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+class Session:
+    """What commands leave behind for the next one: the text that restores it, and the working directory."""
+
+    def __init__(self, bash: str, workspace: str, directory: str, environment: dict[str, str]) -> None:
+        self.bash = bash
+        self.workspace = workspace
+        self.environment = environment
+        self._directory = Path(directory)
+        self._cwd = os.fsencode(workspace)
+        self._state = b""
+
+    def begin_in(self, cwd: str | None) -> None:
+        """Create and choose the first command's directory."""
+        start = Path(self.workspace, cwd or "")
+        start.mkdir(parents=True, exist_ok=True)
+        self._cwd = os.fsencode(start)
+
+    def enter(self, cwd: str | None) -> str:
+        """Make the command's directory current; returns what to tell about it, raises OSError if `cwd` is no use."""
+        if cwd is not None:
+            os.chdir(self._absolute(cwd))
+            return ""
+        try:
+            os.chdir(self._cwd)
+        except OSError as error:
+            Path(self.workspace).mkdir(parents=True, exist_ok=True)
+            os.chdir(self.workspace)
+            gone, self._cwd = os.fsdecode(self._cwd), os.fsencode(self.workspace)
+            return f"hermes: {gone}: {error.strerror}; continuing in {self.workspace}\n"
+        return ""
+
+    def _absolute(self, path: str) -> str:
+        return str(Path(self.workspace, path))
+
+    def spawn(self, request: dict[str, Any], command: bytes, marker: str, streams: tuple[int, int, int]) -> int:
+        """Start bash on a command, in a session of its own; the current directory is the command's."""
+        own = request["env"]
+        forgotten = list(own) + (["OLDPWD"] if request["cwd"] is not None else [])
+        content = b"\0".join((command, os.fsencode(assignments(own)), self._state, b""))
+        # Once there is a saved state it says it all; a variable that was unset must not come back.
+        environment = {} if self._state else dict(self.environment)
+        environment[MARKER] = marker
+        environment["PWD"] = os.fsdecode(self._cwd) if request["cwd"] is None else self._absolute(request["cwd"])
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        source = anonymous_file(content)
+        wiring = ((streams[0], 0), (streams[1], 1), (streams[2], 2), (source, COMMAND_FD))
+        try:
+            return os.posix_spawn(
+                self.bash,
+                ["bash", "--norc", "--noprofile", "-c", compose(str(self._directory), forgotten)],
+                environment,
+                file_actions=[(os.POSIX_SPAWN_DUP2, fd, target) for fd, target in wiring],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=_DEFAULT_SIGNALS,
+            )
+        finally:
+            os.close(source)
+
+    def save(self, *, keep_cwd: bool) -> None:
+        """Take over what the command left; a torn or missing file leaves everything as it was before it."""
+        try:
+            parts = (self._directory / "state").read_bytes().split(b"\0")
+        except OSError:
+            return
+        if len(parts) == 3 and parts[2] == b"":
+            self._state = parts[0]
+            if not keep_cwd and parts[1].startswith(b"/"):
+                self._cwd = parts[1][:-1]
+
+
+class Command:
+    """One command from its start until its answer: output, end, and the hunt for everything it started."""
+
+    def __init__(self, loop: Any, session: Session, request: dict[str, Any], body: bytes, marker: str) -> None:
+        self.request = request
+        self.pid = 0
+        self.done: Callable[[dict[str, Any], bytes], None] | None = None
+        self._loop = loop
+        self._session = session
+        self._body = body
+        self._marker = marker
+        self._capture = Capture(request["limit"])
+        self._pipes: dict[int, int] = {}
+        self._began = time.monotonic()
+        self._born = ticks_since_boot()
+        self._status: int | None = None
+        self._reason = ""
+        self._alarm = 0
+        self._stage = -1
+        self._stage_ends = 0.0
+
+    def start(self) -> None:
+        """Run it; a directory that cannot be entered answers 126, as a shell would."""
+        size = self.request["command"]
+        command, stdin = self._body[:size], self._body[size:]
+        self._body = b""
+        try:
+            note = self._session.enter(self.request["cwd"])
+        except OSError as error:
+            self._capture.add(1, os.fsencode(f"bash: cd: {self.request['cwd']}: {error.strerror}\n"))
+            self._answer(126)
+            return
+        self._capture.add(1, os.fsencode(note))
+        self._spawn(command, stdin)
+        if self.request["timeout"] is not None:
+            self._alarm = self._loop.after(self.request["timeout"], lambda: self.stop("timeout"))
+
+    def _spawn(self, command: bytes, stdin: bytes) -> None:
+        pairs = [os.pipe(), os.pipe()]
+        given = self.request["stdin"]
+        source = anonymous_file(stdin) if given else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.pid = self._session.spawn(self.request, command, self._marker, (source, pairs[0][1], pairs[1][1]))
+        finally:
+            for fd in (source, pairs[0][1], pairs[1][1]):
+                os.close(fd)
+            os.chdir("/")
+            for stream, (fd, _) in enumerate(pairs):
+                os.set_blocking(fd, False)
+                self._pipes[fd] = stream
+                self._loop.watch(fd, self._readable)
+
+    def _readable(self, fd: int) -> None:
+        try:
+            data = os.read(fd, _PIPE_READ)
+        except BlockingIOError:
+            return
+        stream = self._pipes.get(fd)
+        if not data:
+            self._pipes.pop(fd, None)
+            self._loop.forget(fd)
+            os.close(fd)
+            if not self._pipes and self._status is not None and not self._reason:
+                self._finish()
+        elif stream is not None:
+            self._capture.add(stream, data)
+
+    def ended(self, status: int) -> None:
+        """Learn that bash has gone; what others still write later is read, so as not to block them, and dropped."""
+        self._status = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        self._drain()
+        if self._reason:
+            self._hunt()
+        elif not self._pipes:
+            self._finish()
+        else:
+            self._loop.after(_STRAGGLERS, self._finish)
+
+    def _drain(self) -> None:
+        for fd in list(self._pipes):
+            # Only what is there now: a child that writes without end must not hold the answer.
+            (left,) = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4))
+            rounds = left // _PIPE_READ + 1
+            while rounds and fd in self._pipes:
+                self._readable(fd)
+                rounds -= 1
+
+    def stop(self, reason: str) -> None:
+        """End it and everything it started: asked to, told to, killed."""
+        if not self._answered() and not self._reason and self._status is None:
+            self._reason = reason
+            self._hunt()
+
+    def _hunt(self) -> None:
+        if self._answered():
+            return
+        members = self._members(read_table())
+        now = time.monotonic()
+        if not members and self._status is not None:
+            self._finish()
+            return
+        if now >= self._stage_ends:
+            self._stage += 1
+            if self._stage == len(_ESCALATION):
+                self._finish(survivors=len(members))
+                return
+            number, patience = _ESCALATION[self._stage]
+            self._stage_ends = now + patience
+            if number != signal.SIGKILL:
+                send(members, number)
+        if self._stage == len(_ESCALATION) - 1:
+            send(members, signal.SIGSTOP)
+            send(self._members(read_table()) | members, signal.SIGKILL)
+        self._loop.after(_TICK, self._hunt)
+
+    def _members(self, table: dict[int, Process]) -> set[int]:
+        """Return what this command started, including what has left its session and lost its parents."""
+        mine = {process.pid for process in table.values() if process.session == self.pid}
+        agent = os.getpid()
+        mine.update(p.pid for p in table.values() if p.parent == agent and p.pid not in mine and self._started(p))
+        return with_descendants(table, mine)
+
+    def _started(self, orphan: Process) -> bool:
+        marker = read_marker(orphan.pid)
+        # Commands run one after another, so an unmarked orphan younger than this command is its.
+        return marker == self._marker or (marker is None and orphan.start >= self._born)
+
+    def _answered(self) -> bool:
+        return self.done is None
+
+    def _finish(self, survivors: int = 0) -> None:
+        if self._answered():
+            return
+        self._drain()
+        self._session.save(keep_cwd=self.request["cwd"] is not None)
+        if self._reason == "timeout":
+            self._answer(124, survivors)
+        else:
+            status = self._status if self._status is not None else -signal.SIGKILL
+            self._answer(128 - status if status < 0 else status, survivors)
+
+    def _answer(self, exit_code: int, survivors: int = 0) -> None:
+        self._loop.cancel(self._alarm)
+        layout, body = self._capture.report()
+        header = {
+            "exit_code": exit_code,
+            "timed_out": self._reason == "timeout",
+            "cancelled": self._reason == "cancel",
+            "seconds": time.monotonic() - self._began,
+            "survivors": survivors,
+            "streams": layout,
+        }
+        # The pipes that are still open stay watched; what arrives from now on is dropped.
+        done, self.done, self._capture = self.done, None, Capture(0)
+        if done is not None:
+            done(header, body)

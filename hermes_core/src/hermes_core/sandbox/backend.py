@@ -1,0 +1,215 @@
+"""The base class of backends: everything but the isolation itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.client import AgentClient
+from hermes_core.sandbox.completion import complete
+from hermes_core.sandbox.host import SandboxHost
+from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
+from hermes_core.sandbox.session import AgentSandbox, check_variables
+from hermes_core.specs import BackendSpec
+
+ENVIRONMENT: Final[Mapping[str, str]] = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LANG": "C.UTF-8",
+    "SHELL": "/bin/bash",
+    # Nothing may wait for a person: no prompt, no pager, no editor.
+    "TERM": "dumb",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "MANPAGER": "cat",
+    "SYSTEMD_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_EDITOR": "true",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "PIP_NO_INPUT": "1",
+}
+"""What every command finds in its environment, whatever the backend."""
+
+_LIMITS: Final = {
+    "cpu": "cpu",
+    "memory_mb": "memory",
+    "pids": "pids",
+    "disk_mb": "disk",
+    "file_size_mb": "file_size",
+}
+
+
+class AgentBackend(ABC):
+    """A backend whose sandboxes are served by an agent.
+
+    A subclass says what it can enforce in `declaration` and implements `create`; `open`, sessions, files, renewal,
+    leases, refusals and clean-up after cancellation are inherited. Declare nothing that is not enforced: a run that
+    requires more does not start.
+    """
+
+    declaration: ClassVar[BackendSpec]
+    setup_timeout: float = 30.0
+    """Seconds until a started agent must have answered."""
+    patience: float = 20.0
+    """Seconds of silence after which an agent that was asked something counts as lost."""
+
+    def __init__(self) -> None:
+        self.lease_dir: Path | None = None
+        self._open: dict[str, AgentSandbox] = {}
+
+    @abstractmethod
+    async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
+        """Make the place, named so that `sandbox_id` finds it again. Not interrupted by cancellation.
+
+        What an exception interrupts, `create` removes itself.
+        """
+
+    def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
+        """Return what `reclaim` needs to find the place, known before it exists; written to the lease."""
+        del spec
+        return {"sandbox_id": sandbox_id}
+
+    async def reclaim(self, handle: Mapping[str, Any]) -> None:
+        """Remove the place that a killed process left behind; nothing to remove is success."""
+        raise BackendError(f"backend {self.declaration.name!r} cannot reclaim {dict(handle)}; remove it by hand")
+
+    async def probe(self, spec: SandboxSpec) -> None:
+        """Try what `spec` needs, once a run; raise `SandboxRefusedError` or `BackendError` when it does not work."""
+        del spec
+
+    def refuse(self, spec: SandboxSpec) -> None:
+        """Raise `SandboxRefusedError` for the first thing in `spec` that this backend does not declare."""
+        known = self.declaration
+        if spec.isolation not in known.isolation:
+            raise self._refusal(f"isolation {spec.isolation!r}", f"isolation: {', '.join(known.isolation)}")
+        if spec.network != "full" and spec.network not in known.networks:
+            raise self._refusal(f"network {spec.network!r}", f"network: {', '.join(sorted({'full', *known.networks}))}")
+        if spec.image is not None and not known.images:
+            raise self._refusal(f"image {spec.image!r}", "leave image out, or choose a backend that runs images")
+        for field, limit in _LIMITS.items():
+            if getattr(spec, field) is not None and limit not in known.limits:
+                offered = ", ".join(sorted(known.limits)) or "none"
+                raise self._refusal(f"limit {field}", f"limits it can enforce: {offered}")
+        check_variables(spec.env)
+
+    def _refusal(self, wanted: str, hint: str) -> SandboxRefusedError:
+        return SandboxRefusedError(f"backend {self.declaration.name!r} cannot enforce {wanted}", hint=hint)
+
+    async def check(self, spec: SandboxSpec) -> None:
+        """Raise unless `spec` can be had here, by trying."""
+        self.refuse(spec)
+        await self.probe(spec)
+
+    async def open(self, spec: SandboxSpec) -> AgentSandbox:
+        """Create a sandbox; when cancelled or failing, nothing is left behind."""
+        self.refuse(spec)
+        sandbox_id = uuid.uuid4().hex[:16]
+        opening = asyncio.ensure_future(self._make(spec, sandbox_id))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.cancel()
+            await complete(self._undo(opening))
+            raise
+
+    async def _undo(self, opening: asyncio.Task[AgentSandbox]) -> None:
+        await asyncio.wait((opening,))
+        if not opening.cancelled() and opening.exception() is None:
+            await opening.result().aclose()
+
+    async def _make(self, spec: SandboxSpec, sandbox_id: str) -> AgentSandbox:
+        book = LeaseBook(self.lease_dir or default_lease_dir())
+        lease = Lease.of_this_process(
+            sandbox_id=sandbox_id,
+            backend=self.declaration.name,
+            rollout_id=spec.rollout_id,
+            deadline=time.time() + spec.lifetime,
+            handle=self.handle(spec, sandbox_id),
+        )
+        await complete(asyncio.to_thread(book.write, lease))
+        try:
+            host = await self._create(spec, sandbox_id)
+        except BaseException:
+            await complete(asyncio.to_thread(book.remove, sandbox_id))
+            raise
+        sandbox = self._assemble(spec, sandbox_id, host, book)
+        try:
+            await sandbox.start()
+        except BaseException:
+            await sandbox.aclose()
+            raise
+        self._open[sandbox_id] = sandbox
+        return sandbox
+
+    async def _create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
+        creation = asyncio.ensure_future(self.create(spec, sandbox_id))
+        try:
+            return await asyncio.shield(creation)
+        except asyncio.CancelledError:
+            await complete(_destroy_when_made(creation))
+            raise
+
+    def _assemble(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, book: LeaseBook) -> AgentSandbox:
+        async def connect() -> AgentClient:
+            hello = self._hello(spec, sandbox_id, host)
+            stream = await host.start_agent()
+            return await AgentClient.connect(stream, hello, timeout=self.setup_timeout, patience=self.patience)
+
+        async def release(sandbox: AgentSandbox) -> None:
+            try:
+                await host.stop_all()
+            finally:
+                await host.destroy()
+            # The lease goes last, and stays when something failed: `sandboxes gc` then knows of it.
+            await asyncio.to_thread(book.remove, sandbox.id)
+            self._open.pop(sandbox.id, None)
+
+        provenance = {
+            "backend": self.declaration.name,
+            "isolation": spec.isolation,
+            "network": spec.network,
+            "sandbox_id": sandbox_id,
+            **host.provenance,
+        }
+        return AgentSandbox(
+            sandbox_id=sandbox_id, host=host, spec=spec, provenance=provenance, connect=connect, release=release
+        )
+
+    def _hello(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost) -> dict[str, Any]:
+        limits = {"core": 0}
+        if spec.file_size_mb is not None:
+            limits["file_size"] = spec.file_size_mb << 20
+        return {
+            "marker": sandbox_id,
+            "workspace": host.workspace,
+            "state_dir": host.state_dir,
+            "bash": host.bash,
+            "cwd": spec.cwd,
+            "env": {**ENVIRONMENT, "HOME": host.workspace, **host.environment, **spec.env},
+            "limits": limits,
+        }
+
+    async def aclose(self) -> None:
+        """Close every sandbox that is still open."""
+        results = await asyncio.gather(
+            *(sandbox.aclose() for sandbox in list(self._open.values())), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+
+async def _destroy_when_made(creation: asyncio.Task[SandboxHost]) -> None:
+    with contextlib.suppress(Exception):  # its own failure: then there is nothing to destroy
+        host = await creation
+        try:
+            await host.stop_all()
+        finally:
+            await host.destroy()

@@ -1,0 +1,96 @@
+"""The command line of bubblewrap for one sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+WORKSPACE: Final = "/workspace"
+HOME: Final = "/home/sandbox"
+STATE: Final = "/run/hermes"
+
+_ETC: Final = (
+    "alternatives",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "ld.so.cache",
+    "localtime",
+    "mime.types",
+    "nsswitch.conf",
+    "services",
+    "protocols",
+    "ssl",
+)
+_ETC_NETWORK: Final = ("hosts", "resolv.conf")
+
+
+def _system(python: str) -> Iterator[str]:
+    yield from ("--ro-bind", "/usr", "/usr")
+    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+        path = Path("/", name)
+        if path.is_symlink():
+            yield from ("--symlink", str(path.readlink()), str(path))
+        elif path.is_dir():
+            yield from ("--ro-bind", str(path), str(path))
+    prefix = Path(python).resolve().parents[1]
+    if prefix.parts[:2] not in {("/", "usr"), ("/",)}:
+        yield from ("--ro-bind", str(prefix), str(prefix))
+
+
+def _configuration(root: Path, *, network: bool) -> Iterator[str]:
+    for name in _ETC + (_ETC_NETWORK if network else ()):
+        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+    for name in ("passwd", "group"):
+        yield from ("--ro-bind", str(root / name), f"/etc/{name}")
+
+
+def write_accounts(root: Path, uid: int, gid: int) -> None:
+    """Write the user and group files that the sandbox sees: one account and nobody."""
+    lines = [f"sandbox:x:{uid}:{gid}::{HOME}:/bin/bash"]
+    if uid != 65534:
+        lines.append("nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin")
+    (root / "passwd").write_text("\n".join(lines) + "\n", encoding="ascii")
+    (root / "group").write_text(f"sandbox:x:{gid}:\n", encoding="ascii")
+
+
+def command_line(program: Sequence[str], root: Path, *, network: bool, info_fd: int) -> list[str]:
+    """Return the argv that runs `program` in namespaces of its own, with the directories of `root` as its own."""
+    return [
+        "bwrap",
+        "--unshare-all",
+        "--unshare-user",
+        "--disable-userns",
+        *(["--share-net"] if network else []),
+        "--die-with-parent",
+        "--new-session",
+        "--cap-drop",
+        "ALL",
+        "--hostname",
+        "sandbox",
+        *_system(program[0]),
+        *_configuration(root, network=network),
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "--perms",
+        "0700",
+        "--tmpfs",
+        STATE,
+        "--bind",
+        str(root / "tmp"),
+        "/tmp",  # noqa: S108 - inside, and private to the sandbox
+        "--bind",
+        str(root / "home"),
+        HOME,
+        "--bind",
+        str(root / "workspace"),
+        WORKSPACE,
+        "--chdir",
+        "/",
+        "--info-fd",
+        str(info_fd),
+        "--",
+        *program,
+    ]

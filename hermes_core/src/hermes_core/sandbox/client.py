@@ -1,0 +1,266 @@
+"""The caller's end of an agent's stream: requests by number, heartbeat, cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_core.sandbox.agent.wire import CHUNK, MAX_BODY, PREFIX, PROTOCOL, FrameError, decode_header, encode, lengths
+from hermes_core.sandbox.source import agent_message
+
+_ACKNOWLEDGE: Final = 10.0
+"""Seconds in which a cancelled request must be over in the sandbox; the hunt for processes takes 2.5 at most."""
+
+
+class ByteReader(Protocol):
+    """What is needed of the agent's output; `asyncio.StreamReader` has it."""
+
+    async def readexactly(self, n: int, /) -> bytes:
+        """Return n bytes or raise `asyncio.IncompleteReadError`."""
+        ...
+
+
+class ByteWriter(Protocol):
+    """What is needed of the agent's input; `asyncio.StreamWriter` has it."""
+
+    def write(self, data: bytes, /) -> None:
+        """Queue bytes."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait until there is room for more."""
+        ...
+
+    def close(self) -> None:
+        """Close the stream, which makes the agent kill everything and exit."""
+        ...
+
+    async def wait_closed(self) -> None:
+        """Wait until it is closed."""
+        ...
+
+
+async def _nothing_known() -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStream:
+    """A byte stream to a Python that was started with `hermes_core.sandbox.PYTHON_FLAGS`.
+
+    `diagnose` returns what the program wrote to its standard error, for the message when it does not start.
+    """
+
+    reader: ByteReader
+    writer: ByteWriter
+    diagnose: Callable[[], Awaitable[str]] = _nothing_known
+
+
+@dataclass(slots=True)
+class _Pending:
+    future: asyncio.Future[tuple[dict[str, Any], bytes]]
+    parts: list[Any] = field(default_factory=list)
+
+
+class AgentClient:
+    """Sends requests to an agent and matches its answers; a lost agent fails every request at once.
+
+    Args:
+        stream: The connection.
+        patience: Seconds of silence, while something is asked, after which the agent counts as lost.
+    """
+
+    def __init__(self, stream: AgentStream, *, patience: float = 20.0) -> None:
+        self._stream = stream
+        self._patience = patience
+        self._pending: dict[int, _Pending] = {}
+        self._number = 0
+        self._lost: str | None = None
+        self._heard = 0.0
+        self._beat: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._reader = self._loop.create_task(self._read())
+
+    @classmethod
+    async def connect(
+        cls, stream: AgentStream, hello: Mapping[str, Any], *, timeout: float, patience: float = 20.0
+    ) -> AgentClient:
+        """Send the agent's program and greet it.
+
+        Raises:
+            BackendError: Something else answered, or nothing.
+        """
+        stream.writer.write(agent_message())
+        client = cls(stream, patience=max(patience, timeout))
+        try:
+            async with asyncio.timeout(timeout):
+                answer, _ = await client.request({"op": "hello", **hello})
+        except (SandboxLostError, TimeoutError, OSError) as error:
+            await client.aclose()
+            said = (await stream.diagnose()).strip()
+            detail = f"; it said: {said[-2000:]}" if said else ""
+            raise BackendError(f"the agent did not start within {timeout:g} s ({error}){detail}") from error
+        except BaseException:
+            await client.aclose()
+            raise
+        if answer["protocol"] != PROTOCOL:
+            await client.aclose()
+            raise BackendError(f"wanted an agent of protocol {PROTOCOL}, found {answer['protocol']}")
+        client._patience = patience
+        return client
+
+    async def request(
+        self, header: dict[str, Any], body: bytes = b"", *, deadline: float | None = None
+    ) -> tuple[dict[str, Any], bytes]:
+        """Ask and return the answer; when cancelled, the agent has stopped what was asked before this returns."""
+        number, pending = self._start(header, body)
+        return await self._finish(number, pending, deadline)
+
+    async def collect(self, header: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        """Ask and return the answer with the parts that preceded it."""
+        number, pending = self._start(header, b"")
+        answer, _ = await self._finish(number, pending, None)
+        return answer, pending.parts
+
+    async def download(self, header: dict[str, Any]) -> bytes:
+        """Ask for a file and return its bytes, checked against the hash that comes last."""
+        answer, parts = await self.collect(header)
+        data = b"".join(parts)
+        found = hashlib.sha256(data).hexdigest()
+        if found != answer["sha256"]:
+            raise BackendError(f"{header['path']} was damaged on its way: wanted {answer['sha256']}, found {found}")
+        return data
+
+    async def upload(self, header: dict[str, Any], data: bytes) -> None:
+        """Send a file in pieces, with its hash."""
+        digest = hashlib.sha256(data).hexdigest()
+        view = memoryview(data)
+        opening = {**header, "sha256": digest if len(view) <= CHUNK else None}
+        number, pending = self._start(opening, bytes(view[:CHUNK]))
+        try:
+            for start in range(CHUNK, len(view), CHUNK):
+                await self._stream.writer.drain()
+                if pending.future.done():
+                    break
+                last = start + CHUNK >= len(view)
+                header = {"id": number, "op": "data", "sha256": digest if last else None}
+                self._send(header, view[start : start + CHUNK])
+        except asyncio.CancelledError:
+            await self._withdraw(number, pending)
+            raise
+        except ConnectionError as error:
+            self.fail(f"the stream broke: {error}")
+        await self._finish(number, pending, None)
+
+    def _start(self, header: dict[str, Any], body: bytes) -> tuple[int, _Pending]:
+        if self._lost is not None:
+            raise SandboxLostError(self._lost)
+        self._number += 1
+        number = self._number
+        self._send({**header, "id": number}, body)
+        pending = _Pending(self._loop.create_future())
+        # An answer nobody waits for any more, after a second cancellation, is no error.
+        pending.future.add_done_callback(lambda future: future.cancelled() or future.exception())
+        self._pending[number] = pending
+        if self._beat is None:
+            self._heard = self._loop.time()
+            self._beat = self._loop.call_later(self._patience / 4, self._check_silence)
+        return number, pending
+
+    def _send(self, header: dict[str, Any], body: bytes | memoryview) -> None:
+        self._stream.writer.write(encode(header, bytes(body)))
+
+    async def _finish(self, number: int, pending: _Pending, deadline: float | None) -> tuple[dict[str, Any], bytes]:
+        overdue = deadline and self._loop.call_later(deadline, self.fail, f"no answer within {deadline:.0f} s")
+        try:
+            return await asyncio.shield(pending.future)
+        except asyncio.CancelledError:
+            await self._withdraw(number, pending)
+            raise
+        finally:
+            if overdue:
+                overdue.cancel()
+
+    async def _withdraw(self, number: int, pending: _Pending) -> None:
+        if pending.future.done():
+            return
+        self._send({"id": 0, "op": "cancel", "target": number}, b"")
+        done, _ = await asyncio.wait((pending.future,), timeout=_ACKNOWLEDGE)
+        if not done:
+            self.fail(f"a cancelled request was not stopped within {_ACKNOWLEDGE:g} s")
+
+    def _check_silence(self) -> None:
+        self._beat = None
+        if not self._pending:
+            return
+        silent = self._loop.time() - self._heard
+        if silent >= self._patience:
+            self.fail(f"the agent has been silent for {silent:.0f} s")
+            return
+        self._send({"id": 0, "op": "ping"}, b"")
+        self._beat = self._loop.call_later(self._patience / 4, self._check_silence)
+
+    async def _read(self) -> None:
+        reader = self._stream.reader
+        try:
+            while True:
+                head, size = lengths(await reader.readexactly(PREFIX.size))
+                header = decode_header(await reader.readexactly(head))
+                self._receive(header, await reader.readexactly(size) if size else b"")
+        except asyncio.IncompleteReadError as error:
+            rest = f" after {error.partial[:200]!r}" if error.partial else ""
+            self.fail(f"the agent has gone{rest}")
+        except (FrameError, OSError, KeyError) as error:
+            self.fail(f"the agent's stream is broken: {error}")
+
+    def _receive(self, header: dict[str, Any], body: bytes) -> None:
+        self._heard = self._loop.time()
+        number = header["id"]
+        if "part" in header:
+            pending = self._pending.get(number)
+            if pending is not None:
+                pending.parts.append(body if header["part"] is True else header["part"])
+            return
+        pending = self._pending.pop(number, None)
+        if pending is None or pending.future.done():
+            return
+        if "error" in header:
+            error = header["error"]
+            code, text = error["errno"], error["text"]
+            pending.future.set_exception(ValueError(text) if code is None else OSError(code, text))
+        else:
+            pending.future.set_result((header["ok"], body))
+
+    def fail(self, reason: str) -> None:
+        """Give the agent up: everything asked, and everything asked from now on, raises `SandboxLostError`."""
+        if self._lost is None:
+            self._lost = f"the sandbox is lost: {reason}"
+        pending, self._pending = self._pending, {}
+        for waiting in pending.values():
+            if not waiting.future.done():
+                waiting.future.set_exception(SandboxLostError(self._lost))
+        if self._beat is not None:
+            self._beat.cancel()
+            self._beat = None
+
+    async def aclose(self) -> None:
+        """Close the stream; the agent then kills everything and exits."""
+        self.fail("it was closed")
+        self._stream.writer.close()
+        self._reader.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._reader
+        with contextlib.suppress(OSError):
+            await self._stream.writer.wait_closed()
+
+
+def require_fits(data: bytes, what: str) -> None:
+    """Raise ValueError for what a single frame cannot carry."""
+    limit = MAX_BODY - CHUNK
+    if len(data) > limit:
+        raise ValueError(f"{what} may have {limit} bytes, found {len(data)}; write a file and read it in the command")

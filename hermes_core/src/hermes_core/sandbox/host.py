@@ -1,0 +1,36 @@
+"""What a backend's author provides: one place to run in, and how to end it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from hermes_core.sandbox.client import AgentStream
+
+
+class SandboxHost(ABC):
+    """One isolated place. The base class `AgentBackend` builds the whole sandbox on these few methods."""
+
+    workspace: str
+    """Absolute path, inside, of the directory the rollout works in."""
+    provenance: Mapping[str, Any] = {}
+    """Recorded with the rollout, besides backend, isolation and network."""
+    environment: Mapping[str, str] = {}
+    """Variables every command gets, over the fixed ones and under those of the spec."""
+    bash: str = "/bin/bash"
+    """Path, inside, of bash 4.4 or newer."""
+    state_dir: str | None = None
+    """Private directory, inside, for the session's state; the agent makes one if None."""
+
+    @abstractmethod
+    async def start_agent(self) -> AgentStream:
+        """Start a Python inside, with `PYTHON_FLAGS`, and return its streams. Called again after `stop_all`."""
+
+    @abstractmethod
+    async def stop_all(self) -> None:
+        """End every process inside, also when the agent is gone; files stay. Safe to call when nothing runs."""
+
+    @abstractmethod
+    async def destroy(self) -> None:
+        """Remove the place. Called once, after `stop_all`."""

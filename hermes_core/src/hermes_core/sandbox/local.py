@@ -1,0 +1,261 @@
+"""Backend `local`: processes of this machine, plain or inside bubblewrap."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from pydantic import BaseModel, ConfigDict
+
+from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox import bubblewrap
+from hermes_core.sandbox.agent.processes import read_marker, read_table, send, with_descendants
+from hermes_core.sandbox.backend import ENVIRONMENT, AgentBackend
+from hermes_core.sandbox.client import AgentStream
+from hermes_core.sandbox.completion import complete
+from hermes_core.sandbox.declaration import LOCAL
+from hermes_core.sandbox.host import SandboxHost
+from hermes_core.sandbox.source import PYTHON_FLAGS
+from hermes_core.sandbox.spawning import AgentProcess, kill_and_wait, read_all
+from hermes_core.specs import BackendSpec
+
+_PREFIX: Final = "hermes-sandbox-"
+_NOBODY: Final = 65534
+_GRACE: Final = 6.0
+"""Seconds an agent gets to end everything by itself; it gives up after five."""
+
+
+class LocalOptions(BaseModel):
+    """Options of backend `local`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    root_dir: Path | None = None
+    """Where the sandboxes' directories are made; the system's temporary directory if not given."""
+    python: str | None = None
+    """Python 3.8 or newer for the agent; the caller's own without isolation, the system's inside bubblewrap."""
+    bash: str = "/bin/bash"
+    path: str = ENVIRONMENT["PATH"]
+    """PATH of the commands."""
+    setup_timeout: float = 30.0
+    patience: float = 20.0
+    """Seconds of silence after which an agent counts as lost."""
+    uid: int = _NOBODY
+    """User inside bubblewrap when the caller is root; 0 to stay root (of an unprivileged namespace)."""
+
+
+class LocalBackend(AgentBackend):
+    """Sandboxes on this machine.
+
+    Isolation `none` separates nothing but directories and environments: commands run as the caller's user. `bwrap`
+    shows a read-only /usr, private /tmp, /home and /workspace, namespaces of its own, and no capabilities.
+    """
+
+    declaration: ClassVar[BackendSpec] = LOCAL
+    Options = LocalOptions
+
+    def __init__(self, options: LocalOptions | None = None) -> None:
+        super().__init__()
+        self.options = options or LocalOptions()
+        self.setup_timeout = self.options.setup_timeout
+        self.patience = self.options.patience
+
+    def refuse(self, spec: SandboxSpec) -> None:
+        """Refuse also what only bubblewrap could enforce."""
+        super().refuse(spec)
+        if spec.network == "none" and spec.isolation == "none":
+            raise self._refusal("network 'none' at isolation 'none'", "isolation: bwrap")
+
+    async def probe(self, spec: SandboxSpec) -> None:
+        """Open a sandbox of this kind and run a command in it."""
+        if spec.isolation == "bwrap" and shutil.which("bwrap", path=ENVIRONMENT["PATH"]) is None:
+            raise SandboxRefusedError("isolation 'bwrap' needs the program bwrap", hint="apt-get install bubblewrap")
+        try:
+            async with await self.open(spec) as sandbox:
+                result = await sandbox.exec("true", timeout=self.setup_timeout)
+        except (BackendError, SandboxLostError) as error:
+            hint = "apt-get install bubblewrap, or allow unprivileged user namespaces"
+            raise SandboxRefusedError(
+                f"isolation {spec.isolation!r} does not work here: {error.message}",
+                hint=hint if spec.isolation == "bwrap" else error.hint,
+            ) from error
+        if result.exit_code != 0:
+            raise BackendError(f"bash does not work in a sandbox: {result.output.strip()}")
+
+    def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
+        """Name the directory, which is enough to find everything again."""
+        del spec
+        parent = self.options.root_dir or Path(tempfile.gettempdir())
+        return {"sandbox_id": sandbox_id, "root": str(parent / f"{_PREFIX}{sandbox_id}")}
+
+    async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
+        """Make the sandbox's directories."""
+        root = Path(self.handle(spec, sandbox_id)["root"])
+        uid = self.options.uid if spec.isolation == "bwrap" and os.geteuid() == 0 else os.geteuid()
+        gid = uid if os.geteuid() == 0 and uid else os.getegid()
+        try:
+            await asyncio.to_thread(_make_directories, root, uid, gid)
+        except OSError as error:
+            await delete_tree(root)
+            hint = "set the backend's option root_dir to a writable directory"
+            raise BackendError(f"the sandbox's directory cannot be made: {error}", hint=hint) from error
+        if spec.isolation == "bwrap":
+            return _BubblewrapHost(root, sandbox_id, self.options, network=spec.network == "full", uid=uid)
+        return _PlainHost(root, sandbox_id, self.options)
+
+    async def reclaim(self, handle: Mapping[str, Any]) -> None:
+        """Kill and delete what a killed process left behind."""
+        root = Path(handle["root"])
+        if root.name != f"{_PREFIX}{handle['sandbox_id']}":
+            raise BackendError(f"{root} is not the directory of sandbox {handle['sandbox_id']}; nothing was deleted")
+        await _kill_marked(handle["sandbox_id"], root)
+        await delete_tree(root)
+
+
+class _LocalHost(SandboxHost):
+    """What both levels share: a directory, and one agent process at a time."""
+
+    def __init__(self, root: Path, sandbox_id: str, options: LocalOptions) -> None:
+        self.bash = options.bash
+        self._root = root
+        self._id = sandbox_id
+        self._options = options
+        self._agent: AgentProcess | None = None
+
+    async def destroy(self) -> None:
+        await delete_tree(self._root)
+
+
+class _PlainHost(_LocalHost):
+    def __init__(self, root: Path, sandbox_id: str, options: LocalOptions) -> None:
+        super().__init__(root, sandbox_id, options)
+        self.workspace = str(root / "workspace")
+        self.state_dir = str(root / "state")
+        self.environment = {"PATH": options.path, "HOME": str(root / "home"), "TMPDIR": str(root / "tmp")}
+
+    async def start_agent(self) -> AgentStream:
+        python = self._options.python or sys.executable
+        environment = {"PATH": self._options.path, "LANG": "C.UTF-8", "HERMES_SANDBOX": f"{self._id}.0"}
+        self._agent = await AgentProcess.start(
+            [python, *PYTHON_FLAGS], environment=environment, errors=self._root / "agent.log"
+        )
+        return self._agent.stream
+
+    async def stop_all(self) -> None:
+        agent, self._agent = self._agent, None
+        if agent is None:
+            return
+        agent.stream.writer.close()
+        # An agent that ended well has seen its last descendant die. One that was killed has lost them.
+        if not await agent.end(_GRACE):
+            await _kill_marked(self._id, self._root)
+
+
+class _BubblewrapHost(_LocalHost):
+    def __init__(self, root: Path, sandbox_id: str, options: LocalOptions, *, network: bool, uid: int) -> None:
+        super().__init__(root, sandbox_id, options)
+        self.workspace = bubblewrap.WORKSPACE
+        self.state_dir = bubblewrap.STATE + "/state"
+        self.environment = {"PATH": options.path, "HOME": bubblewrap.HOME, "TMPDIR": "/tmp"}  # noqa: S108 - inside
+        self.provenance = {"uid": uid}
+        self._network = network
+        self._uid = uid if os.geteuid() == 0 and uid else None
+        self._init: int | None = None
+
+    async def start_agent(self) -> AgentStream:
+        python = self._options.python or shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
+        info, writer = os.pipe()
+        try:
+            argv = bubblewrap.command_line([python, *PYTHON_FLAGS], self._root, network=self._network, info_fd=writer)
+            self._agent = await AgentProcess.start(
+                argv,
+                environment={"PATH": ENVIRONMENT["PATH"], "LANG": "C.UTF-8", "HERMES_SANDBOX": f"{self._id}.0"},
+                errors=self._root / "agent.log",
+                uid=self._uid,
+                pass_fds=(writer,),
+            )
+        except BaseException:
+            os.close(info)
+            raise
+        finally:
+            os.close(writer)
+        # Empty when bubblewrap failed; its message is in the log then, and the stream ends.
+        said = await read_all(info, self._options.setup_timeout)
+        self._init = json.loads(said)["child-pid"] if said else None
+        return self._agent.stream
+
+    async def stop_all(self) -> None:
+        agent, self._agent = self._agent, None
+        init, self._init = self._init, None
+        if agent is None:
+            return
+        agent.stream.writer.close()
+        # The first process of a PID namespace takes all others with it, and is gone only after them.
+        if init is not None and not await kill_and_wait(init, _GRACE):
+            raise BackendError(f"process {init} of sandbox {self._id} cannot be killed")
+        await agent.end(_GRACE)
+
+
+def _make_directories(root: Path, uid: int, gid: int) -> None:
+    root.mkdir(mode=0o700)
+    for name in ("workspace", "home", "tmp", "state"):
+        (root / name).mkdir(mode=0o700)
+    bubblewrap.write_accounts(root, uid, gid)
+    if uid != os.geteuid():
+        for path in (root, *root.iterdir()):
+            os.chown(path, uid, gid)
+
+
+async def delete_tree(root: Path) -> None:
+    """Delete a directory with all that is in it, however deep or write-protected."""
+    await complete(asyncio.to_thread(_delete_tree, root))
+
+
+def _delete_tree(root: Path) -> None:
+    for attempt in ("plain", "writable"):
+        if attempt == "writable":
+            subprocess.run(["chmod", "-R", "u+rwX", "--", str(root)], check=False, capture_output=True)
+        # rm, because Python's own deletion recurses and gives up on a tree a thousand levels deep.
+        done = subprocess.run(["rm", "-rf", "--", str(root)], check=False, capture_output=True)
+        if done.returncode == 0:
+            return
+    raise BackendError(f"{root} cannot be deleted: {done.stderr.decode(errors='replace').strip()}")
+
+
+async def _kill_marked(sandbox_id: str, root: Path) -> None:
+    for _ in range(100):
+        if not await asyncio.to_thread(_kill_round, sandbox_id, root):
+            return
+        await asyncio.sleep(0.02)
+    raise BackendError(f"processes of sandbox {sandbox_id} cannot be killed")
+
+
+def _kill_round(sandbox_id: str, root: Path) -> bool:
+    table = read_table()
+    mine = {pid for pid in table if _belongs(pid, sandbox_id, root)}
+    # Never the caller, should it work inside the sandbox's directory.
+    everything = with_descendants(table, mine) - {os.getpid(), os.getppid()}
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        send(everything, number)
+    return bool(everything)
+
+
+def _belongs(pid: int, sandbox_id: str, root: Path) -> bool:
+    marker = read_marker(pid)
+    if marker is not None:
+        return marker.partition(".")[0] == sandbox_id
+    try:
+        place = Path(f"/proc/{pid}/cwd").readlink()
+    except OSError:
+        return False
+    return place == root or root in place.parents

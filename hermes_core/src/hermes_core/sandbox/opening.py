@@ -1,0 +1,43 @@
+"""The public entry for notebooks and outside checks: a sandbox by the name of its backend."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
+from hermes_core.sandbox.backend import AgentBackend
+
+
+@asynccontextmanager
+async def open_sandbox(
+    backend: str = "local",
+    *,
+    options: Mapping[str, Any] | None = None,
+    registry: Any = None,
+    lease_dir: Path | None = None,
+    **spec_fields: Any,
+) -> AsyncIterator[Sandbox]:
+    """Open a sandbox of a backend and remove it afterwards.
+
+    Args:
+        backend: Name of any installed backend.
+        options: Options of the backend.
+        registry: Where to look the name up; all installed plugins if None.
+        lease_dir: Where leases are kept; the user's state directory if None.
+        spec_fields: Fields of `SandboxSpec`.
+    """
+    from hermes_core.discovery import load_plugins
+
+    spec = SandboxSpec(**spec_fields)
+    source = (registry or load_plugins()).create("backend", backend, options)
+    if isinstance(source, AgentBackend):
+        source.lease_dir = lease_dir
+    try:
+        await source.check(spec)
+        async with await source.open(spec) as sandbox:
+            yield sandbox
+    finally:
+        await source.aclose()

@@ -1,0 +1,230 @@
+"""The sandbox that callers hold: the contract's methods on an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, final
+
+from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_core.contracts.sandbox import ExecResult, FileStat, SandboxSpec
+from hermes_core.sandbox.client import AgentClient, require_fits
+from hermes_core.sandbox.completion import complete
+from hermes_core.sandbox.host import SandboxHost
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+T = TypeVar("T")
+_MARGIN: Final = 15.0
+"""Seconds beyond a command's timeout in which the agent must have answered; ending a command takes 2.5 at most."""
+
+
+@final
+class AgentSandbox:
+    """A sandbox behind an agent. Made by `AgentBackend.open`."""
+
+    def __init__(
+        self,
+        *,
+        sandbox_id: str,
+        host: SandboxHost,
+        spec: SandboxSpec,
+        provenance: Mapping[str, Any],
+        connect: Callable[[], Awaitable[AgentClient]],
+        release: Callable[[AgentSandbox], Awaitable[None]],
+    ) -> None:
+        self._id = sandbox_id
+        self._host = host
+        self._spec = spec
+        self._provenance = dict(provenance)
+        self._connect = connect
+        self._release = release
+        self._client: AgentClient | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+
+    @property
+    def id(self) -> str:
+        """Unique name of the sandbox."""
+        return self._id
+
+    @property
+    def workspace(self) -> str:
+        """Absolute path, inside the sandbox, of the directory the rollout works in."""
+        return self._host.workspace
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """What is recorded with the rollout."""
+        return self._provenance
+
+    async def exec(
+        self,
+        command: str,
+        *,
+        timeout: float | None = None,
+        stdin: bytes | str | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> ExecResult:
+        """Run a bash command in the session; commands of one session run one after another.
+
+        Raises:
+            ValueError: The command, its input or its variables cannot be given to a process.
+            SandboxLostError: The agent went away.
+        """
+        text = encode_text(command, "a command")
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        body = text + (given or b"")
+        require_fits(body, "a command and its input")
+        seconds = self._spec.timeout if timeout is None else timeout
+        header = {
+            "op": "exec",
+            "command": len(text),
+            "stdin": bool(given),
+            "timeout": seconds,
+            "limit": self._spec.output_limit,
+            "cwd": None if cwd is None else check_path(cwd),
+            "env": check_variables(env or {}),
+        }
+        async with self._turn:
+            try:
+                answer, output = await self._agent().request(header, body, deadline=seconds + _MARGIN)
+            except OSError as error:
+                raise BackendError(f"the command could not be started: {error}") from error
+        return self._result(answer, output)
+
+    def _result(self, answer: Mapping[str, Any], output: bytes) -> ExecResult:
+        if answer["survivors"]:
+            self._agent().fail(f"{answer['survivors']} processes of a stopped command cannot be killed")
+            raise SandboxLostError("processes of a stopped command cannot be killed", hint="renew or close the sandbox")
+        streams = []
+        start = 0
+        for head, tail, total in answer["streams"]:
+            middle = start + head
+            streams.append(_join(output[start:middle], output[middle : middle + tail], total - head - tail))
+            start = middle + tail
+        head, tail, total = answer["streams"][2]
+        return ExecResult(
+            exit_code=answer["exit_code"],
+            stdout=streams[0],
+            stderr=streams[1],
+            output=streams[2].decode(errors="replace"),
+            timed_out=answer["timed_out"],
+            truncated=total > head + tail,
+            omitted_bytes=total - head - tail,
+            seconds=answer["seconds"],
+        )
+
+    async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """Return the bytes of a file, or a range of them, checked against the hash taken in the sandbox."""
+        if offset < 0 or (length is not None and length < 0):
+            raise ValueError(f"offset and length cannot be negative, found {offset} and {length}")
+        header = {"op": "read", "path": check_path(path), "offset": offset, "length": length}
+        return await _about(path, self._agent().download(header))
+
+    async def write_file(self, path: str, data: bytes | str, *, mode: int | None = None) -> None:
+        """Replace a file's content, all at once, creating parent directories."""
+        content = data.encode() if isinstance(data, str) else data
+        await _about(path, self._agent().upload({"op": "write", "path": check_path(path), "mode": mode}, content))
+
+    async def stat(self, path: str) -> FileStat:
+        """Describe what a path points to."""
+        answer, _ = await _about(path, self._agent().request({"op": "stat", "path": check_path(path)}))
+        return FileStat(**{**answer, "path": path})
+
+    async def list_dir(self, path: str = ".") -> list[FileStat]:
+        """Describe the entries of a directory, sorted by name."""
+        _, batches = await _about(path, self._agent().collect({"op": "list", "path": check_path(path)}))
+        return [FileStat(**entry) for batch in batches for entry in batch]
+
+    async def remove(self, path: str) -> None:
+        """Delete a file, a symlink or a whole directory."""
+        await _about(path, self._agent().request({"op": "remove", "path": check_path(path)}))
+
+    def _agent(self) -> AgentClient:
+        if self._client is None or self._closing is not None:
+            raise SandboxLostError(f"sandbox {self._id} is closed")
+        return self._client
+
+    async def start(self) -> None:
+        """Start the agent; called once by the backend."""
+        self._client = await self._connect()
+
+    async def renew(self) -> None:
+        """Kill every process of the sandbox and start a new agent; files stay, session state does not."""
+        await self._agent().aclose()
+        async with self._turn:
+            await complete(self._restart())
+
+    async def _restart(self) -> None:
+        await self._host.stop_all()
+        self._client = await self._connect()
+
+    async def aclose(self) -> None:
+        """Kill everything and remove the sandbox; safe to call twice and while calls are in flight."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await complete(_wait(self._closing))
+
+    async def _close(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+        # A renewal in progress starts another agent: let it finish, or that agent would outlive the sandbox.
+        async with self._turn:
+            if self._client is not None:
+                await self._client.aclose()
+            await self._release(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+async def _wait(task: asyncio.Task[None]) -> None:
+    await asyncio.shield(task)
+
+
+async def _about(path: str, work: Awaitable[T]) -> T:
+    try:
+        return await work
+    except OSError as error:
+        # The path as it was asked for; the constructor picks the class that belongs to the number.
+        raise OSError(error.errno, error.strerror, path) from None
+
+
+def _join(head: bytes, tail: bytes, omitted: int) -> bytes:
+    return head + (b"\n[... %d bytes omitted ...]\n" % omitted if omitted else b"") + tail
+
+
+def encode_text(text: str, what: str) -> bytes:
+    """Return text as the bytes a process gets: UTF-8, with bytes that were not UTF-8 restored."""
+    try:
+        data = text.encode(errors="surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what} cannot contain the lone surrogate {text[error.start]!r}") from error
+    if b"\0" in data:
+        raise ValueError(f"{what} cannot contain a NUL character; it has one at byte {data.index(0)}")
+    return data
+
+
+def check_path(path: str) -> str:
+    """Return a path that the operating system can take."""
+    if not path:
+        raise FileNotFoundError(2, "No such file or directory", path)
+    encode_text(path, "a path")
+    return path
+
+
+def check_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return environment variables that bash can take."""
+    for name, value in variables.items():
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"an environment variable is letters, digits and '_', found {name!r}")
+        encode_text(value, f"the variable {name}")
+    return dict(variables)
