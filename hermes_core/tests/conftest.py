@@ -17,3 +17,26 @@ def registry():
 
     settings = PluginSettings(allow=("hermes-agent-core",), extra=("rollout_components",), strict=True)
     return load_plugins(settings, environ={})
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """A folder on the import path into which a test installs throw-away distributions."""
+    from throwaway_plugins import Site
+
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    return Site(folder)
+
+
+@pytest.fixture
+def load(site):
+    """Load the named plugins and nothing else that is installed: `load(*ids, **settings)`."""
+    from hermes_core.discovery import PluginSettings, load_plugins
+
+    def load(*names, environ=None, **settings):
+        settings.setdefault("allow", names)
+        return load_plugins(PluginSettings(**settings), environ={} if environ is None else environ)
+
+    return load

@@ -20,6 +20,8 @@ INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None, *, environ: Mapping[str, str] | None = None) -> int:
     """Run the command line and return its exit status: 0 well, 2 the user must change something, 1 anything else."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments == ["--version"]:
+        return _print_version()
     from hermes_core.contracts.errors import HermesError, UserError
 
     try:
@@ -61,10 +63,7 @@ def _split(arguments: list[str]) -> tuple[list[str], str | None, list[str]]:
 
 def _without_command(options: list[str]) -> int:
     if "--version" in options:
-        from hermes_core import __version__
-
-        sys.stdout.write(f"hermes-core {__version__}\n")
-        return 0
+        return _print_version()
     import argparse
 
     from hermes_core.discovery.commands import CORE_COMMANDS
@@ -83,6 +82,13 @@ def _without_command(options: list[str]) -> int:
     parser.parse_args(options)
     parser.print_help(sys.stderr)
     return 2
+
+
+def _print_version() -> int:
+    from hermes_core import __version__
+
+    sys.stdout.write(f"hermes-core {__version__}\n")
+    return 0
 
 
 def _add_global_options(parser: argparse.ArgumentParser) -> None:

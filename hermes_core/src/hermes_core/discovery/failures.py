@@ -53,7 +53,8 @@ def unknown(kind: str, name: str, known: Iterable[str], plugins: Iterable[Plugin
     if owner and bare in known:
         found = f"{owner!r} declares no {kind} {bare!r}, others do"
     if out:
-        found += f"\n  not loaded, so it may be missing for that: {'; '.join(f'{p.id} is {_why(p)}' for p in out)}"
+        lines = "".join(f"\n    {plugin.id} is {_why(plugin)}" for plugin in out)
+        found += f"\n  not loaded, so it may be missing for that:{lines}"
     near = difflib.get_close_matches(bare, known, 3)
     package = package_for(kind, bare)
     return UnknownComponentError(found, hint=_next_step(kind, bare, near, package, out))

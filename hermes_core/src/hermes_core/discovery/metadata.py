@@ -5,11 +5,8 @@ The standard library's version is used on every Python: the backport was measure
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -20,35 +17,26 @@ GROUP: Final = "hermes_core.plugins"
 CORE: Final = "hermes-agent-core"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scan:
-    """One walk over the installed metadata. `stale` are second copies of a distribution, which are not used."""
-
-    plugins: tuple[FoundPlugin, ...]
-    stale: tuple[str, ...] = ()
-
-
 def normalise(name: str) -> str:
     """Return a distribution's or entry point's name in its one comparable form (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def scan() -> Scan:
-    """Read the plugin entry points of all distributions, sorted by distribution and name; nothing is imported."""
+def scan() -> tuple[FoundPlugin, ...]:
+    """Read the plugin entry points of all distributions, sorted by distribution and name; nothing is imported.
+
+    Of several copies of a distribution the first on the path counts, as it does for an import.
+    """
     by_name: dict[str, tuple[FoundPlugin, ...]] = {}
-    stale: list[str] = []
     for source in metadata.distributions():
         # Asking for the text first spares the parser for the many distributions without plugins.
         if GROUP not in (source.read_text("entry_points.txt") or ""):
             continue
         plugins = tuple(dict.fromkeys(_plugins_of(source)))
-        if not plugins:
-            continue
-        first = by_name.setdefault(plugins[0].distribution, plugins)
-        if first is not plugins:
-            stale.append(f"{plugins[0].distribution} {plugins[0].version} is hidden by {first[0].version}")
+        if plugins:
+            by_name.setdefault(plugins[0].distribution, plugins)
     found = [plugin for plugins in by_name.values() for plugin in plugins]
-    return Scan(plugins=tuple(sorted(found, key=lambda plugin: (plugin.distribution, plugin.name))), stale=tuple(stale))
+    return tuple(sorted(found, key=lambda plugin: (plugin.distribution, plugin.name)))
 
 
 def _plugins_of(source: metadata.Distribution) -> Iterator[FoundPlugin]:
@@ -81,7 +69,10 @@ def installed_version(distribution: str) -> str | None:
 
 def copies(distribution: str) -> list[str]:
     """Return the versions of every installed copy of a distribution, the used one first."""
-    return [_identity(source)[1] for source in metadata.distributions(name=distribution)]
+    sources = metadata.distributions(name=distribution)
+    # A folder that is on the path twice holds one copy.
+    places = dict.fromkeys((_identity(source)[1], Path(str(source.locate_file(""))).resolve()) for source in sources)
+    return [version for version, _ in places]
 
 
 def core_distribution() -> FoundPlugin:
@@ -100,6 +91,8 @@ def fingerprint(plugin: FoundPlugin) -> dict[str, Any]:
     """Return what identifies the installed code: the SHA-256 of RECORD and, if it was no plain wheel, its origin."""
     if plugin.source is None:
         return {"record_sha256": None, "origin": None}
+    import hashlib  # loads OpenSSL, which a listing must not pay for
+
     record = next((file for file in plugin.source.files or () if file.name == "RECORD"), None)
     digest = None
     if record is not None and (path := Path(record.locate())).is_file():
@@ -110,6 +103,8 @@ def fingerprint(plugin: FoundPlugin) -> dict[str, Any]:
 def _origin(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
+    import json
+
     try:
         direct = json.loads(text)
         # A token in the address must not travel into every rollout file.

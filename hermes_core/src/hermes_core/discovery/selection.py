@@ -41,6 +41,8 @@ def add_local(found: Iterable[FoundPlugin], extra: Iterable[str]) -> tuple[Found
         if any(matches(item, plugin) or plugin.value == item for plugin in plugins):
             continue
         local = _local(item)
+        if local in plugins:
+            continue
         if any(plugin.id == local.id for plugin in plugins):
             raise ConfigError(f"two local plugins are called {local.name!r}", hint="rename one of the files")
         plugins.append(local)

@@ -9,7 +9,7 @@ _PARSERS: Final = (
     "deepseek_v31"
 )
 _VERIFIERS: Final = (
-    "exit_code file_content pytest command exact regex numeric json_schema all_of any_of weighted gated script match"
+    "exit_code file_content pytest script exact_match regex_match numeric_match json_schema weighted gated"
 )
 
 _PACKAGES: Final = {

@@ -1,0 +1,173 @@
+"""The command's own part: global options, finding commands, errors and exit statuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from throwaway_plugins import HEADER
+
+from hermes_core import __version__
+from hermes_core.cli import _core_command, main
+from hermes_core.contracts.errors import HermesError
+from hermes_core.discovery.commands import CORE_COMMANDS
+
+COMMAND = """
+@hookimpl
+def hermes_cli_commands():
+    return [CommandSpec(name="greet", summary="Greet somebody.", target="SELF:Greet")]
+
+class Greet:
+    def configure(self, parser):
+        parser.add_argument("name")
+        parser.add_argument("--loud", action="store_true")
+    def run(self, arguments):
+        BODY
+        print("hello", arguments.name, arguments.loud, arguments.plugin_settings.extra)
+        return 7
+"""
+
+
+@pytest.fixture
+def greet(site):
+    def install(body="pass"):
+        return site.install("acme-greet", COMMAND.replace("BODY", body))
+
+    install()
+    return {"HERMES_PLUGINS": "acme-greet"}
+
+
+def failing(site, expression):
+    body = f"from hermes_core.contracts import errors; raise {expression}"
+    return site.install("acme-fail", COMMAND.replace("BODY", body).replace('"greet"', '"fail"'))
+
+
+def test_the_version_is_printed(capsys):
+    assert main(["--version"], environ={}) == 0
+    assert capsys.readouterr().out == f"hermes-core {__version__}\n"
+
+
+def test_help_lists_the_core_commands_without_importing_one(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"], environ={})
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert all(command in text for command in CORE_COMMANDS)
+    assert "hermes-core plugins list --load" in text
+
+
+def test_no_command_prints_the_help_and_is_a_usage_error(capsys):
+    assert main([], environ={}) == 2
+    assert "commands:" in capsys.readouterr().err
+
+
+def test_an_unknown_command_offers_a_near_one(capsys, greet):
+    assert main(["plugin"], environ=greet) == 2
+    assert "there is no command 'plugin'" in (text := capsys.readouterr().err)
+    assert "did you mean 'plugins'?" in text
+    assert main(["gret", "x"], environ=greet) == 2
+    assert "did you mean 'greet'?" in capsys.readouterr().err
+
+
+def test_an_unknown_command_names_the_plugins_that_did_not_load(capsys, site):
+    site.install("acme-broken", "raise RuntimeError('boom')")
+    assert main(["build"], environ={"HERMES_PLUGINS": "acme-broken"}) == 2
+    assert "not loaded: acme-broken:broken" in capsys.readouterr().err
+
+
+def test_a_plugins_command_runs_and_its_status_is_the_exit_status(capsys, greet):
+    assert main(["greet", "you", "--loud"], environ=greet) == 7
+    assert capsys.readouterr().out == "hello you True ()\n"
+
+
+@pytest.mark.parametrize(
+    "line", [["-p", "MINE", "greet", "you"], ["greet", "-p", "MINE", "you"], ["greet", "you", "-pMINE"]]
+)
+def test_global_options_may_stand_anywhere(capsys, greet, tmp_path, line):
+    mine = tmp_path / "mine.py"
+    mine.write_text(HEADER)
+    assert main([part.replace("MINE", str(mine)) for part in line], environ=greet) == 7
+    assert capsys.readouterr().out == f"hello you False ('{mine}',)\n"
+
+
+def test_after_two_dashes_everything_belongs_to_the_command(capsys, greet):
+    assert main(["greet", "--", "--debug"], environ=greet) == 7
+    assert capsys.readouterr().out.startswith("hello --debug False")
+
+
+def test_a_local_plugin_can_bring_a_command(capsys, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(HEADER + COMMAND.replace("SELF", "mine").replace("BODY", "pass"))
+    assert main(["-p", str(path), "greet", "you"], environ={"HERMES_PLUGINS": ""}) == 7
+
+
+def test_two_plugins_with_one_command_are_a_conflict(capsys, site, greet):
+    site.install("other-greet", COMMAND.replace("BODY", "pass"))
+    assert main(["greet", "you"], environ={"HERMES_PLUGINS": "acme-greet,other-greet"}) == 2
+    assert "cli_command 'greet' is declared by 2 plugins" in capsys.readouterr().err
+    assert main(["acme-greet:greet", "you"], environ={"HERMES_PLUGINS": "acme-greet,other-greet"}) == 7
+
+
+@pytest.mark.parametrize(
+    ("expression", "status"),
+    [
+        ("errors.ConfigError('wrong', hint='do this')", 2),
+        ("errors.BackendError('wrong', hint='do this')", 1),
+        ("errors.HermesError('wrong', hint='do this')", 1),
+    ],
+)
+def test_an_error_is_one_clear_message_and_a_status(capsys, site, expression, status):
+    failing(site, expression)
+    assert main(["fail", "x"], environ={"HERMES_PLUGINS": "acme-fail"}) == status
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "hermes-core: wrong\n  → do this\n")
+
+
+def test_debug_adds_the_traceback(capsys, site):
+    failing(site, "errors.ConfigError('wrong')")
+    assert main(["--debug", "fail", "x"], environ={"HERMES_PLUGINS": "acme-fail"}) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_with_130(capsys, site):
+    failing(site, "KeyboardInterrupt")
+    assert main(["fail", "x"], environ={"HERMES_PLUGINS": "acme-fail"}) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_bug_is_not_dressed_up_as_a_users_error(site):
+    failing(site, "ZeroDivisionError")
+    with pytest.raises(ZeroDivisionError):
+        main(["fail", "x"], environ={"HERMES_PLUGINS": "acme-fail"})
+
+
+def test_a_wrong_environment_is_a_users_error(capsys):
+    assert main(["plugins", "list"], environ={"HERMES_PLUGINS": "nobody"}) == 2
+    assert "names 'nobody', which is no installed plugin" in capsys.readouterr().err
+
+
+def test_a_command_without_its_module_is_an_honest_error(monkeypatch):
+    monkeypatch.setitem(sys.modules, "hermes_core.cli.run", None)
+    with pytest.raises(HermesError, match="lacks the command 'run'"):
+        _core_command("run")
+
+
+@pytest.mark.parametrize("command", sorted(set(CORE_COMMANDS) - {"sandboxes"}))
+def test_every_core_command_has_help(command, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([command, "--help"], environ={})
+    assert caught.value.code == 0
+    assert f"hermes-core {command}" in capsys.readouterr().out
+
+
+def test_a_reader_that_goes_away_is_no_crash():
+    script = Path(sysconfig.get_path("scripts")) / "hermes-core"
+    with subprocess.Popen(
+        [sys.executable, "-u", str(script), "plugins", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        process.wait()

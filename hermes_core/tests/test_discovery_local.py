@@ -1,0 +1,109 @@
+"""Plugins without packaging: a module or a file of the user's own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from throwaway_plugins import HEADER, verifier
+
+from hermes_core.contracts.errors import BrokenComponentError, ConfigError
+from hermes_core.discovery import PluginSettings
+from hermes_core.discovery.finder import find_plugins
+
+COUNTING = """
+made = []
+
+@hookimpl
+def hermes_verifiers():
+    return [
+        VerifierSpec(name="by_stem", summary="", target="mine:Verifier"),
+        VerifierSpec(name="by_name", summary="", target=f"{__name__}:Verifier"),
+    ]
+
+class Verifier:
+    def __init__(self):
+        made.append(self)
+    def score(self, result, context):
+        return len(made)
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(HEADER + COUNTING)
+    return str(path)
+
+
+def test_a_file_is_a_plugin_marked_local(path, load):
+    registry = load(extra=(path,))
+    (record,) = [record for record in registry.plugins if record.found.is_local]
+    assert record.id == "local:mine"
+    assert record.to_json()["local"] is True
+    assert record.state == "loaded"
+
+
+@pytest.mark.parametrize("name", ["by_stem", "by_name", "local:by_stem", "local:mine:by_name"])
+def test_a_target_in_the_file_is_named_by_its_stem_or_its_module_name(path, load, name):
+    assert load(extra=(path,)).create("verifier", name).score(None, None) == 1
+
+
+def test_two_registries_share_no_state_of_a_file(path, load):
+    one, two = load(extra=(path,)), load(extra=(path,))
+    assert one.create("verifier", "by_stem").score(None, None) == 1
+    assert one.create("verifier", "by_stem").score(None, None) == 2
+    assert two.create("verifier", "by_stem").score(None, None) == 1
+
+
+def test_a_module_is_a_plugin(site, load):
+    module = site.write("lab", HEADER + __import__("textwrap").dedent(verifier()))
+    registry = load(extra=(module,))
+    assert registry.component("verifier", "exact").plugin.id == f"local:{module}"
+
+
+def test_the_module_of_an_installed_plugin_is_that_plugin_and_not_a_second_one(site):
+    site.install("acme-docker")
+    records = find_plugins(PluginSettings(allow=(), extra=(site.module("acme_docker"),)))
+    assert [record.id for record in records if record.state == "found"] == ["acme-docker:docker"]
+
+
+def test_a_local_plugin_that_fails_was_asked_for_and_so_is_an_error(tmp_path, load):
+    path = tmp_path / "mine.py"
+    path.write_text("raise RuntimeError('boom')")
+    before = set(sys.modules)
+    with pytest.raises(BrokenComponentError, match="local:mine cannot be used: RuntimeError: boom"):
+        load(extra=(str(path),))
+    assert not [name for name in set(sys.modules) - before if name.startswith("hermes_local_")]
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("./nowhere.py", "there is no plugin file './nowhere.py'"),
+        ("what-is-this", "is no installed plugin, no module and no path"),
+    ],
+)
+def test_what_is_neither_file_nor_module_nor_plugin_is_an_error(load, item, message):
+    with pytest.raises(ConfigError, match=message):
+        load(extra=(item,))
+
+
+def test_two_files_of_one_name_are_an_error(path, tmp_path, load):
+    other = tmp_path / "sub" / "mine.py"
+    other.parent.mkdir()
+    other.write_text("")
+    with pytest.raises(ConfigError, match="two local plugins are called 'mine'"):
+        load(extra=(path, str(other)))
+
+
+def test_a_file_named_twice_counts_once(path, load, monkeypatch):
+    monkeypatch.chdir(path.rpartition("/")[0])
+    assert load(extra=(path, "./mine.py", path)).names("verifier") == ("by_name", "by_stem")
+
+
+def test_the_hash_of_the_file_is_its_provenance(path, load):
+    _, local = load(extra=(path,)).provenance([("verifier", "by_stem")])
+    digest = subprocess.run(["sha256sum", path], check=True, capture_output=True, text=True).stdout.split()[0]
+    assert local["file_sha256"] == digest

@@ -1,0 +1,130 @@
+"""What is found in the metadata, and which of it may load."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from throwaway_plugins import Site, backend
+
+from hermes_core.contracts.errors import BrokenComponentError, ConfigError
+from hermes_core.discovery import PluginSettings
+from hermes_core.discovery.finder import find_plugins
+from hermes_core.discovery.metadata import copies, scan
+
+MARKS_IMPORT = "raise AssertionError('a blocked plugin was imported')"
+
+
+def found(**settings):
+    return {record.id: record for record in find_plugins(PluginSettings(**settings))}
+
+
+def test_finding_imports_nothing(site):
+    site.install("acme-docker", MARKS_IMPORT)
+    assert found()["acme-docker:docker"].state == "found"
+    assert site.module("acme_docker") not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "name", ["acme-docker", "Acme_Docker", "acme.docker", "tainer", "Tainer", "acme_docker:tainer"]
+)
+def test_a_filter_takes_a_distribution_or_an_entry_point_normalised(site, load, name):
+    """Complaint 12: which name do I block?"""
+    site.install("Acme.Docker", MARKS_IMPORT, entry="tainer")
+    assert found(disable=(name,))["acme-docker:tainer"].state == "blocked"
+    assert found(allow=(name,))["acme-docker:tainer"].state == "found"
+
+
+def test_a_blocked_plugin_is_never_imported(site, load):
+    """Complaint 4: disabled plugins were imported and thrown away."""
+    site.install("acme-docker", MARKS_IMPORT)
+    load(allow=())
+    load(allow=("acme-docker",), disable=("docker",))
+    assert site.module("acme_docker") not in sys.modules
+
+
+def test_an_empty_allow_list_admits_nothing_not_even_the_core(site):
+    assert {str(record.state) for record in found(allow=()).values()} == {"blocked"}
+
+
+def test_disable_wins_over_allow_and_says_why(site):
+    site.install("acme-docker")
+    record = found(allow=("acme-docker",), disable=("docker",))["acme-docker:docker"]
+    assert (record.state, record.note) == ("blocked", "disabled as 'docker'")
+
+
+@pytest.mark.parametrize("where", ["allow", "disable"])
+def test_an_unknown_name_in_a_filter_is_an_error_with_the_known_ones(site, where):
+    """Complaint 12: an unknown name in a filter was ignored without a word."""
+    site.install("acme-docker")
+    with pytest.raises(ConfigError, match="names 'acme-dokcer', which is no installed plugin") as caught:
+        found(**{where: ("acme-dokcer",)})
+    assert "did you mean 'acme-docker'?" in str(caught.value)
+    assert "hermes-agent-core:core" in str(caught.value)
+
+
+def test_a_filter_name_that_means_two_distributions_is_an_error(site):
+    site.install("acme-docker")
+    site.install("other-docker")
+    with pytest.raises(ConfigError, match="several plugins: acme-docker:docker, other-docker:docker"):
+        found(allow=("docker",))
+    assert found(allow=("other-docker:docker",))["acme-docker:docker"].state == "blocked"
+
+
+def test_a_distribution_name_covers_all_its_plugins(site):
+    site.metadata("acme-all", {"one": "a", "two": "b"})
+    assert {i for i, record in found(allow=("acme-all",)).items() if record.state == "found"} == {
+        "acme-all:one",
+        "acme-all:two",
+    }
+
+
+def test_asking_for_an_installed_plugin_admits_it_past_the_allow_list(site, load):
+    site.install("acme-docker", backend())
+    assert load(allow=(), extra=("acme-docker",)).names("backend") == ("docker",)
+
+
+def test_asking_for_a_plugin_and_disabling_it_is_an_error(site, load):
+    site.install("acme-docker", backend())
+    with pytest.raises(BrokenComponentError, match="was asked for, but is disabled as 'docker'"):
+        load(extra=("acme-docker",), disable=("docker",))
+
+
+def test_a_distribution_that_lies_there_twice_counts_once_and_is_reported(site, tmp_path, monkeypatch):
+    """Complaint 14: editable installs were listed twice."""
+    site.install("acme-docker", backend(), version="2.0")
+    behind = tmp_path / "behind"
+    behind.mkdir()
+    Site(behind).metadata("acme-docker", {"docker": "old.module"}, version="1.0")
+    monkeypatch.syspath_prepend(str(behind))
+    monkeypatch.syspath_prepend(str(site.folder))
+    plugins = [plugin for plugin in scan() if plugin.distribution == "acme-docker"]
+    assert [(plugin.version, plugin.value) for plugin in plugins] == [("2.0", site.module("acme_docker"))]
+    assert copies("acme-docker") == ["2.0", "1.0"]
+
+
+def test_an_entry_point_that_is_written_twice_counts_once(site):
+    info = site.metadata("acme-twice", {"one": "acme.one"})
+    (info / "entry_points.txt").write_text("[hermes_core.plugins]\none = acme.one\none = acme.one\n")
+    assert [plugin.id for plugin in scan() if plugin.distribution == "acme-twice"] == ["acme-twice:one"]
+
+
+def test_unreadable_metadata_is_one_failed_plugin_and_no_crash(site, load):
+    site.metadata("acme-torn", {}, files={"entry_points.txt": "[hermes_core.plugins]\nthis is no entry point\n"})
+    site.install("acme-docker", backend())
+    record = found()["acme-torn:unknown"]
+    assert record.state == "failed"
+    assert "entry_points.txt cannot be read" in record.note
+    assert load("acme-docker", "acme-torn").names("backend") == ("docker",)
+
+
+def test_an_entry_point_value_that_is_no_module_is_a_failed_plugin(site, load):
+    site.metadata("acme-odd", {"odd": "not a module!"})
+    (record,) = [r for r in load("acme-odd").plugins if r.id == "acme-odd:odd"]
+    assert record.state == "failed"
+
+
+def test_a_distribution_without_readable_metadata_is_still_listed(site):
+    info = site.metadata("acme-bare", {"bare": "acme.bare"})
+    (info / "METADATA").unlink()
+    assert any(plugin.value == "acme.bare" for plugin in scan())

@@ -1,0 +1,68 @@
+"""Promises about the page of hooks and the table of kinds."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+
+import pytest
+
+from hermes_core import hookspecs, specs
+from hermes_core.discovery.hooks import HookManager
+from hermes_core.discovery.kinds import KINDS
+
+HOOKS = {name: function for name, function in vars(hookspecs).items() if hasattr(function, "hermes_core_spec")}
+CHOICES = {"hermes_configured", "hermes_parser_for"}
+EVENTS = {name for name, function in HOOKS.items() if list(inspect.signature(function).parameters) == ["event"]}
+
+
+@pytest.mark.parametrize("name", sorted(HOOKS))
+def test_every_hook_has_a_docstring_that_says_when_it_is_called(name):
+    text = inspect.getdoc(HOOKS[name])
+    assert text
+    assert re.search(r"[Cc]alled|once", text)
+    assert text.partition("\n")[0].endswith(".")
+
+
+def test_every_hook_is_prefixed_and_synchronous():
+    assert all(name.startswith("hermes_") for name in HOOKS)
+    assert not any(inspect.iscoroutinefunction(function) for function in HOOKS.values())
+
+
+def test_every_kind_has_its_hook_and_every_declaration_hook_its_kind():
+    assert {kind.hook for kind in KINDS.values()} == set(HOOKS) - EVENTS - CHOICES
+
+
+def test_every_spec_of_the_specs_module_is_a_kind():
+    classes = {c for c in vars(specs).values() if inspect.isclass(c) and issubclass(c, specs.Declaration)}
+    assert {kind.spec for kind in KINDS.values()} == classes - {specs.Declaration, specs.ComponentSpec}
+
+
+def test_every_hook_declares_what_its_kind_holds():
+    for kind in KINDS.values():
+        annotation = inspect.signature(HOOKS[kind.hook]).return_annotation
+        assert annotation == f"Iterable[specs.{kind.spec.__name__}]"
+
+
+def test_the_events_are_exactly_what_can_be_fired():
+    assert set(HookManager().event_hooks()) == EVENTS
+    assert len(EVENTS) == 4
+
+
+def test_every_event_is_a_frozen_object():
+    from hermes_core.contracts import events
+
+    for name in EVENTS:
+        event = getattr(events, inspect.signature(HOOKS[name]).parameters["event"].annotation.partition(".")[2])
+        assert dataclasses.is_dataclass(event)
+        assert event.__dataclass_params__.frozen
+
+
+def test_every_hook_is_exercised_by_some_test():
+    from pathlib import Path
+
+    texts = "".join(
+        path.read_text() for path in Path(__file__).parent.rglob("*.py") if path.name != Path(__file__).name
+    )
+    assert [name for name in HOOKS if name not in texts] == []
