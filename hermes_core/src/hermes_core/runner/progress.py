@@ -7,9 +7,8 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TextIO
+from typing import TYPE_CHECKING, Any, Final, Self, TextIO, cast
 
 from hermes_core.contracts.rollout import RewardStatus
 from hermes_core.runner.display_text import one_line
@@ -131,12 +130,43 @@ class Progress(ABC):
             self.note(f"first {where}: {failure.get('message')}")
 
 
+class _Stream:
+    """A text stream that falls silent when its reader is gone: the rollouts are worth more than the display.
+
+    Without it rich ends the process on a broken pipe.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lost = False
+        self.encoding = getattr(stream, "encoding", None) or "utf-8"
+
+    def write(self, text: str) -> int:
+        self._try(self._stream.write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        self._try(self._stream.flush)
+
+    def isatty(self) -> bool:
+        return True
+
+    def _try(self, action: Callable[..., object], *arguments: str) -> None:
+        if self._lost:
+            return
+        try:
+            action(*arguments)
+        except (OSError, ValueError):
+            # ValueError: the stream was closed.
+            self._lost = True
+
+
 class PlainProgress(Progress):
     """Lines without control codes, for logs and pipes: at most one status in `interval` seconds, and a last one."""
 
     def __init__(self, total: int, *, done: int, stream: TextIO, clock: Clock, interval: float) -> None:
         super().__init__(total, done=done, clock=clock)
-        self._stream: TextIO | None = stream
+        self._stream = _Stream(stream)
         self._interval = interval
         self._next = self._start + interval
 
@@ -171,15 +201,8 @@ class PlainProgress(Progress):
             self._write(f"[{_clock_time(self.elapsed)}] {self.done}/{self.total} done, {self.status()}")
 
     def _write(self, text: str) -> None:
-        if self._stream is None:
-            return
-        encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        try:
-            self._stream.write(one_line(text, 500, encoding=encoding) + "\n")
-            self._stream.flush()
-        except (OSError, ValueError):
-            # The reader of the pipe is gone, or the stream was closed: the rollouts are worth more than the display.
-            self._stream = None
+        self._stream.write(one_line(text, 500, encoding=self._stream.encoding) + "\n")
+        self._stream.flush()
 
 
 class LiveProgress(Progress):
@@ -205,22 +228,19 @@ class LiveProgress(Progress):
         from rich.text import Text
 
         line = Text(one_line(text, 500, encoding=self._console.encoding))
-        with suppress(OSError, ValueError):
-            self._console.print(line, soft_wrap=True)
+        self._console.print(line, soft_wrap=True)
 
     def __enter__(self) -> Self:
-        with suppress(OSError, ValueError):
-            self._live.start()
-            # A killed run cannot give a hidden cursor back.
-            self._console.show_cursor(show=True)
+        self._live.start()
+        # A killed run cannot give a hidden cursor back.
+        self._console.show_cursor(show=True)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(OSError, ValueError):
-            self._closed = True
-            self._live.stop()
+        self._closed = True
+        self._live.stop()
 
     def _frame(self) -> Any:
         from rich.console import Group
@@ -251,7 +271,9 @@ def open_progress(
     if stream.isatty() if force_terminal is None else force_terminal:
         from rich.console import Console
 
-        console = Console(file=stream, force_terminal=True, markup=False, highlight=False, emoji=False)
+        console = Console(
+            file=cast("TextIO", _Stream(stream)), force_terminal=True, markup=False, highlight=False, emoji=False
+        )
         if not console.is_dumb_terminal:
             return LiveProgress(total, done=done, console=console, clock=clock)
     return PlainProgress(total, done=done, stream=stream, clock=clock, interval=interval)

@@ -342,9 +342,9 @@ def _common(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
 
 
 def render_summary(
-    summary: Mapping[str, Any], console: Console, *, paths: Sequence[str] = (), max_tasks: int = 30
+    summary: Mapping[str, Any], console: Console, *, paths: Sequence[str] | None = None, max_tasks: int = 30
 ) -> None:
-    """Print the summary as a table that fits 80 columns; `paths` are the files that were written."""
-    from hermes_core.runner.summary_table import print_summary
+    """Print the summary; see `summary_table`, which brings rich and is imported only now."""
+    from hermes_core.runner import summary_table
 
-    print_summary(summary, console, paths=paths, max_tasks=max_tasks)
+    summary_table.render_summary(summary, console, paths=paths, max_tasks=max_tasks)

@@ -17,8 +17,13 @@ _MAX_NAMES = 8
 _NOTHING = "-"
 
 
-def print_summary(summary: Mapping[str, Any], console: Console, *, paths: Sequence[str], max_tasks: int) -> None:
-    """Print table, facts, failures and paths."""
+def render_summary(
+    summary: Mapping[str, Any], console: Console, *, paths: Sequence[str] | None = None, max_tasks: int = 30
+) -> None:
+    """Print table, facts, failures and paths; fits 80 columns.
+
+    `paths` are the files that were written, by default those the run's facts name.
+    """
     rows = summary["tasks"]
     console.print(_task_table(summary, rows[:max_tasks], console))
     if len(rows) > max_tasks:
@@ -33,8 +38,12 @@ def print_summary(summary: Mapping[str, Any], console: Console, *, paths: Sequen
         console.print(_failure(failure, console))
     if len(summary["failures"]) > _MAX_FAILURES:
         console.print(f"{len(summary['failures']) - _MAX_FAILURES} more kinds of failure in summary.json", style="dim")
-    for path in paths:
+    for path in _paths(summary) if paths is None else paths:
         console.print(_text(path, console, limit=1000), soft_wrap=True, style="cyan", highlight=False)
+
+
+def _paths(summary: Mapping[str, Any]) -> list[str]:
+    return [str(path) for name in ("rollouts", "summary", "report") if (path := summary["run"].get(name))]
 
 
 def _task_table(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], console: Console) -> Table:
@@ -87,6 +96,11 @@ def _facts(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield "mean reward", f"{over_tasks} over tasks, {over_rollouts} over rollouts"
     if rollouts["left_out"]:
         yield "left out", f"{rollouts['left_out']} of {rollouts['total']} rollouts have no reward and count in no mean"
+    planned = int(summary["run"].get("planned") or 0)
+    if planned > rollouts["total"]:
+        yield "not played", f"{planned - rollouts['total']} of {planned} planned rollouts"
+    if problems := summary["run"].get("problems"):
+        yield "not run", f"{len(problems)} tasks, for example: {_problem(problems[0])}"
     yield "pass@k", _passes(summary)
     yield "stop reasons", _names(rollouts["stop_reason"])
     if summary["tool_errors"]["total"]:
@@ -107,6 +121,10 @@ def _passes(summary: Mapping[str, Any]) -> str:
         some = "" if value["tasks"] == tasks else f" (of {value['tasks']} tasks)"
         words.append(f"pass@{k} {_percent(value['mean_over_tasks'])}{some}")
     return ", ".join(words) or _NOTHING
+
+
+def _problem(problem: Mapping[str, Any]) -> str:
+    return f"{problem.get('task_id') or problem.get('source')}: {problem.get('message')}"
 
 
 def _time(time: Mapping[str, Any]) -> str:

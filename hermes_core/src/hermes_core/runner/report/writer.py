@@ -18,6 +18,7 @@ from string import Template
 from typing import IO, Any, Final
 
 from hermes_core.contracts.errors import OutputError
+from hermes_core.runner.display_text import one_line
 from hermes_core.runner.report.view import detail_view, row_view, shorten
 
 BUDGET: Final = 64 * 1024 * 1024
@@ -164,9 +165,9 @@ def _page(summary: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[bytes, 
 
 def _title(summary: Mapping[str, Any]) -> str:
     run = summary.get("run") or {}
-    names = [str(run[key])[:100] for key in ("name", "tasks", "model_name", "model") if run.get(key)]
-    title = " · ".join(["Rollouts", *names[:2]])
-    return _SURROGATES.sub("\ufffd", title)
+    run = {**(run.get("config") or {}), **run}
+    names = [one_line(run[key], 100) for key in ("name", "tasks", "model_name", "model") if run.get(key)]
+    return " · ".join(["Rollouts", *names[:2]])
 
 
 def _hash(text: str) -> str:

@@ -2,11 +2,14 @@
 (() => {
   // Everything shown was written by models, tasks and servers: text enters the page as text nodes only.
   const byId = (id) => document.getElementById(id);
-  const data = (id) => JSON.parse(byId(id).textContent);
+  // Half a surrogate pair is no text: addresses cannot hold it, and browsers fail on it in several ways.
+  const whole = (text) => text.replace(/[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g, "\ufffd");
+  const parse = (text) => JSON.parse(text, (_, value) => (typeof value === "string" ? whole(value) : value));
+  const data = (id) => parse(byId(id).textContent);
   const summary = data("summary");
   const pageFacts = data("page-facts");
   const rows = Array.from(document.querySelectorAll("script.row"), (node, index) => {
-    const row = JSON.parse(node.textContent);
+    const row = parse(node.textContent);
     row.at = index;
     return row;
   });
@@ -47,7 +50,7 @@
     return hours ? `${hours} h ${minutes} min` : `${minutes}:${String(rest).padStart(2, "0")} min`;
   }
   // Control codes and direction overrides become visible instead of acting.
-  const visible = (text) => String(text)
+  const visible = (text) => whole(String(text))
     .replace(/\r\n/g, "\n")
     .replace(/[\u0000-\u0008\u000b-\u001f]/g, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0)))
     .replace(/[\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (c) => `[U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}]`);
@@ -82,7 +85,7 @@
     // The raw text is tried first; only rollouts it may be in are decoded. Arguments are JSON inside JSON, hence twice.
     const raw = new RegExp([json(q), json(json(q)), json(quoted)].map(pattern).join("|"), "i");
     const hit = (row) => [row.id, row.task, row.stop, row.status, row.failure, row.disposition].some((text) => text.toLowerCase().includes(query))
-      || (raw.test(details[row.at].textContent) && holds(JSON.parse(details[row.at].textContent), query, quoted));
+      || (raw.test(details[row.at].textContent) && holds(parse(details[row.at].textContent), query, quoted));
     found.q = q;
     found.rollouts = new Set(rows.filter(hit).map((row) => row.at));
     return found.rollouts;
@@ -142,7 +145,7 @@
           el("span", { class: "arrow", "aria-hidden": "true" }, active ? (order === "ascending" ? " ▲" : " ▼") : "")));
     });
     const body = ordered.slice((page - 1) * size, page * size).map((item) => el("tr", {},
-      columns.map((c, at) => el(at ? "td" : "th", { class: c.class, scope: at ? null : "row" }, c.cell(item)))));
+      columns.map((c) => el(c.names ? "th" : "td", { class: c.class, scope: c.names && "row" }, c.cell(item)))));
     if (!body.length) body.push(el("tr", {}, el("td", { colspan: columns.length, class: "empty" }, empty)));
     const turnTo = (to) => el("button", { type: "button", disabled: to < 1 || to > pages, onclick: () => go({ [pageKey]: to > 1 ? to : "" }) },
       to < page ? "← Previous" : "Next →");
@@ -155,7 +158,7 @@
 
   const rolloutColumns = [
     { key: "line", label: "#", class: "num wide-only", value: (r) => r.line, cell: (r) => String(r.line) },
-    { key: "id", label: "Rollout", class: "id", value: (r) => r.id, cell: (r) => [el("a", { href: link({ rollout: r.id }) }, visible(r.id)), el("span", { class: "narrow-only" }, visible(r.task))] },
+    { key: "id", label: "Rollout", class: "id", names: true, value: (r) => r.id, cell: (r) => [el("a", { href: link({ rollout: r.id }) }, visible(r.id)), el("span", { class: "narrow-only" }, visible(r.task))] },
     { key: "task", label: "Task", class: "name", value: (r) => r.task, cell: (r) => visible(r.task) },
     { key: "reward", label: "Reward", class: "num", downFirst: true, value: (r) => r.reward, cell: (r) => rewardCell(r.reward, r.status) },
     { key: "stop", label: "Stop reason", class: "stop", value: (r) => r.stop, cell: (r) => [badge(r.stop, mood(r.stop)), r.failure && el("span", { class: "why" }, visible(r.failure))] },
@@ -166,7 +169,7 @@
   ];
   const largestK = Object.keys(summary.pass["pass@k"]).map(Number).filter((k) => k > 1).sort((a, b) => b - a)[0];
   const taskColumns = [
-    { key: "task", label: "Task", class: "name", value: (t) => t.task_id, cell: (t) => el("a", { href: link({ task: t.task_id, page: "" }), onclick: (event) => toRollouts(event, t) }, visible(t.task_id)) },
+    { key: "task", label: "Task", class: "name", names: true, value: (t) => t.task_id, cell: (t) => el("a", { href: link({ task: t.task_id, page: "" }), onclick: (event) => toRollouts(event, t) }, visible(t.task_id)) },
     { key: "n", label: "Scored", class: "num mid-only", value: (t) => t.n, cell: (t) => (t.left_out ? el("span", { class: "partly" }, `${t.n} of ${t.rollouts}`) : String(t.n)) },
     { key: "mean", label: "Mean reward", class: "num", downFirst: true, value: (t) => t.mean_reward, cell: (t) => rewardCell(t.mean_reward) },
     { key: "std", label: "Std", class: "num wide-only", downFirst: true, value: (t) => t.std_reward, cell: (t) => number(t.std_reward, 3) },
@@ -262,7 +265,7 @@
   }
   function facts() {
     const all = [...flatten(summary.run, "", []), ...flatten(summary.provenance, "provenance", [])];
-    const wanted = ["tasks", "model", "model_name", "terminal_backend", "isolation", "network", "group_size", "seed", "started_at", "finished_at"];
+    const wanted = ["tasks", "model", "model_name", "terminal_backend", "isolation", "network", "group_size", "seed", "started_at", "created", "hermes_core"];
     const versions = all.filter(([path]) => /(^|\.)versions\./.test(path));
     const chips = [...wanted.map((key) => all.find(([path]) => path === key || path.endsWith(`.${key}`))).filter(Boolean), ...versions.slice(0, 4)];
     fill("chips", chips.map(([path, value]) => el("li", {}, el("span", { class: "muted" }, `${visible(words(path.split(".").pop()))} `), visible(value).slice(0, 120))));
@@ -271,7 +274,12 @@
     const notices = [];
     if (pageFacts.limit) notices.push(`This run is large. Of each text the first ${number(pageFacts.limit, 0)} characters are kept here; what is left out is said where it is missing, and rollouts.jsonl has all of it.`);
     if (pageFacts.unreadable) notices.push(`${plural(pageFacts.unreadable, "line")} of rollouts.jsonl could not be read and ${pageFacts.unreadable === 1 ? "is" : "are"} not shown: line ${pageFacts.unreadable_lines.join(", ")}${pageFacts.unreadable > pageFacts.unreadable_lines.length ? ", …" : ""}.`);
-    fill("notices", notices.map((text) => el("p", { class: "notice" }, text)));
+    const missing = (summary.run.planned || 0) - rows.length - pageFacts.unreadable;
+    if (missing > 0) notices.push(`${number(missing, 0)} of ${plural(summary.run.planned, "planned rollout")} ${missing === 1 ? "was" : "were"} not played.`);
+    const problems = Array.isArray(summary.run.problems) ? summary.run.problems : [];
+    const listed = problems.slice(0, 50).map((problem) => el("p", { class: "message" }, visible(`${problem.task_id || problem.source}: ${problem.message}`)));
+    fill("notices", notices.map((text) => el("p", { class: "notice" }, text)), problems.length > 0 && el("details", { class: "notice" },
+      el("summary", {}, `${plural(problems.length, "task")} could not be run`), listed, problems.length > listed.length && el("p", {}, `${problems.length - listed.length} more in summary.json`)));
   }
 
   // Text of a conversation, with what was searched for marked.
@@ -362,7 +370,7 @@
       detail.reward_detail.t && writing("pre", detail.reward_detail, row.line, "block"), broken);
   }
   function conversation(row, list) {
-    const detail = JSON.parse(details[row.at].textContent);
+    const detail = parse(details[row.at].textContent);
     const at = list.findIndex((other) => other.at === row.at);
     const step = (to, label, key) => (list[to] && at >= 0
       ? el("a", { class: "step", href: link({ rollout: list[to].id }), "data-key": key, title: `key ${key}` }, label) : el("span", { class: "step off" }, label));
@@ -371,7 +379,7 @@
     const tally = [...detail.facts, ["turns", row.turns], ...detail.counters.map(([name, value]) => [words(name), value]), ["line in rollouts.jsonl", row.line]];
     const nav = el("nav", { class: "bar", "aria-label": "Rollouts" }, el("a", { class: "step", href: link({ rollout: "" }), "data-key": "Escape", title: "key Escape" }, "← All rollouts"),
       el("span", { class: "muted grow" }, at >= 0 ? `${number(at + 1, 0)} of ${number(list.length, 0)} in this list` : "not in the filtered list"), step(at - 1, "↑ Previous", "k"), step(at + 1, "↓ Next", "j"));
-    const head = el("header", { class: "rollout-head" }, el("h1", { tabindex: "-1", id: "rollout-title" }, visible(row.task)), el("p", { class: "muted id" }, visible(row.id)),
+    const head = el("header", { class: "rollout-head" }, el("h1", { tabindex: "-1", id: "rollout-title" }, visible(row.task)), el("p", { class: "muted id" }, `${visible(row.id)} · number ${visible(Object.fromEntries(detail.facts).index)} of its group`),
       el("p", {}, badge(row.stop, mood(row.stop)), " ", badge(`reward ${row.status}`, mood(row.status)), " ", row.disposition && row.disposition !== "score" && badge(row.disposition, mood(row.disposition)), " ",
         row.errors > 0 && badge(plural(row.errors, "tool error"), "bad")));
     const timings = detail.timings.filter(([name]) => name !== "total");
