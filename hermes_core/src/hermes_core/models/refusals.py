@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -143,12 +144,9 @@ def of_transport(error: Exception, *, address: ServerAddress, seconds: float) ->
         hint = "a server without TLS is reached with http://; a private authority must be in the system's trust store"
         return Refusal(kind=ModelRequestError, message=message, hint=hint, cause=error)
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-        reason = (
-            error.os_error.strerror or str(error) if isinstance(error, aiohttp.ClientConnectorError) else str(error)
-        )
         return Refusal(
             kind=ModelUnreachableError,
-            message=f"nobody answers at {shown}: {reason}",
+            message=f"nobody answers at {shown}: {_connect_reason(error)}",
             hint=_unreachable_hint(error, address),
             repeatable=True,
             cause=error,
@@ -162,6 +160,14 @@ def of_transport(error: Exception, *, address: ServerAddress, seconds: float) ->
     cause = None if isinstance(error, aiohttp.ClientResponseError) else error
     message = f"{shown} broke off: {type(error).__name__}: {' '.join(reason.split())[:_EXCERPT]}"
     return Refusal(kind=ModelServerError, message=message, unanswered=True, cause=cause)
+
+
+def _connect_reason(error: Exception) -> str:
+    """Return the system's words; asyncio replaces them by the address that was tried."""
+    number = getattr(error, "errno", None)
+    if isinstance(number, int) and number > 0:
+        return os.strerror(number)
+    return getattr(error, "strerror", None) or str(error)  # names that cannot be resolved; a connect timeout
 
 
 def _unreachable_hint(error: Exception, address: ServerAddress) -> str:
