@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import sys
 
 import pytest
@@ -24,6 +26,20 @@ def plugins(capsys):
 
 def lines_of(text, word):
     return [line for line in text.splitlines() if word in line.partition("  not in the allow-list")[0]]
+
+
+def has_ended(pid):
+    """Wait for the end of a process that has been killed already; it may take the kernel a moment."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        return bool(poll.poll(10_000))
+    finally:
+        os.close(handle)
 
 
 class TestList:
@@ -114,6 +130,14 @@ class TestShow:
         assert plugins("show", "acme-docker", allow="acme-docker,other-one")[0] == 0
         assert site.module("other_one") not in sys.modules
 
+    def test_a_blocked_plugin_is_shown_without_being_imported(self, site, plugins):
+        """Complaint 4: what is disabled must not be imported, whoever asks."""
+        site.install("acme-docker", "raise AssertionError('imported')")
+        status, text = plugins("show", "acme-docker", HERMES_PLUGINS_DISABLE="docker")
+        assert status == 0
+        assert "state: blocked\nnote: disabled as 'docker'" in text
+        assert site.module("acme_docker") not in sys.modules
+
     def test_a_failed_plugin_can_be_shown(self, site, plugins):
         site.install("acme-docker", "raise RuntimeError('boom')")
         status, text = plugins("show", "acme-docker")
@@ -166,11 +190,10 @@ class TestDoctor:
         child.wait()
         """
         site.install("acme-docker", source)
-        status, (finding,) = self.findings(plugins, "acme-docker", timeout="1.5")
+        status, (finding,) = self.findings(plugins, "acme-docker", timeout="3")
         assert status == 1
-        assert "did not finish within 1.5 seconds while loading the plugin" in finding["message"]
-        stat = tmp_path.joinpath("/proc", pid.read_text(), "stat")
-        assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+        assert "did not finish within 3 seconds while loading the plugin" in finding["message"]
+        assert has_ended(int(pid.read_text()))
 
     def test_every_target_is_imported_and_checked_through_the_real_loader(self, site, plugins):
         source = verifier() + backend() + backend("gone", target="no_such:X").replace("hermes_backends", "_unused")

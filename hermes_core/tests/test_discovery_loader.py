@@ -62,7 +62,10 @@ def test_an_installed_plugin_is_loaded_without_its_targets(site, load):
             "hermes_sinks declares 's' twice",
         ),
         (
-            "@hookimpl\ndef hermes_sinks():\n    return [SinkSpec(name='s', summary='', target='a:b', requires=('x',))]",
+            (
+                "@hookimpl\ndef hermes_sinks():\n"
+                "    return [SinkSpec(name='s', summary='', target='a:b', requires=('x',))]"
+            ),
             "requires 'x'; a requirement is dist:NAME",
         ),
         (

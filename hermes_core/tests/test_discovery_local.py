@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import hashlib
 import sys
 
 import pytest
@@ -105,5 +105,12 @@ def test_a_file_named_twice_counts_once(path, load, monkeypatch):
 
 def test_the_hash_of_the_file_is_its_provenance(path, load):
     _, local = load(extra=(path,)).provenance([("verifier", "by_stem")])
-    digest = subprocess.run(["sha256sum", path], check=True, capture_output=True, text=True).stdout.split()[0]
+    with open(path, "rb") as file:
+        assert local["file_sha256"] == hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def test_the_hash_of_a_modules_file_is_its_provenance(site, load):
+    module = site.write("lab", HEADER + __import__("textwrap").dedent(verifier()))
+    _, local = load(extra=(module,)).provenance([("verifier", "exact")])
+    digest = hashlib.sha256((site.folder / f"{module}.py").read_bytes()).hexdigest()
     assert local["file_sha256"] == digest

@@ -88,13 +88,13 @@ def _print_conflict(component: str, plugins: list[str]) -> None:
 def _show(arguments: argparse.Namespace, settings: PluginSettings) -> int:
     from hermes_core.discovery.inspection import describe
 
-    registry, described = describe(arguments.name, settings, load=_load, with_schema=arguments.schema)
+    described = describe(arguments.name, settings, load=_load, with_schema=arguments.schema)
     if arguments.json:
         _print_json(described)
     else:
         for plugin in described["plugins"]:
             _print_plugin(plugin)
-    return 1 if any(record.state in {"failed", "incompatible"} for record in registry.plugins) else 0
+    return 1 if any(plugin["state"] in {"failed", "incompatible"} for plugin in described["plugins"]) else 0
 
 
 def _print_plugin(plugin: Mapping[str, Any]) -> None:

@@ -87,7 +87,7 @@ def call(implementation: pluggy.HookImpl, **arguments: object) -> object:
     """Call one hook function with the arguments it asks for; an answer that waits for an await is an error."""
     wanted = (*implementation.argnames, *implementation.kwargnames)
     answer = implementation.function(**{name: arguments[name] for name in wanted if name in arguments})
-    if inspect.isawaitable(answer):
+    if answer is not None and inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):
             answer.close()
         raise BadPluginError(f"{implementation.function.__name__} returned an awaitable; {WHERE_ASYNC_BELONGS}")

@@ -10,7 +10,7 @@ from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.discovery.finder import find_plugins
 from hermes_core.discovery.kinds import KINDS
 from hermes_core.discovery.metadata import fingerprint
-from hermes_core.discovery.records import FoundPlugin, PluginRecord
+from hermes_core.discovery.records import PluginRecord, PluginState
 from hermes_core.discovery.registry import Registry
 from hermes_core.discovery.selection import matches
 from hermes_core.discovery.settings import PluginSettings
@@ -19,34 +19,31 @@ from hermes_core.specs import ComponentSpec, Declaration
 
 def describe(
     name: str, settings: PluginSettings, *, load: Callable[[PluginSettings], Registry], with_schema: bool = False
-) -> tuple[Registry, dict[str, Any]]:
+) -> dict[str, Any]:
     """Describe the plugins or components a name means; a plugin's name loads that plugin alone.
 
-    Targets are imported for the schema of their options only.
+    Targets are imported for the schema of their options only, blocked plugins not at all.
     """
     records = find_plugins(settings)
-    chosen = [record.found for record in records if matches(name, record.found)]
-    if chosen:
-        registry = load(_only(chosen, settings))
-        plugins = [
-            _plugin(registry, r, r.declared, with_schema=with_schema) for r in registry.plugins if r.found in chosen
-        ]
-        return registry, {"plugins": plugins}
-    registry = load(settings)
+    chosen = [record for record in records if matches(name, record.found)]
+    registry = load(_only(chosen, settings) if chosen else settings)
     plugins = []
-    for record in registry.plugins:
-        declared = [pair for pair in record.declared if _means(name, pair)]
-        if declared:
-            plugins.append(_plugin(registry, record, declared, with_schema=with_schema))
+    for record in chosen or registry.plugins:
+        current = next((r for r in registry.plugins if r.found == record.found), record)
+        declared = [pair for pair in current.declared if chosen or _means(name, pair)]
+        if chosen or declared:
+            shown = record if record.state is PluginState.BLOCKED else current
+            plugins.append(_plugin(registry, shown, declared, with_schema=with_schema))
     if not plugins:
         ids = ", ".join(record.id for record in records)
         raise ConfigError(f"{name!r} is no plugin and no loaded component", hint=f"plugins: {ids}")
-    return registry, {"plugins": plugins}
+    return {"plugins": plugins}
 
 
-def _only(chosen: Iterable[FoundPlugin], settings: PluginSettings) -> PluginSettings:
-    installed = tuple(plugin.id for plugin in chosen if not plugin.is_local)
-    local = tuple(plugin.value for plugin in chosen if plugin.is_local)
+def _only(chosen: Iterable[PluginRecord], settings: PluginSettings) -> PluginSettings:
+    found = [record.found for record in chosen if record.state is PluginState.FOUND]
+    installed = tuple(plugin.id for plugin in found if not plugin.is_local)
+    local = tuple(plugin.value for plugin in found if plugin.is_local)
     return dataclasses.replace(settings, allow=installed, extra=local, disable=(), prefer={})
 
 

@@ -8,29 +8,37 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.discovery.metadata import core_distribution, fingerprint
-from hermes_core.discovery.records import Component, FoundPlugin
+from hermes_core.discovery.records import Component, FoundPlugin, PluginRecord
 
 
 def describe(components: Iterable[Component]) -> list[dict[str, Any]]:
     """Return one entry per plugin of the components, sorted by id; the core's own is always there."""
     core = core_distribution()
-    found: dict[str, FoundPlugin] = {core.id: core}
+    entries = {core.id: _entry(core)}
     used: dict[str, set[str]] = {core.id: set()}
     for component in components:
-        plugin = component.plugin.found
-        found[plugin.id] = plugin
+        plugin = component.plugin
+        if plugin.id not in entries:
+            entries[plugin.id] = _local(plugin) if plugin.found.is_local else _entry(plugin.found)
         used.setdefault(plugin.id, set()).add(component.label)
-    return [{**_plugin(found[id_]), "components": sorted(used[id_])} for id_ in sorted(found)]
+    return [{**entries[id_], "components": sorted(used[id_])} for id_ in sorted(entries)]
 
 
-def _plugin(plugin: FoundPlugin) -> dict[str, Any]:
-    entry = {
+def _entry(plugin: FoundPlugin) -> dict[str, Any]:
+    return {**_identity(plugin), **fingerprint(plugin)}
+
+
+def _local(plugin: PluginRecord) -> dict[str, Any]:
+    path = plugin.found.path or getattr(plugin.module, "__file__", None)
+    digest = hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else None
+    return {**_identity(plugin.found), "file_sha256": digest}
+
+
+def _identity(plugin: FoundPlugin) -> dict[str, Any]:
+    return {
         "plugin": plugin.id,
         "distribution": plugin.distribution,
         "version": plugin.version,
         "entry_point": plugin.value,
         "local": plugin.is_local,
     }
-    if plugin.path is not None:
-        return {**entry, "file_sha256": hashlib.sha256(Path(plugin.path).read_bytes()).hexdigest()}
-    return {**entry, **fingerprint(plugin)}
