@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import aiohttp
 import pytest
 from aiohttp import web
 from chat_server import ask, completion, connecting, serving_answers
@@ -13,8 +14,11 @@ from hermes_core.contracts.errors import (
     ModelReplyError,
     ModelRequestError,
     ModelServerError,
+    ModelUnreachableError,
 )
+from hermes_core.models.address import ServerAddress
 from hermes_core.models.openai import OpenAIChatClient
+from hermes_core.models.refusals import of_transport
 
 KEY = "sk-very-secret-0123456789"
 
@@ -94,6 +98,16 @@ async def test_a_password_in_the_url_is_sent_and_shown_nowhere(server, connect):
     assert "cret" not in repr(client)
     with pytest.raises(ConfigError, match="one way to log in"):
         connect(base_url=url, api_key=KEY)
+
+
+def test_a_connection_that_is_never_accepted_is_said_without_the_urls_secrets():
+    """Made by hand: no address on the loopback interface swallows connections reliably."""
+    address = ServerAddress.parse("http://h/v1?token=t0ken")
+    raised = aiohttp.ConnectionTimeoutError(f"Connection timeout to host {address.chat}")
+    error = of_transport(raised, address=address, seconds=1.0).error()
+    assert type(error) is ModelUnreachableError
+    assert "nobody answers at http://h/v1: the connection was not accepted in time" in str(error)
+    assert "t0ken" not in f"{error} {error.__cause__}"
 
 
 @pytest.mark.parametrize("key", ["", "  ", "two\nlines", "ключ"])

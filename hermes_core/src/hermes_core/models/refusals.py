@@ -139,6 +139,9 @@ def of_transport(error: Exception, *, address: ServerAddress, seconds: float) ->
     import aiohttp
 
     shown = address.shown
+    # The texts of these two have the whole URL, and with it whatever secret its query string holds.
+    telling = isinstance(error, aiohttp.ClientResponseError | aiohttp.ConnectionTimeoutError)
+    cause = None if telling else error
     if isinstance(error, aiohttp.ClientSSLError):
         message = f"no secure connection to {shown}: {error.os_error if hasattr(error, 'os_error') else error}"
         hint = "a server without TLS is reached with http://; a private authority must be in the system's trust store"
@@ -149,25 +152,25 @@ def of_transport(error: Exception, *, address: ServerAddress, seconds: float) ->
             message=f"nobody answers at {shown}: {_connect_reason(error)}",
             hint=_unreachable_hint(error, address),
             repeatable=True,
-            cause=error,
+            cause=cause,
         )
     if isinstance(error, TimeoutError):
         message = f"{shown} did not answer within {seconds:g} s"
         hint = "--model-timeout SECONDS waits longer; --max-concurrent N shortens the queue of the server"
         return Refusal(kind=ModelTimeoutError, message=message, hint=hint, unanswered=True, cause=error)
-    # The text of a ClientResponseError has the whole URL, and with it whatever secret its query string holds.
     reason = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
-    cause = None if isinstance(error, aiohttp.ClientResponseError) else error
     message = f"{shown} broke off: {type(error).__name__}: {' '.join(reason.split())[:_EXCERPT]}"
     return Refusal(kind=ModelServerError, message=message, unanswered=True, cause=cause)
 
 
 def _connect_reason(error: Exception) -> str:
     """Return the system's words; asyncio replaces them by the address that was tried."""
+    if isinstance(error, TimeoutError):
+        return "the connection was not accepted in time"
     number = getattr(error, "errno", None)
     if isinstance(number, int) and number > 0:
         return os.strerror(number)
-    return getattr(error, "strerror", None) or str(error)  # names that cannot be resolved; a connect timeout
+    return getattr(error, "strerror", None) or str(error)  # a name that cannot be resolved
 
 
 def _unreachable_hint(error: Exception, address: ServerAddress) -> str:
