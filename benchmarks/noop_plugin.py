@@ -9,7 +9,7 @@ from hermes_core import hookimpl
 from hermes_core.contracts.tool import ToolResult
 from hermes_core.specs import ToolsetSpec, ToolSpec
 
-PARAMETERS = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 @hookimpl
@@ -19,7 +19,7 @@ def hermes_tools() -> Iterable[ToolSpec]:
         ToolSpec(
             name="noop",
             summary="Do nothing.",
-            description="Do nothing.",
+            description="Does nothing.",
             target="noop_plugin:Noop",
             toolset="noop",
             parameters=PARAMETERS,

@@ -25,7 +25,7 @@ from hermes_core.runner.policy import Policy
 from hermes_core.runner.scheduling import Recorder, Scheduler
 from hermes_core.tools.selection import select_tools
 
-PROMPT = "Call the tool until you are done."
+PROMPT = "Call the tool until you are told to stop, then say that you are done."
 
 
 class Silent:
