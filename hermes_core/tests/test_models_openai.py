@@ -192,6 +192,7 @@ async def test_an_exhausted_account_is_not_a_rate_limit(server, connect):
         ("86400", 100, 110),
         ("soon", 0.25, 0.5),
         ("nan", 0.25, 0.5),
+        ("inf", 0.25, 0.5),
     ],
 )
 async def test_retry_after_is_honoured_as_seconds_and_as_a_date_up_to_a_limit(server, connect, wish, least, most):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -192,7 +193,7 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
         except ValueError:
             return None
         seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now
-    return max(0.0, seconds) if seconds == seconds else None  # noqa: PLR0124 - not a number is unequal to itself
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def excerpt(body: bytes, secret: str | None = None) -> str:
