@@ -157,10 +157,10 @@ async def test_the_same_seed_and_rollout_give_the_same_calls_and_others_differ()
     assert len({str(result) for result in first}) > 10
 
 
-async def test_without_a_rollout_id_the_requests_seed_decides():
+async def test_the_requests_seed_decides_so_that_another_run_with_other_ids_plays_the_same():
     oracle = OracleModel([task()], mistake_rate=0.5)
-    results = [await play(oracle, task().messages, rollout_id="", seed=seed) for seed in range(30)]
-    assert results == [await play(oracle, task().messages, rollout_id="", seed=seed) for seed in range(30)]
+    results = [await play(oracle, task().messages, rollout_id=f"a{seed}", seed=seed) for seed in range(1, 31)]
+    assert results == [await play(oracle, task().messages, rollout_id=f"b{seed}", seed=seed) for seed in range(1, 31)]
     assert len({str(result) for result in results}) > 5
 
 

@@ -58,12 +58,12 @@ async def connected(model, *, api_key=None, server_key=None, **options):
             await client.aclose()
 
 
-async def play(model, *, rollout_id):
+async def play(model, *, rollout_id, seed=0):
     talk = Conversation(TASK.messages)
     replies = []
     while True:
         tools = ToolSchemas.of([TOOL])
-        reply = await model.chat(ModelRequest(conversation=talk, tools=tools, rollout_id=rollout_id))
+        reply = await model.chat(ModelRequest(conversation=talk, tools=tools, rollout_id=rollout_id, seed=seed))
         replies.append(reply)
         calls = [
             {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
@@ -76,15 +76,17 @@ async def play(model, *, rollout_id):
             talk.append({"role": "tool", "tool_call_id": call["id"], "content": "ok"})
 
 
-async def test_the_oracle_plays_the_same_over_http_as_in_the_process():
+@pytest.mark.parametrize("seed", [0, 2**31])
+async def test_the_oracle_plays_the_same_over_http_as_in_the_process(seed):
     oracle = OracleModel([TASK], mistake_rate=0.6, seed=3)
     rollouts = [f"t/{index}" for index in range(25)] + ["é 1", "50%41"]
-    direct = [await play(oracle, rollout_id=rollout) for rollout in rollouts]
+    direct = [await play(oracle, rollout_id=rollout, seed=seed) for rollout in rollouts]
     async with connected(oracle) as client:
         await client.check()
-        served = await asyncio.gather(*(play(client, rollout_id=rollout) for rollout in rollouts))
+        served = await asyncio.gather(*(play(client, rollout_id=rollout, seed=seed) for rollout in rollouts))
     assert served == direct
-    assert len({str(replies) for replies in served}) > 5
+    different = len({str(replies) for replies in served})
+    assert different == 1 if seed else different > 5
 
 
 async def test_nop_is_served():
@@ -99,12 +101,14 @@ async def test_a_whole_reply_comes_through_and_so_does_the_request():
     model = Fixed(ModelReply(content=None, reasoning="hm", tool_calls=(call,), finish_reason="length", usage=usage))
     talk = Conversation([{"role": "user", "content": "日本"}])
     async with connected(model) as client:
-        request = ModelRequest(conversation=talk, tools=ToolSchemas.of([TOOL]), sampling={"seed": 9}, rollout_id="r/1")
+        request = ModelRequest(
+            conversation=talk, tools=ToolSchemas.of([TOOL]), sampling={"seed": 9}, rollout_id="r/1", seed=7
+        )
         assert await client.chat(request) == model.outcome
     [arrived] = model.requests
     assert arrived.conversation.messages == talk.messages
     assert arrived.tools == ToolSchemas.of([TOOL])
-    assert (arrived.sampling, arrived.seed, arrived.rollout_id) == ({"seed": 9}, 9, "r/1")
+    assert (arrived.sampling, arrived.seed, arrived.rollout_id) == ({"seed": 9}, 7, "r/1")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import aiohttp
 
 ROLLOUT_HEADER: Final = "X-Hermes-Rollout-Id"
+SEED_HEADER: Final = "X-Hermes-Rollout-Seed"
+"""For embedded models behind a server. The field `seed` of the body is sampling, and therefore the config's business."""
 
 _OURS: Final = frozenset({"model", "messages", "tools", "stream", "n", "extra_body"})
 _CHECK_TIMEOUT: Final = 30.0
@@ -91,7 +93,9 @@ class OpenAIChatClient:
     async def chat(self, request: ModelRequest) -> ModelReply:
         """Sample one assistant turn; raises a `ModelError` after bounded retries, in the request's own time."""
         body = self._body(request)
-        headers = {ROLLOUT_HEADER: _header_value(request.rollout_id)} if request.rollout_id else None
+        headers = {SEED_HEADER: str(request.seed)} if request.seed else {}
+        if request.rollout_id:
+            headers[ROLLOUT_HEADER] = _header_value(request.rollout_id)
         deadline = None if request.timeout is None else time.monotonic() + request.timeout
         attempt = 0
         while True:
@@ -150,7 +154,7 @@ class OpenAIChatClient:
         return b"".join(parts)
 
     async def _attempt(
-        self, body: bytes, headers: dict[str, str] | None, deadline: float | None, number: int
+        self, body: bytes, headers: dict[str, str], deadline: float | None, number: int
     ) -> ModelReply | Refusal:
         left = self._timeout if deadline is None else max(0.0, deadline - time.monotonic()) + _GRACE
         seconds = min(self._timeout, left)

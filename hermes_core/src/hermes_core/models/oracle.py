@@ -29,9 +29,9 @@ class _Known:
 class OracleModel(EmbeddedModel):
     """Finds the task by how the conversation begins and plays its solution through real tool calls.
 
-    Whether a rollout makes mistakes, and which, depends on `seed`, the rollout id (the request's seed where there is
-    none) and the task alone; the position is read from the conversation. So the same run gives the same calls, in one
-    process or over HTTP. `latency` is the seconds every reply takes.
+    Whether a rollout makes mistakes, and which, depends on `seed`, the request's seed (the rollout id where it is 0)
+    and the task alone; the position is read from the conversation. So the same run gives the same calls, again, and in
+    one process as over HTTP. `latency` is the seconds every reply takes.
     """
 
     name: ClassVar[str] = "oracle"
@@ -62,7 +62,7 @@ class OracleModel(EmbeddedModel):
         task = self._find(messages)
         if task.solution is None:
             return ModelReply(content=NO_SOLUTION)
-        script = self.script(task, request.rollout_id or str(request.seed))
+        script = self.script(task, str(request.seed) if request.seed else request.rollout_id)
         position = assistant_turns(messages) - assistant_turns(task.messages)
         return play(script.turns, script.answer, position=position, conversation=request.conversation)
 

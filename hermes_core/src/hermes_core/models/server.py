@@ -22,7 +22,7 @@ from hermes_core.contracts.errors import (
     ModelUnreachableError,
 )
 from hermes_core.contracts.model import Conversation, ModelClient, ModelReply, ModelRequest, ToolSchemas, encode
-from hermes_core.models.openai import ROLLOUT_HEADER
+from hermes_core.models.openai import ROLLOUT_HEADER, SEED_HEADER
 from hermes_core.models.replies import decode_json
 
 # aiohttp's own limit of 1 MB is less than one long conversation.
@@ -81,8 +81,8 @@ class ChatServer:
     async def _chat(self, request: web.Request) -> web.Response:
         try:
             self._authorize(request)
-            rollout_id = unquote(request.headers.get(ROLLOUT_HEADER, ""))
-            reply = await self._model.chat(_read_request(await request.read(), self._model_name, rollout_id))
+            asked = _read_request(await request.read(), self._model_name, request.headers)
+            reply = await self._model.chat(asked)
         except _RefusedRequestError as refused:
             return _error(refused.status, str(refused), refused.code)
         except HermesError as error:
@@ -114,7 +114,7 @@ async def serving(server: ChatServer, *, host: str = "127.0.0.1", port: int = 0)
         await runner.cleanup()
 
 
-def _read_request(body: bytes, model_name: str, rollout_id: str) -> ModelRequest:
+def _read_request(body: bytes, model_name: str, headers: Mapping[str, str]) -> ModelRequest:
     data = _read_object(body)
     if data.get("model") != model_name:
         raise _RefusedRequestError(
@@ -122,15 +122,15 @@ def _read_request(body: bytes, model_name: str, rollout_id: str) -> ModelRequest
         )
     if data.get("stream"):
         raise _RefusedRequestError(400, "this server does not stream; leave `stream` out")
-    messages, tools, seed = data.get("messages"), data.get("tools") or [], data.get("seed")
+    messages, tools, seed = data.get("messages"), data.get("tools") or [], headers.get(SEED_HEADER, "")
     if not isinstance(messages, list) or not messages or not all(isinstance(item, dict) for item in messages):
         raise _RefusedRequestError(400, "`messages` must be a list of at least one object")
     return ModelRequest(
         conversation=Conversation(messages),
         tools=_read_tools(tools),
         sampling={key: value for key, value in data.items() if key not in _NOT_SAMPLING},
-        rollout_id=rollout_id,
-        seed=seed if isinstance(seed, int) else 0,
+        rollout_id=unquote(headers.get(ROLLOUT_HEADER, "")),
+        seed=int(seed) if seed.isascii() and seed.isdigit() else 0,
     )
 
 
