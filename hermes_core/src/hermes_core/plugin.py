@@ -27,15 +27,9 @@ def hermes_toolsets() -> Iterable[ToolsetSpec]:
 @hookimpl
 def hermes_backends() -> Iterable[BackendSpec]:
     """Declare the backend `local`."""
-    return [
-        BackendSpec(
-            name="local",
-            summary="Processes of this machine, plain or inside bubblewrap.",
-            target="hermes_core.sandbox.local:LocalBackend",
-            isolation=("none", "bwrap"),
-            networks=frozenset({"none"}),
-        )
-    ]
+    from hermes_core.sandbox.declaration import LOCAL
+
+    return [LOCAL]
 
 
 @hookimpl

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import resources
 from typing import Final
 
 _MODULES: Final = ("wire", "capture", "processes", "script", "shell", "files", "loop", "server")
-_SIBLING: Final = "from hermes_core.sandbox.agent."
 _FUTURE: Final = "from __future__ import annotations"
+_OWN_IMPORTS: Final = re.compile(
+    r"^from (?:__future__|hermes_core\.sandbox\.agent\.\w+) import (?:\([^)]*\)|[^(\n]*)$", re.MULTILINE
+)
 
 # Reads the length (8 hexadecimal digits) and the text itself from descriptor 0, byte-exact, so that the frames which
 # follow are left to the agent.
@@ -33,11 +36,8 @@ PYTHON_FLAGS: Final = ("-I", "-S", "-E", "-u", "-c", LOADER)
 def agent_source() -> str:
     """Return the agent: its modules joined, without the imports of each other."""
     folder = resources.files("hermes_core.sandbox.agent")
-    lines = [_FUTURE]
-    for name in _MODULES:
-        text = (folder / f"{name}.py").read_text(encoding="utf-8")
-        lines += [line for line in text.splitlines() if not line.startswith((_SIBLING, _FUTURE))]
-    return "\n".join(lines) + "\n"
+    texts = [(folder / f"{name}.py").read_text(encoding="utf-8") for name in _MODULES]
+    return "\n".join([_FUTURE, *(_OWN_IMPORTS.sub("", text) for text in texts)])
 
 
 def agent_message() -> bytes:

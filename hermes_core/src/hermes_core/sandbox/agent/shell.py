@@ -60,6 +60,9 @@ class Session:
         start = Path(self.workspace, cwd or "")
         start.mkdir(parents=True, exist_ok=True)
         self._cwd = os.fsencode(start)
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in ("state", "call"):
+            (self._directory / name).touch(mode=0o600)
 
     def enter(self, cwd: str | None) -> str:
         """Make the command's directory current; returns what to tell about it, raises OSError if `cwd` is no use."""

@@ -1,0 +1,82 @@
+"""What the sandbox tests share: a backend of a test's own, and a look at the processes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import tempfile
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.agent.processes import read_marker, read_table
+from hermes_core.sandbox.local import LocalBackend, LocalOptions
+
+LEVELS = ["none", pytest.param("bwrap", marks=pytest.mark.component("bwrap"))]
+
+
+@cache
+def why_no_bwrap() -> str | None:
+    if shutil.which("bwrap") is None:
+        return "bwrap is not installed"
+    argv = ["bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--ro-bind", "/", "/", "true"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    return None if done.returncode == 0 else f"bwrap does not work here: {done.stderr.strip()}"
+
+
+def require(level: str) -> None:
+    if level == "bwrap" and why_no_bwrap():
+        pytest.skip(why_no_bwrap())
+
+
+@asynccontextmanager
+async def backend(**options):
+    # Not tmp_path: its parents are closed to the unprivileged user that bubblewrap runs as.
+    root = Path(tempfile.mkdtemp(prefix="hermes-test-"))
+    root.chmod(0o755)
+    made = LocalBackend(LocalOptions(root_dir=root, **options))
+    made.lease_dir = root / "leases"
+    try:
+        yield made
+    finally:
+        await made.aclose()
+        left = [path.name for path in root.iterdir() if path.name != "leases"]
+        leases = [path.name for path in made.lease_dir.glob("*")]
+        shutil.rmtree(root)
+        assert not left
+        assert not leases
+
+
+@asynccontextmanager
+async def sandbox(level="none", options=None, **fields):
+    require(level)
+    async with backend(**(options or {})) as made, await made.open(SandboxSpec(isolation=level, **fields)) as opened:
+        yield opened
+
+
+def processes_of(sandbox_id: str) -> list[int]:
+    """Return the living processes that carry the sandbox's marker, seen from outside."""
+    marked = ((pid, read_marker(pid)) for pid in read_table())
+    return [pid for pid, marker in marked if marker is not None and marker.startswith(sandbox_id)]
+
+
+async def gone(pid: int, seconds: float = 5.0) -> bool:
+    """Wait until a process has ended."""
+    end = asyncio.get_running_loop().time() + seconds
+    while asyncio.get_running_loop().time() < end:
+        process = read_table().get(pid)
+        if process is None:
+            return True
+        await asyncio.sleep(0.02)
+    return False
+
+
+def resident(pid: int) -> int:
+    """Return the resident memory of a process in bytes."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

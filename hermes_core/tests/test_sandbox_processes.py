@@ -1,0 +1,219 @@
+"""Timeouts, cancellation and background work: which processes end, and which do not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+import pytest
+from sandbox_support import LEVELS, gone, processes_of
+from sandbox_support import sandbox as open_one
+
+from hermes_core.contracts.errors import SandboxLostError
+
+# Leaves its session, its parents and its environment behind, as a daemon would.
+ESCAPE = (
+    "(env -i setsid bash -c 'trap \"\" INT TERM HUP; echo $$ >{pid}; exec 1>&- 2>&-; while :; do sleep 0.1; done' &)"
+)
+
+
+@pytest.fixture(params=LEVELS)
+async def sandbox(request):
+    async with open_one(request.param) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def plain():
+    async with open_one() as opened:
+        yield opened
+
+
+async def living(sandbox, pattern):
+    """Return how many processes, seen from inside, have the pattern in their command line."""
+    script = f"grep -alz -- '{pattern}' /proc/[0-9]*/cmdline 2>/dev/null | wc -l"
+    return int((await sandbox.exec(script)).stdout)
+
+
+async def test_a_timeout_ends_the_command_keeps_its_output_and_the_session(sandbox):
+    """predecessor 2.5 #2 and #3: a timeout killed the client only, or the whole sandbox."""
+    await sandbox.exec("export KEPT=1; cd /usr")
+    started = time.monotonic()
+    result = await sandbox.exec("echo before; sleep 3141", timeout=0.3)
+    assert time.monotonic() - started < 5
+    assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
+    assert (await sandbox.exec("echo $KEPT $PWD")).stdout == b"1 /usr\n"
+    assert await living(sandbox, "[3]141") == 0
+
+
+async def test_a_timeout_ends_children_that_ignore_signals_even_when_the_shell_has_gone(sandbox):
+    await sandbox.exec("bash -c 'trap \"\" INT TERM; sleep 2718; sleep 2718' & sleep 2718", timeout=0.3)
+    assert await living(sandbox, "[2]718") == 0
+
+
+async def test_a_timeout_ends_what_escaped_the_session_and_dropped_its_environment(sandbox):
+    await sandbox.exec(ESCAPE.format(pid="escaped") + "; sleep 60", timeout=0.5)
+    pid = (await sandbox.read_file("escaped")).decode().strip()
+    assert (await sandbox.exec(f"kill -0 {pid}")).exit_code != 0
+
+
+async def test_a_background_child_does_not_hold_the_answer_and_outlives_later_commands(sandbox):
+    started = time.monotonic()
+    result = await sandbox.exec("sleep 300 & echo $!")
+    assert time.monotonic() - started < 5
+    await sandbox.exec("sleep 30", timeout=0.2)
+    assert (await sandbox.exec(f"kill -0 {result.output.strip()}")).exit_code == 0
+
+
+async def test_an_escaped_child_of_an_earlier_command_outlives_a_later_timeout(sandbox):
+    await sandbox.exec(ESCAPE.format(pid="earlier"))
+    await asyncio.sleep(0.3)
+    await sandbox.exec("sleep 30", timeout=0.2)
+    pid = (await sandbox.read_file("earlier")).decode().strip()
+    assert (await sandbox.exec(f"kill -0 {pid}")).exit_code == 0
+
+
+async def test_late_output_of_a_background_child_is_not_the_next_command_s(plain):
+    await plain.exec("(for i in 1 2 3 4 5 6; do sleep 0.05; echo late; done; yes | head -c 300000; touch finished) &")
+    for _ in range(100):
+        result = await plain.exec("echo own; ls")
+        assert b"late" not in result.stdout
+        if b"finished" in result.stdout:
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail("the background child was blocked")
+
+
+async def test_output_that_a_substitution_writes_after_the_shell_has_gone_is_kept(plain):
+    assert (await plain.exec("echo through > >(cat)")).stdout == b"through\n"
+
+
+async def test_a_child_that_writes_without_end_does_not_hold_the_answer(plain):
+    result = await plain.exec("yes & echo started", timeout=20)
+    assert not result.timed_out
+    assert result.stdout.startswith(b"started\n") or b"started" in result.stdout
+
+
+async def test_a_crowd_of_forking_children_is_killed(plain):
+    crowd = "f() { local i; for i in 1 2 3 4 5 6; do [ $1 -gt 0 ] && f $(($1-1)) & done; sleep 60; }; f 2; wait"
+    result = await plain.exec(crowd, timeout=0.5)
+    assert result.timed_out
+    assert (await plain.exec("echo fine")).stdout == b"fine\n"
+    assert len(processes_of(plain.id)) == 1
+
+
+async def test_cancelling_a_call_kills_what_it_started_before_it_returns(sandbox):
+    """predecessor 2.3 #3 and 2.5 #3: cancelled calls went on running, or took the sandbox with them."""
+    await sandbox.exec("export KEPT=1")
+    call = asyncio.create_task(sandbox.exec("touch begun; sleep 1618"))
+    while not await exists(sandbox, "begun"):
+        await asyncio.sleep(0.01)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert await living(sandbox, "[1]618") == 0
+    assert (await sandbox.exec("echo $KEPT")).stdout == b"1\n"
+
+
+async def test_cancelling_a_call_that_waits_for_its_turn_runs_nothing(plain):
+    first = asyncio.create_task(plain.exec("sleep 0.3; echo first"))
+    await asyncio.sleep(0.05)
+    second = asyncio.create_task(plain.exec("touch second"))
+    await asyncio.sleep(0.05)
+    second.cancel()
+    assert (await first).stdout == b"first\n"
+    assert not await exists(plain, "second")
+
+
+async def test_files_and_other_sandboxes_do_not_wait_for_a_command(plain):
+    call = asyncio.create_task(plain.exec("sleep 60"))
+    await asyncio.sleep(0.1)
+    await plain.write_file("meanwhile", b"1")
+    assert await plain.read_file("meanwhile") == b"1"
+    assert not call.done()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+async def exists(sandbox, path):
+    try:
+        await sandbox.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+async def test_renewing_ends_every_process_and_keeps_the_files(sandbox):
+    await sandbox.exec("export X=1; echo data >kept; echo tmp >${TMPDIR}/kept; sleep 300 &")
+    await sandbox.exec(ESCAPE.format(pid="escaped"))
+    before = processes_of(sandbox.id)
+    await sandbox.renew()
+    assert not set(before) & set(processes_of(sandbox.id))
+    assert (await sandbox.exec("cat kept $TMPDIR/kept; echo ${X-gone}")).stdout == b"data\ntmp\ngone\n"
+
+
+async def test_renewing_replaces_a_lost_agent(sandbox):
+    with pytest.raises(SandboxLostError):
+        await sandbox.exec("kill -9 $PPID; sleep 60")
+    with pytest.raises(SandboxLostError):
+        await sandbox.exec("true")
+    await sandbox.renew()
+    assert (await sandbox.exec("echo back")).stdout == b"back\n"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_an_agent_killed_from_inside_leaves_nothing_behind(level):
+    async with open_one(level) as sandbox:
+        await sandbox.exec("setsid sleep 300 & cd /; sleep 300 &")
+        await sandbox.exec("cd $HOME; (env -i setsid sleep 300 &)")
+        pids = processes_of(sandbox.id)
+        with pytest.raises(SandboxLostError, match="agent has gone|broken"):
+            await sandbox.exec("kill -9 $PPID; sleep 300")
+        await sandbox.aclose()
+        assert processes_of(sandbox.id) == []
+        assert [pid for pid in pids if not await gone(pid)] == []
+
+
+async def test_a_stopped_agent_counts_as_lost_and_is_removed():
+    async with open_one(options={"patience": 0.8}) as sandbox:
+        with pytest.raises(SandboxLostError, match="silent"):
+            await sandbox.exec("kill -STOP $PPID; sleep 300")
+        await sandbox.aclose()
+        assert processes_of(sandbox.id) == []
+
+
+async def test_closing_during_a_call_fails_the_call_and_ends_everything(sandbox):
+    call = asyncio.create_task(sandbox.exec("sleep 60"))
+    await asyncio.sleep(0.1)
+    await asyncio.gather(sandbox.aclose(), sandbox.aclose())
+    with pytest.raises(SandboxLostError):
+        await call
+    assert processes_of(sandbox.id) == []
+    await sandbox.aclose()
+
+
+async def test_zombies_are_collected(plain):
+    await plain.exec("for i in 1 2 3 4 5 6 7 8; do (setsid sleep 0.01 &); done; sleep 0.2")
+    states = (await plain.exec("cut -d' ' -f3,4 /proc/[0-9]*/stat 2>/dev/null | grep -c \"^Z $PPID\"")).stdout
+    assert states == b"0\n"
+
+
+async def test_the_loop_keeps_ticking_during_every_call(plain):
+    """predecessor 2.1 #4: terminal blocked the event loop for as long as the command ran."""
+    ticks = 0
+
+    async def tick():
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0.005)
+
+    ticking = asyncio.create_task(tick())
+    await plain.exec("sleep 0.5")
+    await plain.write_file("big", os.urandom(8 << 20))
+    await plain.read_file("big")
+    await plain.renew()
+    ticking.cancel()
+    assert ticks > 40
