@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ROLLOUT_HEADER: Final = "X-Hermes-Rollout-Id"
 SEED_HEADER: Final = "X-Hermes-Rollout-Seed"
-"""For embedded models behind a server. The field `seed` of the body is sampling, and therefore the config's business."""
+"""For embedded models behind a server. The body's field `seed` is sampling, and therefore the config's business."""
 
 _OURS: Final = frozenset({"model", "messages", "tools", "stream", "n", "extra_body"})
 _CHECK_TIMEOUT: Final = 30.0
