@@ -7,14 +7,16 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hermes_core.discovery.components import Component, ComponentState, EventProblem
     from hermes_core.discovery.loader import load_plugins
-    from hermes_core.discovery.records import Component, EventProblem, PluginRecord, PluginState
+    from hermes_core.discovery.records import PluginRecord, PluginState
     from hermes_core.discovery.registry import Registry
     from hermes_core.discovery.settings import PluginSettings
 
 _HOMES = {
-    "Component": "records",
-    "EventProblem": "records",
+    "Component": "components",
+    "ComponentState": "components",
+    "EventProblem": "components",
     "PluginRecord": "records",
     "PluginSettings": "settings",
     "PluginState": "records",
@@ -22,7 +24,16 @@ _HOMES = {
     "load_plugins": "loader",
 }
 
-__all__ = ["Component", "EventProblem", "PluginRecord", "PluginSettings", "PluginState", "Registry", "load_plugins"]
+__all__ = [
+    "Component",
+    "ComponentState",
+    "EventProblem",
+    "PluginRecord",
+    "PluginSettings",
+    "PluginState",
+    "Registry",
+    "load_plugins",
+]
 
 
 def __getattr__(name: str) -> object:

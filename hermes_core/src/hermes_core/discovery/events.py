@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from hermes_core.discovery.components import EventProblem
 from hermes_core.discovery.hooks import call
-from hermes_core.discovery.records import EventProblem
 
 if TYPE_CHECKING:
     import pluggy

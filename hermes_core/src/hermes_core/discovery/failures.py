@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError, UnknownComponentError
-from hermes_core.discovery.records import Component, PluginRecord, PluginState
+from hermes_core.discovery.components import Component
+from hermes_core.discovery.records import PluginRecord, PluginState
 from hermes_core.discovery.selection import matches
 from hermes_core.discovery.suggestions import known_names, package_for
 

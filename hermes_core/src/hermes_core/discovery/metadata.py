@@ -52,11 +52,10 @@ def _plugins_of(source: metadata.Distribution) -> Iterator[FoundPlugin]:
 
 
 def _identity(source: metadata.Distribution) -> tuple[str, str]:
-    try:
-        header = source.metadata
-        return normalise(header["Name"] or "unknown"), header["Version"] or "unknown"
-    except Exception:  # noqa: BLE001 - a distribution without readable metadata still has to be listed
-        return "unknown", "unknown"
+    # Read by hand: the mail parser behind `source.metadata` goes through the whole README of every distribution.
+    text = source.read_text("METADATA") or source.read_text("PKG-INFO") or ""
+    header = dict(line.split(": ", 1) for line in text.partition("\n\n")[0].splitlines() if ": " in line)
+    return normalise(header.get("Name", "unknown")), header.get("Version", "unknown")
 
 
 def installed_version(distribution: str) -> str | None:

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from hermes_core.discovery.components import Component
 from hermes_core.discovery.metadata import core_distribution, fingerprint
-from hermes_core.discovery.records import Component, FoundPlugin, PluginRecord
+from hermes_core.discovery.records import FoundPlugin, PluginRecord
 
 
 def describe(components: Iterable[Component]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What discovery knows, as values: plugins found, plugins loaded, components, trouble with events."""
+"""What is known about a plugin, before and after it was loaded."""
 
 from __future__ import annotations
 
@@ -23,15 +23,6 @@ class PluginState(StrEnum):
     INCOMPATIBLE = "incompatible"
     FAILED = "failed"
     LOADED = "loaded"
-
-
-class ComponentState(StrEnum):
-    """How far a component came; `declared` ones have not been imported yet."""
-
-    DECLARED = "declared"
-    UNAVAILABLE = "unavailable"
-    BROKEN = "broken"
-    READY = "ready"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,41 +85,3 @@ class PluginRecord:
             "hooks": list(self.hooks),
             "components": [f"{kind}:{spec.name}" for kind, spec in self.declared],
         }
-
-
-@dataclass(slots=True, kw_only=True)
-class Component:
-    """One declared component of one registry; `target` is there once it is ready."""
-
-    kind: str
-    spec: Declaration
-    plugin: PluginRecord
-    state: ComponentState = ComponentState.DECLARED
-    reason: str = ""
-    target: Any = None
-
-    @property
-    def label(self) -> str:
-        """Kind and name, as the config writes them."""
-        return f"{self.kind}:{self.spec.name}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conflict:
-    """A name that several plugins declare and no `prefer` line settles."""
-
-    kind: str
-    name: str
-    plugins: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventProblem:
-    """A plugin's hook that raised or was slow, counted; `message` and `seconds` are of the last time."""
-
-    plugin: str
-    hook: str
-    kind: str
-    count: int
-    message: str
-    seconds: float

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError, UnavailableComponentError
 from hermes_core.discovery import failures, targets
+from hermes_core.discovery.components import Component, ComponentState, Conflict
 from hermes_core.discovery.events import EventDispatcher
 from hermes_core.discovery.hooks import HookManager, call
 from hermes_core.discovery.kinds import KINDS, kind_named
-from hermes_core.discovery.records import Component, ComponentState, Conflict, PluginRecord, PluginState
+from hermes_core.discovery.records import PluginRecord, PluginState
 from hermes_core.discovery.requirements import unmet
 from hermes_core.discovery.selection import matches
 from hermes_core.discovery.settings import PluginSettings
 from hermes_core.specs import ComponentSpec, Ref
 
 if TYPE_CHECKING:
-    from hermes_core.discovery.records import EventProblem
+    from hermes_core.discovery.components import EventProblem
     from hermes_core.specs import Declaration
 
 

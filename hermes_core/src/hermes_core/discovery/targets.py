@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Never
 
 from hermes_core.contracts.errors import BrokenComponentError, ConfigError, HermesError
+from hermes_core.discovery.components import Component, ComponentState
 from hermes_core.discovery.conformance import complaints, import_target, resolve
-from hermes_core.discovery.records import Component, ComponentState
 from hermes_core.specs import ComponentSpec
 
 
