@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
@@ -167,19 +168,15 @@ def test_a_broken_schema_is_the_plugins_fault_and_nothing_is_fetched(schema):
 @settings(max_examples=80, deadline=None)
 def test_any_json_gives_arguments_or_an_answer(value):
     for spec in TOOLS:
-        try:
+        with contextlib.suppress(ArgumentsError):
             assert isinstance(prepare_arguments(spec, json.dumps(value)), dict)
-        except ArgumentsError as error:
-            assert str(error)
 
 
 @given(st.text())
 @settings(max_examples=80, deadline=None)
 def test_any_text_gives_arguments_or_an_answer(text):
-    try:
-        prepare_arguments(TERMINAL, text)
-    except ArgumentsError as error:
-        assert str(error)
+    with contextlib.suppress(ArgumentsError):
+        assert isinstance(prepare_arguments(TERMINAL, text), dict)
 
 
 def test_an_unknown_tool_is_answered_with_near_names_and_the_list():

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_core.contracts.errors import ConfigError
-from hermes_core.discovery import load_plugins
+from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError
+from hermes_core.discovery import Component, PluginSettings, load_plugins
 from hermes_core.specs import ToolsetSpec, ToolSpec
 from hermes_core.tools.catalog import TOOLS, TOOLSETS
 from hermes_core.tools.distributions import DISTRIBUTIONS, draw_toolsets
@@ -35,7 +35,9 @@ def registry_of(tools=TOOLS, toolsets=TOOLSETS):
     return SimpleNamespace(
         names=lambda kind: tuple(spec.name for spec in held[kind]),
         spec=lambda kind, name: next(spec for spec in held[kind] if spec.name == name),
-        specs=lambda kind: held[kind],
+        component=lambda kind, name: Component(
+            kind=kind, spec=next(spec for spec in held[kind] if spec.name == name), plugin=None
+        ),
     )
 
 
@@ -222,3 +224,43 @@ def test_the_declared_tools_are_what_the_model_reads():
 
 def test_the_installed_plugins_give_the_default_selection():
     assert selected(load_plugins()) == CORE
+
+
+PLUGIN = """
+from hermes_core import hookimpl
+from hermes_core.specs import ToolSpec
+
+@hookimpl
+def hermes_tools():
+    def tool(name, **more):
+        return ToolSpec(
+            name=name, summary="s", target="a.b:C", toolset="acme", description="d",
+            parameters={"type": "object"}, **more
+        )
+    return [tool("one"), tool("needy", requires=("env:ACME_KEY",)), tool("mail", side_effects="external")]
+"""
+
+
+async def test_a_tool_whose_requirement_is_missing_is_skipped_with_the_reason(tmp_path):
+    plugin = tmp_path / "acme_tools.py"
+    plugin.write_text(PLUGIN)
+    registry = load_plugins(PluginSettings(allow=("hermes-agent-core",), extra=(str(plugin),)), environ={})
+    chosen = select_tools(registry, enabled_toolsets=["acme"])
+    assert chosen.names == ("mail", "one")
+    assert any(reason.startswith("needy: ") and "ACME_KEY" in reason for reason in chosen.skipped)
+    assert set(select_tools(registry, enabled_toolsets=["all"]).names) >= {*CORE, "todo", "one"}
+    assert "mail" not in select_tools(registry, enabled_toolsets=["all"]).names
+    available = load_plugins(
+        PluginSettings(allow=("hermes-agent-core",), extra=(str(plugin),)), environ={"ACME_KEY": "x"}
+    )
+    assert "needy" in select_tools(available, enabled_toolsets=["acme"]).names
+
+
+async def test_a_tool_that_two_plugins_declare_fails_only_when_it_is_meant(tmp_path):
+    for name in ("acme_first", "acme_second"):
+        (tmp_path / f"{name}.py").write_text(PLUGIN)
+    extra = tuple(str(tmp_path / f"{name}.py") for name in ("acme_first", "acme_second"))
+    registry = load_plugins(PluginSettings(allow=("hermes-agent-core",), extra=extra), environ={})
+    assert select_tools(registry).names == CORE
+    with pytest.raises(AmbiguousComponentError):
+        select_tools(registry, enabled_toolsets=["all"])

@@ -73,10 +73,19 @@ def _closest(text: str, old: str) -> str:
 
 
 def _exact(text: str, old: str, new: str) -> Iterator[Edit]:
-    at = text.find(old)
-    while at >= 0:
-        yield Edit(at, at + len(old), new)
-        at = text.find(old, at + 1)
+    starts = [text.find(old)]
+    while starts[-1] >= 0:
+        starts.append(text.find(old, starts[-1] + 1))
+    found = starts[:-1]
+    if not _misquotes_indentation(text, old, new, found):
+        yield from (Edit(at, at + len(old), new) for at in found)
+
+
+def _misquotes_indentation(text: str, old: str, new: str, starts: Sequence[int]) -> bool:
+    """Tell whether lines were quoted with too little indentation: then further new lines would come out wrong."""
+    if "\n" not in old + new or not old[0].isspace():
+        return False
+    return any(text[text.rfind("\n", 0, at) + 1 : at].isspace() for at in starts)
 
 
 def _typography(text: str, old: str, new: str) -> Iterator[Edit]:
@@ -216,8 +225,11 @@ def _block_anchor(text: str, old: str, new: str) -> Iterator[Edit]:
             matcher.set_seq1("\n".join(keys[first + 1 : after - 1]))
             if matcher.real_quick_ratio() < _ANCHOR_SIMILARITY or matcher.ratio() < _ANCHOR_SIMILARITY:
                 continue
-            ends = [lines[first], lines[after - 1]]
-            placed = reindented(fresh, [quoted[0], quoted[-1]], ends)
+            window = lines[first:after]
+            # Lines that are the same tell how the indentation moved; the anchors always are.
+            same = [(a, b) for a, b in zip(quoted, window, strict=False) if a.strip() == b.strip()]
+            same.append((quoted[-1], window[-1]))
+            placed = reindented(fresh, [a for a, _ in same], [b for _, b in same])
             if placed is not None:
                 yield _line_edit(text, _starts(lines), first, after, placed, whole=whole)
 

@@ -20,7 +20,7 @@ STATUS_NO_PATH: Final = "no_path"
 # its own, so that aliases, functions and options of the session (set -e, noclobber) neither change it nor notice it,
 # and it tells its status in words because a failing command could end a session under set -e.
 _SCRIPT: Final = r"""
-export LC_ALL=C PATH="$PATH:/usr/local/bin:/usr/bin:/bin"
+export LC_ALL=C
 end() { printf '%s\n' "$1"; cat "$dir/errors" 2>/dev/null | head -c 2000; exit 0; }
 mkdir -p -m 700 "$dir" || end failed
 [ -e "$root" ] || end no_path
@@ -134,15 +134,16 @@ def read_counts(raw: bytes) -> list[tuple[str, int]]:
 
 
 def read_matches(raw: bytes, context: int) -> list[Match]:
-    """Read matching lines; a context line is given to the matches it is near to."""
+    """Read matching lines; every line is given to all matches that it is near to."""
     matches: list[Match] = []
     waiting: list[tuple[str, int, str]] = []
     for path, line, is_match, text in _records(raw):
+        for match in matches[-context:] if context else ():
+            if match.path == path and match.line < line <= match.line + context:
+                match.after.append(text)
         if is_match:
             near = [words for name, at, words in waiting if name == path and line - context <= at < line]
             matches.append(Match(path, line, text, before=near))
-        elif matches and matches[-1].path == path and line <= matches[-1].line + context:
-            matches[-1].after.append(text)
         waiting = [*waiting, (path, line, text)][-context:] if context else []
     return matches
 

@@ -11,7 +11,7 @@ from hermes_core.contracts.model import ToolSchemas
 from hermes_core.specs import ToolSpec
 from hermes_core.tools.distributions import draw_toolsets
 from hermes_core.tools.toolset_table import ALL_NAMES, LEGACY_NAMES, package_for
-from hermes_core.tools.toolsets import ComponentRegistry, resolve_toolset, validate_toolset, walk
+from hermes_core.tools.toolsets import ComponentRegistry, resolve_toolset, tool_specs, validate_toolset, walk
 
 DEFAULT_TOOLSETS = ("terminal", "file")
 """Offered when a run names nothing."""
@@ -97,9 +97,12 @@ def _installed(registry: ComponentRegistry, drawn: tuple[str, ...]) -> tuple[lis
         for tool in tools:
             if tool not in installed or tool in chosen:
                 continue
-            spec = registry.spec("tool", tool)
+            component = registry.component("tool", tool)
+            spec = component.spec
             assert isinstance(spec, ToolSpec)
-            if spec.side_effects == "external" and tool not in named:
+            if component.state == "unavailable":
+                skipped.append(f"{tool}: cannot be used here: {component.reason}")
+            elif spec.side_effects == "external" and tool not in named:
                 skipped.append(f"{tool}: acts outside the sandbox; name it or its toolset to offer it")
             else:
                 chosen[tool] = spec
@@ -117,11 +120,7 @@ def _absent(name: str, tools: list[str], installed: frozenset[str]) -> list[str]
 def _outside(registry: ComponentRegistry, name: str, tools: list[str]) -> list[str]:
     if name in ALL_NAMES or name not in registry.names("toolset"):
         return []
-    strangers = [
-        spec.name
-        for spec in registry.specs("tool")
-        if isinstance(spec, ToolSpec) and spec.toolset == name and spec.name not in tools
-    ]
+    strangers = [spec.name for spec in tool_specs(registry) if spec.toolset == name and spec.name not in tools]
     return [f"{tool}: says it is of toolset {name}, which does not list it; name the tool" for tool in strangers]
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Protocol
 
-from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError
 from hermes_core.specs import Declaration, ToolsetSpec, ToolSpec
 from hermes_core.tools.toolset_table import ALL_NAMES, LEGACY_NAMES
 
@@ -22,8 +23,8 @@ class ComponentRegistry(Protocol):
         """Return one declaration; a name that two plugins declare is refused."""
         ...
 
-    def specs(self, kind: str) -> tuple[Declaration, ...]:
-        """List the declarations of a kind."""
+    def component(self, kind: str, name: str) -> Component:
+        """Return one component with its state; requirements are looked at, nothing is imported."""
         ...
 
 
@@ -55,9 +56,7 @@ def toolset(registry: ComponentRegistry, name: str) -> ToolsetSpec:
     members = _grouped(registry).get(name)
     if members is None:
         raise _unknown(registry, name)
-    return ToolsetSpec(
-        name=name, summary=f"The tools that name the toolset {name}.", tools=tuple(dict.fromkeys(members))
-    )
+    return ToolsetSpec(name=name, summary=f"The tools that name the toolset {name}.", tools=tuple(members))
 
 
 def resolve_toolset(registry: ComponentRegistry, name: str) -> tuple[str, ...]:
@@ -77,10 +76,18 @@ def walk(registry: ComponentRegistry, name: str, seen: frozenset[str] = frozense
             yield from walk(registry, included, seen | {name})
 
 
+def tool_specs(registry: ComponentRegistry) -> Iterator[ToolSpec]:
+    """Yield the tools that have a name of their own; one that two plugins declare fails when it is asked for."""
+    for name in registry.names("tool"):
+        with contextlib.suppress(AmbiguousComponentError):
+            spec = registry.spec("tool", name)
+            assert isinstance(spec, ToolSpec)
+            yield spec
+
+
 def _grouped(registry: ComponentRegistry) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
-    for spec in registry.specs("tool"):
-        assert isinstance(spec, ToolSpec)
+    for spec in tool_specs(registry):
         groups.setdefault(spec.toolset, []).append(spec.name)
     return groups
 

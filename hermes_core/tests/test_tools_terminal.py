@@ -1,0 +1,145 @@
+"""The tool `terminal`, against a real sandbox."""
+
+from __future__ import annotations
+
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from hermes_core.contracts.sandbox import ExecResult
+from hermes_core.sandbox import open_sandbox
+from hermes_core.tools.terminal import TerminalTool, exit_code_meaning, shorten
+
+
+@pytest.fixture
+async def context():
+    async with open_sandbox("local") as sandbox:
+        yield SimpleNamespace(sandbox=sandbox, state={})
+
+
+async def run(context, command, **arguments):
+    result = await TerminalTool().call({"command": command, **arguments}, context)
+    return json.loads(result.content) | {"failed": result.error}
+
+
+async def test_a_command_answers_output_exit_code_and_no_error(context):
+    answer = await run(context, "echo ' hello '; echo oops >&2; exit 3")
+    assert answer == {"output": "hello \noops", "exit_code": 3, "error": None, "failed": None}
+
+
+async def test_the_session_is_kept_between_calls(context):
+    await run(context, "mkdir -p a/b && cd a/b && export COLOUR=blue")
+    assert (await run(context, 'echo "$COLOUR ${PWD##*/}"'))["output"] == "blue b"
+
+
+async def test_a_timeout_is_answered_with_124_and_is_no_failed_call(context):
+    answer = await run(context, "echo begun; sleep 60", timeout=1)
+    assert answer["exit_code"] == 124
+    assert answer["error"] == "Command timed out after 1 seconds"
+    assert answer["failed"] is None
+    assert "begun" in answer["output"]
+    assert (await run(context, "echo on"))["output"] == "on"
+
+
+async def test_a_timeout_above_the_maximum_is_refused_and_nothing_is_run(context):
+    answer = await run(context, "touch done", timeout=601)
+    assert answer["exit_code"] == -1
+    assert "600" in answer["error"]
+    assert answer["failed"]
+    assert (await run(context, "ls"))["output"] == ""
+
+
+async def test_long_output_keeps_head_and_tail_with_the_exact_number_omitted(context):
+    """Predecessor 2.3 #14: one version lost the tail, where errors are, the other the head."""
+    answer = await run(context, "seq 1 15000")
+    whole = "\n".join(map(str, range(1, 15001)))
+    head, notice, tail = re.split(r"\n(\[OUTPUT TRUNCATED.*?\])\n", answer["output"])
+    assert (len(head), len(tail)) == (20_000, 30_000)
+    assert whole.startswith(head)
+    assert whole.endswith(tail)
+    assert f" {len(whole) - 50_000} of {len(whole)} characters omitted" in notice
+
+
+async def test_output_beyond_what_the_sandbox_keeps_is_counted_in_the_notice(context):
+    answer = await run(context, "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo the end")
+    assert answer["output"].endswith("the end")
+    assert re.search(r"besides \d{7} bytes that were not kept", answer["output"])
+    assert len(answer["output"]) < 50_400
+
+
+async def test_escape_sequences_are_removed(context):
+    answer = await run(context, r"printf '\033[1;31mred\033[0m \033]0;title\007plain\033(B'")
+    assert answer["output"] == "red plain"
+
+
+async def test_workdir_is_taken_literally(context):
+    for name in ["it's", 'a "b"', "$(touch x)", "; touch x;", "a b\tc", "-n", "ü", "`x`", "*"]:
+        await context.sandbox.write_file(f"dirs/{name}/inside", b"")
+        answer = await run(context, "ls", workdir=f"{context.sandbox.workspace}/dirs/{name}")
+        assert answer["output"] == "inside", name
+    assert (await run(context, "ls"))["output"] == "dirs"
+
+
+async def test_a_workdir_that_is_no_directory_is_named(context):
+    await context.sandbox.write_file("file", b"")
+    for path in ("/no/such", f"{context.sandbox.workspace}/file"):
+        answer = await run(context, "touch done", workdir=path)
+        assert answer["exit_code"] == 126
+        assert path in answer["error"]
+    assert (await run(context, "ls"))["output"] == "file"
+
+
+async def test_commands_that_quote_badly_or_hold_heredocs_behave_as_in_bash(context):
+    assert (await run(context, "cat <<'E'\nit's \"quoted\" # here\nE\necho end # comment"))["output"] == (
+        'it\'s "quoted" # here\nend'
+    )
+    assert (await run(context, "echo 'open"))["exit_code"] != 0
+    assert (await run(context, "echo fine"))["output"] == "fine"
+    assert "NUL" in (await run(context, "a\0b"))["error"]
+
+
+async def test_a_backend_that_fails_is_not_asked_again(context):
+    """Predecessor 2.5 #7: a command was run up to three more times when the backend raised."""
+    calls = []
+
+    async def broken(*arguments, **options):
+        calls.append(arguments)
+        raise RuntimeError("gone")
+
+    with pytest.raises(RuntimeError):
+        await run(SimpleNamespace(sandbox=SimpleNamespace(exec=broken), state={}), "rm -r x")
+    assert len(calls) == 1
+
+
+async def test_an_exit_code_that_is_no_error_is_explained(context):
+    assert "no lines matched" in (await run(context, "grep -q x /dev/null"))["exit_code_meaning"]
+    assert "exit_code_meaning" not in await run(context, "true")
+
+
+@pytest.mark.parametrize(
+    ("command", "meaning"),
+    [
+        ("diff a b", "differ"),
+        ("ls; LC_ALL=C /usr/bin/grep 'a && b' f", "no lines"),
+        ("cat f | grep x", "no lines"),
+        ("make || grep x log", "no lines"),
+        ("[ -f x ]", "condition"),
+        ("cd x && grep y z", None),
+        ("a && b | grep x", None),
+        ("python -c 'import grep'", None),
+        ("grep x\nexit 1", None),
+        ("(grep x)", None),
+        ("echo 'open", None),
+        ("", None),
+    ],
+)
+def test_a_meaning_is_given_only_where_the_program_is_certain(command, meaning):
+    found = exit_code_meaning(command, 1)
+    assert found is None if meaning is None else meaning in found
+
+
+def test_a_capture_that_is_whole_is_not_touched():
+    assert shorten(ExecResult(exit_code=0, output="x" * 50_000)) == "x" * 50_000
+    assert "1 of 50001 characters" in shorten(ExecResult(exit_code=0, output="x" * 50_001))
