@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Protocol
 
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError
+from hermes_core.discovery import Component
 from hermes_core.specs import Declaration, ToolsetSpec, ToolSpec
 from hermes_core.tools.toolset_table import ALL_NAMES, LEGACY_NAMES
 
