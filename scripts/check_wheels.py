@@ -183,6 +183,8 @@ def _run(command: Sequence[str | Path], *, cwd: Path | None) -> int:
     """Run with the environment's programs first on PATH and nothing of the calling Python's settings."""
     dropped = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
     variables = {name: value for name, value in os.environ.items() if name not in dropped}
+    # uv would otherwise know only the certificates that it brings; both names, for older versions.
+    variables |= {"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"}
     variables["PATH"] = os.pathsep.join([str(Path(command[0]).parent), variables.get("PATH", "")])
     return subprocess.run(command, cwd=cwd, env=variables, stdin=subprocess.DEVNULL, check=False).returncode
 

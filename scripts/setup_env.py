@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -202,7 +203,9 @@ def _works(command: Sequence[str | Path]) -> bool:
 
 
 def _run(command: Sequence[str | Path]) -> None:
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    # uv would otherwise know only the certificates that it brings; both names, for older versions.
+    variables = {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"}
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, env=variables)
 
 
 def _digest(paths: Iterable[Path]) -> str:
