@@ -168,6 +168,8 @@ def test_a_reader_that_goes_away_is_no_crash():
     with subprocess.Popen(
         [sys.executable, "-u", str(script), "plugins", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
+        assert process.stdout
+        assert process.stderr
         process.stdout.close()
         assert process.stderr.read() == b""
         process.wait()

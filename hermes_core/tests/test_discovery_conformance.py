@@ -50,7 +50,8 @@ class OfClass:
 
 
 class HandsOn:
-    def open(self, spec: Any, *, label: str = "") -> Awaitable[Any]: ...
+    def open(self, spec: Any, *, label: str = "") -> Awaitable[Any]:
+        return Plain().open(spec, label=label)
 
 
 class Wrapped:

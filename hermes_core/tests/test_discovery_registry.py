@@ -251,7 +251,7 @@ class TestLoading:
 
     def test_a_requirement_that_appears_is_seen(self, site, load):
         site.install("acme-docker", backend(requires=("env:ACME_TOKEN",)))
-        environ = {}
+        environ: dict[str, str] = {}
         registry = load("acme-docker", environ=environ)
         with pytest.raises(UnavailableComponentError):
             registry.load("backend", "docker")

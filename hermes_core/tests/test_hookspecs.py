@@ -55,8 +55,9 @@ def test_every_event_is_a_frozen_object():
 
     for name in EVENTS:
         event = getattr(events, inspect.signature(HOOKS[name]).parameters["event"].annotation.partition(".")[2])
-        assert dataclasses.is_dataclass(event)
-        assert event.__dataclass_params__.frozen
+        example = event(**{field.name: None for field in dataclasses.fields(event)})
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            example.rollout_id = "other"
 
 
 def test_every_hook_is_exercised_by_some_test():

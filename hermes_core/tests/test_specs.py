@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}}}
 
 
 def example(cls):
-    fields = {"name": "thing", "summary": "A thing."}
+    fields: dict[str, Any] = {"name": "thing", "summary": "A thing."}
     if issubclass(cls, ComponentSpec):
         fields |= {"target": "pkg.mod:Thing", "capabilities": frozenset({"b", "a"})}
     if cls is ToolSpec:
