@@ -169,7 +169,7 @@ async def test_an_agent_killed_from_inside_leaves_nothing_behind(level):
         await sandbox.exec("setsid sleep 300 & cd /; sleep 300 &")
         await sandbox.exec("cd $HOME; (env -i setsid sleep 300 &)")
         pids = processes_of(sandbox.id)
-        with pytest.raises(SandboxLostError, match="agent has gone|broken"):
+        with pytest.raises(SandboxLostError, match=r"agent has gone|broken"):
             await sandbox.exec("kill -9 $PPID; sleep 300")
         await sandbox.aclose()
         assert processes_of(sandbox.id) == []

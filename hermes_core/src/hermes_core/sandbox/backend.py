@@ -133,8 +133,8 @@ class AgentBackend(ABC):
             deadline=time.time() + spec.lifetime,
             handle=self.handle(spec, sandbox_id),
         )
-        await complete(asyncio.to_thread(book.write, lease))
         try:
+            await complete(asyncio.to_thread(book.write, lease))
             host = await self._create(spec, sandbox_id)
         except BaseException:
             await complete(asyncio.to_thread(book.remove, sandbox_id))

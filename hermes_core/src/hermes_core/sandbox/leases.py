@@ -108,7 +108,8 @@ class LeaseBook:
 
     def remove(self, sandbox_id: str) -> None:
         """Strike a lease out; one that is not there is fine."""
-        self._path(sandbox_id).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            self._path(sandbox_id).unlink()
 
     def read(self) -> tuple[list[Lease], list[str]]:
         """Return the leases, oldest first, and a line for each file that is none."""

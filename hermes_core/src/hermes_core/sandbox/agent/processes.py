@@ -110,6 +110,7 @@ def kill_descendants(root: int, seconds: float) -> bool:
         table = read_table()
         below = with_descendants(table, [root]) - {root}
         if not below:
+            reap()
             return True
         # Stopped first, so that what forks faster than it is killed cannot outrun this loop.
         send(below, signal.SIGSTOP)

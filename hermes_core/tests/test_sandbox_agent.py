@@ -1,0 +1,147 @@
+"""The agent as a program: what it is made of, and how its stream behaves."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import hashlib
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_core.sandbox import PYTHON_FLAGS, AgentStream
+from hermes_core.sandbox.agent import wire
+from hermes_core.sandbox.client import AgentClient
+from hermes_core.sandbox.source import agent_message, agent_source
+
+HEADERS = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.none(), max_size=3)
+
+
+def test_the_agent_is_a_program_of_python_3_8():
+    tree = ast.parse(agent_source(), feature_version=(3, 8))
+    evaluated = [node for node in ast.walk(tree) if isinstance(node, ast.Match)]
+    assert evaluated == []
+
+
+def test_the_agent_imports_the_standard_library_alone():
+    tree = ast.parse(agent_source())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in names} <= sys.stdlib_module_names
+
+
+def test_no_two_modules_of_the_agent_use_one_name():
+    defined = []
+    for node in ast.parse(agent_source()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined.append(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            defined += [target.id for target in targets if isinstance(target, ast.Name)]
+    assert sorted(defined) == sorted(set(defined))
+
+
+@given(st.lists(st.tuples(HEADERS, st.binary(max_size=50)), max_size=5), st.integers(1, 9))
+@settings(max_examples=50, deadline=None)
+def test_frames_survive_any_cutting_of_the_stream(frames, step):
+    data = b"".join(wire.encode(header, body) for header, body in frames)
+    decoder = wire.Decoder()
+    found = [frame for start in range(0, len(data), step) for frame in decoder.feed(data[start : start + step])]
+    assert found == frames
+
+
+@pytest.mark.parametrize(
+    "noise", [b"Welcome to this machine, stranger\n", b"\0\0\0\2\0\0\0\0[]", b"\0\0\0\2\0\0\0\0{{"]
+)
+def test_what_is_no_frame_is_an_error_and_not_an_allocation(noise):
+    with pytest.raises(wire.FrameError):
+        list(wire.Decoder().feed(noise))
+
+
+def test_a_frame_that_is_too_large_is_not_sent():
+    with pytest.raises(wire.FrameError):
+        wire.encode({}, bytes(wire.MAX_BODY + 1))
+
+
+def hello(workspace):
+    return {
+        "marker": "m",
+        "workspace": str(workspace),
+        "state_dir": None,
+        "bash": "/bin/bash",
+        "cwd": None,
+        "env": {"PATH": "/usr/bin:/bin"},
+        "limits": {},
+    }
+
+
+async def connected(argv):
+    ours, theirs = socket.socketpair()
+    process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL)
+    theirs.close()
+    reader, writer = await asyncio.open_connection(sock=ours)
+    return process, AgentStream(reader, writer)
+
+
+async def test_an_agent_ends_itself_and_everything_when_its_input_ends(tmp_path):
+    process, stream = await connected([sys.executable, *PYTHON_FLAGS])
+    client = await AgentClient.connect(stream, hello(tmp_path), timeout=20)
+    body = b"echo $$ >pid; trap '' INT TERM HUP; (setsid sleep 300 &); sleep 300"
+    header = {"op": "exec", "command": len(body), "stdin": False, "timeout": 60, "limit": 10, "cwd": None, "env": {}}
+    running = asyncio.create_task(client.request(header, body))
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        await asyncio.sleep(0.01)
+    await client.aclose()
+    with pytest.raises(SandboxLostError):
+        await running
+    assert await asyncio.to_thread(process.wait, 10) == 0
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+
+
+async def test_the_agent_adopts_orphans_and_cannot_be_looked_into(tmp_path):
+    process, stream = await connected([sys.executable, *PYTHON_FLAGS])
+    client = await AgentClient.connect(stream, hello(tmp_path), timeout=20)
+    body = b"(setsid sleep 0.4 &); sleep 0.1; cat /proc/[0-9]*/stat 2>/dev/null | grep '(sleep)'"
+    header = {"op": "exec", "command": len(body), "stdin": False, "timeout": 60, "limit": 4000, "cwd": None, "env": {}}
+    _, output = await client.request(header, body)
+    assert f" S {process.pid} ".encode() in output
+    assert Path(f"/proc/{process.pid}/mem").stat().st_uid == 0
+    await client.aclose()
+    await asyncio.to_thread(process.wait, 10)
+
+
+async def test_something_else_that_answers_is_told_from_an_agent(tmp_path):
+    process, stream = await connected(["/bin/sh", "-c", "echo 'Last login: yesterday, on a terminal'; cat >/dev/null"])
+    with pytest.raises(BackendError, match="not a frame"):
+        await AgentClient.connect(stream, hello(tmp_path), timeout=20)
+    await asyncio.to_thread(process.wait, 10)
+
+
+async def test_an_agent_of_another_protocol_is_refused(tmp_path):
+    source = (
+        f"import os, json, struct; n = {len(agent_message())}\n"
+        "while n: n -= len(os.read(0, n))\n"
+        "os.read(0, 9999); h = json.dumps({'id': 1, 'ok': {'protocol': 99}}).encode()\n"
+        "os.write(1, struct.pack('!II', len(h), 0) + h); os.read(0, 1)"
+    )
+    process, stream = await connected([sys.executable, "-c", source])
+    with pytest.raises(BackendError, match="protocol 1, found 99"):
+        await AgentClient.connect(stream, hello(tmp_path), timeout=20)
+    await asyncio.to_thread(process.wait, 10)
+
+
+async def test_damaged_content_is_never_written(tmp_path):
+    process, stream = await connected([sys.executable, *PYTHON_FLAGS])
+    client = await AgentClient.connect(stream, hello(tmp_path), timeout=20)
+    header = {"op": "write", "path": "f", "mode": None, "sha256": hashlib.sha256(b"sent").hexdigest()}
+    with pytest.raises(OSError, match="damaged"):
+        await client.request(header, b"arrived")
+    assert list(tmp_path.iterdir()) == []
+    await client.aclose()
+    await asyncio.to_thread(process.wait, 10)
