@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from hermes_core.sandbox import open_sandbox
 from hermes_core.tools import read_file
+from hermes_core.tools.patch import PatchTool
 from hermes_core.tools.read_file import ReadFileTool, looks_binary
+from hermes_core.tools.search_files import SearchFilesTool
+from hermes_core.tools.terminal import TerminalTool
 from hermes_core.tools.todo import TodoTool
 from hermes_core.tools.write_file import WriteFileTool
 
@@ -103,6 +106,7 @@ async def test_binary_files_directories_and_devices_are_refused(context):
     assert "binary file of 256 bytes" in (await read(context, "f.bin"))["error"]
     assert "is a directory" in (await read(context, "."))["error"]
     assert "device" in (await read(context, "/dev/zero"))["error"]
+    assert "NUL" in (await read(context, "a\0b"))["error"] or "a\0b" in (await read(context, "a\0b"))["error"]
     assert "f.bin" in (await read(context, "f.bin/x"))["error"]
 
 
@@ -161,6 +165,35 @@ async def test_terminal_and_file_tools_see_the_same_paths(context):
     answer = await ask(WriteFileTool(), context, path=f"{place}/new/in.txt", content="hé\n")
     assert answer == {"path": f"{place}/new/in.txt", "bytes_written": 4}
     assert (await context.sandbox.exec(f"cat {place}/new/in.txt")).output == "hé\n"
+
+
+async def test_a_large_file_is_not_damaged_by_the_cap_on_command_output(context):
+    """Predecessor 2.1 #17: files went through the 50,000 characters of a command's output and came back damaged."""
+    lines = [f"{n:05d} {'x' * 100}" for n in range(20_000)]
+    await context.sandbox.write_file("big", "\n".join(lines))
+    for start in (1, 9_000, 19_501):
+        answer = await read(context, "big", offset=start)
+        assert [line[7:] for line in answer["content"].split("\n")] == lines[start - 1 : start + 499]
+    assert answer["total_lines"] == 20_000
+
+
+async def test_the_same_calls_give_the_same_answers_in_another_sandbox(context):
+    """Predecessor 2.3 #22 and #15: random ids and host paths in results made every rollout's prompt different."""
+    steps = [
+        (WriteFileTool(), {"path": "src/a.py", "content": "x = 1\n"}),
+        (PatchTool(), {"path": "src/a.py", "old_string": "1", "new_string": "2"}),
+        (ReadFileTool(), {"path": "src/a.py"}),
+        (ReadFileTool(), {"path": "src/b.py"}),
+        (SearchFilesTool(), {"pattern": "x"}),
+        (SearchFilesTool(), {"pattern": "x("}),
+        (SearchFilesTool(), {"pattern": "x", "path": "nowhere"}),
+        (TerminalTool(), {"command": "cat src/a.py; false"}),
+        (TodoTool(), {"todos": [{"id": "1", "content": "x"}]}),
+    ]
+    async with open_sandbox("local") as sandbox:
+        other = SimpleNamespace(sandbox=sandbox, state={})
+        for tool, arguments in steps:
+            assert await tool.call(arguments, context) == await tool.call(arguments, other)
 
 
 async def test_writing_keeps_every_character(context):

@@ -219,6 +219,8 @@ def test_the_declared_tools_are_what_the_model_reads():
     for spec in TOOLS:
         assert spec.parameters["additionalProperties"] is False
         assert all(schema.get("description") for schema in spec.parameters["properties"].values())
+    # Predecessor 2.1 #14: calls of one turn ran one after another, whatever they did.
+    assert {spec.name for spec in TOOLS if spec.parallel_safe} == {"read_file", "search_files"}
     assert next(spec for spec in TOOLS if spec.name == "read_file").max_result_size_chars == -1
 
 

@@ -160,8 +160,8 @@ def _line(data: bytes, length: int) -> str:
 
 async def similar_files(sandbox: Sandbox, path: str) -> list[str]:
     """List up to five files beside a path that does not exist whose names are like its own."""
-    folder, name = posixpath.split(await expand(path, sandbox))
     try:
+        folder, name = posixpath.split(await expand(path, sandbox))
         entries = await sandbox.list_dir(folder or ".")
     except OSError:
         return []

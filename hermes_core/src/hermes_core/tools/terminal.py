@@ -84,11 +84,15 @@ def shorten(result: ExecResult, limit: int = OUTPUT_LIMIT) -> str:
     if len(text) <= limit:
         return text
     head = int(limit * _HEAD_SHARE)
-    omitted = len(text) - limit
-    notice = f"[OUTPUT TRUNCATED - {omitted} of {len(text)} characters omitted here"
-    if result.truncated:
-        notice += f", besides {result.omitted_bytes} bytes that were not kept while the command ran"
-    return f"{text[:head]}\n{notice}]\n{text[-(limit - head) :]}"
+    tail = len(text) - (limit - head)
+    omitted, total = tail - head, len(text)
+    besides = ""
+    # The sandbox bounds what it keeps and says so in a line of its own, which is not the command's output.
+    gap = f"\n[... {result.omitted_bytes} bytes omitted ...]\n"
+    if result.truncated and gap in text[head:tail]:
+        omitted, total = omitted - len(gap), total - len(gap)
+        besides = f", besides {result.omitted_bytes} bytes that were not kept while the command ran"
+    return f"{text[:head]}\n[OUTPUT TRUNCATED - {omitted} of {total} characters omitted here{besides}]\n{text[tail:]}"
 
 
 def exit_code_meaning(command: str, exit_code: int) -> str | None:

@@ -1,0 +1,73 @@
+"""Patch texts: what was made from two versions of a file turns the one into the other."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from hermes_core.tools.fuzzy import MatchError
+from hermes_core.tools.textfile import TextFile
+from hermes_core.tools.v4a import PatchFormatError, parse_patch, place_hunks
+
+LINES = st.lists(st.sampled_from(["", "a", "  a", "b", "\tc", "d  e", "-x", "+y", "@@", "*** End Patch"]), max_size=12)
+
+
+def hunks_between(old, new, context):
+    for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(context):
+        yield f"@@ -{group[0][1] + 1},1 +1,1 @@"
+        for tag, i1, i2, j1, j2 in group:
+            if tag == "equal":
+                yield from (f" {line}" for line in old[i1:i2])
+            else:
+                yield from (f"-{line}" for line in old[i1:i2])
+                yield from (f"+{line}" for line in new[j1:j2])
+
+
+def patched(text, patch):
+    (change,) = parse_patch(patch)
+    file = TextFile.decode(text.encode())
+    edits, _ = place_hunks(file.text, change.hunks, change.path)
+    return file.apply(edits).decode()
+
+
+@given(old=LINES, new=LINES, context=st.integers(0, 3))
+@settings(max_examples=150, deadline=None)
+def test_a_patch_turns_one_version_into_the_other_or_is_refused(old, new, context):
+    assume(old and old != new)
+    body = "\n".join(hunks_between(old, new, context))
+    patch = f"*** Begin Patch\n*** Update File: f\n{body}\n*** End Patch"
+    ended = "".join(f"{line}\n" for line in old)
+    try:
+        assert patched(ended, patch) == "".join(f"{line}\n" for line in new)
+    except (MatchError, PatchFormatError):
+        # Without context, or with hunks of blank lines alone, the place is in doubt and nothing may be changed.
+        assert context == 0 or not any(line.strip() for line in old) or len(set(old)) < len(old) or "" in old
+
+
+@given(st.text(st.sampled_from("*@+- abEndBeginPatchUpdate File:\n"), max_size=120))
+@settings(max_examples=150, deadline=None)
+def test_any_text_is_a_patch_or_a_format_error(text):
+    for patch in (text, f"*** Begin Patch\n*** Update File: f\n{text}\n*** End Patch"):
+        with contextlib.suppress(PatchFormatError):
+            assert parse_patch(patch)
+
+
+def test_numbered_hunks_are_told_apart_in_a_file_of_equal_lines():
+    text = "x\ny\n" * 5
+    patch = "*** Begin Patch\n*** Update File: f\n@@ -5,2 +5,2 @@\n x\n-y\n+z\n*** End Patch"
+    assert patched(text, patch) == "x\ny\nx\ny\nx\nz\nx\ny\nx\ny\n"
+
+
+def test_a_second_level_anchor_is_looked_for_below_the_first():
+    text = "class A:\n  def f():\n    1\nclass B:\n  def f():\n    1\n"
+    patch = "*** Begin Patch\n*** Update File: f\n@@ class B:\n@@   def f():\n-    1\n+    2\n*** End Patch"
+    assert patched(text, patch) == "class A:\n  def f():\n    1\nclass B:\n  def f():\n    2\n"
+
+
+def test_an_anchor_that_is_missing_is_named():
+    with pytest.raises(MatchError, match="class C"):
+        patched("a\n", "*** Begin Patch\n*** Update File: f\n@@ class C\n-a\n+b\n*** End Patch")
