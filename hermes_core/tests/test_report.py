@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html.parser
 import json
-import re
 import runpy
-import shutil
-import subprocess
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,113 +21,12 @@ from hermes_core.runner.report.view import detail_view, row_view, shorten
 from hermes_core.runner.report.writer import embed
 from hermes_core.runner.summary import SummaryBuilder
 
-SAMPLE = runpy.run_path(str(Path(__file__).with_name("sample_run.py")))
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
-VOID = {"meta", "link", "input", "br", "img", "hr"}
-EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"><!-- \u2028\u2029"
-
-browser = [
-    pytest.mark.component("chromium"),
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH; install Debian's chromium to drive the page"),
-]
-
-
-class Node:
-    def __init__(self, tag: str, attributes: dict[str, str | None], parent: Node | None) -> None:
-        self.tag, self.attributes, self.parent = tag, attributes, parent
-        self.children: list[Node | str] = []
-
-    def all(self, tag: str = "", **wanted: str) -> list[Node]:
-        return [node for node in self.walk() if (not tag or node.tag == tag) and node.has(**wanted)]
-
-    def one(self, tag: str = "", **wanted: str) -> Node:
-        (node,) = self.all(tag, **wanted)
-        return node
-
-    def has(self, **wanted: str) -> bool:
-        words = {key.rstrip("_"): value for key, value in wanted.items()}
-        return all(value in (self.attributes.get(key) or "").split() for key, value in words.items())
-
-    def walk(self) -> Iterator[Node]:
-        for child in self.children:
-            if isinstance(child, Node):
-                yield child
-                yield from child.walk()
-
-    @property
-    def text(self) -> str:
-        return "".join(child if isinstance(child, str) else child.text for child in self.children)
-
-
-class Page(html.parser.HTMLParser):
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        self.root = self._at = Node("", {}, None)
-        self.feed(source)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        node = Node(tag, dict(attrs), self._at)
-        self._at.children.append(node)
-        if tag not in VOID:
-            self._at = node
-
-    def handle_endtag(self, tag: str) -> None:
-        node: Node | None = self._at
-        while node is not None and node.tag != tag:
-            node = node.parent
-        if node is not None and node.parent is not None:
-            self._at = node.parent
-
-    def handle_data(self, data: str) -> None:
-        self._at.children.append(data)
-
-
-def outcome(rollout_id: str = "r-0", **changes: Any) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "rollout_id": rollout_id, "task_id": "task", "group_id": "g", "index": 0, "split": "train", "seed": 1,
-        "messages": [{"role": "user", "content": "hello"}], "turns": 1, "reward": 1.0, "reward_parts": {},
-        "reward_status": "ok", "reward_detail": "", "final_response": "", "stop_reason": "final_answer",
-        "failure": None, "reward_failure": None, "tool_errors": [], "counters": {}, "provenance": {},
-        "timings": {"total": 1.0, "model": 1.0}, "attempt": 1, "disposition": "score",
-    }  # fmt: skip
-    return values | changes
-
-
-def write(path: Path, outcomes: list[dict[str, Any]], *, run: dict[str, Any] | None = None, **options: Any) -> Page:
-    builder = SummaryBuilder()
-    for one in outcomes:
-        builder.add(one)
-    write_report(path, builder.build(run=run or {}), (json.dumps(one) for one in outcomes), **options)
-    return Page(path.read_text(encoding="utf-8"))
+PAGES = runpy.run_path(str(Path(__file__).with_name("report_pages.py")))
+EVIL, Page, outcome, write = (PAGES[name] for name in ("EVIL", "Page", "outcome", "write"))
 
 
 def details(page: Page) -> list[Any]:
     return [json.loads(node.text) for node in page.root.all("script", class_="rollout")]
-
-
-def dump(path: Path, tmp_path: Path, state: str = "", **hash_state: Any) -> Page:
-    """Open the page in Chromium at an address that holds a state, and parse the DOM its script has built."""
-    assert CHROMIUM is not None
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-    flags += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    flags += [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", "--timeout=30000"]
-    address = f"{path.as_uri()}#{state or urlencode(hash_state)}"
-    done = subprocess.run([CHROMIUM, *flags, address], capture_output=True, timeout=100, check=True)
-    return Page(done.stdout.decode("utf-8", "replace"))
-
-
-def rows(page: Page) -> list[list[str]]:
-    body = page.root.one(id="rollouts").one("tbody")
-    return [[cell.text for cell in row.children if isinstance(cell, Node)] for row in body.all("tr")]
-
-
-@pytest.fixture(scope="module")
-def sample(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("sample")
-    write(folder / "report.html", list(SAMPLE["outcomes"]()), run=SAMPLE["RUN"])
-    return folder / "report.html"
 
 
 def test_the_file_asks_for_nothing_and_runs_only_its_own_script(tmp_path):
@@ -216,7 +110,7 @@ def test_a_tool_error_is_attached_to_the_call_of_its_turn():
     given_in_task = {"role": "assistant", "content": "an example"}
     messages = [given_in_task, *turn(1), *turn(2), *turn(3)]
     view = detail_view(outcome(messages=messages, tool_errors=[error], turns=3))
-    assert [call["error"] for message in view["messages"] for call in message["calls"]] == [None, 0, None]
+    assert [call.get("error") for message in view["messages"] for call in message.get("calls", ())] == [None, 0, None]
 
 
 def test_a_reward_that_does_not_count_is_not_shown_as_one():
@@ -316,147 +210,3 @@ def test_the_report_command_prints_the_table(tmp_path, capsys):
 def test_a_folder_without_rollouts_is_refused(tmp_path):
     with pytest.raises(OutputError, match=r"rollouts\.jsonl was wanted(?s:.*)--out"):
         rebuild(tmp_path)
-
-
-class TestInChromium:
-    pytestmark = browser
-
-    def test_the_table_is_sorted_and_filtered_by_the_address(self, sample, tmp_path):
-        page = dump(sample, tmp_path, sort="reward", dir="desc", task="merge-two-csv-files")
-        chosen = [one for one in SAMPLE["outcomes"]() if one["task_id"] == "merge-two-csv-files"]
-        scored = sorted((one["reward"] for one in chosen if one["reward"] is not None), reverse=True)
-        shown = rows(page)
-        assert len(shown) == len(chosen)
-        assert [row[3] for row in shown[: len(scored)]] == [f"{reward:.3f}" for reward in scored]
-        assert all(row[3] in {"skipped", "error"} for row in shown[len(scored) :])
-        header = page.root.one(id="sort-reward").parent
-        assert header is not None
-        assert header.attributes["aria-sort"] == "descending"
-        assert page.root.one(id="count").text == f"{len(chosen)} of 200"
-        assert "hidden" in page.root.one("main", id="conversation").attributes
-
-    def test_stop_reason_status_and_reward_range_combine(self, sample, tmp_path):
-        page = dump(sample, tmp_path, stop="max_turns", status="ok", min="0.5", max="0.99", sort="line")
-        fitting = [
-            one["rollout_id"]
-            for one in SAMPLE["outcomes"]()
-            if one["stop_reason"] == "max_turns" and one["reward"] is not None and 0.5 <= one["reward"] <= 0.99
-        ]
-        assert fitting
-        assert [row[1].removesuffix(row[2]) for row in rows(page)] == fitting
-
-    def test_long_tables_come_in_pages(self, sample, tmp_path):
-        page = dump(sample, tmp_path, page="4", sort="line", dir="desc")
-        assert [row[0] for row in rows(page)] == [str(number) for number in range(50, 0, -1)]
-
-    @pytest.mark.parametrize(
-        ("query", "hits"),
-        [
-            ("NEEDLE", ["r-0"]),
-            ('say "hi"', ["r-1"]),
-            ("a < b & c", ["r-2"]),
-            ("ünï", ["r-3"]),
-            ("tool_errors", []),
-            ("provenance", []),
-        ],
-    )
-    def test_search_finds_what_conversations_say_and_not_how_they_are_stored(self, tmp_path, query, hits):
-        call = {"id": "1", "function": {"name": "terminal", "arguments": json.dumps({"command": 'say "hi"'})}}
-        said = [{"content": "a needle here"}, {"tool_calls": [call]}, {"content": "a < b & c"}, {"content": "Ünïcode"}]
-        outcomes = [outcome(f"r-{n}", messages=[{"role": "assistant", **one}]) for n, one in enumerate(said)]
-        write(tmp_path / "report.html", outcomes)
-        page = dump(tmp_path / "report.html", tmp_path, q=query)
-        assert [row[1].removesuffix(row[2]) for row in rows(page) if len(row) > 1] == hits
-
-    def test_a_link_opens_a_rollout_as_a_conversation(self, sample, tmp_path):
-        wanted = next(one for one in SAMPLE["outcomes"]() if len(one["tool_errors"]) == 2)
-        page = dump(sample, tmp_path, rollout=wanted["rollout_id"])
-        view = page.root.one("main", id="conversation")
-        assert "hidden" in page.root.one("main", id="overview").attributes
-        assert len(view.all("div", class_="call")) == sum("tool_calls" in message for message in wanted["messages"])
-        bad = [node for node in view.all("div", class_="call") if node.has(class_="bad")]
-        assert [wrong["error"] in node.text for wrong, node in zip(wanted["tool_errors"], bad, strict=True)] == [
-            True
-        ] * 2
-        assert not [node for node in view.all("details", class_="reasoning") if "open" in node.attributes]
-        assert "cd data && ls -l\nfor f in *.log" in view.text or "answer.txt" in view.text
-        assert f"{wanted['reward']:.3f}" in view.text
-
-    def test_failures_say_who_is_to_blame(self, sample, tmp_path):
-        wanted = next(one for one in SAMPLE["outcomes"]() if one["stop_reason"] == "model_error")
-        view = dump(sample, tmp_path, rollout=wanted["rollout_id"]).root.one("main", id="conversation")
-        box = view.one("div", class_="failure").text
-        assert "ModelServerError" in box
-        assert "blame: model" in box
-        assert "HTTP 503" in box
-
-    def test_hostile_text_is_shown_and_never_run(self, tmp_path):
-        call = {"id": EVIL, "function": {"name": EVIL, "arguments": json.dumps({EVIL: EVIL})}}
-        fields = {"blame": EVIL, "type": EVIL, "message": EVIL}
-        error = {"turn": 1, "tool_name": EVIL, "arguments": EVIL, "error": EVIL, "tool_result": EVIL}
-        messages = [
-            {
-                "role": EVIL,
-                "content": EVIL,
-                "name": EVIL,
-                "reasoning_content": EVIL,
-                "more": EVIL,
-                "tool_calls": [call],
-            },
-            {"role": "tool", "tool_call_id": EVIL, "content": json.dumps({"output": EVIL})},
-        ]
-        hostile = outcome(
-            EVIL, task_id=EVIL, messages=messages, failure=fields, reward_failure=fields, tool_errors=[error],
-            reward_detail=EVIL, final_response=EVIL + "!", reward_parts={EVIL: 1.0}, stop_reason=EVIL,
-            counters={}, provenance={EVIL: EVIL}, timings={EVIL: 1.0},
-        )  # fmt: skip
-        write(
-            tmp_path / "report.html", [hostile], run={"tasks": EVIL, "problems": [{"task_id": EVIL, "message": EVIL}]}
-        )
-        page = dump(tmp_path / "report.html", tmp_path, rollout=EVIL, q="<img")
-        assert page.root.one("title").text != "owned"
-        assert not page.root.all("img")
-        assert len(page.root.all("script")) == 5
-        assert page.root.one("main", id="conversation").text.count("onerror=") > 10
-
-    def test_weird_messages_are_shown(self, tmp_path):
-        messages = [
-            {"role": "user", "content": None},
-            {"role": "user", "content": [{"type": "text", "text": "part one"}, {"type": "image_url", "image_url": {}}]},
-            {"role": "assistant", "content": "\x1b[31mred\u202e\ud800"},
-            {"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "t", "arguments": "{broken"}}]},
-            {"role": "tool", "tool_call_id": "nobody", "content": "orphan"},
-            {"role": "user", "content": "h" * 50_000},
-            "no message at all",
-        ]
-        write(tmp_path / "report.html", [outcome("weird\n#&=", messages=messages)])
-        text = dump(tmp_path / "report.html", tmp_path, rollout="weird\n#&=").root.one("main", id="conversation").text
-        for expected in ("(empty message)", "part one", "\u241b[31mred[U+202E]", "arguments are not JSON", "orphan"):
-            assert expected in text
-        assert "Show all 50,000 characters" in text
-        assert "no message at all" in text
-
-    def test_left_out_characters_are_named_with_their_line(self, tmp_path):
-        long = [{"role": "user", "content": "a" * 30_000}]
-        write(tmp_path / "report.html", [outcome(f"r{n}", messages=long) for n in range(10)], budget=25_000)
-        page = dump(tmp_path / "report.html", tmp_path, rollout="r6")
-        assert "29,000 characters left out, see rollouts.jsonl line 7" in page.root.one("main", id="conversation").text
-        assert "This run is large." in page.root.one(id="notices").text
-
-    def test_an_empty_run_has_a_page(self, tmp_path):
-        write(tmp_path / "report.html", [])
-        page = dump(tmp_path / "report.html", tmp_path)
-        assert "hidden" not in page.root.one("main", id="overview").attributes
-        assert "This run has no rollouts yet." in page.root.one(id="rollouts").text
-
-    def test_an_unknown_rollout_is_said(self, sample, tmp_path):
-        page = dump(sample, tmp_path, rollout="nobody")
-        assert "There is no rollout nobody" in page.root.one("main", id="conversation").text
-
-    def test_every_control_has_a_name(self, sample, tmp_path):
-        page = dump(sample, tmp_path)
-        for tag in ("input", "select"):
-            controls = page.root.one("form", id="filters").all(tag)
-            assert controls
-            assert all(re.search(r"\w", node.parent.text if node.parent else "") for node in controls)
-        assert all(node.text.strip() or node.attributes.get("aria-label") for node in page.root.all("button"))

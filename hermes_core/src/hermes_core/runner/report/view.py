@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 View = dict[str, Any]
@@ -79,21 +79,35 @@ def shorten(value: Any, limit: int) -> Any:
     return {"t": text[:limit], "cut": value.get("cut", 0) + len(text) - limit}
 
 
+def lengths(value: Any) -> Iterator[int]:
+    """Yield the length of every text of a view."""
+    if isinstance(value, list):
+        for item in value:
+            yield from lengths(item)
+    elif isinstance(value, dict):
+        if "t" in value:
+            yield len(value["t"])
+        else:
+            yield from lengths(list(value.values()))
+
+
 def _message(value: object) -> View:
+    """Return a message without the fields it does not have: there are many messages."""
     message = _mapping(value)
     if not message:
-        return {"role": "?", "text": _text(_content(value)), "calls": []}
-    extra = {key: item for key, item in message.items() if key not in _MESSAGE_KEYS and item not in (None, [], {})}
+        return {"role": "?", "text": _text(_content(value))}
+    view: View = {"role": _name(message.get("role")), "text": _text(_content(message.get("content")))}
     reasoning = [message.get(key) for key in ("reasoning_content", "reasoning", "reasoning_details")]
-    return {
-        "role": _name(message.get("role")),
-        "name": _name(message.get("name") or ""),
-        "text": _text(_content(message.get("content"))),
-        "reasoning": _text(next((text for value in reasoning if (text := _content(value))), "")),
-        "calls": [_call(call) for call in _sequence(message.get("tool_calls"))],
-        "call_id": _name(message.get("tool_call_id") or ""),
-        "extra": _text(_json(extra) if extra else ""),
-    }
+    if thought := next((text for part in reasoning if (text := _content(part))), ""):
+        view["reasoning"] = _text(thought)
+    if calls := _sequence(message.get("tool_calls")):
+        view["calls"] = [_call(call) for call in calls]
+    for name, key in (("name", "name"), ("call_id", "tool_call_id")):
+        if message.get(key):
+            view[name] = _name(message[key])
+    if extra := {key: item for key, item in message.items() if key not in _MESSAGE_KEYS and item not in (None, [], {})}:
+        view["extra"] = _text(_json(extra))
+    return view
 
 
 def _call(value: object) -> View:
@@ -101,13 +115,13 @@ def _call(value: object) -> View:
     function = _mapping(call.get("function")) or call
     arguments = function.get("arguments")
     text = arguments if isinstance(arguments, str) else _json(arguments)
-    return {"id": _name(call.get("id") or ""), "name": _name(function.get("name")), "args": _text(text), "error": None}
+    return {"id": _name(call.get("id") or ""), "name": _name(function.get("name")), "args": _text(text)}
 
 
 def _error(value: object) -> View:
     error = _mapping(value)
     texts = {key: _text(_content(error.get(key))) for key in ("arguments", "error", "tool_result")}
-    return {"turn": _name(error.get("turn")), "tool": _name(error.get("tool_name")), "shown": False, **texts}
+    return {"turn": _name(error.get("turn")), "tool": _name(error.get("tool_name")), **texts}
 
 
 def _mark_errors(messages: Sequence[View], outcome: Mapping[str, Any]) -> None:
@@ -115,13 +129,13 @@ def _mark_errors(messages: Sequence[View], outcome: Mapping[str, Any]) -> None:
     answers = [message for message in messages if message["role"] == "assistant"]
     # A task's own messages may hold assistant turns; the rollout's turns are the last ones.
     first = len(answers) - int(_number(outcome.get("turns")) or 0)
-    calls = [(number - first + 1, call) for number, answer in enumerate(answers) for call in answer["calls"]]
+    calls = [(number - first + 1, call) for number, answer in enumerate(answers) for call in answer.get("calls", ())]
     for number, error in enumerate(map(_mapping, _sequence(outcome.get("tool_errors")))):
         name, arguments, turn = _name(error.get("tool_name")), _content(error.get("arguments"))[:150], error.get("turn")
         fitting = [
             (at != turn, call)
             for at, call in calls
-            if call["error"] is None and call["name"] == name and call["args"]["t"].startswith(arguments)
+            if "error" not in call and call["name"] == name and call["args"]["t"].startswith(arguments)
         ]
         if fitting:
             min(fitting, key=lambda pair: pair[0])[1]["error"] = number

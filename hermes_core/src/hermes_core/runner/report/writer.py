@@ -19,7 +19,7 @@ from typing import IO, Any, Final
 
 from hermes_core.contracts.errors import OutputError
 from hermes_core.runner.display_text import one_line
-from hermes_core.runner.report.view import detail_view, row_view, shorten
+from hermes_core.runner.report.view import detail_view, lengths, row_view, shorten
 
 BUDGET: Final = 64 * 1024 * 1024
 """Size in bytes above which long texts keep only their heads: browsers open larger pages slowly or not at all."""
@@ -86,8 +86,8 @@ class _Body:
         self._directory = directory
         self._budget = budget
         self._size = 0
-        self._limits = iter(_LIMITS)
         self._limit: int | None = None
+        self._savings = dict.fromkeys(_LIMITS, 0)
         self._rollouts = 0
         self._unreadable: list[int] = []
         self._unreadable_count = 0
@@ -98,6 +98,7 @@ class _Body:
         try:
             outcome = json.loads(line)
             row, detail = embed(row_view(outcome, number)), detail_view(outcome)
+            texts = [length for length in lengths(detail) if length > _LIMITS[-1]]
             data = embed(detail if self._limit is None else shorten(detail, self._limit))
         except (ValueError, RecursionError, AttributeError):
             # Not JSON, not UTF-8, nested without end, or no object.
@@ -105,9 +106,18 @@ class _Body:
             self._unreadable.extend([number] if len(self._unreadable) < _MAX_UNREADABLE else [])
             return
         self._rollouts += 1
+        for limit in _LIMITS:
+            self._savings[limit] += sum(length - limit for length in texts if length > limit)
         self._write(row, data)
-        while self._size > self._budget and (limit := next(self._limits, None)) is not None:
-            self._shorten_all(limit)
+        while self._size > self._budget and (tighter := self._tighter()) is not None:
+            self._shorten_all(tighter)
+
+    def _tighter(self) -> int | None:
+        """Choose the next limit that is about enough, or else the last one; None if there is no other."""
+        saved = 0 if self._limit is None else self._savings[self._limit]
+        left = [limit for limit in _LIMITS if self._limit is None or limit < self._limit]
+        enough = (limit for limit in left if self._size - (self._savings[limit] - saved) <= self._budget)
+        return next(enough, left[-1] if left else None)
 
     def facts(self) -> dict[str, Any]:
         return {

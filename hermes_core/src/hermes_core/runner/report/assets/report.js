@@ -319,7 +319,7 @@
     return folded(`result${bad ? " bad" : ""}`, label, structured(message.text, line), true);
   }
   function callCard(call, answer, detail, line) {
-    const error = call.error === null ? null : detail.tool_errors[call.error];
+    const error = call.error === undefined ? null : detail.tool_errors[call.error];
     if (error) error.shown = true;
     const broken = !call.args.cut && call.args.t !== "" && !isJson(call.args.t);
     return el("div", { class: `call${error ? " bad" : ""}` },
@@ -337,8 +337,8 @@
       el("h3", {}, role, message.name && ` ${visible(message.name)}`, turn && el("span", { class: "muted" }, ` turn ${turn}`)),
       message.reasoning && message.reasoning.t && folded("reasoning", `Reasoning · ${plural(message.reasoning.t.length, "character")}`, writing("div", message.reasoning, line, "text"), false),
       long ? folded("long", `${plural(message.text.t.length, "character")}`, text, false) : message.role === "tool" ? structured(message.text, line) : text,
-      message.calls.map((call) => callCard(call, answers.get(call), detail, line)),
-      !text && !message.calls.length && el("p", { class: "muted" }, "(empty message)"),
+      (message.calls || []).map((call) => callCard(call, answers.get(call), detail, line)),
+      !text && !message.calls && el("p", { class: "muted" }, "(empty message)"),
       message.extra && message.extra.t && folded("extra", "Other fields", writing("pre", message.extra, line, "block"), false));
   }
   function cards(detail, line) {
@@ -347,7 +347,7 @@
     const answers = new Map();
     const orphans = new Set();
     for (const message of detail.messages) {
-      for (const call of message.calls) if (call.id) open.set(call.id, call);
+      for (const call of message.calls || []) if (call.id) open.set(call.id, call);
       if (message.role !== "tool") continue;
       const call = open.get(message.call_id);
       if (call) answers.set(call, message);
