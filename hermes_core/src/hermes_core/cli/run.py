@@ -151,7 +151,7 @@ def _report(result: RunResult) -> int:
         sys.stderr.write(f"task not run: {problem.source}: {problem.message}\n")
     if result.clean:
         return 0
-    dropped = result.summary.get("dispositions", {}).get("drop", 0)
+    dropped = result.summary["rollouts"]["disposition"].get("drop", 0)
     if dropped:
         sys.stderr.write(f"{dropped} rollouts were dropped; the same command with --retry-failed plays them again\n")
     return 1

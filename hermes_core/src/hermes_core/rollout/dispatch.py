@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Sequence
+from typing import Any, TypeVar
 
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.events import ToolCalled
@@ -17,6 +17,8 @@ from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.runtime import BoundTool, Runtime, to_completion
 from hermes_core.specs import ToolSpec
 from hermes_core.tools.arguments import ArgumentsError, unknown_tool_answer
+
+T = TypeVar("T")
 
 
 class ToolDispatcher:
@@ -65,7 +67,7 @@ class ToolDispatcher:
             await to_completion(asyncio.wait(tasks))
             raise
 
-    async def _timed(self, awaitable: Any) -> Any:
+    async def _timed(self, awaitable: Awaitable[T]) -> T:
         with self._record.phase("tool"):
             return await awaitable
 

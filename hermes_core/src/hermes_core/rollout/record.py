@@ -64,6 +64,8 @@ class RolloutRecord:
         self.reward_failure: Failure | None = None
         self.reward_status = RewardStatus.SKIPPED
         self.provenance: dict[str, Any] = dict(spec.provenance)
+        if "category" in spec.task.metadata:
+            self.provenance["category"] = spec.task.metadata["category"]
         self._seconds: dict[str, float] = {}
         self._started = time.perf_counter()
 

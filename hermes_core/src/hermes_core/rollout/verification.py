@@ -99,7 +99,7 @@ def checked(score: object, spec: VerifierSpec) -> Score:
     """Return the score if it is one: finite, within the declared bounds, with finite parts."""
     if not isinstance(score, Score):
         raise VerifierError(f"verifier {spec.name!r} returned {type(score).__name__}, wanted Score")
-    numbers = {"value": score.value, **score.parts}
+    numbers: dict[str, object] = {"value": score.value, **score.parts}
     for name, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
             raise VerifierError(f"verifier {spec.name!r}: {name} is {number!r}, wanted a finite number")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import time
@@ -96,9 +97,12 @@ class Run:
             stack.push_async_callback(recorder.close)
             try:
                 await self._play(pending, len(specs), runtime, model, recorder)
-            finally:
-                result = self._sum_up(folder, plan, recorder, len(specs), time.monotonic() - started)
-        return result
+            except BaseException:
+                # What was done is summed up all the same; the error that stopped the run is the one to be told.
+                with contextlib.suppress(HermesError):
+                    self._sum_up(folder, plan, recorder, len(specs), time.monotonic() - started)
+                raise
+            return self._sum_up(folder, plan, recorder, len(specs), time.monotonic() - started)
 
     async def _play(
         self, pending: list[RolloutSpec], total: int, runtime: Runtime, model: ModelClient, recorder: Recorder

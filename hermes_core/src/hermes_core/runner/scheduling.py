@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from hermes_core.contracts.errors import HermesError, ModelUnreachableError, UserError
+from hermes_core.contracts.errors import HermesError, UserError
 from hermes_core.contracts.model import ModelClient, ModelReply, ModelRequest, encode
-from hermes_core.contracts.rollout import RolloutOutcome
+from hermes_core.contracts.rollout import RolloutOutcome, StopReason
 from hermes_core.contracts.sink import Sink
 from hermes_core.rollout import RolloutSpec, Runtime, run_rollout, to_completion
 from hermes_core.rollout.workers import WorkerThreads
@@ -123,7 +123,7 @@ class Scheduler:
         self._recorder = recorder
         self._policy = policy
         self._observer = observer
-        self._unreachable_in_a_row = 0
+        self._unanswered_in_a_row = 0
 
     async def run(self, specs: Iterator[RolloutSpec], *, max_concurrent: int) -> None:
         """Play them all; raises the first fatal error after the others have been cancelled and cleaned up."""
@@ -150,15 +150,16 @@ class Scheduler:
         self._observer.finished(await self._recorder.record(self._policy.settled(outcome)))
 
     def _give_up_on_a_dead_server(self, outcome: RolloutOutcome) -> None:
-        """Stop a run whose server has gone, before it turns every remaining rollout into a failure."""
-        failure = outcome.failure
-        if failure is None or failure.type != ModelUnreachableError.__name__:
-            self._unreachable_in_a_row = 0
+        """Stop a run whose server has gone or refuses everything, before every remaining rollout fails the same way."""
+        if outcome.failure is None or outcome.turns > 0 or outcome.stop_reason is not StopReason.MODEL_ERROR:
+            self._unanswered_in_a_row = 0
             return
-        self._unreachable_in_a_row += 1
-        if self._unreachable_in_a_row >= self._patience:
-            hint = "start the server and give the same command again: it continues"
-            raise UserError(f"the model server has gone: {failure.message}", hint=hint)
+        self._unanswered_in_a_row += 1
+        if self._unanswered_in_a_row >= self._patience:
+            raise UserError(
+                f"the model answered none of the last {self._unanswered_in_a_row} rollouts: {outcome.failure.message}",
+                hint="mend that and give the same command again with --retry-failed: it continues",
+            )
 
 
 def _first(errors: Sequence[BaseException]) -> BaseException:

@@ -1,0 +1,52 @@
+"""After `kill -9` at any moment the same command continues: no rollout lost, none twice, the file never torn."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+MOMENTS = [f"{hook}:{count}" for hook in ("started", "tool", "scored", "finished") for count in (1, 3, 7)]
+
+
+@pytest.fixture
+def command(tasks, small_task):
+    path = tasks(*[small_task(f"t{i}") for i in range(5)])
+    return ("-p", "killer", "run", path, "--out", "out", "--group-size", "2", "--mistake-rate", "0.4")
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_killed_run_continues_where_it_was(hermes, command, rollouts, moment):
+    assert hermes(*command, env={"HERMES_TEST_KILL": moment}).returncode == -9
+    result = hermes(*command)
+    assert result.returncode == 0, result.stderr
+    done = sorted((line["task_id"], line["index"]) for line in rollouts())
+    assert done == [(f"t{i}", index) for i in range(5) for index in range(2)]
+
+
+def test_killing_it_again_and_again_ends_with_every_rollout_once(hermes, command, rollouts):
+    for _ in range(12):
+        if hermes(*command, env={"HERMES_TEST_KILL": "finished:2"}).returncode == 0:
+            break
+    assert len({line["rollout_id"] for line in rollouts()}) == len(rollouts()) == 10
+
+
+def test_a_finished_run_plays_nothing_again(hermes, command, rollouts):
+    assert hermes(*command).returncode == 0
+    before = rollouts()
+    assert hermes(*command).returncode == 0
+    assert rollouts() == before
+
+
+def test_dropped_rollouts_are_played_again_only_when_asked_for(hermes, tasks, small_task, rollouts, tmp_path):
+    path = tasks(small_task("t", setup=["test -e /nowhere-at-all"]))
+    command = ("run", path, "--out", "out")
+    assert hermes(*command).returncode == 1
+    assert hermes(*command).returncode == 1
+    assert [line["disposition"] for line in rollouts()] == ["drop"]
+    result = hermes(*command, "--retry-failed")
+    assert result.returncode == 1
+    assert "--retry-failed" in result.stderr
+    assert len(rollouts()) == 1
+    attempts = (tmp_path / "out" / "attempts.jsonl").read_bytes().splitlines()
+    assert [json.loads(line)["stop_reason"] for line in attempts] == ["task_error"]

@@ -1,0 +1,185 @@
+"""`hermes-core run` end to end: the files it writes, and a clear message for every bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+
+import pytest
+import yaml
+
+RUN_FIELDS = {
+    "rollout_id",
+    "task_id",
+    "group_id",
+    "messages",
+    "turns",
+    "reward",
+    "reward_parts",
+    "reward_status",
+    "stop_reason",
+    "tool_errors",
+    "timings",
+    "provenance",
+}
+
+
+def fails(result, *words, code=2):
+    """Check a failure: 2 when the user must change something, 1 when somebody else is to blame."""
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert word in result.stderr
+    return result
+
+
+def test_a_task_file_becomes_scored_rollouts_a_summary_and_a_report(hermes, tasks, small_task, rollouts, tmp_path):
+    path = tasks(small_task("one"), small_task("two"))
+    result = hermes("run", path, "--model", "oracle", "--mistake-rate", "0", "--group-size", "2", "--out", "out")
+    assert result.returncode == 0, result.stderr
+    lines = rollouts()
+    assert len(lines) == 4
+    assert all(set(line) >= RUN_FIELDS for line in lines)
+    assert {line["reward"] for line in lines} == {1.0}
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["rollouts"]["total"] == 4
+    assert "<html" in (tmp_path / "out" / "report.html").read_text()
+    assert "report.html" in result.stdout
+
+
+def test_doing_nothing_scores_nothing(hermes, tasks, small_task, rollouts):
+    assert hermes("run", tasks(small_task("one")), "--model", "nop", "--out", "out").returncode == 0
+    assert [line["reward"] for line in rollouts()] == [0.0]
+
+
+def test_the_same_seed_gives_the_same_mistakes(hermes, tasks, small_task, rollouts):
+    path = tasks(*[small_task(f"t{i}") for i in range(4)])
+    for out in ("a", "b"):
+        hermes("run", path, "--mistake-rate", "0.7", "--group-size", "3", "--seed", "5", "--out", out)
+    first, second = (sorted((r["task_id"], r["index"], r["reward"]) for r in rollouts(out)) for out in ("a", "b"))
+    assert first == second
+    assert len({reward for _, _, reward in first}) > 1
+
+
+def test_the_printed_config_runs_unchanged(hermes, tasks, small_task, rollouts, tmp_path):
+    printed = hermes("run", tasks(small_task("one")), "--group-size", "2", "--out", "out", "--print-config")
+    assert yaml.safe_load(printed.stdout)["group_size"] == 2
+    (tmp_path / "run.yaml").write_text(printed.stdout)
+    assert hermes("run", "--config", "run.yaml").returncode == 0
+    assert len(rollouts()) == 2
+
+
+def test_flags_win_over_the_config(hermes, tasks, small_task, tmp_path):
+    (tmp_path / "run.yaml").write_text(f"tasks: {tasks(small_task('one'))}\ngroup_size: 3\n")
+    printed = hermes("run", "--config", "run.yaml", "--group-size", "5", "--print-config")
+    assert yaml.safe_load(printed.stdout)["group_size"] == 5
+
+
+def test_a_malformed_line_does_not_stop_the_other_tasks(hermes, tasks, small_task, rollouts):
+    path = tasks(small_task("one"), '{"id": "broken", ', small_task("two", promt="x"))
+    result = fails(hermes("run", path, "--out", "out"), "tasks.jsonl:2", "tasks.jsonl:3", "prompt", code=1)
+    assert [line["task_id"] for line in rollouts()] == ["one"]
+    assert "one" in result.stdout
+
+
+def test_an_unknown_verifier_stops_its_task_only(hermes, tasks, small_task, rollouts):
+    path = tasks(small_task("one"), small_task("two", verifier="file_contant"))
+    fails(hermes("run", path, "--out", "out"), "file_contant", "file_content", code=1)
+    assert [line["task_id"] for line in rollouts()] == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--terminal-backend", "lokal"), ("lokal", "local")),
+        (("--terminal-backend", "docker"), ("docker", "hermes-backend-docker")),
+        (("--parser", "hermes"), ("hermes", "hermes-parsers")),
+        (("--enabled-toolsets", "terminl"), ("terminl", "terminal")),
+        (("--distribution", "sciense"), ("sciense", "science")),
+        (("--model", "gpt-4"), ("gpt-4", "--model-name")),
+        (("--split", "test"), ("test", "train")),
+        (("--config", "nothing.yaml"), ("nothing.yaml", "--config")),
+        (("--extra-body", "[1]"), ("--extra-body", "JSON object")),
+        (("--api-key-env", "NO_SUCH_VARIABLE"), ("NO_SUCH_VARIABLE", "export")),
+        (("--model", "http://127.0.0.1:9/v1", "--model-name", "m", "--model-retries", "0"), ("127.0.0.1:9",)),
+        (("-p", "no:nothing-like-it"), ("nothing-like-it",)),
+        (("-p", "no_such_module_here"), ("no_such_module_here",)),
+    ],
+)
+def test_each_bad_input_has_one_clear_message(hermes, tasks, small_task, arguments, words):
+    plugin = arguments if arguments[0] == "-p" else ()
+    rest = () if plugin else arguments
+    result = hermes(*plugin, "run", tasks(small_task("one")), "--out", "out", *rest)
+    fails(result, *words, code=1 if "127.0.0.1:9" in words else 2)
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--isolation", "gvisor"), ("--network", "none")])
+def test_a_sandbox_that_the_backend_cannot_enforce_is_refused(hermes, tasks, small_task, flag, value):
+    result = fails(hermes("run", tasks(small_task("one")), "--out", "out", flag, value), "local", value, code=1)
+    assert "bwrap" in result.stderr
+
+
+def test_an_unknown_config_key_names_the_nearest(hermes, tasks, small_task, tmp_path):
+    (tmp_path / "run.yaml").write_text(f"tasks: {tasks(small_task('one'))}\ngroupsize: 3\n")
+    fails(hermes("run", "--config", "run.yaml"), "groupsize", "group_size")
+
+
+def test_a_missing_task_file_says_so(hermes):
+    fails(hermes("run", "nothing.jsonl"), "nothing.jsonl")
+
+
+def test_no_tasks_named_says_what_to_type(hermes):
+    fails(hermes("run"), "hermes-core run TASKS")
+
+
+def test_an_output_folder_that_cannot_be_written_says_so(hermes, tasks, small_task, tmp_path):
+    (tmp_path / "file").write_text("")
+    fails(hermes("run", tasks(small_task("one")), "--out", "file/out"), "file/out", "--out")
+
+
+def test_a_different_run_in_the_same_folder_is_refused(hermes, tasks, small_task):
+    path = tasks(small_task("one"))
+    assert hermes("run", path, "--out", "out", "--seed", "1").returncode == 0
+    fails(hermes("run", path, "--out", "out", "--seed", "2"), "seed", "--out")
+
+
+def test_a_full_disk_stops_the_run_and_the_same_command_continues(hermes, tasks, small_task, rollouts, tmp_path):
+    path = tasks(*[small_task(f"t{i}") for i in range(6)])
+    command = ("run", path, "--out", "out", "--max-concurrent", "1", "--mistake-rate", "0")
+
+    def small_files():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
+
+    with hermes.start(*command, preexec_fn=small_files) as process:
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == 2, err
+    assert "continues" in err
+    done = {line["task_id"] for line in rollouts()}
+    assert 0 < len(done) < 6
+    assert hermes(*command).returncode == 0
+    assert sorted(line["task_id"] for line in rollouts()) == [f"t{i}" for i in range(6)]
+
+
+def test_nothing_of_the_callers_environment_reaches_the_rollouts(hermes, tasks, small_task, rollouts):
+    path = tasks(small_task("one", solution=["env > answer.txt; cat answer.txt /proc/self/environ"]))
+    hermes("run", path, "--mistake-rate", "0", "--out", "out", env={"MY_API_KEY": "sekrit-value"})
+    assert "sekrit-value" not in json.dumps(rollouts())
+
+
+def test_interrupting_a_run_cleans_up_and_the_same_command_continues(hermes, tasks, small_task, rollouts):
+    path = tasks(small_task("one"), small_task("two", solution=["sleep 1000", "echo two > answer.txt"]))
+    command = ("-p", "tell", "run", path, "--out", "out", "--mistake-rate", "0", "--max-concurrent", "1")
+    marker = hermes.folder / "called"
+    os.mkfifo(marker)
+    reader = os.open(marker, os.O_RDONLY | os.O_NONBLOCK)
+    with hermes.start(*command, env={"HERMES_TEST_TELL": str(marker)}) as process:
+        assert select.select([reader], [], [], 60)[0]  # the second rollout has begun
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    os.close(reader)
+    assert process.returncode == 130
+    assert [line["task_id"] for line in rollouts()] == ["one"]
