@@ -140,6 +140,14 @@ def test_strict_makes_any_failure_fatal(site, load):
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
+def test_a_plugin_that_is_left_out_is_one_line_in_the_log(site, load, caplog):
+    """Complaint 1: the opposite of a crash, an import error that was swallowed."""
+    plugin = site.install("acme-broken", "raise RuntimeError('boom')")
+    load(plugin, site.install("acme-good"))
+    (line,) = caplog.messages
+    assert line.startswith("plugin acme-broken:broken is left out, failed: RuntimeError: boom")
+
+
 def test_declarations_may_come_from_a_generator_and_a_subset_of_arguments(site, load):
     plugin = site.install(
         "acme-gen",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from throwaway_plugins import backend, verifier
 
@@ -257,6 +259,18 @@ class TestLoading:
             registry.load("backend", "docker")
         environ["ACME_TOKEN"] = "t"
         assert registry.load("backend", "docker").__name__ == "Backend"
+
+    def test_looking_a_component_up_again_reads_no_metadata(self, site, load, monkeypatch):
+        """Complaint 5: the metadata were read on the hot path."""
+        site.install("acme-docker", backend(requires=("dist:acme-docker",)))
+        registry = load("acme-docker")
+        registry.create("backend", "docker")
+        monkeypatch.setattr(sys, "meta_path", [])
+        monkeypatch.setattr("importlib.metadata.distributions", None)
+        assert registry.component("backend", "docker").state == "ready"
+        assert registry.create("backend", "docker") is not None
+        assert registry.specs("backend")
+        assert registry.parser_for("m") is None
 
     def test_a_toolset_has_nothing_to_load(self, load):
         with pytest.raises(ConfigError, match="a toolset is a declaration only"):

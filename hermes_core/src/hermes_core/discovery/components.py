@@ -25,13 +25,14 @@ class ComponentState(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Component:
-    """One declared component of one registry; `target` is there once it is ready."""
+    """One declared component of one registry; it has been checked once its requirements were evaluated."""
 
     kind: str
     spec: Declaration
     plugin: PluginRecord
     state: ComponentState = ComponentState.DECLARED
     reason: str = ""
+    is_checked: bool = False
     target: Any = None
 
     @property

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def load_plugins(settings: PluginSettings | None = None, *, environ: Mapping[str, str] | None = None) -> Registry:
-    """Build a registry; plugins that fail are records in it.
+    """Build a registry; plugins that fail are records in it, and a line in the log.
 
     Without `settings` they are read from the environment. `environ` is where requirements `env:NAME` look, the
     process's own by default. A plugin named in `extra`, or any plugin with `strict`, must load: its failure raises
@@ -40,15 +40,24 @@ def load_plugins(settings: PluginSettings | None = None, *, environ: Mapping[str
     settings = PluginSettings.from_environment(environ) if settings is None else settings
     registry = load_tolerantly(settings, environ=environ)
     for record in registry.plugins:
-        is_needed = settings.strict or is_asked_for(record.found, settings)
-        if is_needed and record.state in {PluginState.FAILED, PluginState.INCOMPATIBLE}:
-            raise BrokenComponentError(
-                f"the plugin {record.id} cannot be used: {record.note}",
-                hint=f"repair it, or leave it out with -p no:{record.id}; details: hermes-core plugins doctor",
-            ) from record.error
-        if is_asked_for(record.found, settings) and record.state is PluginState.BLOCKED:
+        is_asked = is_asked_for(record.found, settings)
+        if record.state in {PluginState.FAILED, PluginState.INCOMPATIBLE}:
+            _report(record, is_needed=is_asked or settings.strict)
+        elif is_asked and record.state is PluginState.BLOCKED:
             raise BrokenComponentError(f"the plugin {record.id} was asked for, but is {record.note}")
     return registry
+
+
+def _report(record: PluginRecord, *, is_needed: bool) -> None:
+    if is_needed:
+        raise BrokenComponentError(
+            f"the plugin {record.id} cannot be used: {record.note}",
+            hint=f"repair it, or leave it out with -p no:{record.id}; details: hermes-core plugins doctor",
+        ) from record.error
+    import logging  # one line on stderr even where nobody has set up logging; not needed when all is well
+
+    message = "plugin %s is left out, %s: %s (details: hermes-core plugins doctor)"
+    logging.getLogger(__name__).warning(message, record.id, record.state, record.note)
 
 
 def load_tolerantly(settings: PluginSettings, *, environ: Mapping[str, str]) -> Registry:

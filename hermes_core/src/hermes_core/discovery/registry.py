@@ -59,15 +59,13 @@ class Registry:
         return tuple(sorted(self._components[kind_named(kind).name]))
 
     def component(self, kind: str, name: str) -> Component:
-        """Return the one component a name means, with its state; requirements are evaluated, nothing is imported."""
-        candidates = self._candidates(kind, name)
-        if len(candidates) > 1:
-            raise failures.ambiguous(kind, name, candidates)
-        component = candidates[0]
-        if component.state in {ComponentState.DECLARED, ComponentState.UNAVAILABLE}:
-            missing = unmet(component.spec.requires, self._environ) if isinstance(component.spec, ComponentSpec) else []
-            component.state = ComponentState.UNAVAILABLE if missing else ComponentState.DECLARED
-            component.reason = "; ".join(missing)
+        """Return the one component a name means, with its state; nothing is imported.
+
+        Requirements are evaluated the first time only: a rollout's start must not read the installed metadata.
+        """
+        component = self._one(kind, name)
+        if not component.is_checked:
+            self._check_requirements(component)
         return component
 
     def spec(self, kind: str, name: str) -> Declaration:
@@ -90,7 +88,7 @@ class Registry:
         component = self._one(kind, name)
         if component.state is ComponentState.READY:
             return component.target
-        component = self.component(kind, name)
+        self._check_requirements(component)
         if component.state is ComponentState.UNAVAILABLE:
             raise UnavailableComponentError(
                 f"{component.label} of {component.plugin.id} is installed but cannot be used here: {component.reason}",
@@ -145,6 +143,16 @@ class Registry:
         if len(candidates) > 1:
             raise failures.ambiguous(kind, name, candidates)
         return candidates[0]
+
+    def _check_requirements(self, component: Component) -> None:
+        component.is_checked = True
+        if not isinstance(component.spec, ComponentSpec) or component.state is ComponentState.READY:
+            return
+        missing = unmet(component.spec.requires, self._environ)
+        if missing:
+            component.state, component.reason = ComponentState.UNAVAILABLE, "; ".join(missing)
+        elif component.state is ComponentState.UNAVAILABLE:
+            component.state, component.reason = ComponentState.DECLARED, ""
 
     def _candidates(self, kind: str, name: str) -> Sequence[Component]:
         plugin, _, bare = name.rpartition(":")
