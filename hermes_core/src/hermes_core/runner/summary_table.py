@@ -107,7 +107,8 @@ def _facts(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "tool errors", _names(summary["tool_errors"]["by_tool"])
     yield "time", _time(summary["time"])
     tokens = summary["tokens"]
-    yield "tokens", f"{tokens['prompt']:,} prompt, {tokens['completion']:,} completion"
+    if tokens["prompt"] or tokens["completion"]:
+        yield "tokens", f"{tokens['prompt']:,} prompt, {tokens['completion']:,} completion"
     if speed.get("wall_seconds"):
         per_second = f"{_number(speed['turns_per_second'], 1)} turns/s, {_number(speed['rollouts_per_second'], 2)}"
         yield "wall time", f"{speed['wall_seconds']:,.1f} s, {per_second} rollouts/s"

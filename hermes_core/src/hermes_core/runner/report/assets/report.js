@@ -38,7 +38,7 @@
   const known = (value) => value !== null && value !== undefined;
   const number = (value, digits) => known(value)
     ? value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }) : "–";
-  const percent = (value) => known(value) ? `${(100 * value).toFixed(value > 0 && value < 0.01 ? 1 : 0)}\u202f%` : "–";
+  const percent = (value) => known(value) ? `${(100 * value).toFixed(value >= 0.0005 && value < 0.00995 ? 1 : 0)}\u202f%` : "–";
   const plural = (count, noun) => `${number(count, 0)} ${noun}${count === 1 ? "" : "s"}`;
   const words = (text) => String(text).replaceAll("_", " ");
   function seconds(value) {
@@ -191,14 +191,14 @@
     const { reward, pass, rollouts, turns, tokens, speed } = summary;
     const errors = summary.tool_errors;
     const atK = Object.entries(pass["pass@k"]).filter(([k]) => k !== "1").map(([k, value]) => `pass@${k} ${percent(value.mean_over_tasks)}${value.tasks < summary.tasks.length ? ` (of ${plural(value.tasks, "task")})` : ""}`);
-    const worst = Object.entries(errors.by_tool).slice(0, 2).map(([tool, count]) => `${visible(tool)} ${count}`).join(" · ");
+    const worst = Object.entries(errors.by_tool).slice(0, 2).map(([tool, count]) => `${visible(tool)} ${count}`);
     fill("tiles",
       tile("Mean reward", number(reward.mean_over_tasks, 3), `mean over ${plural(summary.tasks.length, "task")}`, `${number(reward.mean_over_rollouts, 3)} over rollouts, std ${number(reward.std_over_rollouts, 3)}`),
       tile("pass@1", percent(pass["pass@1_over_tasks"]), ...atK, `pass: reward ≥ ${Number(pass.threshold.toFixed(6))}`),
       tile("Rollouts", number(rollouts.total, 0), `${number(rollouts.scored, 0)} with a reward`, rollouts.left_out > 0 && `${number(rollouts.left_out, 0)} without: in no mean`),
       tile("Turns", number(turns.total, 0), `${number(turns.mean, 1)} per rollout`, known(speed.turns_per_second) && `${number(speed.turns_per_second, 1)} per second`),
-      tile("Tool errors", number(errors.total, 0), `in ${plural(errors.rollouts, "rollout")}`, worst),
-      tile("Tokens", compact(tokens.prompt + tokens.completion), `${compact(tokens.prompt)} prompt`, `${compact(tokens.completion)} completion`),
+      tile("Tool errors", number(errors.total, 0), `in ${plural(errors.rollouts, "rollout")}`, ...worst),
+      tokens.prompt + tokens.completion > 0 && tile("Tokens", compact(tokens.prompt + tokens.completion), `${compact(tokens.prompt)} prompt`, `${compact(tokens.completion)} completion`),
       known(speed.wall_seconds) && tile("Wall time", seconds(speed.wall_seconds), `${number(speed.rollouts_per_second, 2)} rollouts per second`));
   }
   const compact = (value) => value.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
@@ -379,7 +379,7 @@
     const tally = [...detail.facts, ["turns", row.turns], ...detail.counters.map(([name, value]) => [words(name), value]), ["line in rollouts.jsonl", row.line]];
     const nav = el("nav", { class: "bar", "aria-label": "Rollouts" }, el("a", { class: "step", href: link({ rollout: "" }), "data-key": "Escape", title: "key Escape" }, "← All rollouts"),
       el("span", { class: "muted grow" }, at >= 0 ? `${number(at + 1, 0)} of ${number(list.length, 0)} in this list` : "not in the filtered list"), step(at - 1, "↑ Previous", "k"), step(at + 1, "↓ Next", "j"));
-    const head = el("header", { class: "rollout-head" }, el("h1", { tabindex: "-1", id: "rollout-title" }, visible(row.task)), el("p", { class: "muted id" }, `${visible(row.id)} · number ${visible(Object.fromEntries(detail.facts).index)} of its group`),
+    const head = el("header", { class: "rollout-head" }, el("h1", { tabindex: "-1", id: "rollout-title" }, visible(row.task)), el("p", { class: "muted id" }, `${visible(row.id)} · index ${visible(Object.fromEntries(detail.facts).index)} in its group`),
       el("p", {}, badge(row.stop, mood(row.stop)), " ", badge(`reward ${row.status}`, mood(row.status)), " ", row.disposition && row.disposition !== "score" && badge(row.disposition, mood(row.disposition)), " ",
         row.errors > 0 && badge(plural(row.errors, "tool error"), "bad")));
     const timings = detail.timings.filter(([name]) => name !== "total");
