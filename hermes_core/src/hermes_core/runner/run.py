@@ -102,7 +102,8 @@ class Run:
                 with contextlib.suppress(HermesError):
                     self._sum_up(folder, plan, recorder, len(specs), time.monotonic() - started)
                 raise
-            return self._sum_up(folder, plan, recorder, len(specs), time.monotonic() - started)
+            seconds = time.monotonic() - started
+            return await asyncio.to_thread(self._sum_up, folder, plan, recorder, len(specs), seconds)
 
     async def _play(
         self, pending: list[RolloutSpec], total: int, runtime: Runtime, model: ModelClient, recorder: Recorder
@@ -188,7 +189,8 @@ class Run:
     ) -> RunResult:
         builder = SummaryBuilder()
         for line in folder.rollouts.lines():
-            builder.add(json.loads(line))
+            outcome = json.loads(line)
+            builder.add(outcome, earlier=outcome["rollout_id"] in folder.done)
         summary = builder.build(run=self._run_facts(folder, plan, recorder, planned, seconds))
         folder.write_text(SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
         write_report(folder.path / REPORT, summary, folder.rollouts.lines())
@@ -200,6 +202,7 @@ class Run:
     ) -> dict[str, Any]:
         return {
             "run_id": folder.run_id,
+            "created": folder.manifest["created"],
             "config": self._config.model_dump(mode="json"),
             "planned": planned,
             "wall_seconds": seconds,
