@@ -1,1 +1,35 @@
 """The plugin module: declarations only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from hermes_core.hookspecs import hookimpl
+from hermes_core.specs import VerifierSpec
+
+_DECLARED: Final = (
+    ("exit_code", "exit_code:ExitCodeVerifier", "Commands end with the expected exit code; weighted checks."),
+    ("file_content", "file_content:FileContentVerifier", "Files hold what they should; weighted checks per path."),
+    (
+        "pytest",
+        "hidden_tests:HiddenTestsVerifier",
+        "Hidden pytest or unittest tests, run in the sandbox after the rollout.",
+    ),
+    ("script", "script:ScriptVerifier", "A hidden script, scored by exit code, by its report or by a result file."),
+    ("exact_match", "matching:ExactMatchVerifier", "The final answer or a file equals the expected text."),
+    ("regex_match", "matching:RegexMatchVerifier", "The final answer or a file matches patterns."),
+    ("numeric_match", "matching:NumericMatchVerifier", "The final answer or a file gives a number within a tolerance."),
+    ("json_schema", "schema_match:JsonSchemaVerifier", "The final answer or a file is JSON that satisfies a schema."),
+    ("weighted", "composition:WeightedVerifier", "The weighted mean of other verifiers."),
+    ("gated", "composition:GatedVerifier", "Nothing unless every gate scores full, then the weighted mean."),
+)
+
+
+@hookimpl
+def hermes_verifiers() -> Iterable[VerifierSpec]:
+    """Declare the verifiers."""
+    return [
+        VerifierSpec(name=name, summary=summary, target=f"hermes_verifiers.{target}")
+        for name, target, summary in _DECLARED
+    ]

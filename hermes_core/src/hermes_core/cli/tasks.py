@@ -1,0 +1,168 @@
+"""`hermes-core tasks`: list a task set, and test whether its rewards can be relied on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hermes_core.discovery import Registry
+    from hermes_core.runner.check import TaskCheck
+    from hermes_core.runner.tasks import LoadedTasks
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the subcommands `list` and `check`."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="list the tasks and what is wrong with those that cannot be used")
+    checking = actions.add_parser(
+        "check", help="test the rewards: solution full, nothing and cheats not, repeats agree"
+    )
+    for action in (listing, checking):
+        action.add_argument("tasks", metavar="TASKS", help="task file (.jsonl) or Harbor task folder")
+        action.add_argument(
+            "--source", metavar="NAME", help="task source to read it with; by default its ending decides"
+        )
+        action.add_argument("--task-filter", metavar="IDS", help="only these task ids, comma-separated")
+        action.add_argument("--json", action="store_true", help="print JSON")
+    checking.add_argument("--repeats", type=_positive, default=1, metavar="N", help="play everything N times (1)")
+    checking.add_argument("--max-concurrent", type=_positive, default=4, metavar="N", help="tasks at a time (4)")
+    checking.add_argument("--backend", default="local", metavar="NAME", help="where sandboxes come from (local)")
+    checking.add_argument(
+        "--isolation", metavar="LEVEL", help="isolation level the sandboxes must have: none, bwrap, …"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; 1 when a task cannot be used or fails its check."""
+    import os
+
+    from hermes_core.discovery import load_plugins
+    from hermes_core.runner.tasks import load_tasks
+
+    registry = load_plugins(getattr(arguments, "plugin_settings", None), environ=os.environ)
+    loaded = _filtered(load_tasks(arguments.tasks, registry, source=arguments.source), arguments)
+    if arguments.action == "list":
+        return _list(loaded, as_json=arguments.json)
+    return _check(loaded, registry, arguments)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"wanted a number of at least 1, found {number}")
+    return number
+
+
+def _filtered(loaded: LoadedTasks, arguments: argparse.Namespace) -> LoadedTasks:
+    import dataclasses
+
+    from hermes_core.contracts.errors import ConfigError
+
+    if arguments.task_filter is None:
+        return loaded
+    wanted = {word.strip() for word in arguments.task_filter.split(",") if word.strip()}
+    if unknown := sorted(wanted - {task.id for task in loaded.tasks}):
+        hint = f"see: hermes-core tasks list {arguments.tasks}"
+        raise ConfigError(f"--task-filter names {unknown[0]!r}, which is no task of {arguments.tasks}", hint=hint)
+    return dataclasses.replace(loaded, tasks=tuple(task for task in loaded.tasks if task.id in wanted))
+
+
+def _list(loaded: LoadedTasks, *, as_json: bool) -> int:
+    if as_json:
+        _print_json({"tasks": [_described(task) for task in loaded.tasks], "problems": _problems(loaded)})
+        return 1 if loaded.problems else 0
+    rows = [
+        [task.id, task.split, task.verifier.name if task.verifier else "-", str(len(task.cheats)), _has(task.solution)]
+        for task in loaded.tasks
+    ]
+    _print_table(["task", "split", "verifier", "cheats", "solution"], rows)
+    _print_problems(loaded)
+    return 1 if loaded.problems else 0
+
+
+def _described(task: Any) -> dict[str, Any]:
+    return {
+        "id": task.id,
+        "split": task.split,
+        "verifier": None if task.verifier is None else task.verifier.name,
+        "cheats": [cheat.name for cheat in task.cheats],
+        "has_solution": task.solution is not None,
+        "source": task.source,
+    }
+
+
+def _problems(loaded: LoadedTasks) -> list[dict[str, Any]]:
+    return [{"source": p.source, "task_id": p.task_id, "message": p.message} for p in loaded.problems]
+
+
+def _check(loaded: LoadedTasks, registry: Registry, arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    checks = asyncio.run(_play(loaded, registry, arguments))
+    passed = all(check.passed for check in checks) and not loaded.problems
+    if arguments.json:
+        found = [check.to_json() for check in checks]
+        _print_json({"passed": passed, "tasks": found, "problems": _problems(loaded)})
+        return 0 if passed else 1
+    _print_table(["task", "solution", "nothing", "best cheat", "result"], [_row(check) for check in checks])
+    for check in checks:
+        for line in (*check.problems, *check.notes):
+            sys.stdout.write(f"{check.task_id}: {line}\n")
+    _print_problems(loaded)
+    good = sum(check.passed for check in checks)
+    sys.stdout.write(f"\n{good} of {len(checks)} tasks passed, {len(loaded.problems)} could not be read\n")
+    return 0 if passed else 1
+
+
+async def _play(loaded: LoadedTasks, registry: Registry, arguments: argparse.Namespace) -> list[TaskCheck]:
+    from hermes_core.contracts.sandbox import SandboxSpec
+    from hermes_core.rollout import Runtime
+    from hermes_core.runner.check import check_tasks
+    from hermes_core.specs import Ref
+
+    fields: dict[str, Any] = {} if arguments.isolation is None else {"isolation": arguments.isolation}
+    spec = SandboxSpec(**fields)
+    checks: list[TaskCheck] = []
+    async with Runtime(registry, backend=Ref(kind="backend", name=arguments.backend), sandbox=spec) as runtime:
+        await runtime.backend.check(spec)
+        found = check_tasks(loaded.tasks, runtime, repeats=arguments.repeats, max_concurrent=arguments.max_concurrent)
+        async for check in found:
+            checks.append(check)
+            if sys.stderr.isatty():
+                sys.stderr.write(f"{len(checks)}/{len(loaded.tasks)} {check.task_id}\n")
+    return checks
+
+
+def _row(check: TaskCheck) -> list[str]:
+    rewards = {trial.name: trial.reward for trial in check.trials}
+    cheats = [reward for name, reward in rewards.items() if name.startswith("cheat:")]
+    known = [reward for reward in cheats if reward is not None]
+    result = "passed" if check.passed else "FAILED"
+    best = "error" if len(known) < len(cheats) else _number(max(known, default=None))
+    return [check.task_id, _number(rewards.get("solution")), _number(rewards.get("nothing")), best, result]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _has(value: object) -> str:
+    return "-" if value is None else "yes"
+
+
+def _print_problems(loaded: LoadedTasks) -> None:
+    for problem in loaded.problems:
+        sys.stdout.write(f"problem: {problem}\n")
+
+
+def _print_table(titles: list[str], rows: list[list[str]]) -> None:
+    widths = [max(len(row[column]) for row in [titles, *rows]) for column in range(len(titles))]
+    for row in [titles, *rows]:
+        sys.stdout.write("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n")
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")

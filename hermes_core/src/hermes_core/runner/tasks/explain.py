@@ -1,0 +1,56 @@
+"""What a pydantic error means to the author of a task."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+_SHOWN = 4
+
+
+def explain(error: ValidationError, known: dict[str, Sequence[str]]) -> str:
+    """Return one line: for each problem the field, what was wanted and what was found.
+
+    `known` maps the last field name before an unknown key ("" at the top) to the keys that exist there.
+    """
+    problems = [_one(problem, known) for problem in error.errors(include_url=False)]
+    unique = list(dict.fromkeys(problems))
+    rest = f"; and {len(unique) - _SHOWN} more" if len(unique) > _SHOWN else ""
+    return "; ".join(unique[:_SHOWN]) + rest
+
+
+def unknown_key(key: str, keys: Iterable[str]) -> str:
+    """Say that a key is unknown, and which one may have been meant."""
+    keys = list(keys)
+    near = difflib.get_close_matches(key, keys, n=1)
+    return f"unknown key {key!r}, " + (f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(keys)}")
+
+
+def _one(problem: Any, known: dict[str, Sequence[str]]) -> str:
+    where = [part for part in problem["loc"] if not _is_type_tag(part)]
+    field = ".".join(map(str, where))
+    kind = problem["type"]
+    if kind == "extra_forbidden":
+        parents = [part for part in where[:-1] if isinstance(part, str) and part in known]
+        text = unknown_key(str(where[-1]), known[parents[-1] if parents else ""])
+        return f"{'.'.join(map(str, where[:-1]))}: {text}" if where[:-1] else text
+    if kind == "missing":
+        return f"{field!r} is missing"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    found = "" if kind == "value_error" else f", found {shortened(problem['input'])}"
+    return f"{field!r}: {message[:1].lower()}{message[1:]}{found}" if field else f"{message}{found}"
+
+
+def _is_type_tag(part: object) -> bool:
+    """Tell whether a part of a location is pydantic's name for a union's branch, and no key of the task."""
+    return isinstance(part, str) and ("[" in part or part.endswith(("Record", "-str")) or part == "str")
+
+
+def shortened(value: object) -> str:
+    """Return a value as short JSON."""
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -1,0 +1,177 @@
+"""Harbor / Terminal-Bench task folders: `instruction.md`, `task.toml`, `environment/`, `tests/`, `solution/`.
+
+A task asks for the image its Dockerfile describes (`dockerfile:PATH`) or names, so a backend that runs no images
+refuses it before anything is started. The tests are not part of the world: the verifier `script` copies them to
+`/tests` after the rollout, runs `/tests/test.sh`, and reads what that wrote below `/logs/verifier`, which is emptied
+beforehand.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import re
+import shlex
+import tarfile
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from hermes_core.contracts.task import Step, Task
+from hermes_core.runner.tasks.explain import explain
+from hermes_core.runner.tasks.harbor_config import TaskToml
+from hermes_core.runner.tasks.source import LoadedTasks, TaskProblem
+from hermes_core.specs import Ref
+
+DEFAULT_TIMEOUT: Final = 600.0
+REWARD_FILES: Final = ("/logs/verifier/reward.json", "/logs/verifier/reward.txt")
+
+_MAX_SOLUTION_BYTES: Final = 2**20
+_WORKDIR: Final = re.compile(r"^\s*WORKDIR\s+(\S+)\s*$", re.IGNORECASE | re.MULTILINE)
+_PATHS: Final = ("instruction.md", "task.toml", "tests/test.sh")
+
+
+class HarborSource:
+    """Reads one task folder, or a folder of task folders (also in groups, one level deeper)."""
+
+    def read(self, path: Path) -> LoadedTasks:
+        """Read every task below the path."""
+        tasks: list[Task] = []
+        problems: list[TaskProblem] = []
+        for folder in _task_folders(path):
+            try:
+                tasks.append(read_folder(folder))
+            except ValidationError as error:
+                message = f"task.toml: {explain(error, {'': tuple(TaskToml.model_fields)})}"
+                problems.append(TaskProblem(source=str(folder), task_id=folder.name, message=message))
+            except (ValueError, OSError) as error:
+                problems.append(TaskProblem(source=str(folder), task_id=folder.name, message=str(error)))
+        return LoadedTasks(tasks=tuple(tasks), problems=tuple(problems))
+
+
+def _task_folders(path: Path) -> list[Path]:
+    """Return the folders that are tasks or were meant to be, also those one level deeper in a folder that is none."""
+    if _looks_like_task(path):
+        return [path]
+    folders: list[Path] = []
+    for child in _folders_in(path):
+        grandchildren = [] if _looks_like_task(child) else [g for g in _folders_in(child) if _looks_like_task(g)]
+        folders += grandchildren or [child]
+    return folders
+
+
+def _folders_in(path: Path) -> list[Path]:
+    return sorted(child for child in path.iterdir() if child.is_dir() and not child.name.startswith("."))
+
+
+def _looks_like_task(path: Path) -> bool:
+    return any((path / name).is_file() for name in ("task.toml", "instruction.md", "task.yaml"))
+
+
+def read_folder(folder: Path) -> Task:
+    """Read one task; raises ValueError or OSError when it cannot be used."""
+    folder = folder.resolve()
+    _check_layout(folder)
+    config = _read_toml(folder / "task.toml")
+    if demands := config.unmet_demands():
+        raise ValueError(f"wants what is not supported here: {', '.join(demands)}")
+    timeout = config.agent.timeout_sec or DEFAULT_TIMEOUT
+    return Task(
+        id=folder.name,
+        messages=({"role": "user", "content": (folder / "instruction.md").read_text(encoding="utf-8")},),
+        verifier=Ref(kind="verifier", name="script", options=_verifier_options(folder, config)),
+        solution=_solution(folder, config, timeout),
+        sandbox={**_working_directory(folder), **config.sandbox_fields(), "image": _image(folder, config)},
+        limits={"time_limit": timeout},
+        split=str(config.metadata.get("split", "test")),
+        metadata={**config.metadata, **_notes(config)},
+        source=str(folder),
+    )
+
+
+def _check_layout(folder: Path) -> None:
+    if missing := [name for name in _PATHS if not (folder / name).is_file()]:
+        older = (folder / "task.yaml").is_file()
+        hint = "; task.yaml is the older Terminal-Bench layout, which must be converted first" if older else ""
+        raise ValueError(f"no Harbor task folder: {', '.join(missing)} missing{hint}")
+    if not (folder / "instruction.md").read_text(encoding="utf-8").strip():
+        raise ValueError("instruction.md is empty")
+    for name in ("docker-compose.yaml", "docker-compose.yml"):
+        if (folder / "environment" / name).exists():
+            raise ValueError(f"environment/{name}: tasks of several containers are not supported here")
+
+
+def _read_toml(path: Path) -> TaskToml:
+    try:
+        return TaskToml.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"task.toml is no TOML: {error}") from error
+
+
+def _image(folder: Path, config: TaskToml) -> str:
+    if config.environment.docker_image:
+        return config.environment.docker_image
+    if not (folder / "environment" / "Dockerfile").is_file():
+        raise ValueError("wanted environment/Dockerfile or environment.docker_image in task.toml, found neither")
+    return f"dockerfile:{folder / 'environment' / 'Dockerfile'}"
+
+
+def _working_directory(folder: Path) -> dict[str, Any]:
+    """Return the directory the image starts in, as far as its Dockerfile says so in plain words."""
+    dockerfile = folder / "environment" / "Dockerfile"
+    found = _WORKDIR.findall(dockerfile.read_text(encoding="utf-8")) if dockerfile.is_file() else []
+    plain = [path.strip("\"'") for path in found]
+    return {"cwd": plain[-1]} if plain and plain[-1].startswith("/") and "$" not in plain[-1] else {}
+
+
+def _verifier_options(folder: Path, config: TaskToml) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "command": "bash /tests/test.sh",
+        "upload": {"/tests": str(folder / "tests")},
+        "reward": "file",
+        "reward_files": list(REWARD_FILES),
+        "timeout": config.verifier.timeout_sec or DEFAULT_TIMEOUT,
+        "env": config.verifier.env,
+        "inherit_env": True,
+    }
+    cwd = {**_working_directory(folder), **config.sandbox_fields()}.get("cwd")
+    return options if cwd is None else {**options, "cwd": cwd}
+
+
+def _solution(folder: Path, config: TaskToml, timeout: float) -> tuple[Step, ...] | None:
+    """Return the steps that bring the solution folder into the sandbox and run its `solve.sh`."""
+    if not (folder / "solution" / "solve.sh").is_file():
+        return None
+    packed = _packed(folder / "solution")
+    if len(packed) > _MAX_SOLUTION_BYTES:
+        raise ValueError(f"solution/ has {len(packed)} bytes packed, more than {_MAX_SOLUTION_BYTES}")
+    text = base64.encodebytes(packed).decode()
+    unpack = f"mkdir -p /solution && base64 -d <<'END' | tar -xz -C /solution\n{text}END"
+    env = "".join(f"{name}={shlex.quote(value)} " for name, value in config.solution.env.items())
+    solve = {"command": f"{env}bash /solution/solve.sh", "timeout": int(timeout)}
+    return Step(tool="terminal", arguments={"command": unpack}), Step(tool="terminal", arguments=solve)
+
+
+def _packed(folder: Path) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path in sorted(folder.rglob("*")):
+            archive.add(path, arcname=str(path.relative_to(folder)), recursive=False, filter=_anonymous)
+    return gzip.compress(buffer.getvalue(), mtime=0)
+
+
+def _anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Leave out who packed it and when, so that the same task is the same bytes everywhere."""
+    info.uid = info.gid = info.mtime = 0
+    info.uname = info.gname = ""
+    return info
+
+
+def _notes(config: TaskToml) -> dict[str, Any]:
+    notes: dict[str, Any] = {"harbor_task": config.task} if config.task else {}
+    if unread := config.unread_keys():
+        notes["harbor_unread_keys"] = unread
+    return notes

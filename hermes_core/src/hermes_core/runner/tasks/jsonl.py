@@ -1,0 +1,91 @@
+"""Tasks from a JSONL file: one JSON object a line; blank lines are skipped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from hermes_core.contracts.task import Task
+from hermes_core.runner.tasks.explain import explain, shortened
+from hermes_core.runner.tasks.record import KNOWN_KEYS, TaskRecord
+from hermes_core.runner.tasks.source import LoadedTasks, TaskProblem
+
+
+class JsonlSource:
+    """Reads each line by itself, so that a broken one costs itself alone."""
+
+    def read(self, path: Path) -> LoadedTasks:
+        """Read the file."""
+        tasks: list[Task] = []
+        problems: list[TaskProblem] = []
+        for number, line in enumerate(path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+            if not line.strip():
+                continue
+            result = parse_line(line, source=f"{path}:{number}", folder=path.parent)
+            if isinstance(result, Task):
+                tasks.append(result)
+            else:
+                problems.append(result)
+        return LoadedTasks(tasks=tuple(tasks), problems=tuple(problems))
+
+
+def parse_line(line: bytes, *, source: str, folder: Path) -> Task | TaskProblem:
+    """Turn one line into a task, or into what is wrong with it; never raises for what a line may hold."""
+    try:
+        value = _parsed(line)
+    except (ValueError, RecursionError) as error:
+        return TaskProblem(source=source, task_id=None, message=_broken(line, error))
+    if not isinstance(value, dict):
+        message = f"wanted a JSON object, found {shortened(value)}"
+        return TaskProblem(source=source, task_id=None, message=message)
+    return build_task(value, source=source, folder=folder)
+
+
+def build_task(value: dict[str, Any], *, source: str, folder: Path) -> Task | TaskProblem:
+    """Validate a task that has been read from JSON."""
+    claimed = value.get("id")
+    task_id = claimed if isinstance(claimed, str) and claimed.isprintable() else None
+    try:
+        return TaskRecord.model_validate(value).to_task(source=source, folder=folder)
+    except ValidationError as error:
+        return TaskProblem(source=source, task_id=task_id, message=explain(error, KNOWN_KEYS))
+    except ValueError as error:
+        return TaskProblem(source=source, task_id=task_id, message=str(error))
+
+
+def _parsed(line: bytes) -> Any:
+    value = json.loads(line.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+    # A lone surrogate is JSON and no text: it could be neither written to a file nor sent to a model.
+    json.dumps(value, ensure_ascii=False).encode("utf-8")
+    return value
+
+
+def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r} stands twice in one object")
+        found[key] = value
+    return found
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is no JSON value")
+
+
+def _broken(line: bytes, error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        near = error.doc[max(0, error.pos - 20) : error.pos + 20].strip()
+        hint = ""
+        if line.strip().startswith((b"[", b"{")) and line.strip() in {b"[", b"{"}:
+            hint = "; JSONL wants each task on a line of its own"
+        return f"not JSON: {error.msg} at column {error.colno}, near {near!r}{hint}"
+    if isinstance(error, UnicodeError):
+        return f"not UTF-8 text: {error.reason}" if isinstance(error, UnicodeDecodeError) else f"no valid text: {error}"
+    if isinstance(error, RecursionError):
+        return "not JSON that can be read: nested too deeply"
+    return f"not JSON: {error}"

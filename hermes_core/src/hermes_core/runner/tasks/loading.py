@@ -1,0 +1,88 @@
+"""From a path to tasks, by the task source that claims it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from hermes_core.contracts.errors import ConfigError, PluginError
+from hermes_core.contracts.task import Task
+from hermes_core.runner.tasks.source import LoadedTasks, TaskProblem, TaskSource
+
+if TYPE_CHECKING:
+    from hermes_core.discovery import Registry
+    from hermes_core.specs import TaskSourceSpec
+
+_SHOWN_PROBLEMS = 5
+
+
+def load_tasks(path: str | Path, registry: Registry, *, source: str | None = None) -> LoadedTasks:
+    """Read the tasks of a file or folder; `source` names the task source, else the path's ending decides.
+
+    Problems of single tasks are returned. Raises `ConfigError` when there is nothing to run at all: the path does not
+    exist, cannot be read, belongs to no task source, or holds no valid task.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise ConfigError(f"no task file or folder at {path}", hint=_neighbours(path))
+    reader = cast("TaskSource", registry.create("task_source", source or _source_for(path, registry)))
+    try:
+        loaded = reader.read(path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+    loaded = _without_duplicates(loaded)
+    if not loaded.tasks:
+        raise _nothing_valid(path, loaded.problems)
+    return loaded
+
+
+def _source_for(path: Path, registry: Registry) -> str:
+    suffix = "" if path.is_dir() else path.suffix.lower()
+    specs = [cast("TaskSourceSpec", spec) for spec in registry.specs("task_source")]
+    claiming = [spec.name for spec in specs if suffix in spec.suffixes]
+    if len(claiming) == 1:
+        return claiming[0]
+    if claiming:
+        names = ", ".join(claiming)
+        raise PluginError(f"{path} is claimed by several task sources: {names}", hint="disable the plugin of one")
+    known = ", ".join(f"{s or 'a folder'} ({spec.name})" for spec in specs for s in spec.suffixes)
+    found = suffix or ("a folder" if path.is_dir() else "no ending")
+    raise ConfigError(f"no task source reads {path}: found {found}, wanted {known}")
+
+
+def _without_duplicates(loaded: LoadedTasks) -> LoadedTasks:
+    first: dict[str, Task] = {}
+    problems = list(loaded.problems)
+    for task in loaded.tasks:
+        earlier = first.setdefault(task.id, task)
+        if earlier is not task:
+            message = f"this id is taken by the task at {earlier.source}; ids must be unique"
+            problems.append(TaskProblem(source=task.source, task_id=task.id, message=message))
+    return LoadedTasks(tasks=tuple(first.values()), problems=tuple(problems))
+
+
+def _nothing_valid(path: Path, problems: Iterable[TaskProblem]) -> ConfigError:
+    listed = [str(problem) for problem in problems]
+    if not listed:
+        hint = 'a task is a line like {"id": "t1", "prompt": "…", "verifier": "exit_code"}'
+        return ConfigError(f"{path} holds no task", hint=hint)
+    shown = listed[:_SHOWN_PROBLEMS]
+    if len(listed) > len(shown):
+        shown.append(f"… and {len(listed) - len(shown)} more")
+    text = "\n  ".join(shown)
+    return ConfigError(f"{path} holds no valid task:\n  {text}", hint=f"see: hermes-core tasks list {path}")
+
+
+def _neighbours(path: Path) -> str:
+    """Suggest what lies near a path that does not exist."""
+    import difflib
+
+    parent = path.parent
+    if not parent.is_dir():
+        return f"the folder {parent} does not exist either"
+    names = [entry.name for entry in parent.iterdir() if entry.is_dir() or entry.suffix == ".jsonl"]
+    near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.5)
+    if near:
+        return f"did you mean {parent / near[0]}?"
+    return f"{parent} has {', '.join(sorted(names)[:6]) or 'no task files'}"

@@ -1,0 +1,112 @@
+"""What files must hold."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from hermes_core.contracts.rollout import AgentResult
+from hermes_core.contracts.verifier import Score
+from hermes_verifiers.options import Pattern, StrictOptions, Weight, failed_parts, unique_names, weighted_mean
+from hermes_verifiers.workspace_files import Found, read_untrusted
+
+_CONDITIONS = ("equals", "contains", "not_contains", "regex", "sha256", "absent", "exists")
+
+
+class FileCheck(StrictOptions):
+    """Conditions on one path, all of which must hold; a list needs every entry.
+
+    `strip` compares without surrounding white space, `collapse_whitespace` takes any run of white space as one blank.
+    """
+
+    path: str
+    equals: str | None = None
+    contains: str | list[str] | None = None
+    not_contains: str | list[str] | None = None
+    regex: Pattern | list[Pattern] | None = None
+    sha256: str | None = None
+    absent: bool = False
+    exists: bool = False
+    strip: bool = True
+    collapse_whitespace: bool = False
+    ignore_case: bool = False
+    weight: Weight = 1.0
+    name: str | None = None
+
+    @model_validator(mode="after")
+    def _has_a_condition(self) -> Self:
+        given = [name for name in _CONDITIONS if getattr(self, name) not in (None, False, [])]
+        if not given:
+            raise ValueError(f"file check {self.path!r} has no condition; give one of {', '.join(_CONDITIONS)}")
+        if self.absent and given != ["absent"]:
+            raise ValueError(f"file check {self.path!r}: 'absent' goes with no other condition")
+        return self
+
+    def holds(self, found: Found) -> bool:
+        """Tell whether the file is as wanted."""
+        if self.absent:
+            return found.is_absent
+        if found.data is None:
+            return False
+        return self._digest_fits(found.data) and self._text_fits(found.data)
+
+    def _digest_fits(self, data: bytes) -> bool:
+        return self.sha256 is None or hashlib.sha256(data).hexdigest() == self.sha256.lower()
+
+    def _text_fits(self, data: bytes) -> bool:
+        text = self._normal(data.decode("utf-8", "replace"))
+        flags = re.MULTILINE | (re.IGNORECASE if self.ignore_case else 0)
+        return (
+            (self.equals is None or text == self._normal(self.equals))
+            and all(self._normal(part) in text for part in _listed(self.contains))
+            and not any(self._normal(part) in text for part in _listed(self.not_contains))
+            and all(re.search(pattern, text, flags) for pattern in _listed(self.regex))
+        )
+
+    def _normal(self, text: str) -> str:
+        text = text.replace("\r\n", "\n")
+        if self.collapse_whitespace:
+            text = " ".join(text.split())
+        if self.strip:
+            text = text.strip()
+        return text.casefold() if self.ignore_case else text
+
+
+class FileContentVerifier:
+    """Reads each path once, raw, and scores the weighted share of checks that hold.
+
+    A path relative to the workspace that a symlink leads out of it fails its check.
+    """
+
+    class Options(StrictOptions):
+        """The checks, in the order they are reported."""
+
+        checks: list[FileCheck] = Field(min_length=1)
+
+    def __init__(self, options: Options) -> None:
+        self._checks = options.checks
+
+    async def score(self, result: AgentResult, context: Any) -> Score:
+        """Read the files and compare."""
+        del result
+        found = {path: await read_untrusted(context.sandbox, path) for path in {c.path: None for c in self._checks}}
+        values = [1.0 if check.holds(found[check.path]) else 0.0 for check in self._checks]
+        names = unique_names(check.name or check.path for check in self._checks)
+        parts = dict(zip(names, values, strict=True))
+        value = weighted_mean(zip((check.weight for check in self._checks), values, strict=True))
+        return Score(value=value, parts=parts, detail=_explained(parts, found))
+
+
+def _explained(parts: dict[str, float], found: dict[str, Found]) -> str:
+    problems = [f.problem for f in found.values() if f.problem]
+    return "; ".join(filter(None, [failed_parts(parts), *problems[:4]]))
+
+
+def _listed(value: str | Sequence[str] | None) -> Sequence[str]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else value

@@ -1,0 +1,55 @@
+"""What all options of verifiers have in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def _compiles(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError) as error:
+        raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+    return pattern
+
+
+Pattern = Annotated[str, AfterValidator(_compiles)]
+
+
+class StrictOptions(BaseModel):
+    """Options of a verifier: unknown keys are errors, and nothing changes afterwards."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+def weighted_mean(scored: Iterable[tuple[float, float]]) -> float:
+    """Return the mean of (weight, value) pairs, exactly 1.0 when every value is."""
+    pairs = list(scored)
+    total = sum(weight for weight, _ in pairs)
+    if all(value == 1.0 for _, value in pairs):
+        return 1.0
+    return min(1.0, max(0.0, sum(weight * value for weight, value in pairs) / total))
+
+
+def unique_names(names: Iterable[str]) -> list[str]:
+    """Number repeated names (`cmd`, `cmd#2`), so that no part of a score hides another."""
+    seen: dict[str, int] = {}
+    unique = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        unique.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return unique
+
+
+def failed_parts(parts: Mapping[str, float]) -> str:
+    """Return a line that names the parts without full credit, or "" if there is none."""
+    failed = [name for name, value in parts.items() if value < 1.0]
+    shown = ", ".join(failed[:8]) + (f" and {len(failed) - 8} more" if len(failed) > 8 else "")
+    return f"without full credit: {shown}" if failed else ""

@@ -1,0 +1,120 @@
+"""A private directory of the verifier inside the sandbox, and commands that nothing the model left behind can change.
+
+When a verifier runs, the model's processes are dead and the shell session is new. What may remain are files:
+`~/.bashrc`, `~/.gitconfig`, programs in directories of PATH, `sitecustomize.py`, repository hooks. Commands therefore
+get an environment built from nothing: an empty HOME, a PATH without any place in the workspace, in HOME or in temporary
+directories, and git told to ignore configured hooks and helpers. A model that was root in the sandbox could replace the
+system's own programs; only a verifier with a fresh sandbox is safe from that.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+from hermes_core.contracts.errors import VerifierError
+from hermes_core.contracts.sandbox import ExecResult, Sandbox
+
+DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+# `command -p` searches the system's own directories and skips functions and aliases.
+_MAKE = (
+    'umask 077 && d=$(command -p mktemp -d /tmp/verify.XXXXXXXXXX) && command -p mkdir "$d/home" '
+    '&& printf "%s\\n" "$d" "$PATH" "$HOME"'
+)
+
+# Overrides of what a repository's own config may hold; the command scope is the strongest one git has.
+_GIT_OVERRIDES: Final = (
+    ("core.hooksPath", "/dev/null"),
+    ("core.fsmonitor", "false"),
+    ("core.pager", "cat"),
+    ("safe.directory", "*"),
+)
+
+
+class Room:
+    """The private directory and the environment that goes with it."""
+
+    def __init__(self, sandbox: Sandbox, path: str, search_path: str) -> None:
+        self.sandbox = sandbox
+        self.path = path
+        self._environment = _environment(home=f"{path}/home", search_path=search_path)
+
+    async def put(self, name: str, data: bytes | str, *, mode: int = 0o600) -> str:
+        """Write a file into the room and return its absolute path."""
+        path = f"{self.path}/{name}"
+        await self.sandbox.write_file(path, data, mode=mode)
+        return path
+
+    def secret_path(self) -> str:
+        """Return a path in the room that nobody can guess."""
+        return f"{self.path}/{secrets.token_hex(16)}"
+
+    async def run(
+        self,
+        command: str,
+        *,
+        timeout: float,
+        cwd: str | None = None,
+        stdin: bytes | str | None = None,
+        env: Mapping[str, str] | None = None,
+        inherit_env: bool = False,
+    ) -> ExecResult:
+        """Run a bash command; `inherit_env` keeps the variables the sandbox itself starts with (an image's ENV)."""
+        variables = {**self._environment, **(env or {})}
+        assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+        cleared = "" if inherit_env else "-i "
+        wrapped = f"command -p env {cleared}{assignments} bash --noprofile --norc -c {shlex.quote(command)}"
+        return await self.sandbox.exec(wrapped, cwd=cwd or self.sandbox.workspace, timeout=timeout, stdin=stdin)
+
+
+@asynccontextmanager
+async def open_room(sandbox: Sandbox) -> AsyncIterator[Room]:
+    """Make a room and remove it afterwards."""
+    made = await sandbox.exec(_MAKE, timeout=30, cwd="/")
+    lines = made.stdout.decode("utf-8", "replace").splitlines()
+    if made.exit_code != 0 or len(lines) != 3:
+        raise VerifierError(f"no private directory in the sandbox: {made.output.strip()[-300:]}")
+    path, search_path, home = lines
+    try:
+        yield Room(sandbox, path, trusted_path(search_path, untrusted=(sandbox.workspace, home)))
+    finally:
+        await sandbox.remove(path)
+
+
+def trusted_path(search_path: str, *, untrusted: tuple[str, ...]) -> str:
+    """Return the entries of a PATH where a model that is no root cannot have put programs."""
+    roots = tuple(root.rstrip("/") for root in (*untrusted, "/tmp", "/var/tmp", "/dev/shm") if root.rstrip("/"))  # noqa: S108 - named to be distrusted
+    entries = [entry.rstrip("/") for entry in search_path.split(":") if entry.startswith("/")]
+    trusted = [e for e in entries if e and ".." not in e.split("/") and not _is_below_any(e, roots)]
+    return ":".join(trusted) or DEFAULT_PATH
+
+
+def _is_below_any(path: str, roots: tuple[str, ...]) -> bool:
+    return any(path == root or path.startswith(f"{root}/") for root in roots)
+
+
+def _environment(*, home: str, search_path: str) -> dict[str, str]:
+    variables = {
+        "PATH": search_path,
+        "HOME": home,
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+        "TERM": "dumb",
+        "PAGER": "cat",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_TERMINAL_PROMPT": "0",
+        # Replacement objects would show a history that is not there.
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_CONFIG_COUNT": str(len(_GIT_OVERRIDES)),
+    }
+    for index, (key, value) in enumerate(_GIT_OVERRIDES):
+        variables[f"GIT_CONFIG_KEY_{index}"] = key
+        variables[f"GIT_CONFIG_VALUE_{index}"] = value
+    return variables

@@ -1,0 +1,176 @@
+"""A hidden script that judges."""
+
+from __future__ import annotations
+
+import json
+import math
+import posixpath
+import shlex
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from hermes_core.contracts.errors import VerifierError
+from hermes_core.contracts.rollout import AgentResult
+from hermes_core.contracts.sandbox import ExecResult
+from hermes_core.contracts.verifier import Score
+from hermes_verifiers.options import Seconds, StrictOptions, failed_parts
+from hermes_verifiers.reports import lines_with, new_nonce
+from hermes_verifiers.room import Room, open_room
+
+_INTERPRETERS = {"bash": "bash --noprofile --norc", "python3": "python3 -I -B"}
+
+
+class ScriptVerifier:
+    """Runs a script that was not in the sandbox during the rollout, in the workspace and a clean environment.
+
+    How it gives its judgement, by `reward`: `exit_code` (0 is full), `report` (it reads a nonce, the first line of its
+    standard input, and prints lines `NONCE NAME NUMBER` for parts, whose mean counts, or `NONCE NUMBER` for the whole),
+    `file` (it writes a number, or a JSON object with the key `reward`, to the path that is its first argument; the path
+    cannot be guessed). With `reward_files`, fixed paths are read instead; whatever lay there is removed beforehand.
+    """
+
+    class Options(StrictOptions):
+        """Either `script` (its text) or `command`; `files` are put beside the script, `upload` copies local folders.
+
+        `on_timeout` and `on_silence` say what a script that hangs or gives no judgement is worth.
+        """
+
+        script: str | None = None
+        command: str | None = None
+        interpreter: Literal["bash", "python3"] = "bash"
+        files: dict[str, str] = Field(default_factory=dict)
+        upload: dict[str, str] = Field(default_factory=dict)
+        reward: Literal["exit_code", "report", "file"] = "exit_code"
+        reward_files: list[str] = Field(default_factory=list)
+        timeout: Seconds = 120.0
+        on_timeout: Literal["zero", "error"] = "zero"
+        on_silence: Literal["zero", "error"] = "error"
+        env: dict[str, str] = Field(default_factory=dict)
+        inherit_env: bool = False
+        cwd: str | None = None
+
+        @model_validator(mode="after")
+        def _fits_together(self) -> Self:
+            if (self.script is None) == (self.command is None):
+                raise ValueError("give either 'script' or 'command'")
+            if self.reward_files and self.reward != "file":
+                raise ValueError("'reward_files' goes with reward 'file'")
+            if any(not posixpath.isabs(path) for path in (*self.upload, *self.reward_files)):
+                raise ValueError("'upload' and 'reward_files' want absolute paths in the sandbox")
+            return self
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    async def score(self, result: AgentResult, context: Any) -> Score:
+        """Run the script and read its judgement."""
+        del result
+        await self._clear(context)
+        for remote, local in self._options.upload.items():
+            await _upload(context, local, remote)
+        nonce = new_nonce()
+        async with open_room(context.sandbox) as room:
+            reward_files = self._options.reward_files or [room.secret_path()]
+            ended = await self._run(room, nonce, reward_files[0])
+            if ended.timed_out:
+                return self._timed_out()
+            if self._options.reward == "file":
+                return await self._from_files(room, reward_files, ended)
+        if self._options.reward == "report":
+            return self._from_report(lines_with(nonce, ended.stdout), ended)
+        return Score(value=1.0 if ended.exit_code == 0 else 0.0, detail=_ending(ended))
+
+    async def _clear(self, context: Any) -> None:
+        """Remove what the model may have put where tests or rewards will lie."""
+        for path in (*self._options.upload, *{posixpath.dirname(path): None for path in self._options.reward_files}):
+            quoted = shlex.quote(path)
+            await context.sandbox.exec(f"command -p rm -rf -- {quoted} && command -p mkdir -p -- {quoted}", cwd="/")
+
+    async def _run(self, room: Room, nonce: str, reward_file: str) -> ExecResult:
+        for name, text in self._options.files.items():
+            await room.put(f"script/{name}", text)
+        command = self._options.command
+        if self._options.script is not None:
+            program = await room.put("script/judge", self._options.script)
+            command = f"exec {_INTERPRETERS[self._options.interpreter]} {shlex.quote(program)}"
+            if self._options.reward == "file":
+                command += f" {shlex.quote(reward_file)}"
+        return await room.run(
+            command or "",
+            timeout=self._options.timeout,
+            cwd=self._options.cwd,
+            stdin=f"{nonce}\n",
+            env=self._options.env,
+            inherit_env=self._options.inherit_env,
+        )
+
+    def _timed_out(self) -> Score:
+        text = f"the judging script took more than {self._options.timeout:g} s"
+        if self._options.on_timeout == "error":
+            raise VerifierError(text, hint="raise its timeout, or set on_timeout to 'zero'")
+        return Score(value=0.0, detail=text)
+
+    async def _from_files(self, room: Room, paths: list[str], ended: ExecResult) -> Score:
+        for path in paths:
+            try:
+                data = await room.sandbox.read_file(path, length=65536)
+            except OSError:
+                continue
+            return _from_text(data.decode("utf-8", "replace").strip(), path)
+        return self._silent(
+            f"wrote no reward to {' or '.join(self._options.reward_files or ['its first argument'])}", ended
+        )
+
+    def _from_report(self, lines: list[str], ended: ExecResult) -> Score:
+        parts: dict[str, float] = {}
+        for line in lines:
+            name, _, number = line.strip().rpartition(" ")
+            parts[name.strip()] = _number(number, f"report line {line!r}")
+        total = parts.pop("", None)
+        if total is None and not parts:
+            return self._silent("reported nothing", ended)
+        value = sum(parts.values()) / len(parts) if total is None else total
+        return Score(value=value, parts=parts, detail=failed_parts(parts))
+
+    def _silent(self, what: str, ended: ExecResult) -> Score:
+        text = f"the judging script {what}; {_ending(ended)}"
+        if self._options.on_silence == "error":
+            raise VerifierError(text, hint="set on_silence to 'zero' if the model's work can cause this")
+        return Score(value=0.0, detail=text)
+
+
+async def _upload(context: Any, local: str, remote: str) -> None:
+    answers = await context.upload_dir(local, remote)
+    failed = [answer for answer in answers if answer["exit_code"] != 0]
+    if failed:
+        raise VerifierError(f"{local} cannot be copied to {remote}: {failed[0]['output']}")
+
+
+def _from_text(text: str, path: str) -> Score:
+    """Read a bare number, or Harbor's JSON object of named rewards."""
+    if not text.startswith("{"):
+        return Score(value=_number(text, path), detail=f"read from {path}")
+    try:
+        named = {str(name): _number(value, f"{path}, {name}") for name, value in json.loads(text).items()}
+    except ValueError as error:
+        raise VerifierError(f"{path} holds no JSON: {error}") from error
+    if "reward" not in named and len(named) != 1:
+        raise VerifierError(f"{path} names the rewards {', '.join(named) or 'none'}, wanted one called 'reward'")
+    value = named.get("reward", next(iter(named.values())))
+    return Score(value=value, parts=named, detail=f"read from {path}")
+
+
+def _number(text: object, where: str) -> float:
+    try:
+        number = float(text)  # type: ignore[arg-type]  # anything else raises, which is what is wanted
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise VerifierError(f"{where}: wanted a finite number, found {text!r}")
+    return number
+
+
+def _ending(ended: ExecResult) -> str:
+    tail = ended.output.strip()[-300:]
+    return f"exit code {ended.exit_code}" + (f": {tail}" if tail else "")

@@ -1,0 +1,26 @@
+"""The text that is judged: the model's final answer, or a file it left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hermes_core.contracts.rollout import AgentResult
+from hermes_verifiers.options import StrictOptions
+from hermes_verifiers.workspace_files import read_untrusted
+
+
+class SubjectOptions(StrictOptions):
+    """`file` is a path in the workspace; None means the final answer. Longer texts are cut to `max_chars`."""
+
+    file: str | None = None
+    max_chars: int = 100_000
+
+    async def subject(self, result: AgentResult, context: Any) -> tuple[str, str]:
+        """Return the text and, if there is none, why."""
+        if self.file is None:
+            problem = "" if result.final_response else "there is no final answer"
+            return result.final_response[: self.max_chars], problem
+        found = await read_untrusted(context.sandbox, self.file)
+        if found.data is None:
+            return "", found.problem
+        return found.data.decode("utf-8", "replace")[: self.max_chars], ""

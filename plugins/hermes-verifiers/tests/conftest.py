@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def registry():
+    """The core's plugin and this one; nothing else that is installed."""
+    from hermes_core.discovery import PluginSettings, load_plugins
+
+    return load_plugins(PluginSettings(allow=("hermes-agent-core", "hermes-verifiers"), strict=True), environ={})
+
+
+@pytest.fixture
+def judged(registry):
+    """Play commands in a real sandbox and have a verifier judge them: `await judged(name, options, *commands, …)`."""
+    from hermes_core.contracts.task import Step, Task, TaskFile
+    from hermes_core.models.scripted import ScriptedModel
+    from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
+    from hermes_core.specs import Ref
+    from hermes_core.tools.selection import select_tools
+
+    async def play(name, options, *commands, files=(), answer="done"):
+        task = Task(
+            id="t",
+            messages=({"role": "user", "content": "go"},),
+            files=tuple(TaskFile(path=path, data=text.encode()) for path, text in dict(files).items()),
+            verifier=Ref(kind="verifier", name=name, options=options),
+        )
+        steps = tuple(Step(tool="terminal", arguments={"command": command}) for command in commands)
+        group = GroupPlan(group_id="g", task=task, tools=select_tools(registry))
+        async with Runtime(registry) as runtime:
+            return await run_rollout(RolloutSpec(rollout_id="r", group=group), runtime, ScriptedModel(steps, answer))
+
+    return play

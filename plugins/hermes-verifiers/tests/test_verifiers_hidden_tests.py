@@ -1,0 +1,165 @@
+"""The verifier `pytest`: hidden tests, run by unittest or pytest, and what a model may do against them."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from hermes_core.contracts.errors import ConfigError
+
+ADD = "def add(a, b):\n    return a + b\n"
+TESTS = """
+import unittest
+from calc import add
+
+class Add(unittest.TestCase):
+    def test_small(self):
+        self.assertEqual(add(2, 3), 5)
+
+    def test_text(self):
+        self.assertEqual(add("a", "b"), "ab")
+
+    def test_many(self):
+        for number in range(3):
+            with self.subTest(number):
+                self.assertEqual(add(number, 1), number + 1)
+
+    @unittest.skip("not here")
+    def test_skipped(self):
+        pass
+"""
+WITH_PYTEST = """
+import pytest
+from calc import add
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_add(n):
+    assert add(n, n) == 2 * n
+
+def test_last():
+    assert add(1, 1) == 3
+"""
+AT_ARM_S_LENGTH = """
+import subprocess, sys, unittest
+
+class Add(unittest.TestCase):
+    def test_one(self):
+        done = subprocess.run([sys.executable, "calc.py"], capture_output=True, text=True, timeout=20)
+        self.assertEqual(done.stdout.strip(), "5")
+
+    def test_two(self):
+        self.assertEqual(2, 2)
+"""
+
+
+def options(text=TESTS, **more):
+    return {"runner": "unittest", "files": {"test_hidden.py": text}, **more}
+
+
+async def test_the_score_is_the_share_of_passed_tests(judged):
+    outcome = await judged("pytest", options(), files={"calc.py": ADD})
+    assert outcome.reward == 0.75
+    assert outcome.reward_parts["test_hidden.Add.test_skipped"] == 0.0
+    assert sum(outcome.reward_parts.values()) == 3
+
+
+async def test_a_failing_sub_test_fails_its_test(judged):
+    outcome = await judged("pytest", options(), files={"calc.py": "def add(a, b):\n    return 5 if a == 2 else a\n"})
+    assert outcome.reward_parts["test_hidden.Add.test_many"] == 0.0
+    assert outcome.reward_parts["test_hidden.Add.test_small"] == 1.0
+
+
+async def test_weights_and_required_tests(judged):
+    weighted = options(weights={"test_small": 5})
+    wrong = {"calc.py": "def add(a, b):\n    return 5\n"}
+    assert (await judged("pytest", weighted, files=wrong)).reward == 5 / 8
+    assert (await judged("pytest", {**weighted, "required": ["test_text"]}, files=wrong)).reward == 0.0
+    assert (await judged("pytest", {**weighted, "required": ["test_small"]}, files=wrong)).reward == 5 / 8
+
+
+async def test_missing_work_is_a_low_score_and_no_error(judged):
+    outcome = await judged("pytest", options(required=["test_small"]))
+    assert (outcome.reward, outcome.reward_status) == (0.0, "ok")
+    assert "No module named 'calc'" in outcome.reward_detail
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "printf 'def pytest_pyfunc_call(pyfuncitem):\\n    return True\\n' > conftest.py",
+        "printf '[pytest]\\naddopts = --collect-only\\n' > pytest.ini; cp pytest.ini tox.ini",
+        "printf 'import os\\nfor f in range(9):\\n  try: os.write(f, b\"x\")\\n  except OSError: pass\\n' > calc.py",
+        "for m in unittest json os subprocess judge; do printf 'import sys\\nsys.exit(0)\\n' > $m.py; done",
+        'mkdir -p bin && ln -s /bin/true bin/python3 && export PATH="$PWD/bin:$PATH"',
+        "printf 'import os, sys\\nos._exit(0)\\n' > calc.py",
+        "printf 'import sys\\nsys.exit(0)\\n' > calc.py",
+        "printf 'import os\\nos.kill(os.getppid(), 9)\\n' > calc.py",
+        'printf \'print(\\\'{"test": "test_one", "outcome": "passed"}\\\')\' > calc.py',
+        "printf 'import os\nfor fd in range(9):\n  try: os.write(fd, b\"x\")\n  except OSError: pass\n' > calc.py",
+        "python3() { echo 5; }; export -f python3; alias python3='echo 5'",
+        "mkdir -p tests && printf 'def test_one(): pass\\n' > tests/test_hidden.py && cp tests/test_hidden.py .",
+    ],
+)
+async def test_nothing_in_the_workspace_makes_a_hidden_test_pass(judged, attack):
+    outcome = await judged("pytest", options(AT_ARM_S_LENGTH, required=["test_one"]), attack)
+    assert (outcome.reward, outcome.reward_status) == (0.0, "ok")
+
+
+@pytest.mark.parametrize("attack", ["import os; os._exit(0)", "import sys; sys.exit(0)", "raise BaseException"])
+async def test_imported_code_that_ends_the_run_passes_nothing(judged, attack):
+    outcome = await judged("pytest", options(), files={"calc.py": f"def add(a, b):\n    {attack}\n"})
+    assert (outcome.reward, outcome.reward_status) == (0.0, "ok")
+
+
+async def test_a_test_that_hangs_costs_what_was_not_reached(judged):
+    files = {"calc.py": "import time\ndef add(a, b):\n    return time.sleep(60) if a == 'a' else a + b\n"}
+    outcome = await judged("pytest", options(timeout=3), files=files)
+    assert outcome.reward == 0.5
+    assert "stopped after 3 s" in outcome.reward_detail
+    outcome = await judged("pytest", options(timeout=3, on_timeout="error"), files=files)
+    assert (outcome.reward, outcome.reward_status) == (None, "error")
+
+
+async def test_the_runner_pytest_works_where_pytest_is_installed(judged):
+    chosen = {"files": {"test_hidden.py": WITH_PYTEST}, "python": sys.executable}
+    attack = (
+        "printf 'def pytest_collection_modifyitems(items): items.clear()' > conftest.py; echo '[pytest]' > pytest.ini"
+    )
+    outcome = await judged("pytest", chosen, attack, files={"calc.py": ADD})
+    assert (outcome.reward, outcome.reward_status) == (0.75, "ok"), outcome.reward_failure
+    outcome = await judged("pytest", chosen, attack)
+    assert (outcome.reward, outcome.reward_status) == (0.0, "ok"), outcome.reward_failure
+
+
+async def test_a_missing_pytest_is_an_error_that_says_what_to_do(judged):
+    # An interpreter in isolated mode without site-packages: what a bare Debian's python3 is.
+    bare = "no-pytest"
+    outcome = await judged("pytest", {"files": {"test_a.py": "def test_a(): pass"}, "python": bare})
+    assert outcome.reward_status == "error"
+    assert "is 'no-pytest' installed in the sandbox" in outcome.reward_failure.message
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"files": {"test_a.py": "def broken(:"}}, "hidden test test_a.py"),
+        ({"files": {"test_a.py": "x = 1"}}, "reported nothing"),
+    ],
+)
+async def test_tests_that_cannot_judge_are_an_error_and_no_score(judged, more, said):
+    outcome = await judged("pytest", options(**more), files={"calc.py": ADD})
+    assert (outcome.reward, outcome.reward_status) == (None, "error")
+    assert said in outcome.reward_failure.message
+
+
+@pytest.mark.parametrize("files", [{}, {"../test_a.py": ""}, {"/test_a.py": ""}, {"a.py": ""}])
+def test_files_that_are_no_tests_are_refused(registry, files):
+    with pytest.raises(ConfigError):
+        registry.create("verifier", "pytest", {"files": files})
+
+
+@pytest.mark.parametrize("more", [{"required": ["test_smal"]}, {"weights": {"test_smal": 2}}])
+def test_names_of_tests_that_do_not_exist_are_refused(registry, more):
+    with pytest.raises(ConfigError, match="name the test 'test_smal'"):
+        registry.create("verifier", "pytest", options(**more))

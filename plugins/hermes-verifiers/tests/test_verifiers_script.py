@@ -1,0 +1,120 @@
+"""The verifier `script`: its three ways to give a judgement, and what must not forge one."""
+
+from __future__ import annotations
+
+import pytest
+
+from hermes_core.contracts.errors import ConfigError
+
+REPORT = 'read -r nonce\necho "$nonce first 1"\nbash model.sh\n[ -e made ] && echo "$nonce second 0.5"\n'
+
+
+async def test_the_exit_code_is_the_default(judged):
+    options = {"script": "test -e made"}
+    assert (await judged("script", options, "touch made")).reward == 1.0
+    assert (await judged("script", options)).reward == 0.0
+
+
+async def test_a_report_gives_parts_and_their_mean(judged):
+    outcome = await judged("script", {"script": REPORT, "reward": "report"}, "touch made model.sh")
+    assert outcome.reward == 0.75
+    assert outcome.reward_parts == {"first": 1.0, "second": 0.5}
+
+
+async def test_a_whole_in_a_report_wins_over_the_mean(judged):
+    script = "import sys\nn = input()\nprint(n, 'a', 1)\nprint(n, 0.25)\n"
+    outcome = await judged("script", {"script": script, "interpreter": "python3", "reward": "report"})
+    assert (outcome.reward, outcome.reward_parts) == (0.25, {"a": 1.0})
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "echo second 1; echo 0 second 1; echo second 1 > /proc/$PPID/fd/1",
+        'read -r x; echo "$x second 1"; env | grep -i nonce',
+        "kill -9 $PPID",
+        "exec 1>&-; touch reward.txt",
+    ],
+)
+async def test_a_program_under_test_cannot_report(judged, model):
+    outcome = await judged("script", {"script": REPORT, "reward": "report"}, f"cat > model.sh <<'EOF'\n{model}\nEOF")
+    assert outcome.reward_parts == {"first": 1.0}
+
+
+async def test_a_result_file_cannot_be_guessed(judged):
+    options = {"script": '[ -e made ] && echo 0.5 > "$1" || echo 0 > "$1"', "reward": "file"}
+    assert (await judged("script", options, "touch made")).reward == 0.5
+    assert (await judged("script", options, "echo 1 > reward.txt; echo 1 > '$1'")).reward == 0.0
+
+
+async def test_fixed_reward_files_are_emptied_beforehand(judged, tmp_path):
+    """Predecessor 1.10: the tests are uploaded after the rollout and their reward file is read."""
+    tests = tmp_path / "local tests"
+    (tests / "sub").mkdir(parents=True)
+    (tests / "test.sh").write_text('cat "$(dirname "$0")/sub/wanted" && [ -e out ] && echo 1 > "$LOGS/v/reward.txt"\n')
+    (tests / "sub" / "wanted").write_bytes(b"\x00\xff")
+    logs = tmp_path / "logs"
+    remote = tmp_path / "uploaded"
+    options = {
+        "command": f"bash {remote}/test.sh",
+        "upload": {str(remote): str(tests)},
+        "reward": "file",
+        "reward_files": [f"{logs}/v/reward.json", f"{logs}/v/reward.txt"],
+        "env": {"LOGS": str(logs)},
+        "inherit_env": True,
+    }
+    forged = f"mkdir -p {logs}/v {remote} && echo 1 > {logs}/v/reward.txt && echo 'exit 0' > {remote}/test.sh"
+    cheated = await judged("script", options, forged)
+    assert (cheated.reward, cheated.reward_status) == (None, "error")
+    assert "wrote no reward" in cheated.reward_failure.message
+    assert (await judged("script", {**options, "on_silence": "zero"}, forged)).reward == 0.0
+    assert (await judged("script", options, forged, "touch out")).reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "reward"),
+    [('{"reward": 0.5, "speed": 1}', 0.5), ('{"accuracy": 0.25}', 0.25), ("1e-1\n", 0.1)],
+)
+async def test_a_result_may_be_a_number_or_named_rewards(judged, text, reward):
+    outcome = await judged("script", {"script": f"echo '{text}' > \"$1\"", "reward": "file"})
+    assert outcome.reward == reward
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "yes", '{"a": 1, "b": 1}', '{"reward": "1x"}', "{", "", "7"])
+async def test_a_result_that_is_no_score_is_an_error(judged, text):
+    outcome = await judged("script", {"script": f"echo '{text}' > \"$1\"", "reward": "file"})
+    assert (outcome.reward, outcome.reward_status) == (None, "error")
+
+
+async def test_a_script_that_hangs_is_worth_what_the_options_say(judged):
+    options = {"script": "sleep 60", "timeout": 0.3}
+    assert (await judged("script", options)).reward == 0.0
+    assert (await judged("script", {**options, "on_timeout": "error"})).reward_status == "error"
+
+
+async def test_files_lie_beside_the_script_and_never_in_the_workspace(judged):
+    options = {"script": 'cmp out "$(dirname "$0")/wanted" && [ ! -e wanted ]', "files": {"wanted": "x\n"}}
+    assert (await judged("script", options, "echo x > out")).reward == 1.0
+
+
+async def test_the_private_directory_is_gone_afterwards(judged, tmp_path):
+    note = tmp_path / "where"
+    await judged("script", {"script": f'dirname "$0" > {note}; stat -c %a "$(dirname "$(dirname "$0")")" >> {note}'})
+    folder, mode = note.read_text().split()
+    assert mode == "700"
+    assert not (tmp_path / folder).exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"script": "x", "command": "y"},
+        {"script": "x", "reward_files": ["/a"]},
+        {"script": "x", "reward": "file", "reward_files": ["a"]},
+        {"script": "x", "upload": {"tests": "/x"}},
+    ],
+)
+def test_options_that_do_not_fit_together_are_refused(registry, options):
+    with pytest.raises(ConfigError):
+        registry.create("verifier", "script", options)

@@ -1,0 +1,66 @@
+"""What the hidden tests of the shipped tasks share: running the model's programs at arm's length, on fresh input.
+
+The programs run as child processes in a session of their own, which is killed afterwards; nothing of theirs is
+imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+WORK = Path.cwd()
+
+
+def run(
+    *argv: object, stdin: str = "", cwd: Path | None = None, timeout: float = 20
+) -> subprocess.CompletedProcess[str]:
+    """Run a program and return its exit code and texts."""
+    pipe = subprocess.PIPE
+    command = [str(word) for word in argv]
+    child = subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=cwd or WORK, start_new_session=True
+    )
+    try:
+        out, err = child.communicate(stdin, timeout=timeout)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        for stream in filter(None, (child.stdin, child.stdout, child.stderr)):
+            stream.close()
+    return subprocess.CompletedProcess(command, child.returncode, out, err)
+
+
+def bash(script: str, *args: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a shell script of the workspace."""
+    return run("bash", WORK / script, *args, **options)
+
+
+def python(script: str, *args: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a Python program of the workspace."""
+    return run(sys.executable, WORK / script, *args, **options)
+
+
+class Case(unittest.TestCase):
+    """A test with a fresh directory of its own."""
+
+    def setUp(self) -> None:
+        """Make the directory."""
+        self.dir = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+
+    def put(self, name: str, text: str = "") -> Path:
+        """Write a file into the directory."""
+        path = self.dir / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
