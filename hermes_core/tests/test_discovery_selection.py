@@ -109,13 +109,28 @@ def test_an_entry_point_that_is_written_twice_counts_once(site):
     assert [plugin.id for plugin in scan() if plugin.distribution == "acme-twice"] == ["acme-twice:one"]
 
 
-def test_unreadable_metadata_is_one_failed_plugin_and_no_crash(site, load):
-    site.metadata("acme-torn", {}, files={"entry_points.txt": "[hermes_core.plugins]\nthis is no entry point\n"})
+@pytest.mark.parametrize(
+    "content", [b"[hermes_core.plugins]\nthis is no entry point\n", b"\xff\xfe[hermes_core.plugins]\n"]
+)
+def test_unreadable_metadata_is_one_failed_plugin_and_no_crash(site, load, content):
+    info = site.metadata("acme-torn", {})
+    (info / "entry_points.txt").write_bytes(content)
     site.install("acme-docker", backend())
     record = found()["acme-torn:unknown"]
     assert record.state == "failed"
     assert "entry_points.txt cannot be read" in record.note
     assert load("acme-docker", "acme-torn").names("backend") == ("docker",)
+
+
+def test_entry_points_are_read_as_the_standard_library_reads_them(site):
+    from importlib.metadata import entry_points
+
+    text = "[console_scripts]\nx = y:z\n\n[hermes_core.plugins]\n# a comment\n"
+    text += "one=acme.one\n two =  acme.two:thing \n[z]\nq = r\n"
+    site.metadata("acme-all", {}, files={"entry_points.txt": text})
+    expected = {(point.name, point.value) for point in entry_points(group="hermes_core.plugins")}
+    assert {(plugin.name, plugin.value) for plugin in scan()} == expected
+    assert ("two", "acme.two:thing") in expected
 
 
 def test_an_entry_point_value_that_is_no_module_is_a_failed_plugin(site, load):

@@ -29,9 +29,6 @@ def scan() -> tuple[FoundPlugin, ...]:
     """
     by_name: dict[str, tuple[FoundPlugin, ...]] = {}
     for source in metadata.distributions():
-        # Asking for the text first spares the parser for the many distributions without plugins.
-        if GROUP not in (source.read_text("entry_points.txt") or ""):
-            continue
         plugins = tuple(dict.fromkeys(_plugins_of(source)))
         if plugins:
             by_name.setdefault(plugins[0].distribution, plugins)
@@ -40,20 +37,40 @@ def scan() -> tuple[FoundPlugin, ...]:
 
 
 def _plugins_of(source: metadata.Distribution) -> Iterator[FoundPlugin]:
-    name, version = _identity(source)
+    # The text is read and parsed here once: `source.entry_points` reads it again, and somebody else's broken file
+    # would end the scan with an exception.
     try:
-        points = [point for point in source.entry_points if point.group == GROUP]
-    except Exception as error:  # noqa: BLE001 - somebody else's broken file must not end the scan
-        problem = f"entry_points.txt cannot be read: {type(error).__name__}: {error}"
+        text = source.read_text("entry_points.txt") or ""
+        entries = tuple(_entries(text)) if GROUP in text else ()
+    except (OSError, ValueError) as error:
+        name, version = _identity(source)
+        problem = f"entry_points.txt cannot be read: {error}"
         yield FoundPlugin(distribution=name, version=version, name="unknown", value="", problem=problem, source=source)
         return
-    for point in points:
-        yield FoundPlugin(distribution=name, version=version, name=point.name, value=point.value, source=source)
+    if entries:
+        distribution, version = _identity(source)
+        for name, value in entries:
+            yield FoundPlugin(distribution=distribution, version=version, name=name, value=value, source=source)
+
+
+def _entries(text: str) -> Iterator[tuple[str, str]]:
+    section = ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            section = line.strip("[]").strip()
+        elif section == GROUP and line and not line.startswith(("#", ";")):
+            name, equals, value = line.partition("=")
+            if not equals:
+                raise ValueError(f"{line!r} is no 'name = module'")
+            yield name.strip(), value.strip()
 
 
 def _identity(source: metadata.Distribution) -> tuple[str, str]:
     # Read by hand: the mail parser behind `source.metadata` goes through the whole README of every distribution.
-    text = source.read_text("METADATA") or source.read_text("PKG-INFO") or ""
+    try:
+        text = source.read_text("METADATA") or source.read_text("PKG-INFO") or ""
+    except (OSError, ValueError):
+        text = ""
     header = dict(line.split(": ", 1) for line in text.partition("\n\n")[0].splitlines() if ": " in line)
     return normalise(header.get("Name", "unknown")), header.get("Version", "unknown")
 
