@@ -5,6 +5,7 @@ Looser than for sources: a test needs no annotations, but what it calls must exi
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -24,7 +25,9 @@ def main(arguments: Sequence[str]) -> int:
 def _check(folder: Path) -> int:
     print(f"types of {folder}: ", end="", flush=True)
     command = [sys.executable, "-m", "mypy", "--config-file", str(CONFIG), str(folder)]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    # What several tests of a package share lies in `support/`, and is imported by its bare name.
+    variables = {**os.environ, "MYPYPATH": str(folder / "support")}
+    return subprocess.run(command, cwd=ROOT, env=variables, check=False).returncode
 
 
 if __name__ == "__main__":
