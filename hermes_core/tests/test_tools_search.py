@@ -119,7 +119,8 @@ async def test_file_names_are_taken_literally(context):
 async def test_the_session_is_left_as_it_was(context):
     await put(context, d__f="hit\n", f="hit\n")
     await context.sandbox.exec(
-        "cd d; export COLOUR=blue; set -e -o noclobber; grep() { echo shadowed; }; find() { echo shadowed; }; rg() { :; }; alias sort=false"
+        "cd d; export COLOUR=blue; set -e -o noclobber; "
+        "grep() { echo shadowed; }; find() { echo shadowed; }; rg() { :; }; alias sort=false"
     )
     state = 'pwd; echo "$-"; declare -F; alias; echo "$COLOUR $TMPDIR $PATH"'
     before = (await context.sandbox.exec(state)).output

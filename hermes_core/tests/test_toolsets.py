@@ -155,8 +155,10 @@ def test_an_unknown_toolset_names_near_ones():
     for arguments in ({"enabled_toolsets": ["terminl"]}, {"disabled_toolsets": ["terminl"]}):
         with pytest.raises(ConfigError, match="did you mean 'terminal'"):
             select_tools(registry_of(), **arguments)
-    with pytest.raises(ConfigError, match="list"):
-        select_tools(registry_of(), enabled_toolsets="terminal")
+    for key in ("enabled_toolsets", "disabled_toolsets"):
+        with pytest.raises(ConfigError, match=f"{key} is a list"):
+            select_tools(registry_of(), **{key: "terminal"})
+    assert selected(registry_of(), disabled_toolsets=None) == CORE
 
 
 def test_disabled_toolsets_are_taken_away_at_the_end():

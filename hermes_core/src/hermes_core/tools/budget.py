@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from hermes_core.contracts.errors import BackendError
@@ -30,13 +30,13 @@ class ResultBudget:
     default_result_size_chars: int = 100_000
     turn_budget_chars: int = 200_000
     preview_size_chars: int = 1_500
-    tool_result_overrides: Mapping[str, int] = field(default_factory=dict)
+    tool_result_overrides: Mapping[str, int] | None = None
 
     def threshold(self, spec: ToolSpec) -> float:
         """Return the length above which a result of this tool is replaced."""
         if spec.max_result_size_chars == _NEVER:
             return float("inf")
-        chosen = self.tool_result_overrides.get(spec.name, spec.max_result_size_chars)
+        chosen = (self.tool_result_overrides or {}).get(spec.name, spec.max_result_size_chars)
         if chosen is None:
             chosen = self.default_result_size_chars
         return float("inf") if chosen == _NEVER else chosen

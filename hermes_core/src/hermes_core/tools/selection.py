@@ -39,7 +39,7 @@ def select_tools(
     registry: ComponentRegistry,
     *,
     enabled_toolsets: Sequence[str] | None = None,
-    disabled_toolsets: Iterable[str] = (),
+    disabled_toolsets: Sequence[str] | None = (),
     distribution: str | None = None,
     seed: int = 0,
 ) -> ToolSelection:
@@ -52,7 +52,7 @@ def select_tools(
     chosen, skipped = _installed(registry, drawn)
     if drawn and not chosen:
         raise _nothing_left(registry, drawn, skipped)
-    removed = {tool for name in disabled_toolsets for tool, _ in _members(registry, name)}
+    removed = {tool for name in _listed("disabled_toolsets", disabled_toolsets) for tool, _ in _members(registry, name)}
     kept = tuple(spec for spec in chosen if spec.name not in removed)
     if chosen and not kept:
         raise ConfigError(
@@ -72,10 +72,14 @@ def _drawn(enabled: Sequence[str] | None, distribution: str | None, seed: int) -
     if distribution is not None:
         # Seeded by text: neighbouring group seeds give independent draws, on every Python version the same.
         return draw_toolsets(distribution, random.Random(f"{distribution}/{seed}"))  # noqa: S311 - a draw, not a secret
-    if isinstance(enabled, str):
-        raise ConfigError(f"enabled_toolsets is a list of names, found the text {enabled!r}", hint=f"[{enabled}]")
-    names = DEFAULT_TOOLSETS if enabled is None else enabled
+    names = DEFAULT_TOOLSETS if enabled is None else _listed("enabled_toolsets", enabled)
     return tuple(dict.fromkeys(LEGACY_NAMES.get(name, name) for name in names))
+
+
+def _listed(key: str, names: Sequence[str] | None) -> Sequence[str]:
+    if isinstance(names, str):
+        raise ConfigError(f"{key} is a list of names, found the text {names!r}", hint=f"{key}: [{names}]")
+    return names or ()
 
 
 def _members(registry: ComponentRegistry, name: str) -> list[tuple[str, bool]]:
