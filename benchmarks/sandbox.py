@@ -93,6 +93,16 @@ async def growth(level: str, backend: LocalBackend) -> dict[str, Any]:
         }
 
 
+def met(found: dict[str, Any]) -> bool:
+    """Tell whether one level reaches its targets; one that cannot run here does not count."""
+    if "skipped" in found:
+        return True
+    ratios = [row["ratio"] for row in found["latency"].values()]
+    printing = found["printing_200_mb"]
+    grown = max(printing["caller_growth_mb"], printing["agent_growth_mb"])
+    return bool(max(ratios) <= TARGETS["latency_ratio"] and grown <= TARGETS["growth_mb"])
+
+
 async def measure(rounds: int) -> dict[str, Any]:
     backend = LocalBackend()
     with tempfile.TemporaryDirectory() as leases:
@@ -107,6 +117,7 @@ async def measure(rounds: int) -> dict[str, Any]:
             latency = await latencies(level, rounds, backend)
             report[level] = {"latency": latency, "printing_200_mb": await growth(level, backend)}
     report["targets"] = TARGETS
+    report["met"] = all(met(report[level]) for level in ("none", "bwrap"))
     return report
 
 

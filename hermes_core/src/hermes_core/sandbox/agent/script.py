@@ -16,13 +16,13 @@ _NOT_STATE = (
 # Order matters when the text is read back: `shopt` (extglob) before functions, functions before aliases. Options come
 # back through _hermes_o, last of all, because errexit, nounset or xtrace would hit the restoring itself.
 _SAVE = r"""{ [[ -v _hermes_saved ]] || {
-\builtin unset -v @CALL@ _hermes_saved; \builtin . @DIR@/call;
+\builtin printf '%s\0' @NUMBER@; \builtin unset -v @CALL@ _hermes_saved; \builtin . @DIR@/call;
 [[ $BASHOPTS == "${_hermes_b-}" ]] || \builtin shopt -p;
 [[ $SHELLOPTS == "${_hermes_s-}" ]] || \builtin printf '_hermes_o="\\builtin set +o braceexpand +o hashall
  +o interactive-comments %s;"\n' "${SHELLOPTS:+-o ${SHELLOPTS//:/ -o }}";
 \builtin unset -v @NOT_STATE@;
 \builtin declare -p; \builtin declare -f; \builtin declare -Fx; \builtin alias -p; \builtin umask -p;
-\builtin printf '\0'; \builtin pwd; \builtin printf '\0'; } >|@DIR@/state; } 2>/dev/null || \builtin :"""
+\builtin printf '\0'; \builtin pwd; \builtin printf '\0%s\0' @NUMBER@; } 1<>@DIR@/state; } 2>/dev/null || \builtin :"""
 
 # Descriptor 3 holds the command, the call's own environment and the saved session, each ended by a NUL. Everything is
 # on one line: bash reads a line at a time, so no alias of the session can reach into it, and line numbers are right.
@@ -30,17 +30,22 @@ _RUN = (
     r"{ \builtin mapfile -d '' -u 3 _hermes_c; exec 3<&-; \builtin shopt -s expand_aliases;"
     r" \builtin unset -v BASH_EXECUTION_STRING; _hermes_b=$BASHOPTS _hermes_s=$SHELLOPTS _hermes_o=;"
     r' \builtin eval "${_hermes_c[2]}";@KEEP@ } >/dev/null 2>&1; \builtin eval "${_hermes_c[1]}";'
-    r' _hermes_c=("${_hermes_c[0]}"); \builtin trap -- @TRAP@ EXIT; \builtin eval "${_hermes_o}${_hermes_c}";'
+    r' _hermes_c=("${_hermes_c[0]}"); \builtin trap -- @TRAP@ EXIT; \builtin eval -- "${_hermes_o}${_hermes_c}";'
     r' { \builtin set -- "$?"; @SAVE@; _hermes_saved=1; \builtin set +x; } 2>/dev/null; \builtin exit "$1"'
 )
 
 
-def compose(directory: str, call_only: Iterable[str]) -> str:
-    """Return the text for `bash -c`; changes to the variables in `call_only` are forgotten afterwards."""
+def compose(directory: str, number: int, call_only: Iterable[str]) -> str:
+    """Return the text for `bash -c`; changes to the variables in `call_only` are forgotten afterwards.
+
+    The state is written over the old one, between two copies of the command's number, so that a torn one is noticed.
+    Emptying the file first would make ext4 write it to the disk at once, which costs more than all the rest.
+    """
     names = " ".join(call_only)
     where = shlex.quote(directory)
     save = _SAVE.replace("\n", " ")
     save = save.replace("@NOT_STATE@", _NOT_STATE).replace("@DIR@", where).replace("@CALL@", names)
+    save = save.replace("@NUMBER@", str(number))
     if not names:
         save = save.replace(rf"\builtin . {where}/call;", "")
     keep = rf" \builtin declare -p {names} >|{where}/call;" if names else ""

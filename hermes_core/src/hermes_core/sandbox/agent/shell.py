@@ -52,6 +52,7 @@ class Session:
         self.workspace = workspace
         self.environment = environment
         self._directory = Path(directory)
+        self._number = 0
         self._cwd = os.fsencode(workspace)
         self._state = b""
 
@@ -60,9 +61,6 @@ class Session:
         start = Path(self.workspace, cwd or "")
         start.mkdir(parents=True, exist_ok=True)
         self._cwd = os.fsencode(start)
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name in ("state", "call"):
-            (self._directory / name).touch(mode=0o600)
 
     def enter(self, cwd: str | None) -> str:
         """Make the command's directory current; returns what to tell about it, raises OSError if `cwd` is no use."""
@@ -90,13 +88,13 @@ class Session:
         environment = {} if self._state else dict(self.environment)
         environment[MARKER] = marker
         environment["PWD"] = os.fsdecode(self._cwd) if request["cwd"] is None else self._absolute(request["cwd"])
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._prepare(forgotten)
         source = anonymous_file(content)
         wiring = ((streams[0], 0), (streams[1], 1), (streams[2], 2), (source, COMMAND_FD))
         try:
             return os.posix_spawn(
                 self.bash,
-                ["bash", "--norc", "--noprofile", "-c", compose(str(self._directory), forgotten)],
+                ["bash", "--norc", "--noprofile", "-c", compose(str(self._directory), self._number, forgotten)],
                 environment,
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, target) for fd, target in wiring],
                 setsid=True,
@@ -106,16 +104,26 @@ class Session:
         finally:
             os.close(source)
 
+    def _prepare(self, forgotten: list[str]) -> None:
+        self._number += 1
+        state = self._directory / "state"
+        if not state.exists():
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            state.touch(mode=0o600)
+        if forgotten:
+            (self._directory / "call").unlink(missing_ok=True)
+
     def save(self, *, keep_cwd: bool) -> None:
         """Take over what the command left; a torn or missing file leaves everything as it was before it."""
         try:
-            parts = (self._directory / "state").read_bytes().split(b"\0")
+            parts = (self._directory / "state").read_bytes().split(b"\0", 4)
         except OSError:
             return
-        if len(parts) == 3 and parts[2] == b"":
-            self._state = parts[0]
-            if not keep_cwd and parts[1].startswith(b"/"):
-                self._cwd = parts[1][:-1]
+        number = str(self._number).encode()
+        if len(parts) == 5 and parts[0] == parts[3] == number:
+            self._state = parts[1]
+            if not keep_cwd and parts[2].startswith(b"/"):
+                self._cwd = parts[2][:-1]
 
 
 class Command:
