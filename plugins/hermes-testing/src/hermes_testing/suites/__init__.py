@@ -1,0 +1,1 @@
+"""The suites; import them from `hermes_testing`."""

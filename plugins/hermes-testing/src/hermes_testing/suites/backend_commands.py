@@ -1,0 +1,203 @@
+"""Commands: what goes in, what comes out, how they end."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from hermes_core.contracts.sandbox import Sandbox, TerminalBackend
+from hermes_testing.suites.backend_base import BackendBase
+from hermes_testing.suites.base import needs
+from hermes_testing.watching import runs_inside, sleep_token
+
+_COMMANDS = {
+    "quotes": ("""echo 'a"b'"c'd"\\"e""", 'a"bc\'d"e\n'),
+    "heredoc": ("cat <<'EOF'\n$HOME \"x\" 'y'\nEOF", "$HOME \"x\" 'y'\n"),
+    "trailing_comment": ("echo ok # and no more", "ok\n"),
+    "trailing_backslash": ("echo ok \\\n  more", "ok more\n"),
+    "loop": ("for i in 1 2; do\n  echo $i\ndone", "1\n2\n"),
+    "pipeline": ("printf 'b\\na\\n' | sort", "a\nb\n"),
+    "bash_only": ("[[ abc == a* ]] && x=(1 2 3) && echo ${#x[@]}", "3\n"),
+    "nothing": ("", ""),
+    "only_a_comment": ("# nothing", ""),
+    "leading_dash": ("-x 2>/dev/null || echo ok", "ok\n"),
+    "unicode": ("echo 'grüße ✓ 你好'", "grüße ✓ 你好\n"),
+}
+_METACHARACTERS = "$(touch pwned) `touch pwned` ; & | > < \\ ' \" * ? [ ] { } ! # ~ \n\t$HOME\n"
+
+
+class Commands(BackendBase):
+    """Single commands."""
+
+    async def test_stdout_and_stderr_are_kept_apart(self, sandbox: Sandbox) -> None:
+        """Each stream arrives as its own bytes."""
+        result = await sandbox.exec("echo out; echo err >&2")
+        assert (result.stdout, result.stderr, result.exit_code) == (b"out\n", b"err\n", 0)
+
+    async def test_output_merges_both_streams_in_order(self, sandbox: Sandbox) -> None:
+        """What was written first comes first, when there is time between."""
+        result = await sandbox.exec("echo one; sleep 0.1; echo two >&2; sleep 0.1; echo three")
+        assert result.output == "one\ntwo\nthree\n"
+
+    @pytest.mark.parametrize(
+        ("command", "code"),
+        [
+            ("true", 0),
+            ("false", 1),
+            ("(exit 42)", 42),
+            ("exit 255", 255),
+            ("no-such-command-anywhere", 127),
+            ("touch f; ./f", 126),
+            ("sh -c 'kill -TERM $$'", 143),
+            ("false | true", 0),
+            ("true; echo 'unclosed", 2),
+        ],
+    )
+    async def test_exit_codes_are_those_of_bash(self, sandbox: Sandbox, command: str, code: int) -> None:
+        """128+n after signal n, 127 for an unknown command, 2 for bad syntax."""
+        assert (await sandbox.exec(command)).exit_code == code
+
+    @pytest.mark.parametrize(("command", "expected"), _COMMANDS.values(), ids=_COMMANDS)
+    async def test_commands_are_taken_as_bash_would(self, sandbox: Sandbox, command: str, expected: str) -> None:
+        """Wrapping the command does not change its meaning, nor that of the next one."""
+        result = await sandbox.exec(command)
+        assert (result.output, result.exit_code) == (expected, 0)
+        assert (await sandbox.exec("echo next")).output == "next\n"
+
+    async def test_bytes_arrive_unchanged(self, sandbox: Sandbox) -> None:
+        """Output that is no text is not decoded on the way."""
+        result = await sandbox.exec(r"printf '\000\377\376\200a\r\n'")
+        assert result.stdout == b"\0\xff\xfe\x80a\r\n"
+
+    async def test_output_is_text_whatever_the_bytes(self, sandbox: Sandbox) -> None:
+        """UTF-8 is decoded, what is not UTF-8 is replaced."""
+        result = await sandbox.exec(r"printf 'caf\303\251 \377 ok'")
+        assert result.output == "café \N{REPLACEMENT CHARACTER} ok"
+
+    @pytest.mark.parametrize("data", [b"a\0b\xff\n", "é\n", _METACHARACTERS, "", b"\n\n"])
+    async def test_stdin_arrives_unchanged(self, sandbox: Sandbox, data: bytes | str) -> None:
+        """Bytes and text, with everything a shell would act on; text is UTF-8."""
+        result = await sandbox.exec("cat; test ! -e pwned", stdin=data)
+        assert (result.stdout, result.exit_code) == (data.encode() if isinstance(data, str) else data, 0)
+
+    async def test_a_mebibyte_of_stdin_arrives(self, sandbox: Sandbox) -> None:
+        """More than any pipe holds."""
+        data = bytes(range(256)) * 4096
+        result = await sandbox.exec("sha256sum", stdin=data)
+        assert result.stdout[:64].decode() == hashlib.sha256(data).hexdigest()
+
+    async def test_stdin_that_nobody_reads_does_no_harm(self, sandbox: Sandbox) -> None:
+        """The command ends although its input was not taken."""
+        result = await sandbox.exec("echo done", stdin=b"x" * 1_000_000)
+        assert (result.stdout, result.exit_code) == (b"done\n", 0)
+
+    async def test_no_stdin_is_end_of_file(self, sandbox: Sandbox) -> None:
+        """A program that prompts fails at once instead of hanging."""
+        result = await sandbox.exec("cat; read -r answer; echo $?", timeout=self.patience)
+        assert (result.output, result.timed_out) == ("1\n", False)
+
+    async def test_a_big_command_runs(self, sandbox: Sandbox) -> None:
+        """Longer than one argument may be (128 KiB)."""
+        result = await sandbox.exec(f"x='{'a' * 300_000}'; echo ${{#x}}")
+        assert result.output == "300000\n"
+
+    async def test_env_holds_for_one_call(self, sandbox: Sandbox) -> None:
+        """The value is taken literally and is gone afterwards."""
+        value = "x y $HOME 'q' \"d\"\nsecond"
+        assert (await sandbox.exec('printf %s "$ASKED"', env={"ASKED": value})).output == value
+        assert (await sandbox.exec("echo ${ASKED-unset}")).output == "unset\n"
+
+    async def test_the_spec_s_env_is_there(self, backend: TerminalBackend) -> None:
+        """Every command sees it, also through a child process."""
+        async with await backend.open(self.ask(env={"FROM_SPEC": "a b"})) as sandbox:
+            assert (await sandbox.exec("sh -c 'echo \"$FROM_SPEC\"'")).output == "a b\n"
+
+    async def test_commands_begin_in_the_workspace(self, sandbox: Sandbox) -> None:
+        """The path the sandbox names as its workspace is absolute and where commands start."""
+        assert sandbox.workspace.startswith("/")
+        result = await sandbox.exec(f"test . -ef '{sandbox.workspace}'")
+        assert result.exit_code == 0
+
+    async def test_cwd_holds_for_one_call(self, sandbox: Sandbox) -> None:
+        """Absolute, or relative to the workspace."""
+        before = (await sandbox.exec("mkdir -p 'sub dir'; pwd")).output
+        assert (await sandbox.exec("pwd", cwd="/")).output == "/\n"
+        assert (await sandbox.exec("pwd", cwd="sub dir")).output.endswith("/sub dir\n")
+        assert (await sandbox.exec("pwd")).output == before
+
+    async def test_an_absent_cwd_is_exit_code_126(self, sandbox: Sandbox) -> None:
+        """And the command does not run somewhere else."""
+        result = await sandbox.exec("touch ran", cwd="no/such/place")
+        assert result.exit_code == 126
+        assert (await sandbox.exec("ls")).output == ""
+
+    async def test_a_timeout_is_exit_code_124_with_what_was_printed(self, sandbox: Sandbox) -> None:
+        """The flag is set and the output so far is kept."""
+        result = await sandbox.exec("echo before; sleep 600", timeout=0.4)
+        assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
+
+    async def test_exit_code_124_alone_is_no_timeout(self, sandbox: Sandbox) -> None:
+        """A command may exit 124 by itself."""
+        result = await sandbox.exec("exit 124", timeout=60)
+        assert (result.exit_code, result.timed_out) == (124, False)
+
+    async def test_the_spec_s_timeout_is_the_default(self, backend: TerminalBackend) -> None:
+        """It holds where a call names none."""
+        async with await backend.open(self.ask(timeout=0.4)) as sandbox:
+            assert (await sandbox.exec("sleep 600")).timed_out
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "sleep TOKEN",
+            "sleep TOKEN & wait",
+            "(sh -c 'sleep TOKEN; true'; true) | cat",
+            "setsid sleep TOKEN & sleep 600",
+            "trap '' TERM INT HUP; sh -c 'trap \"\" TERM INT HUP; sleep TOKEN; true'; sleep 600",
+        ],
+        ids=["child", "background", "grandchild", "setsid", "deaf_to_signals"],
+    )
+    async def test_a_timeout_kills_every_process_of_the_command(self, sandbox: Sandbox, command: str) -> None:
+        """Children, grandchildren, those in a session of their own and those that ignore signals."""
+        token = sleep_token()
+        result = await sandbox.exec(command.replace("TOKEN", token), timeout=0.4)
+        assert result.timed_out
+        assert await self.vanishes(sandbox, token)
+
+    async def test_a_background_child_does_not_hold_the_call(self, sandbox: Sandbox) -> None:
+        """The call ends with the shell, not with the last holder of its output; the child lives on."""
+        token = sleep_token()
+        result = await sandbox.exec(f"sleep {token} & echo started", timeout=self.patience)
+        assert (result.output, result.exit_code, result.timed_out) == ("started\n", 0, False)
+        assert await runs_inside(sandbox, token)
+
+    async def test_long_output_keeps_head_and_tail_and_counts_the_rest(self, backend: TerminalBackend) -> None:
+        """The omitted bytes are counted exactly and named in the text."""
+        whole = b"".join(b"%d\n" % n for n in range(1, 20_001))
+        async with await backend.open(self.ask(output_limit=1000)) as sandbox:
+            result = await sandbox.exec("seq 1 20000")
+        omitted = len(whole) - 2000
+        assert (result.truncated, result.omitted_bytes, result.exit_code) == (True, omitted, 0)
+        assert result.stdout.startswith(whole[:1000])
+        assert result.stdout.endswith(whole[-1000:])
+        assert str(omitted) in result.output
+
+    async def test_output_at_the_limit_is_whole(self, backend: TerminalBackend) -> None:
+        """Head and tail together hold exactly twice the limit."""
+        async with await backend.open(self.ask(output_limit=1000)) as sandbox:
+            result = await sandbox.exec("head -c 2000 /dev/zero | tr '\\0' x")
+        assert (result.stdout, result.truncated, result.omitted_bytes) == (b"x" * 2000, False, 0)
+
+    async def test_a_flood_on_both_streams_ends(self, sandbox: Sandbox) -> None:
+        """Both pipes are drained at the same time (predecessor 2.5 #1: deadlock above 64 KB)."""
+        flood = "head -c 9000000 /dev/zero"
+        result = await sandbox.exec(f"{flood} >&2 & {flood}; wait; exit 5", timeout=60)
+        assert (result.exit_code, result.truncated, result.timed_out) == (5, True, False)
+
+    @needs("visible_environment")
+    async def test_the_caller_s_secrets_are_invisible(self, sandbox: Sandbox) -> None:
+        """Not in the command's environment, nor in that of any process it can look into."""
+        seen = await sandbox.exec("env; cat /proc/$$/environ /proc/$PPID/environ 2>/dev/null; true")
+        assert b"PATH=" in seen.stdout
+        assert b"sk-never-seen" not in seen.stdout

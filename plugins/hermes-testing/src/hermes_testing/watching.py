@@ -1,0 +1,69 @@
+"""Looking at processes and at the event loop from outside a component."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from hermes_core.contracts.sandbox import Sandbox
+
+T = TypeVar("T")
+
+
+def sleep_token() -> str:
+    """Return a number of seconds that no other process on this machine sleeps: `sleep TOKEN` is recognised by it."""
+    return f"600.{random.SystemRandom().randrange(10**11, 10**12)}"
+
+
+def processes_here(token: str) -> list[int]:
+    """Return the processes of this machine that have the token as an argument of their own."""
+    found = []
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if token.encode() in cmdline.read_bytes().split(b"\0"):
+                found.append(int(cmdline.parent.name))
+    return found
+
+
+async def runs_inside(sandbox: Sandbox, token: str) -> bool:
+    """Tell whether a process inside the sandbox has the token as an argument of its own."""
+    pattern = token.replace(".", r"\.")  # the grep itself must not match
+    found = await sandbox.exec(f"grep -qzx -- '{pattern}' /proc/[0-9]*/cmdline 2>/dev/null && echo yes; true")
+    return found.stdout.strip() == b"yes"
+
+
+async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, seconds: float = 10.0) -> bool:
+    """Wait until a condition holds; False if it never did."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while True:
+        holds = condition()
+        if holds if isinstance(holds, bool) else await holds:
+            return True
+        if asyncio.get_running_loop().time() > deadline:
+            return False
+        await asyncio.sleep(0.02)
+
+
+async def longest_stall(awaitable: Awaitable[T]) -> tuple[T, float]:
+    """Await something and measure the longest time the event loop could not run anything else."""
+    loop = asyncio.get_running_loop()
+    longest, last = 0.0, loop.time()
+
+    async def tick() -> None:
+        nonlocal longest, last
+        while True:
+            await asyncio.sleep(0.01)
+            longest, last = max(longest, loop.time() - last), loop.time()
+
+    ticker = asyncio.create_task(tick())
+    await asyncio.sleep(0)
+    try:
+        result = await awaitable
+        await asyncio.sleep(0.02)  # so that a stall right before the end is seen
+        return result, longest
+    finally:
+        ticker.cancel()

@@ -1,0 +1,8 @@
+from reference.plugin import tool
+
+from hermes_core.hookspecs import hookimpl
+
+
+@hookimpl
+def hermes_tools():
+    return [tool("count", "WithoutCall")]

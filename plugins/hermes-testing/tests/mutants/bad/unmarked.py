@@ -1,0 +1,5 @@
+from reference.plugin import tool
+
+
+def hermes_tools():
+    return [tool("count", "Count")]

@@ -1,0 +1,78 @@
+"""The suites can fail: each broken component is caught by exactly the tests that are named beside it.
+
+Every file of `mutants/` is run by a pytest of its own with a stranger's settings (pytest-asyncio in strict mode).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+BY_CHANCE = {
+    "test_a_stream_is_a_parse_for_any_cuts",
+    "test_any_arguments_arrive_unchanged",
+    "test_any_mixture_of_marks_does_not_raise",
+}
+"""Property tests: they may catch a mutant beside its named tests, depending on the examples that are drawn."""
+
+MUTANTS = Path(__file__).parent / "mutants"
+
+
+def run(selection, tmp_path, *options):
+    report = tmp_path / "report.xml"
+    command = [sys.executable, "-m", "pytest", str(selection), "-c", str(MUTANTS / "pytest.ini")]
+    environment = {**os.environ, "PYTHONPATH": str(MUTANTS)}
+    command += [f"--junitxml={report}", *options]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode in {0, 1}, done.stdout + done.stderr
+    return ET.parse(report).getroot().iter("testcase"), done.stdout
+
+
+def failures(selection, tmp_path):
+    cases, _ = run(selection, tmp_path)
+    failed: dict[str, set[str]] = {}
+    for case in cases:
+        names = failed.setdefault(case.get("classname").rpartition(".")[2], set())
+        if case.find("failure") is not None or case.find("error") is not None:
+            names.add(case.get("name").partition("[")[0])
+    return failed
+
+
+def expectations(kind):
+    path = MUTANTS / f"{kind}_mutants.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(MUTANTS))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(MUTANTS))
+    classes = inspect.getmembers(module, inspect.isclass)
+    return {name: set(vars(found).get("caught_by", ())) for name, found in classes if name.startswith("Test")}
+
+
+@pytest.mark.parametrize("kind", ["parser", "plugin", "tool", "verifier", "rules"])
+def test_each_mutant_is_caught_by_its_named_tests(kind, tmp_path):
+    expected = expectations(kind)
+    found = failures(MUTANTS / f"{kind}_mutants.py", tmp_path)
+    assert {name: caught - (BY_CHANCE - expected[name]) for name, caught in found.items()} == expected
+
+
+@pytest.mark.parametrize("name", expectations("backend"))
+def test_each_broken_backend_is_caught_by_its_named_tests(name, tmp_path):
+    found = failures(f"{MUTANTS / 'backend_mutants.py'}::{name}", tmp_path)
+    assert found == {name: expectations("backend")[name]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "enough"), [("backend", 15), ("parser", 10), ("plugin", 10), ("tool", 8), ("verifier", 8)]
+)
+def test_there_are_enough_mutants(kind, enough):
+    assert sum(bool(caught) for caught in expectations(kind).values()) >= enough
