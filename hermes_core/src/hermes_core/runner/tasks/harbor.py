@@ -25,6 +25,7 @@ from hermes_core.runner.tasks.explain import explain
 from hermes_core.runner.tasks.harbor_config import TaskToml
 from hermes_core.runner.tasks.source import LoadedTasks, TaskProblem
 from hermes_core.specs import Ref
+from hermes_core.tools.terminal import FOREGROUND_MAX_TIMEOUT
 
 DEFAULT_TIMEOUT: Final = 600.0
 REWARD_FILES: Final = ("/logs/verifier/reward.json", "/logs/verifier/reward.txt")
@@ -151,7 +152,7 @@ def _solution(folder: Path, config: TaskToml, timeout: float) -> tuple[Step, ...
     text = base64.encodebytes(packed).decode()
     unpack = f"mkdir -p /solution && base64 -d <<'END' | tar -xz -C /solution\n{text}END"
     env = "".join(f"{name}={shlex.quote(value)} " for name, value in config.solution.env.items())
-    solve = {"command": f"{env}bash /solution/solve.sh", "timeout": int(timeout)}
+    solve = {"command": f"{env}bash /solution/solve.sh", "timeout": min(int(timeout), FOREGROUND_MAX_TIMEOUT)}
     return Step(tool="terminal", arguments={"command": unpack}), Step(tool="terminal", arguments=solve)
 
 
