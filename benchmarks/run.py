@@ -1,0 +1,107 @@
+"""Every benchmark in one command: writes `results.json` and the README's table of figures from it.
+
+`python benchmarks/run.py` measures (about three minutes); `--table` only rewrites the README from the committed JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results.json"
+README = HERE.parent / "README.md"
+BEGIN, END = "<!-- figures: begin, written by benchmarks/run.py -->", "<!-- figures: end -->"
+SCRIPTS = ("rollouts.py", "sandbox.py", "startup.py")
+
+
+def measure() -> dict[str, Any]:
+    """Run the scripts one after the other; a missed target is recorded, not an error."""
+    results: dict[str, Any] = {"python": platform.python_version(), "cores": os.cpu_count()}
+    for script in SCRIPTS:
+        print(f"{script} …", file=sys.stderr, flush=True)
+        done = subprocess.run([sys.executable, str(HERE / script)], stdout=subprocess.PIPE, text=True, check=False)
+        results[script.removesuffix(".py")] = json.loads(done.stdout)
+    return results
+
+
+def table(results: dict[str, Any]) -> str:
+    """Render the figures as Markdown."""
+    rows = [*_rollout_rows(results["rollouts"]), *_sandbox_rows(results["sandbox"]), *_startup_rows(results["startup"])]
+    head = ["| what | target | reached |", "|---|---|---|"]
+    where = f"Python {results['python']}, {results['cores']} cores; ratios within one run."
+    return "\n".join([*head, *(f"| {what} | {target} | {reached} |" for what, target, reached in rows), "", where])
+
+
+Row = tuple[str, str, str]
+
+
+def _rollout_rows(found: dict[str, Any]) -> list[Row]:
+    ratios, short = found["ratios"], found["cpu_ms_per_turn"]["6"]
+    plain = f"{short['ours']:.2f} ms against {short['plain']:.2f} ms"
+    return [
+        (
+            "framework CPU per turn beside a plain aiohttp loop, 6 turns",
+            "≤ 4×",
+            f"{ratios['cpu_ratio_6_turns']:.1f}× ({plain})",
+        ),
+        ("the same at 50 turns", "", f"{ratios['cpu_ratio_50_turns']:.1f}×"),
+        ("growth of our CPU per turn from 6 to 50 turns", "≤ 1.2×", f"{ratios['growth_6_to_50_turns']:.2f}×"),
+        (
+            "512 rollouts in flight, 500 ms model latency: wall time over the ideal",
+            "≤ 1.25×",
+            f"{ratios['wall_over_ideal_512']:.2f}×",
+        ),
+        ("peak memory of the same", "≤ 86 MB", f"{ratios['peak_rss_mb_512']:.0f} MB"),
+    ]
+
+
+def _startup_rows(found: dict[str, Any]) -> list[Row]:
+    ratios = found["ratio_to_bare"]
+    return [
+        ("`import hermes_core` over a bare interpreter", "≤ 1.5×", f"{ratios['import hermes_core']:.2f}×"),
+        (
+            f"`hermes-core plugins list`, {found['plugins_installed']} plugins, over a bare interpreter",
+            "≤ 10×",
+            f"{ratios['hermes-core plugins list']:.1f}×",
+        ),
+    ]
+
+
+def _sandbox_rows(found: dict[str, Any]) -> list[Row]:
+    return []
+
+
+def write_table(results: dict[str, Any]) -> None:
+    """Put the table between the README's two marks."""
+    README.write_text(with_table(README.read_text(encoding="utf-8"), results), encoding="utf-8")
+
+
+def with_table(readme: str, results: dict[str, Any]) -> str:
+    """Return a README with the table in its place."""
+    before, _, rest = readme.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table(results)}\n{END}{after}"
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--table", action="store_true", help="only rewrite the README from the committed results")
+    if not parser.parse_args().table:
+        RESULTS.write_text(json.dumps(measure(), indent=2) + "\n", encoding="utf-8")
+    results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    write_table(results)
+    missed = [name for name, found in results.items() if isinstance(found, dict) and not found["met"]]
+    print("missed targets in: " + ", ".join(missed) if missed else "all targets met")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

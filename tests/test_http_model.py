@@ -1,0 +1,129 @@
+"""The HTTP path end to end: `serve-model` in one process, `run` in another; and servers that misbehave."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+
+@pytest.fixture
+def served(hermes, tasks, small_task):
+    """Serve the oracle over HTTP; gives the task file and the address."""
+    path = tasks(small_task("one"), small_task("two"))
+    arguments = ("serve-model", "oracle", "--tasks", path, "--mistake-rate", "0", "--api-key-env", "SERVER_KEY")
+    with hermes.start(*arguments, env={"SERVER_KEY": "sekrit"}) as process:
+        line = process.stdout.readline()
+        assert line.startswith("listening on http://"), process.stderr.read()
+        yield path, line.split()[-1]
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def test_a_served_model_plays_the_tasks_over_http(hermes, served, rollouts):
+    path, url = served
+    command = ("run", path, "--model", url, "--model-name", "oracle", "--api-key-env", "KEY", "--group-size", "2")
+    result = hermes(*command, "--out", "out", env={"KEY": "sekrit"})
+    assert result.returncode == 0, result.stderr
+    assert [line["reward"] for line in rollouts()] == [1.0] * 4
+    assert "sekrit" not in json.dumps(rollouts())
+
+
+def test_a_wrong_key_is_said_before_anything_runs(hermes, served):
+    path, url = served
+    result = hermes("run", path, "--model", url, "--model-name", "oracle", "--out", "out")
+    assert result.returncode == 1
+    assert "--api-key-env" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@contextmanager
+def server(answer):
+    """Serve `answer(request count) -> (status, headers, body)`; yields its address and the list of requests."""
+    seen = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self._reply(200, {}, {"object": "list", "data": []})
+
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            seen.append(self.path)
+            self._reply(*answer(len(seen)))
+
+        def _reply(self, status, headers, body):
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": len(data), "Content-Type": "application/json"}.items():
+                self.send_header(name, str(value))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *arguments):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        http.daemon_threads = True
+        threading.Thread(target=http.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{http.server_port}/v1", seen
+        http.shutdown()
+
+
+def done(text="done"):
+    message = {"role": "assistant", "content": text}
+    return 200, {}, {"choices": [{"message": message, "finish_reason": "stop"}], "usage": {}}
+
+
+def run(hermes, tasks, small_task, url, *extra):
+    path = tasks(small_task("one"))
+    return hermes("run", path, "--model", url, "--model-name", "m", "--out", "out", "--max-attempts", "1", *extra)
+
+
+def test_a_rate_limit_is_waited_for_and_the_rollout_goes_on(hermes, tasks, small_task, rollouts):
+    with server(lambda count: (429, {"Retry-After": "0"}, {}) if count < 3 else done()) as (url, seen):
+        assert run(hermes, tasks, small_task, url).returncode == 0
+    assert (len(seen), rollouts()[0]["stop_reason"]) == (3, "final_answer")
+
+
+def test_a_context_overflow_is_sent_once_and_is_no_reward_of_zero(hermes, tasks, small_task, rollouts):
+    body = {"error": {"message": "maximum context length is 8 tokens", "code": "context_length_exceeded"}}
+    with server(lambda count: (400, {}, body)) as (url, seen):
+        run(hermes, tasks, small_task, url)
+    assert (len(seen), rollouts()[0]["stop_reason"], rollouts()[0]["reward"]) == (1, "context_limit", None)
+
+
+def test_a_server_error_ends_as_a_dropped_model_error_and_a_non_zero_exit(hermes, tasks, small_task, rollouts):
+    with server(lambda count: (503, {"Retry-After": "0"}, {})) as (url, _):
+        result = run(hermes, tasks, small_task, url, "--model-retries", "1")
+    assert result.returncode == 1
+    outcome = rollouts()[0]
+    assert (outcome["stop_reason"], outcome["disposition"], outcome["reward"]) == ("model_error", "drop", None)
+    assert outcome["failure"]["blame"] == "model"
+    assert "--retry-failed" in result.stderr
+
+
+def test_a_server_that_hangs_is_given_up_after_the_timeout_and_not_asked_again(hermes, tasks, small_task, rollouts):
+    never = threading.Event()
+
+    def hang(count):
+        never.wait(60)
+        return done()
+
+    with server(hang) as (url, seen):
+        result = run(hermes, tasks, small_task, url, "--model-timeout", "0.5")
+        never.set()
+    assert (result.returncode, len(seen)) == (1, 1)
+    assert rollouts()[0]["failure"]["type"] == "ModelTimeoutError"
+
+
+def test_a_server_that_refuses_everything_stops_the_run_early(hermes, tasks, small_task, rollouts):
+    with server(lambda count: (404, {}, {"error": "no such path"})) as (url, _):
+        path = tasks(*[small_task(f"t{i}") for i in range(60)])
+        command = ("run", path, "--model", url, "--model-name", "m", "--out", "out", "--max-concurrent", "4")
+        result = hermes(*command)
+    assert result.returncode == 2
+    assert "answered none" in result.stderr
+    assert len(rollouts()) < 30
