@@ -73,7 +73,7 @@ def hello(workspace):
     return {
         "marker": "m",
         "workspace": str(workspace),
-        "state_dir": None,
+        "state_dir": str(workspace / "state"),
         "bash": "/bin/bash",
         "cwd": None,
         "env": {"PATH": "/usr/bin:/bin"},
@@ -102,6 +102,7 @@ async def test_an_agent_ends_itself_and_everything_when_its_input_ends(tmp_path)
         await running
     assert await asyncio.to_thread(process.wait, 10) == 0
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+    assert not (tmp_path / "state").exists()
 
 
 async def test_the_agent_adopts_orphans_and_cannot_be_looked_into(tmp_path):
@@ -142,6 +143,6 @@ async def test_damaged_content_is_never_written(tmp_path):
     header = {"op": "write", "path": "f", "mode": None, "sha256": hashlib.sha256(b"sent").hexdigest()}
     with pytest.raises(OSError, match="damaged"):
         await client.request(header, b"arrived")
-    assert list(tmp_path.iterdir()) == []
+    assert not (tmp_path / "f").exists()
     await client.aclose()
     await asyncio.to_thread(process.wait, 10)

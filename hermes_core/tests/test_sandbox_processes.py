@@ -30,9 +30,15 @@ async def plain():
         yield opened
 
 
-async def living(sandbox, pattern):
-    """Return how many processes, seen from inside, have the pattern in their command line."""
-    script = f"grep -alz -- '{pattern}' /proc/[0-9]*/cmdline 2>/dev/null | wc -l"
+def seconds(sandbox):
+    """Return a time to sleep that no other test running on this machine uses."""
+    return str(10**6 + int(sandbox.id[:6], 16))
+
+
+async def living(sandbox):
+    """Return how many processes, seen from inside, sleep for this sandbox's time."""
+    number = seconds(sandbox)
+    script = f"grep -alz -- '[{number[0]}]{number[1:]}' /proc/[0-9]*/cmdline 2>/dev/null | wc -l"
     return int((await sandbox.exec(script)).stdout)
 
 
@@ -40,16 +46,17 @@ async def test_a_timeout_ends_the_command_keeps_its_output_and_the_session(sandb
     """predecessor 2.5 #2 and #3: a timeout killed the client only, or the whole sandbox."""
     await sandbox.exec("export KEPT=1; cd /usr")
     started = time.monotonic()
-    result = await sandbox.exec("echo before; sleep 3141", timeout=0.3)
+    result = await sandbox.exec(f"echo before; sleep {seconds(sandbox)}", timeout=0.3)
     assert time.monotonic() - started < 5
     assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
     assert (await sandbox.exec("echo $KEPT $PWD")).stdout == b"1 /usr\n"
-    assert await living(sandbox, "[3]141") == 0
+    assert await living(sandbox) == 0
 
 
 async def test_a_timeout_ends_children_that_ignore_signals_even_when_the_shell_has_gone(sandbox):
-    await sandbox.exec("bash -c 'trap \"\" INT TERM; sleep 2718; sleep 2718' & sleep 2718", timeout=0.3)
-    assert await living(sandbox, "[2]718") == 0
+    number = seconds(sandbox)
+    await sandbox.exec(f"bash -c 'trap \"\" INT TERM; sleep {number}; sleep {number}' & sleep {number}", timeout=0.3)
+    assert await living(sandbox) == 0
 
 
 async def test_a_timeout_ends_what_escaped_the_session_and_dropped_its_environment(sandbox):
@@ -106,13 +113,13 @@ async def test_a_crowd_of_forking_children_is_killed(plain):
 async def test_cancelling_a_call_kills_what_it_started_before_it_returns(sandbox):
     """predecessor 2.3 #3 and 2.5 #3: cancelled calls went on running, or took the sandbox with them."""
     await sandbox.exec("export KEPT=1")
-    call = asyncio.create_task(sandbox.exec("touch begun; sleep 1618"))
+    call = asyncio.create_task(sandbox.exec(f"touch begun; sleep {seconds(sandbox)}"))
     while not await exists(sandbox, "begun"):
         await asyncio.sleep(0.01)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert await living(sandbox, "[1]618") == 0
+    assert await living(sandbox) == 0
     assert (await sandbox.exec("echo $KEPT")).stdout == b"1\n"
 
 

@@ -238,3 +238,16 @@ def shared_runner():
     yield lambda value: runner.run(check(value))
     runner.run(context.__aexit__(None, None, None))
     runner.close()
+
+
+async def test_a_state_file_that_the_session_spoiled_costs_the_new_state_alone(plain):
+    await plain.exec("export KEPT=1")
+    place = plain.workspace.removesuffix("workspace") + "state"
+    for spoil in (
+        f"rm -rf {place}",
+        f"rm {place}/state; mkfifo {place}/state",
+        f"rm {place}/state; mkdir {place}/state",
+    ):
+        await plain.exec(spoil + "; kill -9 $$", timeout=20)
+        assert await out(plain, "echo $KEPT", timeout=20) == "1\n"
+        await plain.exec(f"rm -rf {place}; kill -9 $$")

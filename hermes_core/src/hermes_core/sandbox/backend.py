@@ -60,7 +60,11 @@ class AgentBackend(ABC):
     patience: float = 20.0
     """Seconds of silence after which an agent that was asked something counts as lost."""
 
+    concurrent_starts: int = 16
+    """How many agents may be starting at once; more would only make each of them late."""
+
     def __init__(self) -> None:
+        self._starting = asyncio.Semaphore(self.concurrent_starts)
         self.lease_dir: Path | None = None
         self._open: dict[str, AgentSandbox] = {}
 
@@ -159,8 +163,9 @@ class AgentBackend(ABC):
     def _assemble(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, book: LeaseBook) -> AgentSandbox:
         async def connect() -> AgentClient:
             hello = self._hello(spec, sandbox_id, host)
-            stream = await host.start_agent()
-            return await AgentClient.connect(stream, hello, timeout=self.setup_timeout, patience=self.patience)
+            async with self._starting:
+                stream = await host.start_agent()
+                return await AgentClient.connect(stream, hello, timeout=self.setup_timeout, patience=self.patience)
 
         async def release(sandbox: AgentSandbox) -> None:
             try:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +33,8 @@ def read(path: Path, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], 
     """Send a file, or a range of it, in pieces; its hash comes last."""
     # Without O_NONBLOCK, opening a named pipe would stop the whole agent.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    import hashlib  # here, because it is a third of the agent's start
+
     try:
         _require_regular(os.fstat(fd).st_mode, path)
         os.lseek(fd, request["offset"], os.SEEK_SET)
@@ -93,13 +93,17 @@ class Upload:
     """A file being written: beside its target until it is complete, so that nobody ever reads half of it."""
 
     def __init__(self, path: Path, mode: int | None) -> None:
+        import hashlib
+
         # A symlink is written through, as a shell would.
         self._path = Path(os.path.realpath(path))
         self._mode = mode
         self._digest = hashlib.sha256()
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._owner = (-1, -1)
         self._keep = self._present_mode()
-        self._fd, self._name = tempfile.mkstemp(prefix=".hermes-", dir=str(self._path.parent))
+        self._partial = self._path.parent / f".hermes-{os.urandom(8).hex()}"
+        self._fd = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def _present_mode(self) -> int:
         try:
@@ -109,6 +113,7 @@ class Upload:
         _require_regular(found.st_mode, self._path)
         if not os.access(self._path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self._path))
+        self._owner = (found.st_uid, found.st_gid)
         return stat.S_IMODE(found.st_mode)
 
     def add(self, data: bytes) -> None:
@@ -122,10 +127,12 @@ class Upload:
         """Put the file in its place if its content is what was sent."""
         if self._digest.hexdigest() != sha256:
             raise OSError(errno.EIO, "The content was damaged on its way", str(self._path))
+        with contextlib.suppress(PermissionError):
+            os.fchown(self._fd, *self._owner)
         os.fchmod(self._fd, self._keep if self._mode is None else self._mode)
         os.close(self._fd)
         self._fd = -1
-        Path(self._name).replace(self._path)
+        self._partial.replace(self._path)
 
     def abort(self) -> None:
         """Drop what has been written so far."""
@@ -133,7 +140,7 @@ class Upload:
             os.close(self._fd)
             self._fd = -1
         with contextlib.suppress(OSError):
-            Path(self._name).unlink()
+            self._partial.unlink()
 
 
 def _umask() -> int:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import resource
 import sys
-import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,13 @@ class Server:
         self._commands = 0
         self._uploads: dict[int, Upload] = {}
         self.loop.watch(source, self._receive)
+
+    def leave(self) -> None:
+        """Delete what the agent itself has put down."""
+        for upload in self._uploads.values():
+            upload.abort()
+        if self._session is not None:
+            self._session.forget()
 
     def _receive(self, fd: int) -> None:
         try:
@@ -90,7 +96,7 @@ class Server:
             resource.setrlimit(kind, (value, value))
         Path(header["workspace"]).mkdir(parents=True, exist_ok=True)
         self._marker = header["marker"]
-        directory = header["state_dir"] or tempfile.mkdtemp(prefix="hermes-")
+        directory = header["state_dir"] or f"/tmp/hermes-{os.urandom(8).hex()}"  # noqa: S108 - its name is unguessable
         self._session = Session(header["bash"], header["workspace"], directory, header["env"])
         self._session.begin_in(header["cwd"])
         version = ".".join(str(part) for part in sys.version_info[:3])
@@ -166,10 +172,12 @@ def main() -> None:
         raise RuntimeError("descriptors above the standard ones were inherited")
     become_reaper()
     os.chdir("/")
+    server = Server(0, 1)
     try:
-        Server(0, 1).loop.run()
+        server.loop.run()
     finally:
         clean = kill_descendants(os.getpid(), _LAST_SECONDS)
+        server.leave()
     sys.exit(0 if clean else 1)
 
 

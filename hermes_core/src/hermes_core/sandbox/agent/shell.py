@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -28,6 +29,7 @@ _PIPE_READ = 1 << 16
 _STRAGGLERS = 0.02
 """Seconds that output which others still write, as in `cmd > >(tee log)`, is waited for after the shell has gone."""
 _TICK = 0.02
+_MAX_STATE = 1 << 24
 _ESCALATION = ((signal.SIGINT, 0.2), (signal.SIGTERM, 0.3), (signal.SIGKILL, 2.0))
 _DEFAULT_SIGNALS = {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 COMMAND_FD = 3
@@ -113,12 +115,26 @@ class Session:
         if forgotten:
             (self._directory / "call").unlink(missing_ok=True)
 
+    def forget(self) -> None:
+        """Delete the saved state, which may hold secrets."""
+        with contextlib.suppress(OSError):
+            for path in self._directory.iterdir():
+                path.unlink()
+            self._directory.rmdir()
+
     def save(self, *, keep_cwd: bool) -> None:
         """Take over what the command left; a torn or missing file leaves everything as it was before it."""
         try:
-            parts = (self._directory / "state").read_bytes().split(b"\0", 4)
+            # The session can put anything in this place, such as a pipe or an endless file.
+            fd = os.open(self._directory / "state", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
             return
+        try:
+            parts = os.read(fd, min(os.fstat(fd).st_size, _MAX_STATE)).split(b"\0", 4)
+        except OSError:
+            return
+        finally:
+            os.close(fd)
         number = str(self._number).encode()
         if len(parts) == 5 and parts[0] == parts[3] == number:
             self._state = parts[1]
