@@ -60,7 +60,7 @@ class Result(unittest.TestResult):
         """Note a skipped test."""
         self._outcomes[test.id()] = ("skipped", reason)
 
-    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:  # noqa: N802
+    def addSubTest(self, test: unittest.TestCase, subtest: unittest.TestCase, err: Any) -> None:  # noqa: N802 - unittest's name
         """Note a failed sub-test as a failure of its test."""
         if err is not None:
             self._outcomes[test.id()] = ("failed", f"{subtest._subDescription()}: {err[1]}")  # type: ignore[attr-defined]  # noqa: SLF001 - unittest has no public way
