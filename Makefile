@@ -37,7 +37,6 @@ help:
 demo:
 	@$(setup) run
 	$(BIN)/hermes-core run $(DEMO_TASKS) --model oracle --group-size 4 --out $(DEMO_OUT) $(DEMO_ARGS)
-	@echo "Report: $(DEMO_OUT)/report.html"
 
 test:
 	@$(setup) dev
