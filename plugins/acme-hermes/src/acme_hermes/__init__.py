@@ -1,1 +1,1 @@
-"""A stranger's plugin for hermes-core: one verifier, two tools, one parser, one backend."""
+"""A stranger's plugin for hermes-core: two tools, a verifier, a parser and a backend."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from hermes_testing.suites.backend_commands import Commands
 from hermes_testing.suites.backend_files import Files
 from hermes_testing.suites.backend_lifecycle import Lifecycle
 from hermes_testing.suites.backend_sessions import Sessions
+from hermes_testing.watching import eventually, runs_inside
 
 
 class Passing:
@@ -93,11 +95,18 @@ class TestCountsOmittedBytesWrong(Local, Commands):
     caught_by = frozenset({"test_long_output_keeps_head_and_tail_and_counts_the_rest"})
 
 
+async def run_on(sandbox, command):
+    """Run a command in the background, and be sure that it runs."""
+    await sandbox.exec(f"({command}) >/dev/null 2>&1 &")
+    token = re.search(r"600\.\d+", command)
+    assert token is None or await eventually(lambda: runs_inside(sandbox, token[0]), seconds=30)
+
+
 class _LeavesTheCommandRunning(Passing):
     async def exec(self, command, **options):
         result = await self.inner.exec(command, **options)
         if result.timed_out:
-            await self.inner.exec(f"({command}) >/dev/null 2>&1 &")
+            await run_on(self.inner, command)
         return result
 
 
@@ -252,7 +261,7 @@ class _CancelsTheCallOnly(Passing):
             return await self.inner.exec(command, **options)
         except asyncio.CancelledError:
             if "setsid" in command:
-                await self.inner.exec(f"({command}) >/dev/null 2>&1 &")
+                await run_on(self.inner, command)
             raise
 
 

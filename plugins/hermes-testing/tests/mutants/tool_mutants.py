@@ -73,7 +73,6 @@ class TestSchemaRefersToNothing(TestReference):
     caught_by = frozenset(
         {
             "test_arguments_of_the_wrong_type_are_answered",
-            "test_cancellation_is_passed_on",
             "test_failures_are_answered_too",
             "test_it_answers_with_text",
             "test_the_event_loop_keeps_ticking",

@@ -26,7 +26,7 @@ _SEARCH: Call = ("web_search", {"query": "cats & dogs", "limit": 5})
 # Function-scoped fixtures are safe here: parsers are stateless, which the suite checks. One inherited test runs for
 # many subclasses, and a third party's suite must not depend on a database of examples beside it.
 _PROPERTY = settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     database=None,
     derandomize=True,
