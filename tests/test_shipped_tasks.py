@@ -36,7 +36,7 @@ def test_every_task_has_a_solution_of_steps_and_three_kinds_of_cheats(task):
 async def test_the_solution_scores_full_and_no_cheat_more_than_nothing(task):
     async with Runtime(REGISTRY) as runtime:
         check = await check_task(task, runtime)
-    assert check.problems == ()
+    assert check.passed, "\n".join(check.problems)
     assert len(check.trials) == 2 + len(task.cheats)
 
 
