@@ -75,7 +75,18 @@ def _startup_rows(found: dict[str, Any]) -> list[Row]:
 
 
 def _sandbox_rows(found: dict[str, Any]) -> list[Row]:
-    return []
+    rows: list[Row] = []
+    for level in ("none", "bwrap"):
+        for kind, command in (("fork", "`/bin/true`"), ("builtin", "`:`")):
+            cell = found[level]["latency"][kind]
+            figures = f"{cell['ratio']:.1f}× ({cell['session_ms']:.1f} ms against {cell['bare_bash_ms']:.1f} ms)"
+            rows.append(
+                (f"command in a warm session over a bare `bash -c`, {command}, isolation `{level}`", "≤ 2.5×", figures)
+            )
+        printed = found[level]["printing_200_mb"]
+        growth = max(printed["caller_growth_mb"], printed["agent_growth_mb"])
+        rows.append((f"memory growth while a command prints 200 MB, isolation `{level}`", "≤ 5 MB", f"{growth:.1f} MB"))
+    return rows
 
 
 def write_table(results: dict[str, Any]) -> None:
