@@ -45,7 +45,7 @@ def test_an_unknown_policy_cause_lists_the_known_ones():
 
 
 def test_a_wrong_value_says_what_was_found():
-    with pytest.raises(ConfigError, match="group_size: .*found 0"):
+    with pytest.raises(ConfigError, match=r"group_size: .*found 0"):
         parse(group_size=0)
 
 

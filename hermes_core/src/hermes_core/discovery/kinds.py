@@ -30,7 +30,9 @@ KINDS: Final = {
         Kind("parser", specs.ParserSpec, "hermes_parsers", "hermes_core.contracts.parsing:ToolCallParser"),
         Kind("verifier", specs.VerifierSpec, "hermes_verifiers", "hermes_core.contracts.verifier:Verifier"),
         Kind("toolset", specs.ToolsetSpec, "hermes_toolsets"),
-        Kind("task_source", specs.TaskSourceSpec, "hermes_task_sources"),
+        Kind(
+            "task_source", specs.TaskSourceSpec, "hermes_task_sources", "hermes_core.contracts.task_source:TaskSource"
+        ),
         Kind("sink", specs.SinkSpec, "hermes_sinks", "hermes_core.contracts.sink:Sink"),
         Kind(
             "cli_command",

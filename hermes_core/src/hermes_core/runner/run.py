@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import hashlib
 import json
 import time
@@ -169,7 +170,8 @@ class Run:
         values = self._config.model_dump(mode="json", exclude=set(_NEUTRAL))
         digest = hashlib.sha256()
         for task in tasks:
-            digest.update(repr(task).encode("utf-8", "replace"))
+            # Where a task was read is no part of what it is.
+            digest.update(repr(dataclasses.replace(task, source="")).encode("utf-8", "replace"))
         return {**values, "tasks_sha256": digest.hexdigest()}
 
     def _facts(self) -> dict[str, Any]:

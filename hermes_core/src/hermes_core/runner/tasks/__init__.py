@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from hermes_core.contracts.task_source import LoadedTasks, TaskProblem, TaskSource
 from hermes_core.runner.tasks.loading import load_tasks
-from hermes_core.runner.tasks.source import LoadedTasks, TaskProblem, TaskSource
 
 __all__ = ["LoadedTasks", "TaskProblem", "TaskSource", "load_tasks"]

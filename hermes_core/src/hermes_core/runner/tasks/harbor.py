@@ -21,9 +21,9 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from hermes_core.contracts.task import Step, Task
+from hermes_core.contracts.task_source import LoadedTasks, TaskProblem
 from hermes_core.runner.tasks.explain import explain
 from hermes_core.runner.tasks.harbor_config import TaskToml
-from hermes_core.runner.tasks.source import LoadedTasks, TaskProblem
 from hermes_core.specs import Ref
 from hermes_core.tools.terminal import FOREGROUND_MAX_TIMEOUT
 

@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from hermes_core.contracts.task import Task
+from hermes_core.contracts.task_source import LoadedTasks, TaskProblem
 from hermes_core.runner.tasks.explain import explain, shortened
 from hermes_core.runner.tasks.record import KNOWN_KEYS, TaskRecord
-from hermes_core.runner.tasks.source import LoadedTasks, TaskProblem
 
 
 class JsonlSource:

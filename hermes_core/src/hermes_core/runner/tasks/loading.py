@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from hermes_core.contracts.errors import ConfigError, PluginError
 from hermes_core.contracts.task import Task
-from hermes_core.runner.tasks.source import LoadedTasks, TaskProblem, TaskSource
+from hermes_core.contracts.task_source import LoadedTasks, TaskProblem, TaskSource
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry

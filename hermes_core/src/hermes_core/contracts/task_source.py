@@ -1,4 +1,4 @@
-"""What a task source must be, and what it returns."""
+"""What a reader of tasks must be, and what it returns."""
 
 from __future__ import annotations
 
