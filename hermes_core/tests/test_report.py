@@ -5,24 +5,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import runpy
 import tracemalloc
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from report_pages import EVIL, Page, outcome, write
 
 from hermes_core.contracts.errors import OutputError
 from hermes_core.runner.report import rebuild, write_report
 from hermes_core.runner.report.view import detail_view, row_view, shorten
 from hermes_core.runner.report.writer import embed
 from hermes_core.runner.summary import SummaryBuilder
-
-PAGES = runpy.run_path(str(Path(__file__).with_name("report_pages.py")))
-EVIL, Page, outcome, write = (PAGES[name] for name in ("EVIL", "Page", "outcome", "write"))
 
 
 def details(page: Page) -> list[Any]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 import shutil
 import subprocess
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
+import sample_run
+from report_pages import EVIL, Page, outcome, write
 
-SAMPLE = runpy.run_path(str(Path(__file__).with_name("sample_run.py")))
-PAGES = runpy.run_path(str(Path(__file__).with_name("report_pages.py")))
-EVIL, Page, outcome, write = (PAGES[name] for name in ("EVIL", "Page", "outcome", "write"))
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
@@ -85,13 +83,13 @@ def rows(page: Page) -> list[list[str]]:
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("sample")
-    write(folder / "report.html", list(SAMPLE["outcomes"]()), run=SAMPLE["RUN"])
+    write(folder / "report.html", list(sample_run.outcomes()), run=sample_run.RUN)
     return folder / "report.html"
 
 
 def test_the_table_is_sorted_and_filtered_by_the_address(sample, tmp_path):
     page = dump(sample, tmp_path, sort="reward", dir="desc", task="merge-two-csv-files")
-    chosen = [one for one in SAMPLE["outcomes"]() if one["task_id"] == "merge-two-csv-files"]
+    chosen = [one for one in sample_run.outcomes() if one["task_id"] == "merge-two-csv-files"]
     scored = sorted((one["reward"] for one in chosen if one["reward"] is not None), reverse=True)
     shown = rows(page)
     assert len(shown) == len(chosen)
@@ -108,7 +106,7 @@ def test_stop_reason_status_and_reward_range_combine(sample, tmp_path):
     page = dump(sample, tmp_path, stop="max_turns", status="ok", min="0.5", max="0.99", sort="line")
     fitting = [
         one["rollout_id"]
-        for one in SAMPLE["outcomes"]()
+        for one in sample_run.outcomes()
         if one["stop_reason"] == "max_turns" and one["reward"] is not None and 0.5 <= one["reward"] <= 0.99
     ]
     assert fitting
@@ -141,7 +139,7 @@ def test_search_finds_what_conversations_say_and_not_how_they_are_stored(tmp_pat
 
 
 def test_a_link_opens_a_rollout_as_a_conversation(sample, tmp_path):
-    wanted = next(one for one in SAMPLE["outcomes"]() if len(one["tool_errors"]) == 2)
+    wanted = next(one for one in sample_run.outcomes() if len(one["tool_errors"]) == 2)
     page = dump(sample, tmp_path, rollout=wanted["rollout_id"])
     view = page.root.one("main", id="conversation")
     assert "hidden" in page.root.one("main", id="overview").attributes
@@ -154,7 +152,7 @@ def test_a_link_opens_a_rollout_as_a_conversation(sample, tmp_path):
 
 
 def test_failures_say_who_is_to_blame(sample, tmp_path):
-    wanted = next(one for one in SAMPLE["outcomes"]() if one["stop_reason"] == "model_error")
+    wanted = next(one for one in sample_run.outcomes() if one["stop_reason"] == "model_error")
     view = dump(sample, tmp_path, rollout=wanted["rollout_id"]).root.one("main", id="conversation")
     box = view.one("div", class_="failure").text
     assert "ModelServerError" in box
@@ -229,8 +227,8 @@ def test_an_unknown_rollout_is_said(sample, tmp_path):
 
 
 def test_a_person_sorts_searches_opens_and_goes_back(tmp_path):
-    outcomes = list(SAMPLE["outcomes"](60))
-    write(tmp_path / "report.html", outcomes, run=SAMPLE["RUN"])
+    outcomes = list(sample_run.outcomes(60))
+    write(tmp_path / "report.html", outcomes, run=sample_run.RUN)
     (tmp_path / "driver.html").write_text(DRIVER)
     # The driver page may look into the frame only because both are local files and these flags say so.
     flags = ("--disable-web-security", "--allow-file-access-from-files", "--virtual-time-budget=10000")

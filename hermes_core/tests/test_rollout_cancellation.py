@@ -20,7 +20,7 @@ COMMAND = "setsid sleep 1234 & sleep 1234"
 class Talker:
     """Calls a tool in every turn."""
 
-    provenance = {}  # noqa: RUF012
+    provenance = {}  # noqa: RUF012 - never changed
 
     def __init__(self, name, arguments):
         self._call = RequestedCall(id="c", name=name, arguments=json.dumps(arguments))

@@ -39,7 +39,7 @@ def says(text, **fields):
 class Script:
     """A model that plays replies in order; an exception in the list is raised."""
 
-    provenance = {"protocol": "script"}  # noqa: RUF012
+    provenance = {"protocol": "script"}  # noqa: RUF012 - never changed
 
     def __init__(self, *replies):
         self._replies = list(replies)

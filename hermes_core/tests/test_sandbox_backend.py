@@ -69,7 +69,8 @@ def left(made):
 
 
 async def test_everything_else_is_inherited(made):
-    assert isinstance(made, TerminalBackend)
+    satisfies: TerminalBackend = made
+    assert isinstance(satisfies, TerminalBackend)
     await made.check(SandboxSpec())
     async with await made.open(SandboxSpec(env={"A": "1"}, cwd="sub")) as sandbox:
         await sandbox.write_file("f", b"x")

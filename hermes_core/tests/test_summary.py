@@ -7,11 +7,10 @@ import itertools
 import json
 import math
 import pickle
-import runpy
-from pathlib import Path
 from typing import Any
 
 import pytest
+import sample_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -19,8 +18,6 @@ from rich.console import Console
 from hermes_core.contracts.rollout import RewardStatus, RolloutOutcome, StopReason, Timings, ToolError
 from hermes_core.runner.display_text import one_line
 from hermes_core.runner.summary import OTHER_NAMES, SummaryBuilder, pass_at_k, pass_at_ks, render_summary
-
-SAMPLE = runpy.run_path(str(Path(__file__).with_name("sample_run.py")))
 
 
 def outcome(task: str = "a", reward: float | None = 1.0, **changes: Any) -> dict[str, Any]:
@@ -226,7 +223,7 @@ def test_memory_does_not_grow_with_rollouts():
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_table_fits_the_terminal_and_cuts_names_not_numbers(width):
-    summary = build(*SAMPLE["outcomes"](), run=SAMPLE["RUN"])
+    summary = build(*sample_run.outcomes(), run=sample_run.RUN)
     text = render(summary, width, paths=["out/report.html"])
     assert max(map(len, text.splitlines())) <= width
     for number in ("164/200", "pass@8", "errors", "0.714"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -179,7 +180,7 @@ async def test_a_large_file_is_not_damaged_by_the_cap_on_command_output(context)
 
 async def test_the_same_calls_give_the_same_answers_in_another_sandbox(context):
     """Predecessor 2.3 #22 and #15: random ids and host paths in results made every rollout's prompt different."""
-    steps = [
+    steps: list[tuple[Any, dict[str, Any]]] = [
         (WriteFileTool(), {"path": "src/a.py", "content": "x = 1\n"}),
         (PatchTool(), {"path": "src/a.py", "old_string": "1", "new_string": "2"}),
         (ReadFileTool(), {"path": "src/a.py"}),

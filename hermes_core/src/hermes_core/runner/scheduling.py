@@ -82,7 +82,7 @@ class Recorder:
         for name, sink in self._sinks.items():
             try:
                 await self._settled(partial(sink.open, str(self._folder.path)))
-            except Exception as error:
+            except Exception as error:  # the plugin boundary: whatever it raises, the run does not begin
                 raise UserError(f"sink {name!r} cannot begin: {type(error).__name__}: {error}") from error
 
     async def record(self, outcome: RolloutOutcome) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Reports written for a test, and their HTML as a tree; loaded by path, since tests are no package."""
+"""Reports written for a test, and their HTML as a tree."""
 
 from __future__ import annotations
 
