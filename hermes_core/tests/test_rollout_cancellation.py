@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from hermes_core.contracts.model import ModelReply, RequestedCall
+from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import Task, TaskFile
 from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
 from hermes_core.specs import Ref
@@ -55,14 +57,21 @@ def processes_of(folder):
     return found
 
 
+@pytest.fixture
+def root():
+    """A directory for sandboxes that the unprivileged user of bubblewrap can reach."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("isolation", ["none", pytest.param("bwrap", marks=pytest.mark.component("bwrap"))])
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89])
-async def test_a_rollout_cancelled_after_any_number_of_steps_leaves_nothing(registry, tmp_path, steps):
+async def test_a_rollout_cancelled_after_any_number_of_steps_leaves_nothing(registry, root, steps, isolation):
     """Predecessor 2.1 #7 and #22: no clean-up when the rollout was cancelled."""
-    root = tmp_path / "sandboxes"
-    root.mkdir()
     backend = Ref(kind="backend", name="local", options={"root_dir": str(root)})
     fields = {"files": (TaskFile(path="a", data=b"a"),), "setup": ("true",)}
-    async with Runtime(registry, backend=backend) as runtime:
+    async with Runtime(registry, backend=backend, sandbox=SandboxSpec(isolation=isolation)) as runtime:
         spec = spec_for(registry, "terminal", **fields)
         task = asyncio.create_task(run_rollout(spec, runtime, Talker("terminal", {"command": COMMAND})))
         for _ in range(steps):

@@ -186,6 +186,7 @@ class _BubblewrapHost(_LocalHost):
             )
         except BaseException:
             os.close(info)
+            await complete(_kill_marked(self._id, self._root))
             raise
         finally:
             os.close(writer)
@@ -200,8 +201,12 @@ class _BubblewrapHost(_LocalHost):
         if agent is None:
             return
         agent.stream.writer.close()
+        if init is None:
+            # Cut off while bubblewrap was starting: its child waits for it to set up the namespaces, and would wait
+            # for ever as an orphan, since it asks to die with its parent only afterwards.
+            await _kill_marked(self._id, self._root, known=agent.pid)
         # The first process of a PID namespace takes all others with it, and is gone only after them.
-        if init is not None and not await kill_and_wait(init, _GRACE):
+        elif not await kill_and_wait(init, _GRACE):
             raise BackendError(f"process {init} of sandbox {self._id} cannot be killed")
         await agent.end(_GRACE)
 
@@ -232,17 +237,18 @@ def _delete_tree(root: Path) -> None:
     raise BackendError(f"{root} cannot be deleted: {done.stderr.decode(errors='replace').strip()}")
 
 
-async def _kill_marked(sandbox_id: str, root: Path) -> None:
+async def _kill_marked(sandbox_id: str, root: Path, *, known: int | None = None) -> None:
+    # `known` is a child of ours: one that has just been started shows no environment yet.
     for _ in range(100):
-        if not await asyncio.to_thread(_kill_round, sandbox_id, root):
+        if not await asyncio.to_thread(_kill_round, sandbox_id, root, known):
             return
         await asyncio.sleep(0.02)
     raise BackendError(f"processes of sandbox {sandbox_id} cannot be killed")
 
 
-def _kill_round(sandbox_id: str, root: Path) -> bool:
+def _kill_round(sandbox_id: str, root: Path, known: int | None) -> bool:
     table = read_table()
-    mine = {pid for pid in table if _belongs(pid, sandbox_id, root)}
+    mine = {pid for pid in table if pid == known or _belongs(pid, sandbox_id, root)}
     # Never the caller, should it work inside the sandbox's directory.
     everything = with_descendants(table, mine) - {os.getpid(), os.getppid()}
     for number in (signal.SIGSTOP, signal.SIGKILL):
