@@ -15,7 +15,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 WORK = Path.cwd()
 
@@ -23,21 +23,28 @@ WORK = Path.cwd()
 def run(
     *argv: object, stdin: str = "", cwd: Path | None = None, timeout: float = 20
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program and return its exit code and texts."""
-    pipe = subprocess.PIPE
+    """Run a program and return its exit code and texts.
+
+    It is over when the program has ended: one that leaves a child behind with its output open holds nothing up.
+    """
     command = [str(word) for word in argv]
-    child = subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=cwd or WORK, start_new_session=True
-    )
-    try:
-        out, err = child.communicate(stdin, timeout=timeout)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        for stream in filter(None, (child.stdin, child.stdout, child.stderr)):
-            stream.close()
-    return subprocess.CompletedProcess(command, child.returncode, out, err)
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(stdin.encode())
+        given.seek(0)
+        child = subprocess.Popen(command, stdin=given, stdout=out, stderr=err, cwd=cwd or WORK, start_new_session=True)
+        try:
+            child.wait(timeout=timeout)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        texts = [_text(file) for file in (out, err)]
+    return subprocess.CompletedProcess(command, child.returncode, *texts)
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read(1_000_000).decode("utf-8", "replace").replace("\r\n", "\n")
 
 
 def bash(script: str, *args: object, **options: Any) -> subprocess.CompletedProcess[str]:
