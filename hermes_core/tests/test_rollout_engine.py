@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from rollout_script import Script, call, calls, says, spec_for
 
 from hermes_core.contracts.errors import (
     ContextOverflowError,
@@ -14,60 +15,10 @@ from hermes_core.contracts.errors import (
     SandboxRefusedError,
     UnknownComponentError,
 )
-from hermes_core.contracts.model import ModelReply, RequestedCall, Usage
 from hermes_core.contracts.rollout import RewardStatus, StopReason
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.contracts.task import Task, TaskFile
-from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime, run_rollout
-from hermes_core.specs import Ref
-from hermes_core.tools.selection import select_tools
-
-
-def call(name, arguments="{}", call_id=None):
-    return RequestedCall(id=call_id or f"c_{name}", name=name, arguments=arguments)
-
-
-def calls(*items, tokens=5):
-    usage = Usage(prompt_tokens=10, completion_tokens=tokens)
-    return ModelReply(content=None, tool_calls=items, finish_reason="tool_calls", usage=usage)
-
-
-def says(text, **fields):
-    return ModelReply(content=text, **fields)
-
-
-class Script:
-    """A model that plays replies in order; an exception in the list is raised."""
-
-    provenance = {"protocol": "script"}  # noqa: RUF012 - never changed
-
-    def __init__(self, *replies):
-        self._replies = list(replies)
-        self.requests = []
-
-    async def check(self):
-        return None
-
-    async def chat(self, request):
-        self.requests.append(request.conversation.messages[-1])
-        reply = self._replies.pop(0)
-        if isinstance(reply, Exception):
-            raise reply
-        if callable(reply):
-            return await reply()
-        return reply
-
-    async def aclose(self):
-        return None
-
-
-def spec_for(registry, *, tools=("testing",), verifier=None, limits=None, rollout_id="r1", **task_fields):
-    messages = ({"role": "user", "content": "do it"},)
-    ref = None if verifier is None else Ref(kind="verifier", name=verifier)
-    task = Task(id="t1", messages=messages, verifier=ref, **task_fields)
-    selected = select_tools(registry, enabled_toolsets=list(tools))
-    group = GroupPlan(group_id="g1", task=task, tools=selected)
-    return RolloutSpec(rollout_id=rollout_id, group=group, limits=limits or RolloutLimits())
+from hermes_core.contracts.task import TaskFile
+from hermes_core.rollout import RolloutLimits, Runtime, run_rollout
 
 
 @pytest.fixture
@@ -171,6 +122,41 @@ async def test_a_verifier_that_fails_gives_no_reward(runtime, verifier):
     outcome = await play(runtime, Script(says("done")), verifier=verifier)
     assert (outcome.reward, outcome.reward_status) == (None, RewardStatus.ERROR)
     assert outcome.reward_failure.blame == "verifier"
+
+
+@pytest.mark.parametrize("tool", ["exits", "sync_exits", "cancels"])
+async def test_a_tool_that_raises_what_would_end_the_run_ends_only_its_call(runtime, tool):
+    outcome = await play(runtime, Script(calls(call(tool)), says("done")))
+    assert outcome.stop_reason is StopReason.FINAL_ANSWER
+    assert outcome.tool_errors[0].error.startswith(("SystemExit", "CancelledError"))
+
+
+@pytest.mark.parametrize("verifier", ["exiting", "cancelling", "odd_detail", "odd_parts", "huge", "asks_in_vain"])
+async def test_a_verifier_that_misbehaves_costs_its_own_reward_and_nothing_else(runtime, verifier):
+    outcome = await play(runtime, Script(says("done")), verifier=verifier)
+    assert (outcome.reward, outcome.reward_status) == (None, RewardStatus.ERROR)
+    assert outcome.reward_failure.blame == "verifier"
+    json.dumps(outcome.to_json())
+
+
+async def test_rollouts_of_one_task_do_not_share_its_metadata(runtime):
+    metadata = {}
+    rewards = [
+        (await play(runtime, Script(says("done")), verifier="counts_in_metadata", metadata=metadata)).reward
+        for _ in range(3)
+    ]
+    assert rewards == [1.0, 1.0, 1.0]
+
+
+async def test_a_tool_call_that_was_abandoned_cannot_reach_the_judged_sandbox(runtime):
+    outcome = await play(
+        runtime,
+        Script(calls(call("late_writer"))),
+        tools=("testing_shell",),
+        limits=RolloutLimits(time_limit=0.2),
+        verifier="waits_for_the_writer",
+    )
+    assert (outcome.stop_reason, outcome.reward) == (StopReason.TIME_LIMIT, 0.0)
 
 
 async def test_a_verifier_that_hangs_is_stopped_at_its_limit(registry):

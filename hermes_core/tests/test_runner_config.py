@@ -39,6 +39,23 @@ def test_an_unknown_sandbox_field_is_refused():
         parse(sandbox={"memory": 5})
 
 
+@pytest.mark.parametrize("key", ["isolation", "network", "timeout", "lifetime"])
+def test_a_sandbox_field_with_a_key_of_its_own_is_not_overridden_silently(key):
+    with pytest.raises(ConfigError, match=f"sandbox.{key} is the key"):
+        parse(sandbox={key: "none"})
+
+
+@pytest.mark.parametrize("sandbox", [{"env": {"A": 5}}, {"cwd": 5}, {"pids": "many"}])
+def test_a_wrong_sandbox_value_is_refused_at_once(sandbox):
+    with pytest.raises(ConfigError, match=r"run.yaml"):
+        parse(sandbox=sandbox)
+
+
+def test_an_endless_limit_is_refused():
+    with pytest.raises(ConfigError, match="terminal_timeout"):
+        parse(terminal_timeout=float("inf"))
+
+
 def test_an_unknown_policy_cause_lists_the_known_ones():
     with pytest.raises(ConfigError, match="model_error"):
         parse(policy={"model_eror": "retry"})

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core.contracts.errors import OutputError
-from hermes_core.runner.output import JsonlFile, OutputFolder, forget_failed
+from hermes_core.runner.output import JsonlFile, OutputFolder
 
 
 def lines(path):
@@ -31,8 +31,8 @@ def outcome(name, **fields):
 def opened(tmp_path):
     folders = []
 
-    def open_folder(fingerprint=None, path=tmp_path / "out"):
-        folders.append(OutputFolder.open(path, fingerprint or {}, facts={}))
+    def open_folder(fingerprint=None, path=tmp_path / "out", **options):
+        folders.append(OutputFolder.open(path, fingerprint or {}, facts={}, **options))
         return folders[-1]
 
     yield open_folder
@@ -116,9 +116,35 @@ def test_forgetting_failed_rollouts_moves_them_and_keeps_the_others(opened):
     folder.rollouts.append(outcome("good"))
     folder.rollouts.append(outcome("bad", disposition="drop"))
     folder.close()
-    assert forget_failed(folder.path) == 1
+    assert opened(retry_failed=True).done == {"good"}
     assert [line["rollout_id"] for line in lines(folder.path / "rollouts.jsonl")] == ["good"]
     assert [line["rollout_id"] for line in lines(folder.path / "attempts.jsonl")] == ["bad"]
+
+
+def test_failed_rollouts_of_a_run_in_progress_are_not_touched(opened):
+    folder = opened()
+    folder.rollouts.append(outcome("bad", disposition="drop"))
+    with pytest.raises(OutputError, match="another run"):
+        opened(retry_failed=True)
+    assert [line["rollout_id"] for line in lines(folder.path / "rollouts.jsonl")] == ["bad"]
+
+
+def test_a_different_run_is_refused_before_its_failed_rollouts_are_moved(opened):
+    folder = opened({"seed": 1})
+    folder.rollouts.append(outcome("bad", disposition="drop"))
+    folder.close()
+    with pytest.raises(OutputError, match="differs in seed"):
+        opened({"seed": 2}, retry_failed=True)
+    assert [line["rollout_id"] for line in lines(folder.path / "rollouts.jsonl")] == ["bad"]
+
+
+def test_a_damaged_line_in_the_middle_is_named_with_its_number(opened):
+    folder = opened()
+    folder.rollouts.append(outcome("a"))
+    folder.rollouts.append_line(b"rubbish\n")
+    folder.close()
+    with pytest.raises(OutputError, match="line 2 is no rollout"):
+        opened()
 
 
 def test_a_file_of_the_folder_is_replaced_whole(opened):

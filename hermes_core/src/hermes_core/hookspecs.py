@@ -106,5 +106,8 @@ def hermes_rollout_scored(event: events.RolloutScored) -> None:
 
 @hookspec
 def hermes_rollout_finished(event: events.RolloutFinished) -> None:
-    """Observe the recorded outcome, once per rollout. Called on the event loop; an error is recorded, not raised."""
+    """Observe the outcome of an attempt, a cancelled one too.
+
+    Called on the event loop; must not block; an error is recorded, not raised.
+    """
     raise NotImplementedError

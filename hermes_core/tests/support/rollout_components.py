@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 
 from hermes_core import hookimpl
@@ -38,6 +39,10 @@ def hermes_tools():
         _tool("rendezvous", "Rendezvous", parallel_safe=True),
         _tool("not_a_result", "NotAResult"),
         _tool("lost", "Lost", parallel_safe=True),
+        _tool("exits", "Exits"),
+        _tool("sync_exits", "SyncExits"),
+        _tool("cancels", "Cancels", parallel_safe=True),
+        _tool("late_writer", "LateWriter", toolset="testing_shell", needs_sandbox=True),
     ]
 
 
@@ -60,6 +65,15 @@ def hermes_verifiers():
         spec("no_processes", "NoProcesses", needs_sandbox=True),
         spec("fresh", "Half", access="fresh"),
         spec("twice", "Twice"),
+        spec("exiting", "Exiting"),
+        spec("cancelling", "Cancelling"),
+        spec("odd_detail", "OddDetail"),
+        spec("odd_parts", "OddParts"),
+        spec("huge", "Huge"),
+        spec("asks_in_vain", "AsksInVain"),
+        spec("counts_in_metadata", "CountsInMetadata"),
+        spec("loses_sandbox", "LosesSandbox"),
+        spec("waits_for_the_writer", "WaitsForTheWriter", needs_sandbox=True),
     ]
 
 
@@ -124,6 +138,86 @@ class NotAResult:
 
 class Lost:
     async def call(self, arguments, context):
+        from hermes_core.contracts.errors import SandboxLostError
+
+        raise SandboxLostError("the sandbox went away")
+
+
+class Exits:
+    async def call(self, arguments, context):
+        sys.exit(0)
+
+
+class SyncExits:
+    def call(self, arguments, context):
+        sys.exit(0)
+
+
+class Cancels:
+    async def call(self, arguments, context):
+        raise asyncio.CancelledError
+
+
+WRITER = threading.Event()
+WRITTEN = threading.Event()
+
+
+class LateWriter:
+    """Writes the answer when the verifier is already at work."""
+
+    def call(self, arguments, context):
+        WRITER.wait(30)
+        try:
+            context.write_bytes("answer.txt", b"ok")
+        finally:
+            WRITTEN.set()
+
+
+class WaitsForTheWriter:
+    async def score(self, result, context):
+        WRITER.set()
+        await asyncio.to_thread(WRITTEN.wait, 30)
+        return Score(value=float(await context.exists("answer.txt")))
+
+
+class Exiting:
+    async def score(self, result, context):
+        sys.exit(0)
+
+
+class Cancelling:
+    async def score(self, result, context):
+        raise asyncio.CancelledError
+
+
+class OddDetail:
+    async def score(self, result, context):
+        return Score(value=1.0, detail=ValueError("no text"))
+
+
+class OddParts:
+    async def score(self, result, context):
+        return Score(value=1.0, parts={("a", 1): 1.0})
+
+
+class Huge:
+    async def score(self, result, context):
+        return Score(value=10**400)
+
+
+class AsksInVain:
+    async def score(self, result, context):
+        return await context.verify("no_such_verifier")
+
+
+class CountsInMetadata:
+    async def score(self, result, context):
+        result.metadata["n"] = result.metadata.get("n", 0) + 1
+        return Score(value=1.0 / result.metadata["n"])
+
+
+class LosesSandbox:
+    async def score(self, result, context):
         from hermes_core.contracts.errors import SandboxLostError
 
         raise SandboxLostError("the sandbox went away")

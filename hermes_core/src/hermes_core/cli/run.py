@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from hermes_core.runner.config import RunConfig
     from hermes_core.runner.run import RunResult
 
+_DESCRIPTORS = 65536
 # flag, config key, type, help. A type of `list` takes comma-separated words, `dict` takes JSON.
 FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ("--out", "out", str, "output folder (runs/latest); the same command continues an interrupted run in it"),
@@ -72,17 +73,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _execute(config: RunConfig, arguments: argparse.Namespace, environment: Mapping[str, str]) -> RunResult:
-    from pathlib import Path
-
     from hermes_core.discovery import load_plugins
-    from hermes_core.runner.output import forget_failed
     from hermes_core.runner.run import execute
 
     registry = load_plugins(config.plugin_settings(), environ=environment)
     api_key = _api_key(config, environment)
-    if arguments.retry_failed:
-        forget_failed(Path(config.out))
-    return execute(config, registry, api_key=api_key, stream=sys.stderr)
+    _raise_descriptor_limit()
+    return execute(config, registry, api_key=api_key, stream=sys.stderr, retry_failed=arguments.retry_failed)
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow as many open files as the system lets this user: each sandbox and each request needs one."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _values(arguments: argparse.Namespace) -> dict[str, Any]:

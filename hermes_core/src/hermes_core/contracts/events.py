@@ -39,7 +39,7 @@ class RolloutScored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutFinished:
-    """The outcome as it is recorded, as plain JSON values (one line of `rollouts.jsonl`)."""
+    """One attempt's outcome as plain JSON values; once per attempt, before the run's policy sets its `disposition`."""
 
     rollout_id: str
     outcome: Mapping[str, Any]

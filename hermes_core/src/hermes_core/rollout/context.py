@@ -183,6 +183,8 @@ class RolloutContext:
 
     async def cleanup(self) -> None:
         """Release the sandbox; the engine does it in any case. Safe to call twice."""
+        if self._closed:
+            return
         self.close()
         if self._sandbox is not None:
             await self._sandbox.aclose()

@@ -12,6 +12,7 @@ from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.events import ToolCalled
 from hermes_core.contracts.model import Message, RequestedCall, encode
 from hermes_core.contracts.tool import ToolResult
+from hermes_core.rollout.boundary import EscapedError
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.runtime import BoundTool, Runtime, to_completion
@@ -108,7 +109,7 @@ class ToolDispatcher:
         except BackendError:
             raise
         except Exception as error:  # noqa: BLE001 - the plugin boundary: a tool's failure is the model's to read
-            text = f"{type(error).__name__}: {error}"
+            text = str(error) if isinstance(error, EscapedError) else f"{type(error).__name__}: {error}"
             return ToolResult(content=encode({"error": f"Tool execution failed: {text}"}).decode(), error=text)
 
     def _note(self, turn: int, call: RequestedCall, *, error: str, result: str) -> None:

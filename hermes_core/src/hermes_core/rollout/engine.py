@@ -81,7 +81,11 @@ class _Play:
             if error.fatal:
                 raise
             record.fail(error)  # and go on: a context overflow is judged like any other end
-        await verify(self._runtime, context, record)
+        context.close()
+        judge = RolloutContext(self._runtime, rollout_id=record.spec.rollout_id, sandbox=sandbox)
+        judge.state.update(context.state)
+        stack.callback(judge.close)
+        await verify(self._runtime, judge, record)
 
     def _needs_sandbox(self) -> bool:
         task = self._task

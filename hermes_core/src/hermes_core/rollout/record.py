@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -118,7 +119,7 @@ class RolloutRecord:
             reasoning_per_turn=tuple(self.reasoning),
             tool_errors=tuple(self.tool_errors),
             tool_calls=self.counters["tool_calls_attempted"],
-            metadata=self.spec.task.metadata,
+            metadata=copy.deepcopy(dict(self.spec.task.metadata)),
         )
 
     def outcome(self) -> RolloutOutcome:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from hermes_core.contracts.errors import BrokenComponentError, ConfigError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
 from hermes_core.contracts.tool import Tool, ToolResult
+from hermes_core.rollout.boundary import contained
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.sync_context import SyncToolContext
 from hermes_core.rollout.workers import WorkerThreads
@@ -41,10 +42,10 @@ class BoundTool:
     async def invoke(self, arguments: dict[str, Any], context: RolloutContext) -> ToolResult:
         """Call it; raises what the tool raises."""
         if self._is_async:
-            result: Any = await self._tool.call(arguments, context)  # type: ignore[misc]  # checked above
+            result: Any = await contained(self._tool.call(arguments, context))  # type: ignore[arg-type]  # checked
         else:
             sync = SyncToolContext(context)
-            result = await self._workers.run(self.spec.target, lambda: self._tool.call(arguments, sync))
+            result = await contained(self._workers.run(self.spec.target, lambda: self._tool.call(arguments, sync)))
         if not isinstance(result, ToolResult):
             raise BrokenComponentError(
                 f"tool {self.spec.name!r} returned {type(result).__name__}, wanted ToolResult", hint=self.spec.target

@@ -13,6 +13,7 @@ from hermes_core.contracts.errors import BackendError, HermesError, VerifierErro
 from hermes_core.contracts.events import RolloutScored
 from hermes_core.contracts.rollout import AgentResult, Failure, RewardStatus
 from hermes_core.contracts.verifier import Score
+from hermes_core.rollout.boundary import EscapedError, contained
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.runtime import Runtime
@@ -21,7 +22,10 @@ from hermes_core.specs import Ref, VerifierSpec
 
 
 async def verify(runtime: Runtime, context: RolloutContext, record: RolloutRecord) -> None:
-    """Score a rollout whose model's part has ended; the record holds the score, or why there is none."""
+    """Score a rollout whose model's part has ended; the record holds the score, or why there is none.
+
+    `context` is one that no tool of the rollout has seen: a call that was abandoned must not reach the judge's sandbox.
+    """
     ref = record.spec.task.verifier
     if ref is None or not record.can_be_judged:
         return
@@ -29,9 +33,7 @@ async def verify(runtime: Runtime, context: RolloutContext, record: RolloutRecor
         with record.phase("verifier"):
             record.score = await _judge(runtime, context, record, ref)
         record.reward_status = RewardStatus.OK
-    except HermesError as error:
-        if error.fatal:
-            raise
+    except Exception as error:  # noqa: BLE001 - whatever went wrong, there is no reward, and the run goes on
         record.reward_status, record.reward_failure = RewardStatus.ERROR, Failure.of(error)
     _announce(runtime, record)
 
@@ -65,19 +67,25 @@ class _Judge:
         self._result = result
 
     async def score(self, name: str, options: Mapping[str, Any]) -> Score:
-        spec, verifier = self._runtime.verifier(name, options)
-        if spec.access != "live":
-            raise BackendError(
-                f"verifier {name!r} wants a {spec.access} sandbox, which no backend here offers",
-                hint="use a verifier with access 'live'",
-            )
-        return checked(await self._bounded(spec, verifier), spec)
+        try:
+            spec, verifier = self._runtime.verifier(name, options)
+            if spec.access != "live":
+                raise BackendError(
+                    f"verifier {name!r} wants a {spec.access} sandbox, which no backend here offers",
+                    hint="use a verifier with access 'live'",
+                )
+            return checked(await self._bounded(spec, verifier), spec)
+        except HermesError as error:
+            if not error.fatal:
+                raise
+            # What one task's verifier asks for in vain must not stop the other tasks.
+            raise VerifierError(f"verifier {name!r}: {error.message}", hint=error.hint) from error
 
     async def _bounded(self, spec: VerifierSpec, verifier: Any) -> object:
         limit = self._runtime.verifier_timeout
         try:
             async with asyncio.timeout(limit) as timer:
-                return await self._call(spec, verifier)
+                return await contained(self._call(spec, verifier))
         except HermesError:
             raise
         except TimeoutError as error:
@@ -85,6 +93,8 @@ class _Judge:
                 raise VerifierError(f"verifier {spec.name!r} raised TimeoutError: {error}") from error
             hint = "raise verifier_timeout, or make the verifier faster"
             raise VerifierError(f"verifier {spec.name!r} took more than {limit:g} s", hint=hint) from error
+        except EscapedError as error:
+            raise VerifierError(f"verifier {spec.name!r} raised {error}") from error
         except Exception as error:  # the plugin boundary: whatever it raises, there is no reward
             raise VerifierError(f"verifier {spec.name!r} raised {type(error).__name__}: {error}") from error
 
@@ -96,14 +106,29 @@ class _Judge:
 
 
 def checked(score: object, spec: VerifierSpec) -> Score:
-    """Return the score if it is one: finite, within the declared bounds, with finite parts."""
+    """Return the score if it is one: finite, within the declared bounds, with named finite parts and a text."""
     if not isinstance(score, Score):
         raise VerifierError(f"verifier {spec.name!r} returned {type(score).__name__}, wanted Score")
+    parts: object = score.parts  # nobody checks a plugin's types but us
+    detail: object = score.detail
+    if not isinstance(parts, Mapping) or not all(isinstance(name, str) for name in parts):
+        raise VerifierError(f"verifier {spec.name!r}: parts is {parts!r}, wanted a mapping of names to numbers")
+    if not isinstance(detail, str):
+        raise VerifierError(f"verifier {spec.name!r}: detail is a {type(detail).__name__}, wanted a text")
     numbers: dict[str, object] = {"value": score.value, **score.parts}
     for name, number in numbers.items():
-        if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-            raise VerifierError(f"verifier {spec.name!r}: {name} is {number!r}, wanted a finite number")
+        if not _is_finite(number):
+            raise VerifierError(f"verifier {spec.name!r}: {name} is not a finite number but {str(number)[:100]}")
     low, high = spec.bounds
     if not low <= score.value <= high:
         raise VerifierError(f"verifier {spec.name!r}: value {score.value!r} is outside its bounds {low} to {high}")
     return score
+
+
+def _is_finite(number: object) -> bool:
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return False
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer that no float can hold
+        return False

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
@@ -29,6 +29,16 @@ DEFAULT_POLICY: Mapping[str, Action] = {
     "tool_call_limit": "score",
 }
 """What happens to a rollout for each cause; see `runner.policy`."""
+
+
+_SANDBOX = TypeAdapter(SandboxSpec)
+_OWN_KEYS = {
+    "isolation": "isolation",
+    "network": "network",
+    "timeout": "terminal_timeout",
+    "lifetime": "terminal_lifetime",
+}
+"""Fields of `SandboxSpec` that have a key of their own, under the predecessor's names."""
 
 
 class Choice(BaseModel):
@@ -65,9 +75,9 @@ class RunConfig(BaseModel):
     model_name: str | None = None
     api_key_env: str | None = None
     """Name of the environment variable that holds the key; the key itself is never stored."""
-    model_timeout: float = Field(600.0, gt=0)
+    model_timeout: float = Field(600.0, allow_inf_nan=False, gt=0)
     model_retries: int = Field(4, ge=0)
-    mistake_rate: float = Field(0.25, ge=0, le=1)
+    mistake_rate: float = Field(0.25, allow_inf_nan=False, ge=0, le=1)
     """For `oracle`: how often a rollout makes mistakes."""
     group_size: int = Field(1, ge=1)
     max_tasks: int | None = Field(None, ge=1)
@@ -84,16 +94,16 @@ class RunConfig(BaseModel):
     system_prompt: str | None = None
     max_agent_turns: int = Field(30, ge=1)
     max_total_tokens: int | None = Field(None, ge=1)
-    time_limit: float | None = Field(None, gt=0)
+    time_limit: float | None = Field(None, allow_inf_nan=False, gt=0)
     max_tool_calls: int | None = Field(None, ge=0)
-    agent_temperature: float = Field(1.0, ge=0)
+    agent_temperature: float = Field(1.0, allow_inf_nan=False, ge=0)
     max_tokens: int | None = Field(None, ge=1)
     """Tokens of one model call."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     terminal_backend: str = "local"
     backend_options: dict[str, Any] = Field(default_factory=dict)
-    terminal_timeout: float = Field(120.0, gt=0)
-    terminal_lifetime: float = Field(3600.0, gt=0)
+    terminal_timeout: float = Field(120.0, allow_inf_nan=False, gt=0)
+    terminal_lifetime: float = Field(3600.0, allow_inf_nan=False, gt=0)
     isolation: str = "none"
     network: Literal["none", "allowlist", "full"] = "full"
     sandbox: dict[str, Any] = Field(default_factory=dict)
@@ -104,7 +114,7 @@ class RunConfig(BaseModel):
     turn_budget_chars: int = Field(200_000, ge=1)
     preview_size_chars: int = Field(1_500, ge=0)
     tool_result_overrides: dict[str, int] = Field(default_factory=dict)
-    verifier_timeout: float = Field(600.0, gt=0)
+    verifier_timeout: float = Field(600.0, allow_inf_nan=False, gt=0)
     policy: dict[str, Action] = Field(default_factory=dict)
     max_attempts: int = Field(3, ge=1)
     sinks: list[Choice] = Field(default_factory=list)
@@ -129,11 +139,14 @@ class RunConfig(BaseModel):
 
     def sandbox_spec(self) -> SandboxSpec:
         """Return what every rollout's sandbox must be, before a task's own fields."""
-        fields = {"isolation": self.isolation, "network": self.network} | self.sandbox
-        known = SandboxSpec.__dataclass_fields__
-        if unknown := sorted(set(fields) - set(known)):
-            raise ValueError(f"sandbox has no key {unknown[0]!r}{_nearest(unknown[0], known)}")
-        return SandboxSpec(timeout=self.terminal_timeout, lifetime=self.terminal_lifetime, **fields)
+        own = {key: getattr(self, name) for key, name in _OWN_KEYS.items()}
+        known = set(SandboxSpec.__dataclass_fields__) - set(own) - {"rollout_id"}
+        for key in self.sandbox:
+            if key in own:
+                raise ValueError(f"sandbox.{key} is the key {_OWN_KEYS[key]!r} of the run itself; set it there")
+            if key not in known:
+                raise ValueError(f"sandbox has no key {key!r}{_nearest(key, known)}")
+        return _SANDBOX.validate_python({**self.sandbox, **own})
 
     def limits(self) -> RolloutLimits:
         """Return the limits of every rollout, before a task's own."""
@@ -188,6 +201,6 @@ def _readable(error: ValidationError, source: str) -> ConfigError:
     return ConfigError(f"{source}: {key}: {problem['msg']}{found}")
 
 
-def _nearest(key: str, known: Mapping[str, Any]) -> str:
+def _nearest(key: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     return f"; did you mean {near[0]!r}?" if near else f"; known keys: {', '.join(sorted(known))}"

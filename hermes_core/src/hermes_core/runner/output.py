@@ -87,13 +87,16 @@ class OutputFolder:
         self._lock = lock
         self.rollouts = JsonlFile(path / ROLLOUTS)
         self.attempts = JsonlFile(path / ATTEMPTS)
-        self.done = {rollout_id(line) for line in self.rollouts.lines()}
+        self.done = {self._id(number, line) for number, line in enumerate(self.rollouts.lines(), 1)}
 
     @classmethod
-    def open(cls, path: Path, fingerprint: Mapping[str, Any], *, facts: Mapping[str, Any]) -> Self:
+    def open(
+        cls, path: Path, fingerprint: Mapping[str, Any], *, facts: Mapping[str, Any], retry_failed: bool = False
+    ) -> Self:
         """Create the folder or continue in it.
 
         `fingerprint` is what must be equal for the recorded rollouts to belong to this run; `facts` are kept beside it.
+        With `retry_failed`, dropped rollouts move to `attempts.jsonl` and count as not played.
         Raises `OutputError` when the folder is not writable, in use, or holds a different run.
         """
         try:
@@ -103,10 +106,22 @@ class OutputFolder:
             raise _unwritable(path, error) from error
         try:
             _take(lock, path)
-            return cls(path, lock, _manifest(path, fingerprint, facts))
+            manifest = _manifest(path, fingerprint, facts)
+            if retry_failed:
+                _forget_failed(path)
+            return cls(path, lock, manifest)
         except BaseException:
             os.close(lock)
             raise
+
+    def _id(self, number: int, line: bytes) -> str:
+        try:
+            return rollout_id(line)
+        except (ValueError, KeyError, TypeError) as error:
+            raise OutputError(
+                f"{self.rollouts.path}, line {number} is no rollout: {line[:80]!r}",
+                hint=f"take line {number} out of the file to continue the run, or name another folder with --out",
+            ) from error
 
     @property
     def run_id(self) -> str:
@@ -126,25 +141,23 @@ class OutputFolder:
             self._lock = -1
 
 
-def forget_failed(folder: Path) -> int:
-    """Move outcomes that an infrastructure failure made worthless to `attempts.jsonl`; returns how many.
-
-    The rollouts then count as not played. The folder must not be in use.
-    """
-    source = folder / ROLLOUTS
+def _forget_failed(folder: Path) -> None:
+    source, kept = folder / ROLLOUTS, folder / f"{ROLLOUTS}.kept"
     if not source.exists():
-        return 0
-    attempts, kept, moved = JsonlFile(folder / ATTEMPTS), folder / f"{ROLLOUTS}.kept", 0
-    with source.open("rb") as lines, kept.open("wb") as file:
-        for line in lines:
-            if line.endswith(b"\n") and _is_worthless(line):
-                attempts.append_line(line)
-                moved += 1
-            else:
-                file.write(line)
-    kept.replace(source)
-    attempts.close()
-    return moved
+        return
+    attempts = JsonlFile(folder / ATTEMPTS)
+    try:
+        with source.open("rb") as lines, kept.open("wb") as file:
+            for line in lines:
+                if line.endswith(b"\n") and _is_worthless(line):
+                    attempts.append_line(line)
+                else:
+                    file.write(line)
+        kept.replace(source)
+    except OSError as error:
+        raise _unwritable(source, error) from error
+    finally:
+        attempts.close()
 
 
 def _is_worthless(line: bytes) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from hermes_core.contracts.errors import Blame
 from hermes_core.contracts.rollout import RewardStatus, RolloutOutcome, StopReason
 from hermes_core.runner.config import DEFAULT_POLICY, Action
 
@@ -36,7 +37,9 @@ class Policy:
 
     def _action(self, outcome: RolloutOutcome) -> Action:
         if outcome.reward_status is RewardStatus.ERROR:
-            return self._actions["verifier_error"]
+            failure = outcome.reward_failure
+            lost = failure is not None and failure.blame is Blame.BACKEND
+            return self._actions["tool_backend_error" if lost else "verifier_error"]
         if outcome.stop_reason in {StopReason.FINAL_ANSWER, StopReason.CANCELLED}:
             return "score"
         return self._actions[outcome.stop_reason]

@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,11 +63,20 @@ class RunResult:
 class Run:
     """One invocation: prepare everything that can fail early, play what is not recorded yet, sum up."""
 
-    def __init__(self, config: RunConfig, registry: Registry, *, api_key: str | None = None, stream: Any) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        registry: Registry,
+        *,
+        api_key: str | None = None,
+        stream: Any,
+        retry_failed: bool = False,
+    ) -> None:
         self._config = config
         self._registry = registry
         self._api_key = api_key
         self._stream = stream
+        self._retry_failed = retry_failed
 
     async def execute(self) -> RunResult:
         """Do it; raises a `HermesError` that names what to change, with everything already recorded kept."""
@@ -78,7 +87,9 @@ class Run:
         plan = RunPlan(groups=plan.groups, problems=(*loaded.problems, *plan.problems))
         if not plan.groups:
             raise ConfigError(f"no task of {config.tasks} can be run: {plan.problems[0].message}")
-        folder = OutputFolder.open(Path(config.out), self._fingerprint(tasks), facts=self._facts())
+        folder = OutputFolder.open(
+            Path(config.out), self._fingerprint(tasks), facts=self._facts(), retry_failed=self._retry_failed
+        )
         try:
             return await self._in_folder(folder, plan, tasks)
         finally:
@@ -196,7 +207,12 @@ class Run:
         summary = builder.build(run=self._run_facts(folder, plan, recorder, planned, seconds))
         folder.write_text(SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
         write_report(folder.path / REPORT, summary, folder.rollouts.lines())
-        clean = not plan.problems and not recorder.sink_errors and _all_scored(folder.rollouts.lines())
+        clean = (
+            not plan.problems
+            and not recorder.sink_errors
+            and summary["rollouts"]["total"] >= planned
+            and not summary["rollouts"]["disposition"].get("drop", 0)
+        )
         return RunResult(folder=folder.path, summary=summary, problems=plan.problems, clean=clean)
 
     def _run_facts(
@@ -217,10 +233,12 @@ class Run:
         }
 
 
-def _all_scored(lines: Iterator[bytes]) -> bool:
-    return all(json.loads(line)["disposition"] != "drop" for line in lines)
+def execute(
+    config: RunConfig, registry: Registry, *, api_key: str | None, stream: Any, retry_failed: bool = False
+) -> RunResult:
+    """Run to the end on an event loop of its own; Ctrl-C cancels, cleans up and raises `KeyboardInterrupt`.
 
-
-def execute(config: RunConfig, registry: Registry, *, api_key: str | None, stream: Any) -> RunResult:
-    """Run to the end on an event loop of its own; Ctrl-C cancels, cleans up and raises `KeyboardInterrupt`."""
-    return asyncio.run(Run(config, registry, api_key=api_key, stream=stream).execute())
+    With `retry_failed`, rollouts that were dropped earlier are played again.
+    """
+    run = Run(config, registry, api_key=api_key, stream=stream, retry_failed=retry_failed)
+    return asyncio.run(run.execute())

@@ -11,12 +11,13 @@ from typing import Any, Protocol
 
 from hermes_core.contracts.errors import HermesError, UserError
 from hermes_core.contracts.model import ModelClient, ModelReply, ModelRequest, encode
-from hermes_core.contracts.rollout import RolloutOutcome, StopReason
+from hermes_core.contracts.rollout import Failure, RewardStatus, RolloutOutcome, StopReason
 from hermes_core.contracts.sink import Sink
 from hermes_core.rollout import RolloutSpec, Runtime, run_rollout, to_completion
 from hermes_core.rollout.workers import WorkerThreads
 from hermes_core.runner.output import OutputFolder
 from hermes_core.runner.policy import Policy
+from hermes_core.runner.sinks import SinkFeed
 
 
 class Observer(Protocol):
@@ -63,54 +64,49 @@ class CountedModel:
 
 
 class Recorder:
-    """Writes outcomes: the folder's JSONL first, then the sinks; in one thread, which keeps order and the loop free.
+    """Writes outcomes to the folder's JSONL in a thread, and hands them on to the sinks.
 
     What is finished while the thread is busy goes into its next batch: a hop to another thread for every rollout costs
     more than the writing when hundreds end at once.
     """
 
-    def __init__(self, folder: OutputFolder, sinks: Mapping[str, Sink]) -> None:
+    def __init__(self, folder: OutputFolder, sinks: Mapping[str, Sink], *, sink_timeout: float = 60.0) -> None:
         self._folder = folder
-        self._sinks = sinks
         self._thread = WorkerThreads(2)  # half of them for one key: one
         self._waiting: list[_Entry] = []
         self._flushing: asyncio.Task[None] | None = None
         self.sink_errors: Counter[str] = Counter()
+        self._feeds = [SinkFeed(name, sink, self.sink_errors, limit=sink_timeout) for name, sink in sinks.items()]
 
     async def start(self) -> None:
-        """Open the sinks; one that cannot begin is the user's to mend."""
-        for name, sink in self._sinks.items():
-            try:
-                await self._settled(partial(sink.open, str(self._folder.path)))
-            except Exception as error:  # the plugin boundary: whatever it raises, the run does not begin
-                raise UserError(f"sink {name!r} cannot begin: {type(error).__name__}: {error}") from error
+        """Open the sinks."""
+        for feed in self._feeds:
+            await feed.open(str(self._folder.path))
 
     async def record(self, outcome: RolloutOutcome) -> Mapping[str, Any]:
         """Write a final outcome and return it as recorded."""
-        value = outcome.to_json()
-        await self._written(partial(self._write, value))
+        value, line = _serialised(outcome)
+        await self._written(partial(self._folder.rollouts.append_line, line))
+        for feed in self._feeds:
+            await feed.put(value)
         return value
 
     async def superseded(self, outcome: RolloutOutcome) -> None:
         """Write an attempt that is played again."""
-        line = encode(outcome.to_json()) + b"\n"
-        await self._written(partial(self._folder.attempts.append_line, line))
+        await self._written(partial(self._folder.attempts.append_line, _serialised(outcome)[1]))
 
     async def close(self) -> None:
-        """Close the sinks."""
-        for name, sink in self._sinks.items():
-            await self._settled(partial(self._guard, name, sink.close))
+        """Close the sinks, when they have had their last outcomes."""
+        for feed in self._feeds:
+            await feed.close()
         self._thread.close()
-
-    async def _settled(self, action: Callable[[], None]) -> None:
-        # A cancelled caller still waits: the file must not be closed under a write.
-        await to_completion(self._thread.run("write", action))
 
     async def _written(self, action: Callable[[], None]) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((action, done))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
+        # A cancelled caller still waits: the file must not be closed under a write.
         await to_completion(done)
 
     async def _flush(self) -> None:
@@ -124,29 +120,40 @@ class Recorder:
                     done.set_exception(error)
         self._flushing = None
 
-    def _write(self, value: Mapping[str, Any]) -> None:
-        self._folder.rollouts.append(value)
-        for name, sink in self._sinks.items():
-            self._guard(name, partial(sink.write, value))
-
-    def _guard(self, name: str, action: Callable[[], None]) -> None:
-        try:
-            action()
-        except Exception as error:  # noqa: BLE001 - the plugin boundary: a sink must not cost a rollout
-            self.sink_errors[f"{name}: {type(error).__name__}: {error}"] += 1
-
 
 _Entry = tuple[Callable[[], None], "asyncio.Future[None]"]
 
 
-def _run_all(actions: Sequence[Callable[[], None]]) -> list[Exception | None]:
+def _serialised(outcome: RolloutOutcome) -> tuple[Mapping[str, Any], bytes]:
+    value = outcome.to_json()
+    try:
+        return value, encode(value) + b"\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        # Something in it is no JSON. The rollout still ends in one outcome, which says so.
+        failed = dataclasses.replace(
+            outcome,
+            messages=[],
+            stop_reason=StopReason.FRAMEWORK_ERROR,
+            reward_status=RewardStatus.SKIPPED,
+            reward=None,
+            reward_parts={},
+            reward_detail="",
+            failure=Failure.of(error),
+            provenance={},
+            disposition="drop",
+        )
+        value = failed.to_json()
+        return value, encode(value) + b"\n"
+
+
+def _run_all(actions: Sequence[Callable[[], None]]) -> list[BaseException | None]:
     return [_error_of(action) for action in actions]
 
 
-def _error_of(action: Callable[[], None]) -> Exception | None:
+def _error_of(action: Callable[[], None]) -> BaseException | None:
     try:
         action()
-    except Exception as error:  # noqa: BLE001 - handed to the rollout whose outcome it was
+    except BaseException as error:  # noqa: BLE001 - handed to the rollout whose outcome it was
         return error
     return None
 

@@ -1,0 +1,31 @@
+"""The boundary to a plugin's code while a rollout runs: what escapes must not end more than the call it came from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class EscapedError(Exception):
+    """A plugin raised what would have ended the rollout's task or the whole process.
+
+    That is `SystemExit`, a cancellation that nobody asked for, or another exception that is no `Exception`.
+    """
+
+
+async def contained(work: Awaitable[T]) -> T:
+    """Await a plugin's work; a real cancellation and Ctrl-C pass, everything else comes out as an `Exception`."""
+    try:
+        return await work
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise EscapedError("CancelledError, though nothing was cancelled") from error
+    except (Exception, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # the plugin boundary: sys.exit() and the outcomes of test frameworks
+        raise EscapedError(f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,67 @@
+"""Feeds the sinks: each in a thread of its own, so that one that hangs holds up neither the run nor the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from hermes_core.contracts.errors import UserError
+from hermes_core.contracts.sink import Sink
+from hermes_core.rollout.boundary import contained
+from hermes_core.rollout.workers import WorkerThreads
+
+_WAITING = 1000  # outcomes a slow sink may lag behind before it slows the run
+
+
+class SinkFeed:
+    """Hands outcomes to one sink in order. After a call that took longer than `limit` seconds it is fed no more."""
+
+    def __init__(self, name: str, sink: Sink, errors: Counter[str], *, limit: float) -> None:
+        self._name = name
+        self._sink = sink
+        self._errors = errors
+        self._limit = limit
+        self._threads = WorkerThreads(2)  # half of them for one key: one
+        self._queue: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue(_WAITING)
+        self._is_stuck = False
+        self._consumer: asyncio.Task[None] | None = None
+
+    async def open(self, folder: str) -> None:
+        """Begin; a sink that cannot is the user's to mend."""
+        try:
+            async with asyncio.timeout(self._limit):
+                await contained(self._threads.run("sink", partial(self._sink.open, folder)))
+        except Exception as error:  # the plugin boundary: whatever it raises, the run does not begin
+            raise UserError(f"sink {self._name!r} cannot begin: {type(error).__name__}: {error}") from error
+        self._consumer = asyncio.create_task(self._consume())
+
+    async def put(self, outcome: Mapping[str, Any]) -> None:
+        """Queue one outcome."""
+        await self._queue.put(outcome)
+
+    async def close(self) -> None:
+        """Wait for the last outcomes, then close the sink; a stuck one is left behind."""
+        if self._consumer is not None:
+            await self._queue.put(None)
+            await self._consumer
+        if not self._is_stuck:
+            await self._call(self._sink.close)
+        self._threads.close()
+
+    async def _consume(self) -> None:
+        while (outcome := await self._queue.get()) is not None:
+            if not self._is_stuck:
+                await self._call(partial(self._sink.write, outcome))
+
+    async def _call(self, action: Callable[[], None]) -> None:
+        try:
+            async with asyncio.timeout(self._limit):
+                await contained(self._threads.run("sink", action))
+        except TimeoutError:
+            self._is_stuck = True
+            self._errors[f"{self._name}: took more than {self._limit:g} s and was fed no more"] += 1
+        except Exception as error:  # noqa: BLE001 - the plugin boundary: a sink must not cost a rollout
+            self._errors[f"{self._name}: {type(error).__name__}: {error}"] += 1

@@ -1,0 +1,143 @@
+"""Playing many rollouts: retries, dispositions, sinks that fail or hang, outcomes that are no JSON."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+from rollout_script import Script, call, calls, says, spec_for
+
+from hermes_core.contracts.errors import ModelServerError, UserError
+from hermes_core.contracts.rollout import RewardStatus, StopReason
+from hermes_core.rollout import Runtime
+from hermes_core.runner.output import OutputFolder
+from hermes_core.runner.policy import Policy
+from hermes_core.runner.scheduling import Recorder, Scheduler
+
+
+class Watcher:
+    def __init__(self):
+        self.outcomes = []
+
+    def started(self, rollout_id):
+        pass
+
+    def turn(self, rollout_id):
+        pass
+
+    def finished(self, outcome):
+        self.outcomes.append(outcome)
+
+
+class Fed:
+    """A sink that keeps what it gets, and misbehaves as told."""
+
+    def __init__(self, action=None):
+        self.got = []
+        self.closed = False
+        self._action = action
+
+    def open(self, folder):
+        pass
+
+    def write(self, outcome):
+        self.got.append(outcome["rollout_id"])
+        if self._action is not None:
+            self._action()
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+async def played(registry, tmp_path):
+    """Play rollouts with a model each; gives the recorded lines, the attempts and the errors of sinks."""
+
+    async def play(models, *, sinks=None, policy=None, attempts=3, **fields):
+        folder = OutputFolder.open(tmp_path / "out", {}, facts={})
+        recorder = Recorder(folder, sinks or {}, sink_timeout=0.2)
+        async with Runtime(registry) as runtime:
+            await recorder.start()
+            for number, model in enumerate(models):
+                scheduler = Scheduler(runtime, model, recorder, Policy(policy or {}, max_attempts=attempts), Watcher())
+                spec = spec_for(registry, rollout_id=f"r{number}", **fields)
+                await scheduler.run(iter([spec]), max_concurrent=1)
+            await recorder.close()
+        folder.close()
+        read = [
+            [json.loads(line) for line in (tmp_path / "out" / name).read_bytes().splitlines()]
+            for name in ("rollouts.jsonl", "attempts.jsonl")
+        ]
+        return *read, recorder.sink_errors
+
+    return play
+
+
+async def test_a_failure_that_may_pass_is_played_again_and_every_attempt_is_kept(played):
+    lines, attempts, _ = await played([Script(ModelServerError("502"), says("done"))])
+    assert [(line["stop_reason"], line["attempt"], line["disposition"]) for line in lines] == [
+        ("final_answer", 2, "score")
+    ]
+    assert [line["stop_reason"] for line in attempts] == ["model_error"]
+
+
+async def test_when_the_attempts_are_used_up_the_rollout_is_dropped_not_zero(played):
+    lines, attempts, _ = await played([Script(*[ModelServerError("502")] * 3)], verifier="half")
+    assert [(line["reward"], line["disposition"], line["attempt"]) for line in lines] == [(None, "drop", 3)]
+    assert len(attempts) == 2
+
+
+async def test_a_policy_can_mask_a_cause(played):
+    lines, _, _ = await played([Script(says("cut", finish_reason="length"))], policy={"token_limit": "mask"})
+    assert lines[0]["disposition"] == "mask"
+
+
+async def test_a_sandbox_lost_under_the_verifier_is_the_backends_and_played_again(played):
+    lines, attempts, _ = await played([Script(*[says("done")] * 3)], verifier="loses_sandbox")
+    assert (lines[0]["attempt"], len(attempts), lines[0]["reward_failure"]["blame"]) == (3, 2, "backend")
+
+
+def exits():
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize("action", [exits, lambda: {}["nothing"]])
+async def test_a_sink_that_raises_costs_no_rollout(played, action):
+    sinks = {"bad": Fed(action), "good": Fed()}
+    lines, _, errors = await played([Script(says("done"))] * 2, sinks=sinks)
+    assert len(lines) == 2
+    assert sinks["good"].got == ["r0", "r1"]
+    assert sinks["bad"].closed
+    assert sum(errors.values()) == 2
+
+
+async def test_a_sink_that_hangs_holds_up_neither_the_run_nor_the_others(played):
+    never = threading.Event()
+    sinks = {"hung": Fed(never.wait), "good": Fed()}
+    lines, _, errors = await played([Script(says("done"))] * 3, sinks=sinks)
+    never.set()
+    assert len(lines) == 3
+    assert sinks["good"].got == ["r0", "r1", "r2"]
+    assert sinks["hung"].got == ["r0"]
+    assert any("fed no more" in error for error in errors)
+
+
+async def test_a_sink_that_cannot_begin_stops_the_run_before_it_starts(played):
+    class Refusing(Fed):
+        def open(self, folder):
+            raise PermissionError("no")
+
+    with pytest.raises(UserError, match="sink 'bad' cannot begin"):
+        await played([Script(says("done"))], sinks={"bad": Refusing()})
+
+
+async def test_an_outcome_that_is_no_json_is_recorded_as_what_it_is(played):
+    class Odd(Script):
+        provenance = {"object": object()}  # noqa: RUF012 - never changed
+
+    lines, _, _ = await played([Odd(calls(call("noop")), says("done"))])
+    assert [(line["stop_reason"], line["reward_status"]) for line in lines] == [
+        (StopReason.FRAMEWORK_ERROR, RewardStatus.SKIPPED)
+    ]
+    assert "JSON" in lines[0]["failure"]["message"]
