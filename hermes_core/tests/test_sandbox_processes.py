@@ -224,3 +224,28 @@ async def test_the_loop_keeps_ticking_during_every_call(plain):
     await plain.renew()
     ticking.cancel()
     assert ticks > 40
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_a_stopped_agent_holds_neither_an_upload_nor_the_end(level):
+    async with open_one(level, options={"patience": 0.8}) as sandbox:
+        await sandbox.exec("(sleep 0.2; kill -STOP $PPID) >/dev/null 2>&1 &")
+        await asyncio.sleep(0.5)
+        async with asyncio.timeout(25):
+            with pytest.raises(SandboxLostError, match="silent"):
+                await sandbox.write_file("big", bytes(8 << 20))
+            await sandbox.aclose()
+        assert processes_of(sandbox.id) == []
+
+
+async def test_a_stopped_agent_does_not_hold_a_cancelled_upload():
+    async with open_one(options={"patience": 60}) as sandbox:
+        await sandbox.exec("(sleep 0.2; kill -STOP $PPID) >/dev/null 2>&1 &")
+        await asyncio.sleep(0.5)
+        upload = asyncio.create_task(sandbox.write_file("big", bytes(8 << 20)))
+        await asyncio.sleep(0.1)
+        upload.cancel()
+        async with asyncio.timeout(25):
+            await sandbox.aclose()
+            with pytest.raises(asyncio.CancelledError):
+                await upload

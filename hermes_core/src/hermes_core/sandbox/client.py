@@ -15,6 +15,8 @@ from hermes_core.sandbox.source import agent_message
 
 _ACKNOWLEDGE: Final = 10.0
 """Seconds in which a cancelled request must be over in the sandbox; the hunt for processes takes 2.5 at most."""
+_CLOSING: Final = 3.0
+"""Seconds for a stream to be closed; what is left of it ends with the agent's process."""
 
 
 class ByteReader(Protocol):
@@ -25,8 +27,21 @@ class ByteReader(Protocol):
         ...
 
 
+class Abortable(Protocol):
+    """What is needed of the transport below; `asyncio.WriteTransport` has it."""
+
+    def abort(self) -> None:
+        """Close at once, dropping what has not been taken yet."""
+        ...
+
+
 class ByteWriter(Protocol):
     """What is needed of the agent's input; `asyncio.StreamWriter` has it."""
+
+    @property
+    def transport(self) -> Abortable:
+        """What lies below, for the end with an agent that does not read any more."""
+        ...
 
     def write(self, data: bytes, /) -> None:
         """Queue bytes."""
@@ -111,8 +126,15 @@ class AgentClient:
         if answer["protocol"] != PROTOCOL:
             await client.aclose()
             raise BackendError(f"wanted an agent of protocol {PROTOCOL}, found {answer['protocol']}")
-        client._patience = patience
+        client._rest(patience)
         return client
+
+    def _rest(self, patience: float) -> None:
+        # The next look was planned with the patience of the start; nothing is asked now, so none is needed.
+        self._patience = patience
+        if self._beat is not None:
+            self._beat.cancel()
+            self._beat = None
 
     async def request(
         self, header: dict[str, Any], body: bytes = b"", *, deadline: float | None = None
@@ -144,7 +166,7 @@ class AgentClient:
         number, pending = self._start(opening, bytes(view[:CHUNK]))
         try:
             for start in range(CHUNK, len(view), CHUNK):
-                await self._stream.writer.drain()
+                await self._room(pending)
                 if pending.future.done():
                     break
                 last = start + CHUNK >= len(view)
@@ -156,6 +178,15 @@ class AgentClient:
         except ConnectionError as error:
             self.fail(f"the stream broke: {error}")
         await self._finish(number, pending, None)
+
+    async def _room(self, pending: _Pending) -> None:
+        # An agent that was stopped reads nothing: the wait for room ends with the request, when that fails.
+        drained = asyncio.ensure_future(self._stream.writer.drain())
+        try:
+            await asyncio.wait((drained, pending.future), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not drained.cancel():
+                drained.result()
 
     def _start(self, header: dict[str, Any], body: bytes) -> tuple[int, _Pending]:
         if self._lost is not None:
@@ -247,16 +278,18 @@ class AgentClient:
         if self._beat is not None:
             self._beat.cancel()
             self._beat = None
+        # Not only closed: that would wait until the agent has read what was sent before.
+        self._stream.writer.transport.abort()
 
     async def aclose(self) -> None:
         """Close the stream; the agent then kills everything and exits."""
         self.fail("it was closed")
         self._stream.writer.close()
         self._reader.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._reader
-        with contextlib.suppress(OSError):
-            await self._stream.writer.wait_closed()
+        await asyncio.wait((self._reader,))
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_CLOSING):
+                await self._stream.writer.wait_closed()
 
 
 def require_fits(data: bytes, what: str) -> None:
