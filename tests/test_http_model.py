@@ -91,8 +91,10 @@ def test_a_rate_limit_is_waited_for_and_the_rollout_goes_on(hermes, tasks, small
 def test_a_context_overflow_is_sent_once_and_is_no_reward_of_zero(hermes, tasks, small_task, rollouts):
     body = {"error": {"message": "maximum context length is 8 tokens", "code": "context_length_exceeded"}}
     with server(lambda count: (400, {}, body)) as (url, seen):
-        run(hermes, tasks, small_task, url)
-    assert (len(seen), rollouts()[0]["stop_reason"], rollouts()[0]["reward"]) == (1, "context_limit", None)
+        assert run(hermes, tasks, small_task, url).returncode == 1
+    outcome = rollouts()[0]
+    assert (len(seen), outcome["stop_reason"], outcome["reward"]) == (1, "context_limit", None)
+    assert outcome["disposition"] == "drop"
 
 
 def test_a_server_error_ends_as_a_dropped_model_error_and_a_non_zero_exit(hermes, tasks, small_task, rollouts):

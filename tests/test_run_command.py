@@ -146,6 +146,69 @@ def test_a_different_run_in_the_same_folder_is_refused(hermes, tasks, small_task
     fails(hermes("run", path, "--out", "out", "--seed", "2"), "seed", "--out")
 
 
+def test_a_start_that_failed_does_not_claim_the_folder(hermes, tasks, small_task, rollouts):
+    path = tasks(small_task("one"))
+    fails(hermes("run", path, "--out", "out", "--terminal-backend", "docker"), "docker")
+    fails(hermes("run", path, "--out", "out", "--network", "none"), "network", code=1)
+    assert hermes("run", path, "--out", "out", "--mistake-rate", "0").returncode == 0
+    assert len(rollouts()) == 1
+
+
+@pytest.mark.parametrize("text", ["", "rubbish", "{}"])
+def test_a_damaged_manifest_is_named(hermes, tasks, small_task, tmp_path, text):
+    path = tasks(small_task("one"))
+    assert hermes("run", path, "--out", "out", "--mistake-rate", "0").returncode == 0
+    (tmp_path / "out" / "run.json").write_text(text)
+    fails(hermes("run", path, "--out", "out", "--mistake-rate", "0"), "run.json", "--out")
+
+
+def test_trouble_in_a_listener_is_told_and_stops_nothing(hermes, tasks, small_task, rollouts, tmp_path):
+    result = hermes("-p", "troubled", "run", tasks(small_task("one")), "--out", "out", "--mistake-rate", "0")
+    assert result.returncode == 0, result.stderr
+    problems = json.loads((tmp_path / "out" / "summary.json").read_text())["run"]["event_problems"]
+    assert [(p["hook"], p["kind"], p["count"]) for p in problems] == [("hermes_tool_called", "raised", 2)]
+    assert any(name.startswith("local:troubled") for name in rollouts()[0]["provenance"]["loaded_plugins"])
+
+
+def test_a_backend_that_raises_is_to_blame_itself(hermes, tasks, small_task, rollouts):
+    command = ("-p", "troubled", "run", tasks(small_task("one")), "--out", "out", "--max-attempts", "1")
+    assert hermes(*command, "--terminal-backend", "broken_backend").returncode == 1
+    outcome = rollouts()[0]
+    assert (outcome["stop_reason"], outcome["failure"]["blame"]) == ("tool_backend_error", "backend")
+    assert "broken_backend" in outcome["failure"]["message"]
+
+
+def test_a_draw_of_tools_that_are_not_installed_stops_its_task_only(hermes, tasks, small_task, rollouts):
+    path = tasks(*[small_task(f"t{i}") for i in range(12)])
+    command = ("run", path, "--out", "out", "--distribution", "development", "--mistake-rate", "0", "--seed", "3")
+    result = hermes(*command)
+    drawn = {line["task_id"]: line["provenance"]["toolsets"] for line in rollouts()}
+    assert 0 < len(drawn) <= 12
+    assert result.returncode == (0 if len(drawn) == 12 else 1)
+
+
+def test_a_config_that_is_not_utf8_is_refused(hermes, tmp_path):
+    (tmp_path / "run.yaml").write_bytes(b"tasks: \xff\xfe")
+    fails(hermes("run", "--config", "run.yaml"), "UTF-8")
+
+
+def test_sigterm_cleans_up_like_ctrl_c(hermes, tasks, small_task, rollouts):
+    path = tasks(small_task("one"), small_task("two", solution=["sleep 1000"]))
+    marker = hermes.folder / "called"
+    os.mkfifo(marker)
+    reader = os.open(marker, os.O_RDONLY | os.O_NONBLOCK)
+    command = ("-p", "tell", "run", path, "--out", "out", "--mistake-rate", "0", "--max-concurrent", "1")
+    with hermes.start(*command, env={"HERMES_TEST_TELL": str(marker)}) as process:
+        assert select.select([reader], [], [], 60)[0]
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    os.close(reader)
+    assert process.returncode == 143
+    assert "the same command continues" in err
+    assert [line["task_id"] for line in rollouts()] == ["one"]
+    assert "no sandboxes" in hermes("sandboxes", "ps").stdout.lower() or not hermes("sandboxes", "ps").stdout.strip()
+
+
 def test_a_full_disk_stops_the_run_and_the_same_command_continues(hermes, tasks, small_task, rollouts, tmp_path):
     path = tasks(*[small_task(f"t{i}") for i in range(6)])
     command = ("run", path, "--out", "out", "--max-concurrent", "1", "--mistake-rate", "0")

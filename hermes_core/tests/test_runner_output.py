@@ -82,9 +82,16 @@ def test_two_runs_cannot_write_to_one_folder(opened, tmp_path):
 
 
 def test_a_different_run_is_refused_with_the_keys_that_differ(opened):
-    opened({"seed": 1, "model": "oracle"}).close()
+    folder = opened({"seed": 1, "model": "oracle"})
+    folder.rollouts.append(outcome("a"))
+    folder.close()
     with pytest.raises(OutputError, match="differs in seed"):
         opened({"seed": 2, "model": "oracle"})
+
+
+def test_a_start_that_recorded_nothing_binds_nobody(opened):
+    opened({"seed": 1}).close()
+    assert opened({"seed": 2}).manifest["fingerprint"] == {"seed": 2}
 
 
 def test_a_folder_that_cannot_be_made_says_so(tmp_path):

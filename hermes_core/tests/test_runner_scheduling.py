@@ -88,6 +88,13 @@ async def test_when_the_attempts_are_used_up_the_rollout_is_dropped_not_zero(pla
     assert len(attempts) == 2
 
 
+async def test_a_limit_can_be_played_again(played):
+    model = Script(says("cut", finish_reason="length"), says("done"))
+    lines, attempts, _ = await played([model], policy={"token_limit": "retry"})
+    assert [(line["stop_reason"], line["attempt"]) for line in lines] == [("final_answer", 2)]
+    assert [line["stop_reason"] for line in attempts] == ["token_limit"]
+
+
 async def test_a_policy_can_mask_a_cause(played):
     lines, _, _ = await played([Script(says("cut", finish_reason="length"))], policy={"token_limit": "mask"})
     assert lines[0]["disposition"] == "mask"

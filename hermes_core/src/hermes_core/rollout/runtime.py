@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from hermes_core.contracts.errors import BrokenComponentError, ConfigError
+from hermes_core.contracts.errors import BackendError, BrokenComponentError, ConfigError, HermesError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
 from hermes_core.contracts.tool import Tool, ToolResult
 from hermes_core.rollout.boundary import contained
@@ -131,11 +131,20 @@ class Runtime:
         spec = cast("VerifierSpec", self.registry.spec("verifier", name))
         return spec, self.registry.create("verifier", name, options)
 
+    async def _opened(self, spec: SandboxSpec) -> Sandbox:
+        try:
+            return await contained(self.backend.open(spec))
+        except HermesError:
+            raise
+        except Exception as error:  # the plugin boundary: whatever a backend raises, no sandbox is to be had
+            name = self.backend_ref.name
+            raise BackendError(f"backend {name!r} raised {type(error).__name__}: {error}") from error
+
     @asynccontextmanager
     async def open_sandbox(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
         """Open a sandbox and close it again, however the block ends."""
         async with self._starts:
-            sandbox = await self.backend.open(spec)
+            sandbox = await self._opened(spec)
         try:
             yield sandbox
         finally:

@@ -182,8 +182,8 @@ def load_config(path: Path) -> dict[str, Any]:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"config {path}: {error.strerror}", hint="check the path after --config") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"config {path} is not valid YAML: {error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config {path} is not valid YAML in UTF-8: {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"config {path}: wanted a mapping of keys to values, found {type(values).__name__}")
     return values

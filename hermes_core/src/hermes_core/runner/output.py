@@ -184,19 +184,35 @@ def write_atomically(path: Path, text: str) -> Path:
 
 def _manifest(path: Path, fingerprint: Mapping[str, Any], facts: Mapping[str, Any]) -> Mapping[str, Any]:
     file = path / MANIFEST
-    if not file.exists():
-        if (path / ROLLOUTS).exists():
-            raise OutputError(f"{path} has a {ROLLOUTS} but no {MANIFEST}", hint="name another folder with --out")
+    if _holds_nothing(path):
+        # Also where an earlier start failed before it recorded anything: its settings bind nobody.
         made = {"run_id": secrets.token_hex(6), "fingerprint": fingerprint, **facts}
         write_atomically(file, json.dumps(made, indent=2, ensure_ascii=False) + "\n")
         return made
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    found = _read_manifest(file)
     if different := sorted(_differences(found["fingerprint"], fingerprint)):
+        names = ["what the tasks say" if key == "tasks_sha256" else key for key in different]
         raise OutputError(
-            f"{path} holds a run that differs in {', '.join(different)}",
+            f"{path} holds a run that differs in {', '.join(names)}",
             hint="name another folder with --out, or give the same values to continue it",
         )
     return found
+
+
+def _holds_nothing(path: Path) -> bool:
+    return all(not (path / name).exists() or not (path / name).stat().st_size for name in (ROLLOUTS, ATTEMPTS))
+
+
+def _read_manifest(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        fingerprint, run_id = dict(found["fingerprint"]), str(found["run_id"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise OutputError(
+            f"{file} does not say which run {file.parent} holds: {type(error).__name__}: {error}",
+            hint="name another folder with --out",
+        ) from error
+    return {**found, "fingerprint": fingerprint, "run_id": run_id}
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:

@@ -42,15 +42,17 @@ def choose(tasks: Sequence[Task], config: RunConfig) -> tuple[Task, ...]:
 def plan_groups(tasks: Sequence[Task], config: RunConfig, registry: Registry) -> RunPlan:
     """Draw each group's tools and check that its components exist.
 
-    What is wrong with the config raises; a task that cannot be run becomes a problem and stops no other.
+    What is wrong with the config raises; a task that cannot be run becomes a problem and stops no other. So does a
+    group for which a distribution drew nothing that is installed.
     """
     groups: list[GroupPlan] = []
     problems: list[TaskProblem] = []
     for task in tasks:
         seed = seed_of(config.seed, task.id)
-        shared = _run_tools(config, registry, seed) if task.enabled_toolsets is None else None
+        is_task_matter = task.enabled_toolsets is not None or config.distribution is not None
+        shared = None if is_task_matter else _run_tools(config, registry, seed)
         try:
-            tools = shared or select_tools(registry, enabled_toolsets=task.enabled_toolsets, seed=seed)
+            tools = shared or _task_tools(task, config, registry, seed)
             _check(task, config, registry)
         except HermesError as error:
             problems.append(TaskProblem(source=task.source, task_id=task.id, message=str(error)))
@@ -59,6 +61,12 @@ def plan_groups(tasks: Sequence[Task], config: RunConfig, registry: Registry) ->
             GroupPlan(group_id=f"gr_{seed:08x}", task=task, tools=tools, seed=seed, system_prompt=config.system_prompt)
         )
     return RunPlan(groups=tuple(groups), problems=tuple(problems))
+
+
+def _task_tools(task: Task, config: RunConfig, registry: Registry, seed: int) -> ToolSelection:
+    if task.enabled_toolsets is None:
+        return _run_tools(config, registry, seed)
+    return select_tools(registry, enabled_toolsets=task.enabled_toolsets, seed=seed)
 
 
 def _run_tools(config: RunConfig, registry: Registry, seed: int) -> ToolSelection:

@@ -28,11 +28,13 @@ class Policy:
         if self._action(outcome) != "retry" or outcome.attempt >= self._max_attempts:
             return False
         failure = outcome.reward_failure or outcome.failure
-        return failure is not None and failure.retryable
+        return failure is None or failure.retryable
 
     def settled(self, outcome: RolloutOutcome) -> RolloutOutcome:
         """Return the outcome with its disposition."""
         action = self._action(outcome)
+        if action == "score" and outcome.failure is not None and outcome.reward_status is RewardStatus.SKIPPED:
+            action = "drop"  # it failed before there was anything to score
         return dataclasses.replace(outcome, disposition="drop" if action == "retry" else action)
 
     def _action(self, outcome: RolloutOutcome) -> Action:

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import signal
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -19,7 +20,7 @@ from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.sink import Sink
 from hermes_core.contracts.task import Task
-from hermes_core.discovery import Registry
+from hermes_core.discovery import PluginState, Registry
 from hermes_core.models.factory import create_model
 from hermes_core.rollout import RolloutSpec, Runtime, overridden
 from hermes_core.runner.config import RunConfig
@@ -195,7 +196,8 @@ class Run:
             refs += [group.task.verifier] if group.task.verifier else []
         unique = {(ref.kind, ref.name): ref for ref in refs}
         plugins = self._registry.provenance(list(unique.values()))
-        return {"hermes_core": hermes_core.__version__, "plugins": plugins}
+        loaded = [f"{p.id} {p.found.version}" for p in self._registry.plugins if p.state is PluginState.LOADED]
+        return {"hermes_core": hermes_core.__version__, "plugins": plugins, "loaded_plugins": loaded}
 
     def _sum_up(
         self, folder: OutputFolder, plan: RunPlan, recorder: Recorder, planned: int, seconds: float
@@ -220,13 +222,14 @@ class Run:
     ) -> dict[str, Any]:
         return {
             "run_id": folder.run_id,
-            "created": folder.manifest["created"],
+            "created": folder.manifest.get("created"),
             "config": self._config.model_dump(mode="json"),
             "planned": planned,
             "wall_seconds": seconds,
             "group_size": self._config.group_size,
             "problems": [{"source": p.source, "task_id": p.task_id, "message": p.message} for p in plan.problems],
             "sink_errors": dict(recorder.sink_errors),
+            "event_problems": [dataclasses.asdict(problem) for problem in self._registry.event_problems],
             "rollouts": str(folder.path / ROLLOUTS),
             "summary": str(folder.path / SUMMARY),
             "report": str(folder.path / REPORT),
@@ -241,4 +244,15 @@ def execute(
     With `retry_failed`, rollouts that were dropped earlier are played again.
     """
     run = Run(config, registry, api_key=api_key, stream=stream, retry_failed=retry_failed)
-    return asyncio.run(run.execute())
+    try:
+        return asyncio.run(_terminable(run))
+    except asyncio.CancelledError:
+        stream.write("terminated; the same command continues the run\n")
+        raise SystemExit(128 + signal.SIGTERM) from None
+
+
+async def _terminable(run: Run) -> RunResult:
+    """Run so that SIGTERM, which a scheduler sends, cleans up like Ctrl-C."""
+    task = asyncio.ensure_future(run.execute())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task

@@ -38,7 +38,7 @@ def load_tasks(path: str | Path, registry: Registry, *, source: str | None = Non
 
 
 def _source_for(path: Path, registry: Registry) -> str:
-    suffix = "" if path.is_dir() else path.suffix.lower()
+    suffix = "" if path.is_dir() else path.suffix.lower() or "no ending"
     specs = [cast("TaskSourceSpec", spec) for spec in registry.specs("task_source")]
     claiming = [spec.name for spec in specs if suffix in spec.suffixes]
     if len(claiming) == 1:
@@ -47,8 +47,10 @@ def _source_for(path: Path, registry: Registry) -> str:
         names = ", ".join(claiming)
         raise PluginError(f"{path} is claimed by several task sources: {names}", hint="disable the plugin of one")
     known = ", ".join(f"{s or 'a folder'} ({spec.name})" for spec in specs for s in spec.suffixes)
-    found = suffix or ("a folder" if path.is_dir() else "no ending")
-    raise ConfigError(f"no task source reads {path}: found {found}, wanted {known}")
+    if not specs:
+        hint = "the core's own come with the plugin hermes-agent-core; see HERMES_PLUGINS and -p"
+        raise ConfigError(f"no task source is loaded, so nothing can read {path}", hint=hint)
+    raise ConfigError(f"no task source reads {path}: found {suffix or 'a folder'}, wanted {known}")
 
 
 def _without_duplicates(loaded: LoadedTasks) -> LoadedTasks:
