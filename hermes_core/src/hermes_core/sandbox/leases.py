@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from hermes_core.contracts.errors import BackendError
 from hermes_core.sandbox.agent.processes import read_process
+from hermes_core.sandbox.descriptors import failure
 
 Owner = Literal["alive", "dead", "elsewhere"]
 
@@ -81,7 +81,7 @@ class Lease:
         if self.pid_namespace != _this_namespace():
             return "elsewhere"
         process = read_process(self.owner_pid)
-        alive = process is not None and process.start == self.owner_start and process.state not in "ZX"
+        alive = process is not None and process.start == self.owner_start and process.alive
         return "alive" if alive else "dead"
 
     def to_json(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class LeaseBook:
             partial.replace(self._path(lease.sandbox_id))
         except OSError as error:
             hint = "set XDG_STATE_HOME to a writable directory"
-            raise BackendError(f"the lease of a sandbox cannot be written: {error}", hint=hint) from error
+            raise failure("the lease of a sandbox cannot be written", error, hint) from error
 
     def remove(self, sandbox_id: str) -> None:
         """Strike a lease out; one that is not there is fine."""

@@ -7,12 +7,14 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
+_UNSEEN = (FileNotFoundError, ProcessLookupError, PermissionError)
+"""What looking at a process that has gone, or is not ours, raises; a lack of descriptors must not look the same."""
 MARKER = "HERMES_SANDBOX"
 """Environment variable of every process of a sandbox: the sandbox's id, a dot, the number of the command."""
 
@@ -25,6 +27,12 @@ class Process(NamedTuple):
     parent: int
     session: int
     start: int
+    threads: int
+
+    @property
+    def alive(self) -> bool:
+        """Whether anything of it still runs: its first thread may be a zombie while others go on."""
+        return self.state not in "ZX" or self.threads > 1
 
 
 def become_reaper() -> None:
@@ -43,25 +51,34 @@ def read_process(pid: int) -> Process | None:
     """Return a process, or None if there is none with this id."""
     try:
         data = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
+    except _UNSEEN:
         return None
     # The name in parentheses may itself contain spaces and parentheses.
     fields = data[data.rindex(b")") + 2 :].split()
-    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
+    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]), int(fields[17]))
 
 
 def read_table() -> dict[int, Process]:
-    """Return every living process; zombies are dead."""
+    """Return every living process."""
     found = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - hot path
-    return {process.pid: process for process in found if process is not None and process.state not in "ZX"}
+    return {process.pid: process for process in found if process is not None and process.alive}
+
+
+def look_into(pid: int) -> Iterator[Path]:
+    """Yield where to look for what a process shares among its threads; a first thread that has ended shows nothing."""
+    yield Path(f"/proc/{pid}")
+    with contextlib.suppress(*_UNSEEN):
+        yield from Path(f"/proc/{pid}/task").iterdir()
 
 
 def read_marker(pid: int) -> str | None:
     """Return the value of the marker in a process's initial environment; None if absent or not readable."""
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return None
+    environment = b""
+    for folder in look_into(pid):
+        with contextlib.suppress(*_UNSEEN):
+            environment = (folder / "environ").read_bytes()
+        if environment:
+            break
     prefix = MARKER.encode() + b"="
     for entry in environment.split(b"\0"):
         if entry.startswith(prefix):

@@ -1,0 +1,45 @@
+"""What to do when this process can open no further descriptor: say so, and clean up without one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import subprocess
+from collections.abc import Sequence
+from typing import Final
+
+from hermes_core.contracts.errors import BackendError
+
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE})
+_HINT: Final = "ulimit -n 65536, or fewer sandboxes at once"
+
+
+def exhausted(error: OSError) -> bool:
+    """Tell whether it was only descriptors that lacked."""
+    return error.errno in _EXHAUSTED
+
+
+def failure(what: str, error: OSError, hint: str | None = None) -> BackendError:
+    """Return the error for something that the system refused."""
+    return BackendError(f"{what}: {error}", hint=_HINT if exhausted(error) else hint)
+
+
+def run_program(argv: Sequence[str]) -> tuple[int, str]:
+    """Run a program to its end; returns its status and what it complained about. Blocks."""
+    try:
+        done = subprocess.run(argv, check=False, capture_output=True, stdin=subprocess.DEVNULL)
+    except OSError as error:
+        if not exhausted(error):
+            raise
+        # Its pipes could not be had; without them it can still be run.
+        return _run_silently(argv), os.strerror(error.errno or 0)
+    return done.returncode, done.stderr.decode(errors="replace").strip()
+
+
+def _run_silently(argv: Sequence[str]) -> int:
+    silent = [(os.POSIX_SPAWN_CLOSE, fd) for fd in (0, 1, 2)]
+    pid = os.posix_spawnp(argv[0], list(argv), os.environ, file_actions=silent)
+    with contextlib.suppress(ChildProcessError):  # somebody else waits for every child
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return 0
