@@ -146,3 +146,17 @@ async def test_damaged_content_is_never_written(tmp_path):
     assert not (tmp_path / "f").exists()
     await client.aclose()
     await asyncio.to_thread(process.wait, 10)
+
+
+async def test_state_that_lay_there_before_the_agent_started_is_not_its_session_s(tmp_path):
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "state").write_bytes(b"1\0grep() { echo FORGED; }\n\0/\n\x001\0")
+    process, stream = await connected([sys.executable, *PYTHON_FLAGS])
+    client = await AgentClient.connect(stream, hello(tmp_path), timeout=20)
+    said = []
+    for body in (b"kill -9 $$", b"grep nothing /etc/passwd"):
+        header = {"op": "exec", "command": len(body), "stdin": False, "timeout": 60, "limit": 99, "cwd": None}
+        said.append((await client.request({**header, "env": {}}, body))[1])
+    assert said == [b"", b""]
+    await client.aclose()
+    await asyncio.to_thread(process.wait, 10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 
 import pytest
@@ -161,13 +162,27 @@ async def test_renewing_ends_every_process_and_keeps_the_files(sandbox):
     assert (await sandbox.exec("cat kept $TMPDIR/kept; echo ${X-gone}")).stdout == b"data\ntmp\ngone\n"
 
 
-async def test_renewing_replaces_a_lost_agent(sandbox):
+@pytest.mark.component("bwrap")
+async def test_renewing_replaces_a_lost_agent():
+    async with open_one("bwrap") as sandbox:
+        with pytest.raises(SandboxLostError):
+            await sandbox.exec("kill -9 $PPID; sleep 60")
+        with pytest.raises(SandboxLostError):
+            await sandbox.exec("true")
+        await sandbox.renew()
+        assert (await sandbox.exec("echo back")).stdout == b"back\n"
+
+
+async def test_without_isolation_a_lost_agent_is_not_replaced_since_what_it_lost_may_still_run(plain):
+    await plain.exec("env -i setsid bash -c 'echo $$ >pid; cd /; exec sleep 300' >/dev/null 2>&1 & sleep 0.3")
+    pid = int(await plain.read_file("pid"))
     with pytest.raises(SandboxLostError):
-        await sandbox.exec("kill -9 $PPID; sleep 60")
+        await plain.exec("kill -9 $PPID; sleep 60")
+    with pytest.raises(SandboxLostError, match="not everything it started can be found"):
+        await plain.renew()
+    os.kill(pid, signal.SIGKILL)
     with pytest.raises(SandboxLostError):
-        await sandbox.exec("true")
-    await sandbox.renew()
-    assert (await sandbox.exec("echo back")).stdout == b"back\n"
+        await plain.exec("true")
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -15,6 +15,7 @@ from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox.client import AgentClient
 from hermes_core.sandbox.completion import complete
+from hermes_core.sandbox.descriptors import failure
 from hermes_core.sandbox.host import SandboxHost
 from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
 from hermes_core.sandbox.session import AgentSandbox, check_variables
@@ -130,13 +131,7 @@ class AgentBackend(ABC):
 
     async def _make(self, spec: SandboxSpec, sandbox_id: str) -> AgentSandbox:
         book = LeaseBook(self.lease_dir or default_lease_dir())
-        lease = Lease.of_this_process(
-            sandbox_id=sandbox_id,
-            backend=self.declaration.name,
-            rollout_id=spec.rollout_id,
-            deadline=time.time() + spec.lifetime,
-            handle=self.handle(spec, sandbox_id),
-        )
+        lease = self._lease(spec, sandbox_id)
         try:
             await complete(asyncio.to_thread(book.write, lease))
             host = await self._create(spec, sandbox_id)
@@ -152,6 +147,18 @@ class AgentBackend(ABC):
         self._open[sandbox_id] = sandbox
         return sandbox
 
+    def _lease(self, spec: SandboxSpec, sandbox_id: str) -> Lease:
+        try:
+            return Lease.of_this_process(
+                sandbox_id=sandbox_id,
+                backend=self.declaration.name,
+                rollout_id=spec.rollout_id,
+                deadline=time.time() + spec.lifetime,
+                handle=self.handle(spec, sandbox_id),
+            )
+        except OSError as error:
+            raise failure("the lease of a sandbox cannot be made", error) from error
+
     async def _create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         creation = asyncio.ensure_future(self.create(spec, sandbox_id))
         try:
@@ -162,10 +169,13 @@ class AgentBackend(ABC):
 
     def _assemble(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, book: LeaseBook) -> AgentSandbox:
         async def connect() -> AgentClient:
-            hello = self._hello(spec, sandbox_id, host)
             async with self._starting:
-                stream = await host.start_agent()
-                return await AgentClient.connect(stream, hello, timeout=self.setup_timeout, patience=self.patience)
+                try:
+                    stream = await host.start_agent()
+                    hello = self._hello(spec, sandbox_id, host)
+                    return await AgentClient.connect(stream, hello, timeout=self.setup_timeout, patience=self.patience)
+                except OSError as error:
+                    raise failure("the agent cannot be started", error) from error
 
         async def release(sandbox: AgentSandbox) -> None:
             try:

@@ -119,7 +119,7 @@ class AgentClient:
             await client.aclose()
             said = (await stream.diagnose()).strip()
             detail = f"; it said: {said[-2000:]}" if said else ""
-            raise BackendError(f"the agent did not start within {timeout:g} s ({error}){detail}") from error
+            raise BackendError(_why_not_started(error, timeout) + detail) from error
         except BaseException:
             await client.aclose()
             raise
@@ -290,6 +290,14 @@ class AgentClient:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_CLOSING):
                 await self._stream.writer.wait_closed()
+
+
+def _why_not_started(error: Exception, timeout: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"the agent did not start within {timeout:g} s"
+    if isinstance(error, OSError):
+        return f"the agent started, and cannot prepare the sandbox: {error}"
+    return f"the agent did not start ({error})"
 
 
 def require_fits(data: bytes, what: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
 import signal
-import subprocess
+import stat
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -19,11 +20,12 @@ from pydantic import BaseModel, ConfigDict
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import bubblewrap
-from hermes_core.sandbox.agent.processes import read_marker, read_table, send, with_descendants
+from hermes_core.sandbox.agent.processes import look_into, read_marker, read_process, read_table, send, with_descendants
 from hermes_core.sandbox.backend import ENVIRONMENT, AgentBackend
 from hermes_core.sandbox.client import AgentStream
 from hermes_core.sandbox.completion import complete
 from hermes_core.sandbox.declaration import LOCAL
+from hermes_core.sandbox.descriptors import exhausted, failure, run_program
 from hermes_core.sandbox.host import SandboxHost
 from hermes_core.sandbox.source import PYTHON_FLAGS
 from hermes_core.sandbox.spawning import AgentProcess, kill_and_wait, read_all
@@ -74,7 +76,9 @@ class LocalBackend(AgentBackend):
         """Refuse also what only bubblewrap could enforce."""
         super().refuse(spec)
         if spec.network == "none" and spec.isolation == "none":
-            raise self._refusal("network 'none' at isolation 'none'", "isolation: bwrap")
+            raise self._refusal(
+                "network 'none' at isolation 'none'", '--isolation bwrap (open_sandbox: isolation="bwrap")'
+            )
 
     async def probe(self, spec: SandboxSpec) -> None:
         """Open a sandbox of this kind and run a command in it."""
@@ -108,7 +112,7 @@ class LocalBackend(AgentBackend):
         except OSError as error:
             await delete_tree(root)
             hint = "set the backend's option root_dir to a writable directory"
-            raise BackendError(f"the sandbox's directory cannot be made: {error}", hint=hint) from error
+            raise failure("the sandbox's directory cannot be made", error, hint) from error
         if spec.isolation == "bwrap":
             return _BubblewrapHost(root, sandbox_id, self.options, network=spec.network == "full", uid=uid)
         return _PlainHost(root, sandbox_id, self.options)
@@ -140,15 +144,21 @@ class _PlainHost(_LocalHost):
     def __init__(self, root: Path, sandbox_id: str, options: LocalOptions) -> None:
         super().__init__(root, sandbox_id, options)
         self.workspace = str(root / "workspace")
-        self.state_dir = str(root / "state")
         self.environment = {"PATH": options.path, "HOME": str(root / "home"), "TMPDIR": str(root / "tmp")}
+        self._lost_track = False
 
     async def start_agent(self) -> AgentStream:
+        if self._lost_track:
+            raise SandboxLostError(
+                "the agent was killed; not everything it started can be found",
+                hint="--isolation bwrap keeps what runs in a sandbox together",
+            )
+        # A new one for every agent: what a command has put into the last one cannot pass for saved state.
+        self.state_dir = str(self._root / f"state-{os.urandom(8).hex()}")
+        await asyncio.to_thread(_restore_directories, self._root)
         python = self._options.python or sys.executable
         environment = {"PATH": self._options.path, "LANG": "C.UTF-8", "HERMES_SANDBOX": f"{self._id}.0"}
-        self._agent = await AgentProcess.start(
-            [python, *PYTHON_FLAGS], environment=environment, errors=self._root / "agent.log"
-        )
+        self._agent = await AgentProcess.start([python, *PYTHON_FLAGS], environment=environment)
         return self._agent.stream
 
     async def stop_all(self) -> None:
@@ -158,6 +168,7 @@ class _PlainHost(_LocalHost):
         agent.stream.writer.close()
         # An agent that ended well has seen its last descendant die. One that was killed has lost them.
         if not await agent.end(_GRACE):
+            self._lost_track = True
             await _kill_marked(self._id, self._root)
 
 
@@ -174,25 +185,30 @@ class _BubblewrapHost(_LocalHost):
 
     async def start_agent(self) -> AgentStream:
         python = self._options.python or shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
-        info, writer = os.pipe()
+        try:
+            info, writer = os.pipe()
+        except OSError as error:
+            raise failure("bubblewrap cannot be started", error) from error
         try:
             argv = bubblewrap.command_line([python, *PYTHON_FLAGS], self._root, network=self._network, info_fd=writer)
             self._agent = await AgentProcess.start(
                 argv,
                 environment={"PATH": ENVIRONMENT["PATH"], "LANG": "C.UTF-8", "HERMES_SANDBOX": f"{self._id}.0"},
-                errors=self._root / "agent.log",
                 uid=self._uid,
                 pass_fds=(writer,),
             )
+        except BackendError:
+            os.close(info)
+            raise
         except BaseException:
             os.close(info)
             await complete(_kill_marked(self._id, self._root))
             raise
         finally:
             os.close(writer)
-        # Empty when bubblewrap failed; its message is in the log then, and the stream ends.
+        # Empty when bubblewrap failed; its message is kept then, and the stream ends.
         said = await read_all(info, self._options.setup_timeout)
-        self._init = json.loads(said)["child-pid"] if said else None
+        self._init = _hold(json.loads(said)["child-pid"], self._agent.pid) if said else None
         return self._agent.stream
 
     async def stop_all(self) -> None:
@@ -201,24 +217,49 @@ class _BubblewrapHost(_LocalHost):
         if agent is None:
             return
         agent.stream.writer.close()
-        if init is None:
-            # Cut off while bubblewrap was starting: its child waits for it to set up the namespaces, and would wait
-            # for ever as an orphan, since it asks to die with its parent only afterwards.
-            await _kill_marked(self._id, self._root, known=agent.pid)
-        # The first process of a PID namespace takes all others with it, and is gone only after them.
-        elif not await kill_and_wait(init, _GRACE):
-            raise BackendError(f"process {init} of sandbox {self._id} cannot be killed")
-        await agent.end(_GRACE)
+        try:
+            if init is None:
+                # Cut off while bubblewrap was starting: its child waits for it to set up the namespaces, and would wait
+                # for ever as an orphan, since it asks to die with its parent only afterwards.
+                await _kill_marked(self._id, self._root, known=agent.pid)
+            # The first process of a PID namespace takes all others with it, and is gone only after them.
+            elif not await kill_and_wait(init, _GRACE):
+                raise BackendError(f"the first process of sandbox {self._id} cannot be killed")
+        finally:
+            await agent.end(_GRACE)
+
+
+def _hold(pid: int, parent: int) -> int | None:
+    """Return a descriptor that stands for a child of `parent` for ever, as its number does not; None if it has gone."""
+    with contextlib.ExitStack() as unless_held, contextlib.suppress(ProcessLookupError):
+        held = os.pidfd_open(pid)
+        unless_held.callback(os.close, held)
+        process = read_process(pid)
+        if process is not None and process.parent == parent:
+            unless_held.pop_all()
+            return held
+    return None
 
 
 def _make_directories(root: Path, uid: int, gid: int) -> None:
     root.mkdir(mode=0o700)
-    for name in ("workspace", "home", "tmp", "state"):
-        (root / name).mkdir(mode=0o700)
+    _restore_directories(root)
     bubblewrap.write_accounts(root, uid, gid)
     if uid != os.geteuid():
         for path in (root, *root.iterdir()):
             os.chown(path, uid, gid)
+
+
+def _restore_directories(root: Path) -> None:
+    # A command can have deleted them, or put something else in their place; what it destroyed is empty then.
+    if root.is_dir() and not root.is_symlink():
+        root.chmod(0o700)
+    for path in (root, root / "workspace", root / "home", root / "tmp"):
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISDIR(path.lstat().st_mode):
+                continue
+            path.unlink()
+        path.mkdir(mode=0o700)
 
 
 async def delete_tree(root: Path) -> None:
@@ -229,19 +270,23 @@ async def delete_tree(root: Path) -> None:
 def _delete_tree(root: Path) -> None:
     for attempt in ("plain", "writable"):
         if attempt == "writable":
-            subprocess.run(["chmod", "-R", "u+rwX", "--", str(root)], check=False, capture_output=True)
+            run_program(["chmod", "-R", "u+rwX", "--", str(root)])
         # rm, because Python's own deletion recurses and gives up on a tree a thousand levels deep.
-        done = subprocess.run(["rm", "-rf", "--", str(root)], check=False, capture_output=True)
-        if done.returncode == 0:
+        status, complaint = run_program(["rm", "-rf", "--", str(root)])
+        if status == 0:
             return
-    raise BackendError(f"{root} cannot be deleted: {done.stderr.decode(errors='replace').strip()}")
+    raise BackendError(f"{root} cannot be deleted: {complaint}")
 
 
 async def _kill_marked(sandbox_id: str, root: Path, *, known: int | None = None) -> None:
     # `known` is a child of ours: one that has just been started shows no environment yet.
     for _ in range(100):
-        if not await asyncio.to_thread(_kill_round, sandbox_id, root, known):
-            return
+        try:
+            if not await asyncio.to_thread(_kill_round, sandbox_id, root, known):
+                return
+        except OSError as error:
+            if not exhausted(error):
+                raise
         await asyncio.sleep(0.02)
     raise BackendError(f"processes of sandbox {sandbox_id} cannot be killed")
 
@@ -260,8 +305,8 @@ def _belongs(pid: int, sandbox_id: str, root: Path) -> bool:
     marker = read_marker(pid)
     if marker is not None:
         return marker.partition(".")[0] == sandbox_id
-    try:
-        place = Path(f"/proc/{pid}/cwd").readlink()
-    except OSError:
-        return False
-    return place == root or root in place.parents
+    for folder in look_into(pid):
+        with contextlib.suppress(OSError):
+            place = (folder / "cwd").readlink()
+            return place == root or root in place.parents
+    return False

@@ -9,24 +9,27 @@ import signal
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final, Self
 
-from hermes_core.contracts.errors import BackendError
 from hermes_core.sandbox.client import AgentStream
+from hermes_core.sandbox.descriptors import failure
 
 _STREAM_BUFFER: Final = 1 << 18
+_SAID: Final = 1 << 14
+"""Bytes that are read of what a program wrote to its standard error."""
 
 
 class AgentProcess:
     """A child process that talks over its standard input and output.
 
     asyncio's own subprocesses cost a waiting thread each on Python 3.11; a descriptor that becomes readable when the
-    process has ended costs nothing.
+    process has ended costs nothing. The standard error goes to a nameless file: one with a name could be replaced, by a
+    pipe for instance, from inside.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], stream: AgentStream) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], stream: AgentStream, errors: int) -> None:
         self._process = process
+        self._errors = errors
         self.stream = stream
 
     @classmethod
@@ -35,34 +38,33 @@ class AgentProcess:
         argv: Sequence[str],
         *,
         environment: Mapping[str, str],
-        errors: Path,
         uid: int | None = None,
         pass_fds: Sequence[int] = (),
     ) -> Self:
         """Start a program with nothing of the caller's: neither environment, nor directory, nor descriptors."""
-        ours, theirs = socket.socketpair()
-        with contextlib.ExitStack() as stack:
-            stack.callback(theirs.close)
+        with contextlib.ExitStack() as ours_until_started:
             # Spawned on the event loop's thread: bubblewrap dies with the *thread* that started it.
             try:
-                process = _spawn(
-                    argv, theirs.fileno(), environment=environment, errors=errors, uid=uid, pass_fds=pass_fds
-                )
+                ours, theirs = socket.socketpair()
+                ours_until_started.callback(ours.close)
+                with theirs:
+                    errors = os.memfd_create("hermes-errors", os.MFD_CLOEXEC)
+                    ours_until_started.callback(os.close, errors)
+                    process = _spawn(argv, theirs.fileno(), errors, environment=environment, uid=uid, pass_fds=pass_fds)
             except OSError as error:
-                ours.close()
-                raise BackendError(f"{argv[0]} cannot be started: {error}") from error
+                raise failure(f"{argv[0]} cannot be started", error) from error
+            try:
+                reader, writer = await asyncio.open_connection(sock=ours, limit=_STREAM_BUFFER)
+            except BaseException:
+                process.kill()
+                process.wait()
+                raise
+            ours_until_started.pop_all()
 
         async def diagnose() -> str:
-            return await asyncio.to_thread(errors.read_text, errors="replace")
+            return (await asyncio.to_thread(_end_of, errors)).decode(errors="replace")
 
-        try:
-            reader, writer = await asyncio.open_connection(sock=ours, limit=_STREAM_BUFFER)
-        except BaseException:
-            ours.close()
-            process.kill()
-            process.wait()
-            raise
-        return cls(process, AgentStream(reader, writer, diagnose))
+        return cls(process, AgentStream(reader, writer, diagnose), errors)
 
     @property
     def pid(self) -> int:
@@ -70,7 +72,8 @@ class AgentProcess:
         return self._process.pid
 
     async def end(self, grace: float) -> bool:
-        """Wait for it to end, kill it after `grace` seconds; True if it ended by itself, and well."""
+        """Wait for it to end, kill it after `grace` seconds; True if it ended by itself, and well. Called once."""
+        os.close(self._errors)
         if not await self._wait(grace):
             self._process.kill()
             await self._wait(None)
@@ -79,36 +82,45 @@ class AgentProcess:
     async def _wait(self, seconds: float | None) -> bool:
         if self._process.poll() is not None:
             return True
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await readable(os.pidfd_open(self._process.pid))
-                return True
+        try:
+            fd = os.pidfd_open(self._process.pid)
+        except OSError:
+            return await asyncio.to_thread(self._wait_without_descriptor, seconds)
+        return await _ended(fd, seconds)
+
+    def _wait_without_descriptor(self, seconds: float | None) -> bool:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+            return True
         return False
+
+
+def _end_of(fd: int) -> bytes:
+    return os.pread(fd, _SAID, max(0, os.fstat(fd).st_size - _SAID))
 
 
 def _spawn(
     argv: Sequence[str],
     stream: int,
+    errors: int,
     *,
     environment: Mapping[str, str],
-    errors: Path,
     uid: int | None,
     pass_fds: Sequence[int],
 ) -> subprocess.Popen[bytes]:
-    with errors.open("wb") as sink:
-        return subprocess.Popen(
-            argv,
-            stdin=stream,
-            stdout=stream,
-            stderr=sink,
-            env=dict(environment),
-            cwd="/",
-            start_new_session=True,
-            pass_fds=tuple(pass_fds),
-            user=uid,
-            group=uid,
-            extra_groups=None if uid is None else [],
-        )
+    return subprocess.Popen(
+        argv,
+        stdin=stream,
+        stdout=stream,
+        stderr=errors,
+        env=dict(environment),
+        cwd="/",
+        start_new_session=True,
+        pass_fds=tuple(pass_fds),
+        user=uid,
+        group=uid,
+        extra_groups=None if uid is None else [],
+    )
 
 
 def _resolve(future: asyncio.Future[None]) -> None:
@@ -116,8 +128,7 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-async def readable(fd: int) -> None:
-    """Wait until a descriptor is readable, and close it."""
+async def _readable(fd: int) -> None:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
     loop.add_reader(fd, _resolve, future)
@@ -125,7 +136,6 @@ async def readable(fd: int) -> None:
         await future
     finally:
         loop.remove_reader(fd)
-        os.close(fd)
 
 
 async def read_all(fd: int, seconds: float) -> bytes:
@@ -134,7 +144,7 @@ async def read_all(fd: int, seconds: float) -> bytes:
     try:
         async with asyncio.timeout(seconds):
             while True:
-                await readable(os.dup(fd))
+                await _readable(fd)
                 more = os.read(fd, 4096)
                 if not more:
                     return data
@@ -143,16 +153,19 @@ async def read_all(fd: int, seconds: float) -> bytes:
         os.close(fd)
 
 
-async def kill_and_wait(pid: int, seconds: float) -> bool:
-    """Kill a process that may not be a child of ours and wait until it is gone; True if it is."""
+async def _ended(pidfd: int, seconds: float | None) -> bool:
     try:
-        fd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(fd, signal.SIGKILL)
-    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await readable(fd)
+            await _readable(pidfd)
             return True
-    return False
+    except TimeoutError:
+        return False
+    finally:
+        os.close(pidfd)
+
+
+async def kill_and_wait(pidfd: int, seconds: float) -> bool:
+    """Kill a process that may not be a child of ours and wait until it is gone, True if it is; closes `pidfd`."""
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    return await _ended(pidfd, seconds)

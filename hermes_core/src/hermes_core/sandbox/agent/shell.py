@@ -54,7 +54,8 @@ class Session:
         self.workspace = workspace
         self.environment = environment
         self._directory = Path(directory)
-        self._number = 0
+        # Unknown beforehand, so that nothing written before this session passes for what its commands left.
+        self._number = int.from_bytes(os.urandom(7), "big")
         self._cwd = os.fsencode(workspace)
         self._state = b""
 

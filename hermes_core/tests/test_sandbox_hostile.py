@@ -1,0 +1,103 @@
+"""What a model may do to the place it works in, and what must not come of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+from sandbox_support import LEVELS, gone
+from sandbox_support import sandbox as open_one
+
+from hermes_core.contracts.errors import SandboxLostError
+from hermes_core.sandbox.agent.processes import read_process
+
+# Its first thread ends at once, which makes it look like a zombie; another goes on.
+HEADLESS = """
+import ctypes, os, threading, time
+
+def work():
+    open("headless", "w").write(str(os.getpid()))
+    time.sleep(300)
+
+threading.Thread(target=work).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+@pytest.fixture
+async def plain():
+    async with open_one() as opened:
+        yield opened
+
+
+async def headless(sandbox):
+    await sandbox.write_file("headless.py", HEADLESS)
+    command = "setsid python3 headless.py >/dev/null 2>&1 &\n until [[ -s headless ]]; do sleep 0.02; done; sleep 0.2"
+    await sandbox.exec(command)
+    return int(await sandbox.read_file("headless"))
+
+
+async def test_a_process_whose_first_thread_has_ended_is_still_ended_by_renewal(plain):
+    pid = await headless(plain)
+    assert read_process(pid).state == "Z"
+    await plain.renew()
+    assert await gone(pid)
+
+
+async def test_a_process_whose_first_thread_has_ended_is_found_by_its_mark():
+    async with open_one() as sandbox:
+        pid = await headless(sandbox)
+        with pytest.raises(SandboxLostError):
+            await sandbox.exec("kill -9 $PPID; sleep 60")
+        await sandbox.aclose()
+        assert await gone(pid)
+
+
+async def test_a_zombie_counts_as_dead():
+    pid = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    process = read_process(pid)
+    assert (process.state, process.alive) == ("Z", False)
+    os.waitpid(pid, 0)
+
+
+async def test_every_agent_keeps_its_state_in_a_place_of_its_own(plain):
+    place = "echo $(dirname $PWD)/state*"
+    await plain.exec("true")
+    before = (await plain.exec(place)).output
+    await plain.renew()
+    await plain.exec("true")
+    assert (await plain.exec(place)).output not in {"", before}
+
+
+async def test_a_log_that_became_a_pipe_does_not_stop_the_caller(plain):
+    await plain.exec("rm -f ../agent.log; mkfifo ../agent.log")
+    async with asyncio.timeout(15):
+        await plain.renew()
+    assert (await plain.exec("echo fine")).output == "fine\n"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        "cd /; rm -rf $W; touch $W",
+        "cd /; rm -rf $W; ln -s / $W",
+        "cd /; rm -rf $W $W/../home; mkfifo $W",
+        "cd /; rm -rf $W; chmod 0 $(dirname $W)",
+    ],
+)
+async def test_a_workspace_that_was_destroyed_is_empty_after_renewal(plain, spoil):
+    await plain.exec(f"W=$PWD; {spoil}")
+    async with asyncio.timeout(15):
+        await plain.renew()
+    assert (await plain.exec("pwd; ls -A; ls -A ~")).output == f"{plain.workspace}\n"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_an_agent_that_died_long_ago_costs_no_stranger_its_life(level):
+    async with open_one(level) as sandbox:
+        with pytest.raises(SandboxLostError):
+            await sandbox.exec("kill -9 $PPID; sleep 60")
+        await asyncio.sleep(0.1)
+        await sandbox.aclose()
