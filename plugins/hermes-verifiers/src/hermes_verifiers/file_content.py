@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Any, Self
@@ -12,6 +13,7 @@ from pydantic import Field, model_validator
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.verifier import Score
 from hermes_verifiers.options import Pattern, StrictOptions, Weight, failed_parts, unique_names, weighted_mean
+from hermes_verifiers.patterns import Exhausted, PatternSeconds, Search, search_all
 from hermes_verifiers.workspace_files import Found, read_untrusted
 
 _CONDITIONS = ("equals", "contains", "not_contains", "regex", "sha256", "absent", "exists")
@@ -47,24 +49,31 @@ class FileCheck(StrictOptions):
         return self
 
     def holds(self, found: Found) -> bool:
-        """Tell whether the file is as wanted."""
+        """Tell whether the file is as wanted, but for `regex`."""
         if self.absent:
             return found.is_absent
         if found.data is None:
             return False
-        return self._digest_fits(found.data) and self._text_fits(found.data)
+        return self._digest_fits(found.data) and self._text_fits(self._text(found.data))
+
+    def searches(self, found: Found) -> list[Search]:
+        """Return the searches that must match as well; they are not made here, as the text is the model's."""
+        if self.regex is None or found.data is None:
+            return []
+        text, flags = self._text(found.data), re.MULTILINE | (re.IGNORECASE if self.ignore_case else 0)
+        return [Search(pattern, text, flags) for pattern in _listed(self.regex)]
 
     def _digest_fits(self, data: bytes) -> bool:
         return self.sha256 is None or hashlib.sha256(data).hexdigest() == self.sha256.lower()
 
-    def _text_fits(self, data: bytes) -> bool:
-        text = self._normal(data.decode("utf-8", "replace"))
-        flags = re.MULTILINE | (re.IGNORECASE if self.ignore_case else 0)
+    def _text(self, data: bytes) -> str:
+        return self._normal(data.decode("utf-8", "replace"))
+
+    def _text_fits(self, text: str) -> bool:
         return (
             (self.equals is None or text == self._normal(self.equals))
             and all(self._normal(part) in text for part in _listed(self.contains))
             and not any(self._normal(part) in text for part in _listed(self.not_contains))
-            and all(re.search(pattern, text, flags) for pattern in _listed(self.regex))
         )
 
     def _normal(self, text: str) -> str:
@@ -79,26 +88,43 @@ class FileCheck(StrictOptions):
 class FileContentVerifier:
     """Reads each path once, raw, and scores the weighted share of checks that hold.
 
-    A path relative to the workspace that a symlink leads out of it fails its check.
+    A path relative to the workspace that a symlink leads out of it fails its check. Files on which the patterns take
+    more than `timeout` seconds of processor time score 0 as a whole: the model wrote them.
     """
 
     class Options(StrictOptions):
         """The checks, in the order they are reported."""
 
         checks: list[FileCheck] = Field(min_length=1)
+        timeout: PatternSeconds = 10.0
 
     def __init__(self, options: Options) -> None:
         self._checks = options.checks
+        self._timeout = options.timeout
 
     async def score(self, result: AgentResult, context: Any) -> Score:
         """Read the files and compare."""
         del result
         found = {path: await read_untrusted(context.sandbox, path) for path in {c.path: None for c in self._checks}}
-        values = [1.0 if check.holds(found[check.path]) else 0.0 for check in self._checks]
         names = unique_names(check.name or check.path for check in self._checks)
+        try:
+            values = await self._values(found)
+        except Exhausted as exhausted:
+            return Score(value=0.0, parts=dict.fromkeys(names, 0.0), detail=str(exhausted))
         parts = dict(zip(names, values, strict=True))
         value = weighted_mean(zip((check.weight for check in self._checks), values, strict=True))
         return Score(value=value, parts=parts, detail=_explained(parts, found))
+
+    async def _values(self, found: dict[str, Found]) -> list[float]:
+        """Score each check; those that hold so far have their patterns searched, all in one child process."""
+        searches = [
+            check.searches(found[check.path]) if check.holds(found[check.path]) else None for check in self._checks
+        ]
+        asked = [search for some in searches for search in some or ()]
+        spans = iter(await search_all(asked, timeout=self._timeout))
+        return [
+            0.0 if some is None else float(None not in list(itertools.islice(spans, len(some)))) for some in searches
+        ]
 
 
 def _explained(parts: dict[str, float], found: dict[str, Found]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 from typing import Any, Literal, Self
@@ -12,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.verifier import Score
 from hermes_verifiers.options import Pattern, Weight, failed_parts, weighted_mean
+from hermes_verifiers.patterns import Exhausted, PatternSeconds, Search, search_all
 from hermes_verifiers.subject import SubjectOptions
 
 _NUMBER = r"[-+]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -70,7 +70,10 @@ class ExactMatchVerifier:
 
 
 class RegexMatchVerifier:
-    """Searches patterns; the score is the weighted share that is found (or, where `absent`, is not found)."""
+    """Searches patterns; the score is the weighted share that is found (or, where `absent`, is not found).
+
+    A text on which the patterns take more than `timeout` seconds of processor time scores 0: the model chose it.
+    """
 
     class Options(SubjectOptions):
         """`patterns` maps a part's name to its pattern; `pattern` is short for one."""
@@ -83,6 +86,7 @@ class RegexMatchVerifier:
         ignore_case: bool = False
         multiline: bool = False
         dotall: bool = False
+        timeout: PatternSeconds = 10.0
 
         @model_validator(mode="after")
         def _fits_together(self) -> Self:
@@ -96,25 +100,28 @@ class RegexMatchVerifier:
     def __init__(self, options: Options) -> None:
         self._options = options
         chosen = {re.IGNORECASE: options.ignore_case, re.MULTILINE: options.multiline, re.DOTALL: options.dotall}
-        flags = sum((flag for flag, wanted in chosen.items() if wanted), start=re.NOFLAG)
-        named = options.patterns or {"match": options.pattern or ""}
-        self._patterns = {name: re.compile(pattern, flags) for name, pattern in named.items()}
+        self._flags = sum((flag for flag, wanted in chosen.items() if wanted), start=re.NOFLAG)
+        self._patterns = options.patterns or {"match": options.pattern or ""}
 
     async def score(self, result: AgentResult, context: Any) -> Score:
-        """Search, in a worker thread: a pattern may be slow on a text the model chose."""
+        """Search."""
         text, problem = await self._options.subject(result, context)
+        try:
+            parts = {} if problem else await self._search(text.strip())
+        except Exhausted as exhausted:
+            problem = str(exhausted)
         if problem:
             return Score(value=0.0, parts=dict.fromkeys(self._patterns, 0.0), detail=problem)
-        parts = await asyncio.to_thread(self._search, text.strip())
         value = weighted_mean((self._options.weights.get(name, 1.0), part) for name, part in parts.items())
         return Score(value=value, parts=parts, detail=failed_parts(parts))
 
-    def _search(self, text: str) -> dict[str, float]:
-        parts = {}
-        for name, pattern in self._patterns.items():
-            found = pattern.fullmatch(text) if self._options.mode == "fullmatch" else pattern.search(text)
-            parts[name] = 1.0 if (found is None) == (name in self._options.absent) else 0.0
-        return parts
+    async def _search(self, text: str) -> dict[str, float]:
+        searches = [Search(pattern, text, self._flags, self._options.mode) for pattern in self._patterns.values()]
+        spans = await search_all(searches, timeout=self._options.timeout)
+        return {
+            name: 1.0 if (span is None) == (name in self._options.absent) else 0.0
+            for name, span in zip(self._patterns, spans, strict=True)
+        }
 
 
 class NumericMatchVerifier:
@@ -132,6 +139,7 @@ class NumericMatchVerifier:
         relative_tolerance: float = Field(default=1e-9, ge=0, allow_inf_nan=False)
         zero_at: float | None = Field(default=None, gt=0, allow_inf_nan=False)
         pattern: Pattern = _NUMBER
+        timeout: PatternSeconds = 10.0
 
         @property
         def full_within(self) -> float:
@@ -140,25 +148,26 @@ class NumericMatchVerifier:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._pattern = re.compile(options.pattern)
 
     async def score(self, result: AgentResult, context: Any) -> Score:
         """Find the last number and compare."""
         text, problem = await self._options.subject(result, context)
-        number = None if problem else await asyncio.to_thread(self._last_number, text)
+        try:
+            number = None if problem else await self._last_number(text)
+        except Exhausted as exhausted:
+            number, problem = None, str(exhausted)
         if number is None:
             return Score(value=0.0, parts={"number": 0.0}, detail=problem or "no number found")
         value = self._nearness(abs(number - self._options.expected))
         return Score(value=value, parts={"number": value}, detail=f"found {number!r}")
 
-    def _last_number(self, text: str) -> float | None:
-        matches = list(self._pattern.finditer(text))
-        if not matches:
+    async def _last_number(self, text: str) -> float | None:
+        search = Search(self._options.pattern, text, mode="last")
+        [span] = await search_all([search], timeout=self._options.timeout)
+        if span is None:
             return None
-        last = matches[-1]
-        word = last["number"] if "number" in self._pattern.groupindex else last[0]
         try:
-            number = float((word or "").replace(",", "").replace("_", ""))
+            number = float(text[slice(*span)].replace(",", "").replace("_", ""))
         except ValueError:
             return None
         return number if math.isfinite(number) else None

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import Field
+
 from hermes_core.contracts.rollout import AgentResult
 from hermes_verifiers.options import StrictOptions
-from hermes_verifiers.workspace_files import read_untrusted
+from hermes_verifiers.workspace_files import MAX_BYTES, read_untrusted
 
 
 class SubjectOptions(StrictOptions):
     """`file` is a path in the workspace; None means the final answer. Longer texts are cut to `max_chars`."""
 
     file: str | None = None
-    max_chars: int = 100_000
+    max_chars: int = Field(default=100_000, ge=1, le=MAX_BYTES)
 
     async def subject(self, result: AgentResult, context: Any) -> tuple[str, str]:
         """Return the text and, if there is none, why."""
