@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import resource
 
 import pytest
 from sandbox_support import LEVELS
 from sandbox_support import sandbox as open_one
+
+from hermes_core.sandbox.agent import files
 
 
 @pytest.fixture(params=LEVELS)
@@ -193,3 +197,30 @@ async def test_a_file_size_limit_holds_for_commands_and_for_file_calls():
         with pytest.raises(OSError, match="File too large"):
             await sandbox.write_file("big", b"x" * 2_000_000)
         assert [entry.path for entry in await sandbox.list_dir()] == ["big"]
+
+
+async def test_a_huge_file_is_read_in_ranges_only(plain):
+    await plain.exec("truncate -s 20G sparse; truncate -s 256M limit")
+    before = peak()
+    with pytest.raises(OSError, match=r"has 21474836480 bytes; read it in ranges with offset and length") as caught:
+        await plain.read_file("sparse")
+    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, "sparse")
+    assert await plain.read_file("sparse", offset=10 << 30, length=1000) == bytes(1000)
+    assert len(await plain.read_file("sparse", offset=(20 << 30) - 5)) == 5
+    assert len(await plain.read_file("limit")) == 256 << 20
+    assert peak() - before < 350 << 20
+
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+async def test_a_file_that_grows_while_it_is_read_has_a_limit_too(tmp_path):
+    (tmp_path / "f").write_bytes(bytes(3 << 18))
+    request = {"offset": 0, "length": None, "limit": 3 << 18}
+    answers = files.read(tmp_path / "f", request)
+    next(answers)
+    with (tmp_path / "f").open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(OSError, match="has 786436 bytes"):
+        list(answers)

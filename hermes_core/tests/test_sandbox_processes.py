@@ -264,3 +264,14 @@ async def test_a_stopped_agent_does_not_hold_a_cancelled_upload():
             await sandbox.aclose()
             with pytest.raises(asyncio.CancelledError):
                 await upload
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), float("inf"), 1e9, -1])
+async def test_a_timeout_that_is_none_is_refused_and_costs_nothing(plain, timeout):
+    with pytest.raises(ValueError, match="a timeout is a number of seconds"):
+        await plain.exec("true", timeout=timeout)
+    assert (await plain.exec("echo fine")).output == "fine\n"
+
+
+async def test_the_longest_timeout_is_no_trouble(plain):
+    assert (await plain.exec("sleep 0.1; echo fine", timeout=9.9e8)).output == "fine\n"

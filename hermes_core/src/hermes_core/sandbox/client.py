@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import io
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -76,10 +77,32 @@ class AgentStream:
     diagnose: Callable[[], Awaitable[str]] = _nothing_known
 
 
+class _Download:
+    """A file's bytes as they arrive, held once: `io.BytesIO` hands its buffer over without copying it."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._content = io.BytesIO()
+        self._digest = hashlib.sha256()
+
+    def add(self, data: bytes) -> None:
+        if self._content.tell() + len(data) > self._limit:
+            raise FrameError(f"more than the {self._limit} bytes of a file that were asked for")
+        self._digest.update(data)
+        self._content.write(data)
+
+    def result(self, sha256: str, path: str) -> bytes:
+        found = self._digest.hexdigest()
+        if found != sha256:
+            raise BackendError(f"{path} was damaged on its way: wanted {sha256}, found {found}")
+        return self._content.getvalue()
+
+
 @dataclass(slots=True)
 class _Pending:
     future: asyncio.Future[tuple[dict[str, Any], bytes]]
     parts: list[Any] = field(default_factory=list)
+    file: _Download | None = None
 
 
 class AgentClient:
@@ -149,14 +172,12 @@ class AgentClient:
         answer, _ = await self._finish(number, pending, None)
         return answer, pending.parts
 
-    async def download(self, header: dict[str, Any]) -> bytes:
-        """Ask for a file and return its bytes, checked against the hash that comes last."""
-        answer, parts = await self.collect(header)
-        data = b"".join(parts)
-        found = hashlib.sha256(data).hexdigest()
-        if found != answer["sha256"]:
-            raise BackendError(f"{header['path']} was damaged on its way: wanted {answer['sha256']}, found {found}")
-        return data
+    async def download(self, header: dict[str, Any], limit: int) -> bytes:
+        """Ask for at most `limit` bytes of a file and return them, checked against the hash that comes last."""
+        number, pending = self._start(header, b"")
+        pending.file = _Download(limit)
+        answer, _ = await self._finish(number, pending, None)
+        return pending.file.result(answer["sha256"], header["path"])
 
     async def upload(self, header: dict[str, Any], data: bytes) -> None:
         """Send a file in pieces, with its hash."""
@@ -254,8 +275,10 @@ class AgentClient:
         number = header["id"]
         if "part" in header:
             pending = self._pending.get(number)
-            if pending is not None:
-                pending.parts.append(body if header["part"] is True else header["part"])
+            if pending is not None and pending.file is not None:
+                pending.file.add(body)
+            elif pending is not None:
+                pending.parts.append(header["part"])
             return
         pending = self._pending.pop(number, None)
         if pending is None or pending.future.done():

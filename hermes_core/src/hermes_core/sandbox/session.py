@@ -16,6 +16,9 @@ from hermes_core.sandbox.host import SandboxHost
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 T = TypeVar("T")
+_READ_AT_ONCE: Final = 256 << 20
+"""Bytes of a file that are read when a call names no length; a sparse file can be larger than the caller's memory."""
+_TIMEOUT_MAX: Final = 1e9
 _MARGIN: Final = 15.0
 """Seconds beyond a command's timeout in which the agent must have answered; ending a command takes 2.5 at most."""
 
@@ -71,14 +74,14 @@ class AgentSandbox:
         """Run a bash command in the session; commands of one session run one after another.
 
         Raises:
-            ValueError: The command, its input or its variables cannot be given to a process.
+            ValueError: The command, its input or its variables cannot be given to a process, or the timeout is none.
             SandboxLostError: The agent went away.
         """
         text = encode_text(command, "a command")
         given = stdin.encode() if isinstance(stdin, str) else stdin
         body = text + (given or b"")
         require_fits(body, "a command and its input")
-        seconds = self._spec.timeout if timeout is None else timeout
+        seconds = _check_timeout(self._spec.timeout if timeout is None else timeout)
         header = {
             "op": "exec",
             "command": len(text),
@@ -118,11 +121,15 @@ class AgentSandbox:
         )
 
     async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """Return the bytes of a file, or a range of them, checked against the hash taken in the sandbox."""
+        """Return the bytes of a file, or a range of them, checked against the hash taken in the sandbox.
+
+        Raises:
+            OSError: Among others EFBIG, for a large file without a `length`: all of it would be held in memory.
+        """
         if offset < 0 or (length is not None and length < 0):
             raise ValueError(f"offset and length cannot be negative, found {offset} and {length}")
-        header = {"op": "read", "path": check_path(path), "offset": offset, "length": length}
-        return await _about(path, self._agent().download(header))
+        header = {"op": "read", "path": check_path(path), "offset": offset, "length": length, "limit": _READ_AT_ONCE}
+        return await _about(path, self._agent().download(header, _READ_AT_ONCE if length is None else length))
 
     async def write_file(self, path: str, data: bytes | str, *, mode: int | None = None) -> None:
         """Replace a file's content, all at once, creating parent directories."""
@@ -200,6 +207,12 @@ async def _about(path: str, work: Awaitable[T]) -> T:
 
 def _join(head: bytes, tail: bytes, omitted: int) -> bytes:
     return head + (b"\n[... %d bytes omitted ...]\n" % omitted if omitted else b"") + tail
+
+
+def _check_timeout(seconds: float) -> float:
+    if not 0 <= seconds < _TIMEOUT_MAX:  # a number that is none fails this too
+        raise ValueError(f"a timeout is a number of seconds from 0 to below {_TIMEOUT_MAX:g}, found {seconds!r}")
+    return seconds
 
 
 def encode_text(text: str, what: str) -> bytes:

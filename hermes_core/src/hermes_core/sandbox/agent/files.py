@@ -29,6 +29,12 @@ def _require_regular(mode: int, path: Path) -> None:
         raise OSError(errno.EINVAL, "Not a regular file", str(path))
 
 
+def _require_small(fd: int, wanted: int, limit: int) -> None:
+    if wanted > limit:
+        size = os.fstat(fd).st_size
+        raise OSError(errno.EFBIG, f"has {size} bytes; read it in ranges with offset and length")
+
+
 def read(path: Path, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Send a file, or a range of it, in pieces; its hash comes last."""
     # Without O_NONBLOCK, opening a named pipe would stop the whole agent.
@@ -38,13 +44,18 @@ def read(path: Path, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], 
     try:
         _require_regular(os.fstat(fd).st_mode, path)
         os.lseek(fd, request["offset"], os.SEEK_SET)
-        left = request["length"]
+        limit, left = request["limit"], request["length"]
+        if left is None:
+            _require_small(fd, os.fstat(fd).st_size - request["offset"], limit)
+            left = limit + 1
         digest = hashlib.sha256()
-        while left is None or left > 0:
-            data = os.read(fd, CHUNK if left is None else min(CHUNK, left))
+        while left > 0:
+            data = os.read(fd, min(CHUNK, left))
             if not data:
                 break
-            left = None if left is None else left - len(data)
+            left -= len(data)
+            if request["length"] is None and left == 0:
+                _require_small(fd, limit + 1, limit)  # it has grown meanwhile
             digest.update(data)
             yield {"part": True}, data
         yield {"ok": {"sha256": digest.hexdigest()}}, b""

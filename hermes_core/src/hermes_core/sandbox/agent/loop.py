@@ -13,6 +13,7 @@ from hermes_core.sandbox.agent.processes import reap
 
 _BACKLOG = 1 << 20
 """Bytes that may wait for the client before producers of more are held back."""
+_LONGEST = 3600.0
 
 
 class Loop:
@@ -98,7 +99,8 @@ class Loop:
         for handle, (when, callback) in list(self._alarms.items()):
             if when <= now and self._alarms.pop(handle, None) is not None:
                 callback()
-        return max(0.0, min(when for when, _ in self._alarms.values()) - now) if self._alarms else None
+        # Waking up now and then costs nothing; an alarm far away would be more than the system can wait for.
+        return max(0.0, min(_LONGEST, *(when - now for when, _ in self._alarms.values()))) if self._alarms else None
 
     def _advance(self) -> None:
         for key, steps in list(self._producers.items()):
