@@ -61,7 +61,7 @@ def test_lines_come_at_most_every_interval_and_once_at_the_end():
     lines = stream.getvalue().splitlines()
     assert lines[0] == "10 rollouts"
     assert [line.split()[0] for line in lines[1:]] == ["[0:05]", "[0:10]", "[0:10]"]
-    assert lines[-1] == "[0:10] 10/10 done, 0 failed, mean reward 0.450, 1000 turns, 100.0 turns/s"
+    assert lines[-1] == "[0:10] 10/10 done, 0 failed, mean reward 0.450, 1,000 turns, 100.0 turns/s"
 
 
 def test_a_status_line_says_how_far_how_fast_and_how_long():
@@ -105,6 +105,24 @@ def test_rollouts_without_a_reward_do_not_lower_the_mean():
     progress.finished(outcome(3, None, reward_status="error", reward_failure=failure("VerifierError")))
     progress.finished(outcome(4, float("nan")))
     assert (progress.done, progress.failed, progress.mean_reward) == (4, 2, 0.8)
+
+
+def test_a_dropped_rollout_does_not_count_in_the_mean():
+    progress, _, _ = plain()
+    progress.finished(outcome(1, 0.8))
+    progress.finished(outcome(2, 0.0, disposition="drop"))
+    progress.finished(outcome(3, 0.4, disposition="mask"))
+    assert progress.mean_reward == pytest.approx(0.6)
+
+
+def test_one_is_not_many():
+    progress, stream, _ = plain(total=1)
+    with progress:
+        progress.started("r0")
+        progress.turn("r0")
+        progress.finished(outcome(0))
+    assert stream.getvalue().splitlines()[0] == "1 rollout"
+    assert "1 turn," in stream.getvalue()
 
 
 def test_a_retried_rollout_runs_once():

@@ -114,6 +114,12 @@ def test_a_reward_that_does_not_count_is_not_shown_as_one():
     assert row_view(outcome(reward=float("nan")), 1)["reward"] is None
 
 
+def test_the_reward_of_a_dropped_rollout_is_kept_apart():
+    row = row_view(outcome(reward=0.5, disposition="drop"), 1)
+    assert (row["reward"], row["dropped_reward"]) == (None, 0.5)
+    assert row_view(outcome(reward=0.5, disposition="mask"), 1)["reward"] == 0.5
+
+
 def test_large_runs_keep_heads_and_say_what_is_left_out(tmp_path):
     long = [{"role": "user", "content": "a" * 30_000}, {"role": "user", "content": "short"}]
     page = write(tmp_path / "report.html", [outcome(f"r{n}", messages=long) for n in range(30)], budget=100_000)
@@ -200,7 +206,7 @@ def test_the_report_command_prints_the_table(tmp_path, capsys):
     printed = capsys.readouterr()
     assert "pass@1" in printed.out
     assert "report.html" in printed.out
-    assert "1 lines of rollouts.jsonl are no rollouts" in printed.err
+    assert "1 line of rollouts.jsonl is no rollout" in printed.err
 
 
 def test_a_folder_without_rollouts_is_refused(tmp_path):

@@ -113,6 +113,27 @@ def test_stop_reason_status_and_reward_range_combine(sample, tmp_path):
     assert [row[1].removesuffix(row[2]) for row in rows(page)] == fitting
 
 
+def test_what_counts_in_no_mean_and_what_plugins_did_wrong_is_said(tmp_path):
+    event = {"plugin": "acme", "hook": "hermes_on_turn", "kind": "error", "count": 3, "message": "<b>no"}
+    run = {"event_problems": [event], "sink_errors": {"wandb: gone": 2}}
+    failure = {"blame": "model", "type": "ModelError", "message": ""}
+    outcomes = [outcome(f"r-{n}", reward=None, failure=failure | {"message": f"lost {n}"}) for n in range(25)]
+    dropped = outcome("r-dropped", reward=0.25, disposition="drop", stop_reason="max_turns")
+    write(tmp_path / "report.html", [dropped, outcome("r-masked", disposition="mask"), *outcomes], run=run)
+    page = dump(tmp_path / "report.html", tmp_path, sort="line")
+    notices = page.root.one(id="notices").text
+    assert "Plugin acme, hermes_on_turn (error), 3 ×: <b>no" in notices
+    assert "Sink, 2 ×: wandb: gone" in notices
+    assert [row[3] for row in rows(page)][:2] == ["dropped", "1.000"]
+    tiles = page.root.one(id="tiles").text
+    assert "1 dropped, in no mean: max turns 1" in tiles
+    assert "1 masked" in tiles
+    assert "26 rollouts without a reward that counts are not drawn" in page.root.one(id="histogram-note").text
+    assert "5 more kinds (5 failures) in rollouts.jsonl" in page.root.one(id="failures-list").text
+    opened = dump(tmp_path / "report.html", tmp_path, rollout="r-dropped")
+    assert "The verifier gave 0.250" in opened.root.one("main", id="conversation").text
+
+
 def test_long_tables_come_in_pages(sample, tmp_path):
     page = dump(sample, tmp_path, page="4", sort="line", dir="desc")
     assert [row[0] for row in rows(page)] == [str(number) for number in range(50, 0, -1)]

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from hermes_core.contracts.rollout import RewardStatus, RolloutOutcome, StopReason, Timings, ToolError
 from hermes_core.runner.display_text import one_line
+from hermes_core.runner.failure_groups import OTHER_MESSAGES
 from hermes_core.runner.summary import OTHER_NAMES, SummaryBuilder, pass_at_k, pass_at_ks, render_summary
 
 
@@ -85,7 +86,7 @@ def test_pass_at_k_says_of_how_many_tasks_it_is_the_mean():
     summary = build(*group, run={"group_size": 2})
     assert summary["pass"]["pass@k"]["1"] == {"mean_over_tasks": 0.25, "tasks": 2}
     assert summary["pass"]["pass@k"]["2"] == {"mean_over_tasks": 1.0, "tasks": 1}
-    assert "pass@2 100% (of 1 tasks)" in render(summary)
+    assert "pass@2 100% (of 1 task)" in render(summary)
 
 
 def test_the_pass_threshold_is_a_parameter():
@@ -106,6 +107,30 @@ def test_a_rollout_without_a_reward_is_left_out_and_never_a_zero():
     assert "2 of 3 rollouts have no reward" in render(summary)
 
 
+def test_a_dropped_rollout_counts_in_no_statistic_and_is_said_with_its_cause():
+    kept = [outcome("a", 1.0, reward_parts={"x": 1.0}), outcome("a", 1.0, disposition="mask"), outcome("b", 0.0)]
+    dropped = [
+        outcome("a", 0.0, disposition="drop", stop_reason=StopReason.MAX_TURNS, reward_parts={"x": 0.0}),
+        outcome("b", 1.0, disposition="drop", stop_reason=StopReason.MAX_TURNS),
+        outcome("b", None, disposition="drop", reward_status=RewardStatus.ERROR),
+    ]
+    with_them, without = build(*kept, *dropped, run={"group_size": 2}), build(*kept, run={"group_size": 2})
+    assert with_them["reward"] == without["reward"]
+    assert with_them["pass"] == without["pass"]
+    numbers = ("n", "passed", "mean_reward", "std_reward", "pass@1", "pass@k")
+    for one, other in zip(with_them["tasks"], without["tasks"], strict=True):
+        assert [one[name] for name in numbers] == [other[name] for name in numbers]
+    assert [(task["left_out"], task["dropped"]) for task in with_them["tasks"]] == [(1, 1), (2, 2)]
+    rollouts = with_them["rollouts"]
+    counts = {name: rollouts[name] for name in ("total", "scored", "left_out", "dropped", "masked", "no_reward")}
+    assert counts == {"total": 6, "scored": 3, "left_out": 3, "dropped": 3, "masked": 1, "no_reward": 0}
+    assert rollouts["drop_causes"] == {"max_turns": 2, "verifier_error": 1}
+    text = render(with_them, 100)
+    assert "3 of 6 rollouts, in no mean: max_turns 2, verifier_error 1" in text
+    assert "1 of 6 rollouts: in the means, but not trained on" in text
+    assert "left out" not in text
+
+
 @pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf])
 def test_a_reward_that_is_no_number_is_left_out(reward):
     summary = build(outcome("a", 0.5), outcome("a", reward))
@@ -118,15 +143,43 @@ def test_rollouts_are_counted_by_split():
     assert summary["rollouts"]["split"] == {"train": 2, "eval": 1}
 
 
-def test_failures_are_grouped_with_an_example():
-    def failed(kind: str, message: str) -> dict[str, Any]:
-        return outcome(reward=None) | {"failure": {"blame": "model", "type": kind, "message": message}}
+def failed(kind: str, message: str) -> dict[str, Any]:
+    return outcome(reward=None) | {"failure": {"blame": "model", "type": kind, "message": message}}
 
+
+def test_failures_are_grouped_by_cause_with_an_example():
     broken = outcome(reward=None) | {"reward_failure": {"blame": "verifier", "type": "VerifierError", "message": "?"}}
-    summary = build(failed("A", "first"), failed("A", "second"), failed("B", "x"), broken)
+    same = [failed("A", "no such image\n  → pull it"), failed("A", "no such image\n  → build it")]
+    summary = build(failed("A", "disk full"), *same, failed("B", "x"), broken)
     groups = [(f["phase"], f["blame"], f["type"], f["count"], f["message"]) for f in summary["failures"]]
-    assert groups[0] == ("rollout", "model", "A", 2, "first")
+    assert groups[0] == ("rollout", "model", "A", 2, "no such image\n  → pull it")
+    assert ("rollout", "model", "A", 1, "disk full") in groups
     assert ("reward", "verifier", "VerifierError", 1, "?") in groups
+    text = render(summary)
+    assert "2 x A (rollout, model) no such image" in text
+    assert "1 x A (rollout, model) disk full" in text
+
+
+def test_endless_messages_hide_no_other_kind_of_failure_and_all_are_counted():
+    summary = build(*(failed("A", f"lost {number}") for number in range(600)), failed("B", "x"))
+    shown, more = summary["failures"], summary["more_failures"]
+    assert len(shown) == 20
+    assert "B" in [group["type"] for group in shown]
+    assert shown[0]["message"] == OTHER_MESSAGES
+    assert sum(group["count"] for group in shown) + more["count"] == 601
+    text = render(summary)
+    assert text.count(" x A ") + text.count(" x B ") == 5
+    assert "… 15 more kinds in summary.json" in text
+    assert f"… {more['kinds']} more kinds ({more['count']} failures) in rollouts.jsonl" in text
+
+
+def test_what_plugins_and_sinks_did_wrong_is_said():
+    event = {"plugin": "acme", "hook": "hermes_on_turn", "kind": "error", "count": 3, "message": "\x1b[2J"}
+    text = render(build(outcome(), run={"event_problems": [event] * 6, "sink_errors": {"wandb: gone": 2}}), 100)
+    assert "3 x acme, hermes_on_turn (error): \\x1b[2J" in text
+    assert "1 more in summary.json" in text
+    assert "2 x wandb: gone" in text
+    assert "trouble" not in render(build(outcome(), run={"event_problems": [], "sink_errors": {}}))
 
 
 def test_tool_errors_are_counted_by_tool_whatever_names_the_model_invents():
@@ -229,6 +282,16 @@ def test_the_table_fits_the_terminal_and_cuts_names_not_numbers(width):
     for number in ("164/200", "pass@8", "errors", "0.714"):
         assert number in text
     assert text.rstrip().endswith("out/report.html")
+
+
+@pytest.mark.parametrize("width", [40, 50, 60])
+def test_a_narrow_terminal_gets_fewer_columns_and_whole_words(width):
+    text = render(build(*sample_run.outcomes(), run=sample_run.RUN), width)
+    head, hidden = text.splitlines()[0], next(line for line in text.splitlines() if line.startswith("no room for: "))
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in head
+    columns = {*head.split()[1:], *hidden.removeprefix("no room for: ").split(", ")}
+    assert columns == {"scored", "mean", "std", "pass@1", "pass@8", "turns", "errors"}
 
 
 def test_rows_beyond_the_maximum_are_announced():

@@ -19,6 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write both files and print the table; lines that are no rollout are counted, not fatal."""
     from rich.console import Console
 
+    from hermes_core.runner.display_text import plural
     from hermes_core.runner.report import rebuild
     from hermes_core.runner.summary import render_summary
 
@@ -28,5 +29,6 @@ def run(arguments: argparse.Namespace) -> int:
     render_summary(summary, Console(), paths=paths, max_tasks=max(0, arguments.max_tasks))
     unreadable = summary["rollouts"]["unreadable_lines"]
     if unreadable:
-        Console(stderr=True).print(f"{unreadable} lines of rollouts.jsonl are no rollouts and were left out")
+        verbs = "is no rollout and was" if unreadable == 1 else "are no rollouts and were"
+        Console(stderr=True).print(f"{plural(unreadable, 'line')} of rollouts.jsonl {verbs} left out")
     return 0

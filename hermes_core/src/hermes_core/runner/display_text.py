@@ -17,6 +17,11 @@ def one_line(value: object, limit: int = 200, *, encoding: str = "utf-8") -> str
     return head[: max(0, limit - len(more))] + more
 
 
+def plural(count: int, noun: str) -> str:
+    """Return the count with its noun: `1 rollout`, `2 rollouts`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def _shown(character: str) -> str:
     # Not printable are escape sequences, direction overrides, invisible marks, lone surrogates and unassigned codes.
     if character.isprintable():

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO, cast
 
 from hermes_core.contracts.rollout import RewardStatus
-from hermes_core.runner.display_text import one_line
+from hermes_core.runner.display_text import one_line, plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,7 +60,8 @@ class Progress(ABC):
         if failures or outcome.get("reward_status") == RewardStatus.ERROR:
             self.failed += 1
         reward = outcome.get("reward")
-        if outcome.get("reward_status") == RewardStatus.OK and reward is not None and math.isfinite(reward):
+        counts = outcome.get("reward_status") == RewardStatus.OK and outcome.get("disposition") != "drop"
+        if counts and reward is not None and math.isfinite(reward):
             self._reward_sum += reward
             self._rewards += 1
         for failure in failures:
@@ -80,7 +81,7 @@ class Progress(ABC):
 
     @property
     def mean_reward(self) -> float | None:
-        """Mean over this session's rollouts that have a reward."""
+        """Mean over this session's rollouts that have a reward and were not dropped."""
         return self._reward_sum / self._rewards if self._rewards else None
 
     @property
@@ -120,7 +121,7 @@ class Progress(ABC):
         if self.mean_reward is not None:
             parts.append(f"mean reward {self.mean_reward:.3f}")
         rate = self.turns / self.elapsed if self.elapsed > 0 else 0.0
-        return ", ".join([*parts, f"{self.turns} turns, {rate:.1f} turns/s"])
+        return ", ".join([*parts, plural(self.turns, "turn"), f"{rate:.1f} turns/s"])
 
     def _note_kind(self, outcome: Mapping[str, Any], failure: Mapping[str, Any]) -> None:
         kind = (str(failure.get("blame")), str(failure.get("type")))
@@ -186,7 +187,7 @@ class PlainProgress(Progress):
 
     def __enter__(self) -> Self:
         already = f", {self.done} of them already done" if self.done else ""
-        self._write(f"{self.total} rollouts{already}")
+        self._write(f"{plural(self.total, 'rollout')}{already}")
         return self
 
     def __exit__(

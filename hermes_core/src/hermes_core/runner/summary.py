@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from hermes_core.contracts.errors import Blame
 from hermes_core.contracts.rollout import RewardStatus
+from hermes_core.runner.failure_groups import FailureGroups
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,7 +21,6 @@ TIME_PARTS: Final = ("model", "tool", "sandbox_start", "verifier", "framework")
 OTHER_NAMES: Final = "(other names)"
 _MAX_NAMES: Final = 500
 _MAX_NAME: Final = 100
-_MAX_EXAMPLE: Final = 500
 
 
 def pass_at_k(n: int, passed: int, k: int) -> float:
@@ -63,6 +64,7 @@ class _Moments:
 class _Task:
     category: str | None = None
     rollouts: int = 0
+    dropped: int = 0
     passed: int = 0
     tool_errors: int = 0
     reward: _Moments = field(default_factory=_Moments)
@@ -80,6 +82,7 @@ class _Task:
             "rollouts": self.rollouts,
             "n": n,
             "left_out": self.rollouts - n,
+            "dropped": self.dropped,
             "passed": self.passed,
             "mean_reward": self.reward.average(),
             "std_reward": self.reward.std(),
@@ -91,13 +94,6 @@ class _Task:
         }
 
 
-@dataclass(slots=True)
-class _FailureGroup:
-    count: int
-    message: str
-    rollout_id: str
-
-
 class SummaryBuilder:
     """Collects outcomes; memory grows with the number of tasks and of kinds of failure, not of rollouts."""
 
@@ -105,7 +101,8 @@ class SummaryBuilder:
         self._threshold = pass_threshold
         self._counts = {key: Counter[str]() for key in ("stop_reason", "reward_status", "disposition", "split")}
         self._tasks: dict[str, _Task] = {}
-        self._failures: dict[tuple[str, str, str], _FailureGroup] = {}
+        self._failures = FailureGroups()
+        self._drop_causes: Counter[str] = Counter()
         self._tool_errors: Counter[str] = Counter()
         self._counters: Counter[str] = Counter()
         self._time: dict[str, float] = dict.fromkeys(("total", *TIME_PARTS), 0.0)
@@ -144,7 +141,11 @@ class SummaryBuilder:
             self._time[name] += timings.get(name) or 0.0
 
     def _add_reward(self, outcome: Mapping[str, Any], task: _Task) -> None:
-        """Count the reward if there is one: an absent or non-finite reward is left out, never taken as 0."""
+        """Count the reward if there is one: dropped rollouts and non-finite rewards are left out, never taken as 0."""
+        if outcome.get("disposition") == "drop":
+            task.dropped += 1
+            self._drop_causes[_cause(outcome)] += 1
+            return
         reward = _number(outcome.get("reward"))
         if outcome.get("reward_status") != RewardStatus.OK or reward is None:
             return
@@ -162,10 +163,7 @@ class SummaryBuilder:
         for phase, key in (("rollout", "failure"), ("reward", "reward_failure")):
             failure = outcome.get(key)
             if failure:
-                blame, kind = str(failure.get("blame")), str(failure.get("type"))
-                message = str(failure.get("message"))[:_MAX_EXAMPLE]
-                group = _FailureGroup(0, message, str(outcome.get("rollout_id")))
-                self._failures.setdefault((phase, blame, kind), group).count += 1
+                self._failures.add(phase, failure, str(outcome.get("rollout_id")))
 
     def _keep_shared(self, provenance: Mapping[str, Any]) -> None:
         """Keep the provenance that every rollout has in common."""
@@ -193,7 +191,8 @@ class SummaryBuilder:
             "reward": self._reward_json(tasks.values()),
             "pass": self._pass_json(tasks.values(), run),
             "tasks": [task.to_json(name) for name, task in tasks.items()],
-            "failures": self._failures_json(),
+            "failures": self._failures.shown(),
+            "more_failures": self._failures.more(),
             "tool_errors": {
                 "total": self._totals["tool_errors"],
                 "rollouts": self._totals["with_tool_errors"],
@@ -214,8 +213,11 @@ class SummaryBuilder:
         total = self._totals["rollouts"]
         counts = {key: _ranked(counter) for key, counter in self._counts.items()}
         scored = {"total": total, "scored": self._reward.n, "left_out": total - self._reward.n}
+        dropped = self._drop_causes.total()
+        without = {"dropped": dropped, "no_reward": total - self._reward.n - dropped}
+        causes = {"drop_causes": _ranked(self._drop_causes), "masked": self._counts["disposition"]["mask"]}
         others = {name: self._totals[name] for name in ("retried", "unreadable_lines")}
-        return {**scored, **others, **counts}
+        return {**scored, **without, **causes, **others, **counts}
 
     def _reward_json(self, tasks: Iterable[_Task]) -> dict[str, Any]:
         over = self._reward
@@ -243,14 +245,6 @@ class SummaryBuilder:
             "pass@1_over_rollouts": self._passed / self._reward.n if self._reward.n else None,
             "pass@k": at_k,
         }
-
-    def _failures_json(self) -> list[dict[str, Any]]:
-        groups = sorted(self._failures.items(), key=lambda item: (-item[1].count, item[0]))
-        return [
-            {"phase": phase, "blame": blame, "type": kind, "count": group.count}
-            | {"message": group.message, "rollout_id": group.rollout_id}
-            for (phase, blame, kind), group in groups
-        ]
 
     def _tokens_json(self) -> dict[str, Any]:
         prompt, completion = self._counters["prompt_tokens"], self._counters["completion_tokens"]
@@ -312,6 +306,14 @@ def _ranked(counter: Counter[str]) -> dict[str, int]:
 
 def _text(outcome: Mapping[str, Any], key: str) -> str:
     return str(outcome.get(key))
+
+
+def _cause(outcome: Mapping[str, Any]) -> str:
+    """Name the cause of a drop by the word that the run's policy has for it."""
+    if outcome.get("reward_status") != RewardStatus.ERROR:
+        return _text(outcome, "stop_reason")
+    lost = (outcome.get("reward_failure") or {}).get("blame") == Blame.BACKEND
+    return "tool_backend_error" if lost else "verifier_error"
 
 
 def _count_name(counter: Counter[str], name: object) -> None:

@@ -10,11 +10,15 @@ from rich.console import Console, OverflowMethod
 from rich.table import Table
 from rich.text import Text
 
-from hermes_core.runner.display_text import one_line
+from hermes_core.runner.display_text import one_line, plural
 
 _MAX_FAILURES = 5
 _MAX_NAMES = 8
+_MAX_PROBLEMS = 5
 _NOTHING = "-"
+_MIN_NAME = 16
+_EXPENDABLE = ("std", "errors", "turns", "pass@1", "scored")
+"""Columns that give way on a narrow terminal, the first ones first."""
 
 
 def render_summary(
@@ -25,19 +29,20 @@ def render_summary(
     `paths` are the files that were written, by default those the run's facts name.
     """
     rows = summary["tasks"]
-    console.print(_task_table(summary, rows[:max_tasks], console))
+    table, hidden = _task_table(summary, rows[:max_tasks], console)
+    console.print(table)
+    if hidden:
+        console.print(_text(f"no room for: {', '.join(hidden)}", console), style="dim")
     if len(rows) > max_tasks:
-        console.print(_text(f"{len(rows) - max_tasks} more tasks in summary.json", console, "… "), style="dim")
+        more = plural(len(rows) - max_tasks, "more task")
+        console.print(_text(f"{more} in summary.json", console, "… "), style="dim")
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column(overflow="fold")
     for name, value in _facts(summary):
         facts.add_row(name, _text(value, console))
     console.print(facts)
-    for failure in summary["failures"][:_MAX_FAILURES]:
-        console.print(_failure(failure, console))
-    if len(summary["failures"]) > _MAX_FAILURES:
-        console.print(f"{len(summary['failures']) - _MAX_FAILURES} more kinds of failure in summary.json", style="dim")
+    _print_failures(summary, console)
     for path in _paths(summary) if paths is None else paths:
         console.print(_text(path, console, limit=1000), soft_wrap=True, style="cyan", highlight=False)
 
@@ -46,23 +51,54 @@ def _paths(summary: Mapping[str, Any]) -> list[str]:
     return [str(path) for name in ("rollouts", "summary", "report") if (path := summary["run"].get(name))]
 
 
-def _task_table(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], console: Console) -> Table:
+def _print_failures(summary: Mapping[str, Any], console: Console) -> None:
+    groups, more = summary["failures"], summary["more_failures"]
+    for group in groups[:_MAX_FAILURES]:
+        console.print(_failure(group, console))
+    if len(groups) > _MAX_FAILURES:
+        text = f"{plural(len(groups) - _MAX_FAILURES, 'more kind')} in summary.json"
+        console.print(_text(text, console, "… "), style="dim")
+    if more["kinds"]:
+        text = f"{plural(more['kinds'], 'more kind')} ({plural(more['count'], 'failure')}) in rollouts.jsonl"
+        console.print(_text(text, console, "… "), style="dim")
+
+
+def _task_table(
+    summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], console: Console
+) -> tuple[Table, list[str]]:
+    """Return the table and the names of the columns it has no room for."""
     k = _largest_k(summary)
     columns, cells = list(_columns(summary, k)), [_cells(row, k) for row in rows]
-    widths = [max(map(len, (*column, *at))) for column, *at in zip(columns, *cells, strict=True)]
+    all_tasks = f"all {plural(len(summary['tasks']), 'task')}"
+    names = [all_tasks, *(_plain(row["task_id"], console, _MIN_NAME) for row in rows)]
+    widths = {column[0]: max(map(len, (*column, *at))) for column, *at in zip(columns, *cells, strict=True)}
+    hidden = _hidden(widths, console.width - min(_MIN_NAME, max(map(len, names))))
+    shown = [at for at, (name, _) in enumerate(columns) if name not in hidden]
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
     table.show_footer, table.footer_style = True, "bold"
     # The mark of a cut is a character that some encodings lack.
     overflow: OverflowMethod = "ellipsis" if console.encoding.startswith("utf") else "crop"
     # Only names may be cut, never numbers.
-    room = max(8, console.width - sum(width + 2 for width in widths))
-    table.add_column("task", f"all {len(summary['tasks'])} tasks", overflow=overflow, no_wrap=True, max_width=room)
-    for header, footer in columns:
-        table.add_column(header, footer, justify="right", no_wrap=True)
+    room = max(8, console.width - sum(widths[columns[at][0]] + 2 for at in shown))
+    table.add_column("task", all_tasks, overflow=overflow, no_wrap=True, max_width=room)
+    for at in shown:
+        table.add_column(*columns[at], justify="right", no_wrap=True)
     for row, numbers in zip(rows, cells, strict=True):
         never_passed = row["pass@1"] == 0
-        table.add_row(_text(row["task_id"], console), *numbers, style="yellow" if never_passed else "")
-    return table
+        table.add_row(
+            _text(row["task_id"], console), *(numbers[at] for at in shown), style="yellow" if never_passed else ""
+        )
+    return table, hidden
+
+
+def _hidden(widths: Mapping[str, int], room: int) -> list[str]:
+    """Choose the columns to leave out so that the others fit into `room` whole."""
+    hidden: list[str] = []
+    for name in _EXPENDABLE:
+        if sum(width + 2 for column, width in widths.items() if column not in hidden) <= room:
+            break
+        hidden += [name] if name in widths else []
+    return hidden
 
 
 def _cells(row: Mapping[str, Any], k: str | None) -> list[str]:
@@ -94,13 +130,13 @@ def _facts(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     reward, rollouts, speed = summary["reward"], summary["rollouts"], summary["speed"]
     over_tasks, over_rollouts = _number(reward["mean_over_tasks"]), _number(reward["mean_over_rollouts"])
     yield "mean reward", f"{over_tasks} over tasks, {over_rollouts} over rollouts"
-    if rollouts["left_out"]:
-        yield "left out", f"{rollouts['left_out']} of {rollouts['total']} rollouts have no reward and count in no mean"
+    yield from _left_out(rollouts)
     planned = int(summary["run"].get("planned") or 0)
     if planned > rollouts["total"]:
-        yield "not played", f"{planned - rollouts['total']} of {planned} planned rollouts"
+        yield "not played", f"{planned - rollouts['total']} of {plural(planned, 'planned rollout')}"
     if problems := summary["run"].get("problems"):
-        yield "not run", f"{len(problems)} tasks, for example: {_problem(problems[0])}"
+        yield "not run", f"{plural(len(problems), 'task')}, for example: {_problem(problems[0])}"
+    yield from _trouble(summary["run"])
     yield "pass@k", _passes(summary)
     yield "stop reasons", _names(rollouts["stop_reason"])
     if summary["tool_errors"]["total"]:
@@ -114,12 +150,39 @@ def _facts(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "wall time", f"{speed['wall_seconds']:,.1f} s, {per_second} rollouts/s"
 
 
+def _left_out(rollouts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    total = plural(rollouts["total"], "rollout")
+    if dropped := rollouts["dropped"]:
+        yield "dropped", f"{dropped} of {total}, in no mean: {_names(rollouts['drop_causes'])}"
+    if without := rollouts["no_reward"]:
+        verbs = "has no reward and counts" if without == 1 else "have no reward and count"
+        yield "left out", f"{without} of {total} {verbs} in no mean"
+    if masked := rollouts["masked"]:
+        yield "masked", f"{masked} of {total}: in the means, but not trained on"
+
+
+def _trouble(run: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Say what plugins and sinks did wrong beside the rollouts."""
+    events, sinks = run.get("event_problems") or (), run.get("sink_errors") or {}
+    yield from (("plugin trouble", _event(event)) for event in events[:_MAX_PROBLEMS])
+    if len(events) > _MAX_PROBLEMS:
+        yield "plugin trouble", f"{len(events) - _MAX_PROBLEMS} more in summary.json"
+    yield from (("sink trouble", f"{count} x {message}") for message, count in list(sinks.items())[:_MAX_PROBLEMS])
+    if len(sinks) > _MAX_PROBLEMS:
+        yield "sink trouble", f"{len(sinks) - _MAX_PROBLEMS} more in summary.json"
+
+
+def _event(event: Mapping[str, Any]) -> str:
+    where = f"{event.get('plugin')}, {event.get('hook')} ({event.get('kind')})"
+    return f"{event.get('count')} x {where}: {event.get('message')}"
+
+
 def _passes(summary: Mapping[str, Any]) -> str:
     """List pass@k, with the number of tasks where it is not known of all."""
     tasks = len(summary["tasks"])
     words = []
     for k, value in summary["pass"]["pass@k"].items():
-        some = "" if value["tasks"] == tasks else f" (of {value['tasks']} tasks)"
+        some = "" if value["tasks"] == tasks else f" (of {plural(value['tasks'], 'task')})"
         words.append(f"pass@{k} {_percent(value['mean_over_tasks'])}{some}")
     return ", ".join(words) or _NOTHING
 

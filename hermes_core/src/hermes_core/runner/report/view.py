@@ -21,14 +21,16 @@ _MESSAGE_KEYS: Final = frozenset(
 def row_view(outcome: Mapping[str, Any], line: int) -> View:
     """Return what the table of rollouts shows and filters by."""
     counters, timings = _mapping(outcome.get("counters")), _mapping(outcome.get("timings"))
-    reward = outcome.get("reward")
+    reward = _number(outcome.get("reward")) if outcome.get("reward_status") == "ok" else None
+    dropped = outcome.get("disposition") == "drop"
     tokens = [_number(counters.get(name)) for name in ("prompt_tokens", "completion_tokens")]
     failure = _mapping(outcome.get("failure") or outcome.get("reward_failure"))
     return {
         "line": line,
         "id": _name(outcome.get("rollout_id")),
         "task": _name(outcome.get("task_id")),
-        "reward": _number(reward) if outcome.get("reward_status") == "ok" else None,
+        "reward": None if dropped else reward,
+        "dropped_reward": reward if dropped else None,
         "status": _name(outcome.get("reward_status")),
         "stop": _name(outcome.get("stop_reason")),
         "disposition": _name(outcome.get("disposition", "")),

@@ -160,7 +160,7 @@
     { key: "line", label: "#", class: "num wide-only", value: (r) => r.line, cell: (r) => String(r.line) },
     { key: "id", label: "Rollout", class: "id", names: true, value: (r) => r.id, cell: (r) => [el("a", { href: link({ rollout: r.id }) }, visible(r.id)), el("span", { class: "narrow-only" }, visible(r.task))] },
     { key: "task", label: "Task", class: "name", value: (r) => r.task, cell: (r) => visible(r.task) },
-    { key: "reward", label: "Reward", class: "num", downFirst: true, value: (r) => r.reward, cell: (r) => rewardCell(r.reward, r.status) },
+    { key: "reward", label: "Reward", class: "num", downFirst: true, value: (r) => r.reward, cell: (r) => rewardCell(r.reward, known(r.dropped_reward) ? "dropped" : r.status) },
     { key: "stop", label: "Stop reason", class: "stop", value: (r) => r.stop, cell: (r) => [badge(r.stop, mood(r.stop)), r.failure && el("span", { class: "why" }, visible(r.failure))] },
     { key: "turns", label: "Turns", class: "num", downFirst: true, value: (r) => r.turns, cell: (r) => number(r.turns, 0) },
     { key: "errors", label: "Tool errors", class: "num mid-only", downFirst: true, value: (r) => r.errors, cell: (r) => (r.errors ? el("span", { class: "bad" }, String(r.errors)) : "0") },
@@ -195,7 +195,8 @@
     fill("tiles",
       tile("Mean reward", number(reward.mean_over_tasks, 3), `mean over ${plural(summary.tasks.length, "task")}`, `${number(reward.mean_over_rollouts, 3)} over rollouts, std ${number(reward.std_over_rollouts, 3)}`),
       tile("pass@1", percent(pass["pass@1_over_tasks"]), ...atK, `pass: reward ≥ ${Number(pass.threshold.toFixed(6))}`),
-      tile("Rollouts", number(rollouts.total, 0), `${number(rollouts.scored, 0)} with a reward`, rollouts.left_out > 0 && `${number(rollouts.left_out, 0)} without: in no mean`),
+      tile("Rollouts", number(rollouts.total, 0), `${number(rollouts.scored, 0)} with a reward that counts`, rollouts.no_reward > 0 && `${number(rollouts.no_reward, 0)} without: in no mean`,
+        rollouts.dropped > 0 && `${number(rollouts.dropped, 0)} dropped, in no mean: ${Object.entries(rollouts.drop_causes).map(([cause, count]) => `${visible(words(cause))} ${count}`).join(", ")}`, rollouts.masked > 0 && `${number(rollouts.masked, 0)} masked: in the means, not trained on`),
       tile("Turns", number(turns.total, 0), `${number(turns.mean, 1)} per rollout`, known(speed.turns_per_second) && `${number(speed.turns_per_second, 1)} per second`),
       tile("Tool errors", number(errors.total, 0), `in ${plural(errors.rollouts, "rollout")}`, ...worst),
       tokens.prompt + tokens.completion > 0 && tile("Tokens", compact(tokens.prompt + tokens.completion), `${compact(tokens.prompt)} prompt`, `${compact(tokens.completion)} completion`),
@@ -226,7 +227,7 @@
         el("span", { class: "tick" }, at % 5 === 0 ? number(bin.from, 2) : at === BINS - 1 ? number(bin.to, 2) : ""));
     }));
     const missing = rows.length - scored.length;
-    byId("histogram-note").textContent = `Choose a bar to see its rollouts.${missing ? ` ${plural(missing, "rollout")} without a reward ${missing === 1 ? "is" : "are"} not drawn.` : ""}`;
+    byId("histogram-note").textContent = `Choose a bar to see its rollouts.${missing ? ` ${plural(missing, "rollout")} without a reward that counts ${missing === 1 ? "is" : "are"} not drawn.` : ""}`;
   }
   function stops() {
     const counts = Object.entries(summary.rollouts.stop_reason);
@@ -255,7 +256,8 @@
     fill("failures-list", el("ul", { class: "failures" }, summary.failures.map((failure) => el("li", {},
       el("p", {}, el("b", {}, `${number(failure.count, 0)} × ${visible(failure.type)}`), " ", badge(`blame: ${failure.blame}`, "bad"), " ",
         badge(failure.phase === "reward" ? "no reward" : "rollout failed"), " ", el("a", { href: link({ rollout: failure.rollout_id }) }, "example")),
-      el("p", { class: "message" }, visible(failure.message))))));
+      el("p", { class: "message" }, visible(failure.message)))),
+    summary.more_failures.kinds > 0 && el("li", { class: "muted" }, `${plural(summary.more_failures.kinds, "more kind")} (${plural(summary.more_failures.count, "failure")}) in rollouts.jsonl`)));
   }
   function flatten(value, path, out) {
     if (value !== null && typeof value === "object" && Object.keys(value).length) {
@@ -278,6 +280,8 @@
     if (missing > 0) notices.push(`${number(missing, 0)} of ${plural(summary.run.planned, "planned rollout")} ${missing === 1 ? "was" : "were"} not played.`);
     const problems = Array.isArray(summary.run.problems) ? summary.run.problems : [];
     const listed = problems.slice(0, 50).map((problem) => el("p", { class: "message" }, visible(`${problem.task_id || problem.source}: ${problem.message}`)));
+    for (const event of summary.run.event_problems || []) notices.push(visible(`Plugin ${event.plugin}, ${event.hook} (${event.kind}), ${number(event.count, 0)} ×: ${event.message}`));
+    for (const [message, count] of Object.entries(summary.run.sink_errors || {})) notices.push(visible(`Sink, ${number(count, 0)} ×: ${message}`));
     fill("notices", notices.map((text) => el("p", { class: "notice" }, text)), problems.length > 0 && el("details", { class: "notice" },
       el("summary", {}, `${plural(problems.length, "task")} could not be run`), listed, problems.length > listed.length && el("p", {}, `${problems.length - listed.length} more in summary.json`)));
   }
@@ -366,7 +370,8 @@
     const broken = detail.failures.map((failure) => el("div", { class: "failure" },
       el("p", {}, el("b", {}, `${failure.phase === "reward" ? "No reward" : "The rollout failed"}: ${visible(failure.type.t)}`), " ", badge(`blame: ${failure.blame.t}`, "bad")),
       writing("pre", failure.message, row.line, "block")));
-    return el("section", { class: "panel", "aria-label": "Reward" }, el("h2", {}, "Reward"), el("p", { class: "figure" }, rewardCell(row.reward, row.status)), parts,
+    return el("section", { class: "panel", "aria-label": "Reward" }, el("h2", {}, "Reward"), el("p", { class: "figure" }, rewardCell(row.reward, known(row.dropped_reward) ? "dropped" : row.status)),
+      known(row.dropped_reward) && el("p", { class: "muted" }, `The verifier gave ${number(row.dropped_reward, 3)}, but the rollout was dropped and counts in no mean.`), parts,
       detail.reward_detail.t && writing("pre", detail.reward_detail, row.line, "block"), broken);
   }
   function conversation(row, list) {
