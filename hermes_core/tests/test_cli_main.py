@@ -138,6 +138,47 @@ def test_ctrl_c_ends_with_130(capsys, site):
     assert capsys.readouterr().err == "interrupted\n"
 
 
+def test_ctrl_c_in_a_run_says_how_it_goes_on(capsys, monkeypatch):
+    from hermes_core.cli import run
+
+    def interrupted(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "run", interrupted)
+    assert main(["--debug", "run", "x"], environ={}) == 130
+    assert capsys.readouterr().err == "interrupted; the same command continues\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("run t.jsonl --group-sizes 4", "run: unknown argument --group-sizes; did you mean --group-size?"),
+        ("run t.jsonl --modl=oracle", "run: unknown argument --modl; did you mean --model?"),
+        ("run t.jsonl --zzzzzz", "run: unknown argument --zzzzzz"),
+        ("run t.jsonl more", "run: unexpected argument more"),
+        ("run --seed", "run: argument --seed: expected one argument"),
+        ("sandboxes ps --jsn", "sandboxes ps: unknown argument --jsn; did you mean --json?"),
+        ("plugins list --jsn", "plugins list: unknown argument --jsn; did you mean --json?"),
+        ("greet you --lout", "greet: unknown argument --lout; did you mean --loud?"),
+    ],
+)
+def test_a_wrong_argument_is_one_line_and_the_way_to_the_help(capsys, greet, line, message):
+    with pytest.raises(SystemExit) as caught:
+        main(line.split(), environ=greet)
+    assert caught.value.code == 2
+    command = message.partition(":")[0]
+    assert capsys.readouterr().err == f"hermes-core {message}\n  → hermes-core {command} --help\n"
+
+
+def test_the_help_of_run_names_values_by_what_they_are(capsys):
+    with pytest.raises(SystemExit):
+        main(["run", "--help"], environ={})
+    text = capsys.readouterr().out
+    assert "CONFIG_" not in text
+    for words in ("--out DIR", "--group-size N", "--time-limit SECONDS", "--extra-body JSON", "--mistake-rate RATE"):
+        assert words in text
+
+
 def test_a_bug_is_not_dressed_up_as_a_users_error(site):
     failing(site, "ZeroDivisionError")
     with pytest.raises(ZeroDivisionError):

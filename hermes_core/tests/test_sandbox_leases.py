@@ -161,6 +161,8 @@ def test_gc_reports_a_backend_that_is_not_installed(tmp_path, capsys):
 def test_the_table_names_owner_and_rollout(tmp_path, capsys):
     LeaseBook(tmp_path).write(lease(rollout_id="r7"))
     assert main(["sandboxes", "ps", "--lease-dir", str(tmp_path)]) == 0
-    assert f"rollout r7  owner alive (pid {os.getpid()} on " in capsys.readouterr().out
+    head, row = capsys.readouterr().out.splitlines()
+    assert head.split() == ["SANDBOX", "BACKEND", "AGE", "ROLLOUT", "OWNER"]
+    assert f"r7       alive (pid {os.getpid()} on " in row
     assert main(["sandboxes", "gc", "--lease-dir", str(tmp_path)]) == 0
     assert "nothing to remove" in capsys.readouterr().out

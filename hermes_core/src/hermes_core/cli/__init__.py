@@ -30,7 +30,8 @@ def main(argv: Sequence[str] | None = None, *, environ: Mapping[str, str] | None
         _complain(error, with_traceback="--debug" in arguments)
         return 2 if isinstance(error, UserError) else 1
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
+        continues = _split(arguments)[1] == "run"
+        sys.stderr.write("interrupted; the same command continues\n" if continues else "interrupted\n")
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of a pipe has gone (`… | head`). Python would complain once more when it closes stdout.
@@ -106,9 +107,9 @@ def _add_global_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(command: str, module: Any, settings: PluginSettings, rest: list[str]) -> int:
-    import argparse
+    from hermes_core.cli.argument_parser import CommandParser
 
-    parser = argparse.ArgumentParser(prog=f"hermes-core {command}")
+    parser = CommandParser(prog=f"hermes-core {command}")
     module.configure(parser)
     # They have been taken out of the line already, wherever they stood; here they are for the help.
     _add_global_options(parser)

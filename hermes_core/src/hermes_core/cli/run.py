@@ -48,6 +48,16 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ("--verifier-timeout", "verifier_timeout", float, "seconds a verifier may take"),
     ("--max-attempts", "max_attempts", int, "how often a rollout is played when its cause is to be retried"),
 )
+# What the help shows as the value, where it is not that of the flag's type.
+METAVARS: dict[str, str] = {
+    "out": "DIR",
+    "model": "NAME|URL",
+    "mistake_rate": "RATE",
+    "system_prompt": "TEXT",
+    "agent_temperature": "NUMBER",
+    "isolation": "LEVEL",
+}
+TYPE_METAVARS: dict[Any, str] = {str: "NAME", int: "N", float: "SECONDS", list: "LIST", dict: "JSON"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +67,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--print-config", action="store_true", help="print the effective config and stop")
     parser.add_argument("--retry-failed", action="store_true", help="when continuing, play dropped rollouts again")
     for flag, key, kind, text in FLAGS:
-        parser.add_argument(flag, dest=f"config_{key}", type=str if kind in {list, dict} else kind, help=text)
+        metavar, read_as = METAVARS.get(key, TYPE_METAVARS[kind]), str if kind in {list, dict} else kind
+        parser.add_argument(flag, dest=f"config_{key}", type=read_as, metavar=metavar, help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:

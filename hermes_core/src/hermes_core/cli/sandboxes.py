@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +37,34 @@ def _list(book: LeaseBook, *, as_json: bool) -> int:
     if as_json:
         _print_json({"sandboxes": rows, "problems": problems})
         return 0
-    for row in rows:
-        owner = f"{row['owner']} (pid {row['owner_pid']} on {row['node']})"
-        _print(f"{row['sandbox_id']}  {row['backend']:10}  rollout {row['rollout_id'] or '-'}  owner {owner}")
-    if not rows:
+    if rows:
+        _print_table([("SANDBOX", "BACKEND", "AGE", "ROLLOUT", "OWNER"), *map(_cells, rows)])
+    else:
         _print(f"no sandboxes in {book.directory}")
     _complain(problems)
     return 0
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    import time
+
+    owner = f"{row['owner']} (pid {row['owner_pid']} on {row['node']})"
+    age = _age(time.time() - row["created"])
+    return row["sandbox_id"], row["backend"], age, row["rollout_id"] or "-", owner
+
+
+def _age(seconds: float) -> str:
+    """Return the age in its largest unit, as whole ones; a clock that was set back gives 0s."""
+    units = (("d", 86400), ("h", 3600), ("min", 60))
+    return next(
+        (f"{int(seconds // size)}{unit}" for unit, size in units if seconds >= size), f"{max(0, int(seconds))}s"
+    )
+
+
+def _print_table(lines: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        _print("  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _collect(book: LeaseBook, arguments: argparse.Namespace) -> int:

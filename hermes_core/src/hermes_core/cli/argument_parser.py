@@ -1,0 +1,35 @@
+"""The parser of every subcommand: an error is a line or two, not the whole usage."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Says what is wrong, what was probably meant, and where the help is; exit status 2.
+
+    Parsers of nested subcommands are of this class too, so that each knows its own arguments.
+    """
+
+    def parse_known_args(  # type: ignore[override]  # the overloads of the base are one function when it runs
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Parse; an argument that nothing knows is an error here already."""
+        known, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(self._unknown(rest))
+        return known, rest
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message and where the help is, and exit."""
+        self.exit(2, f"{self.prog}: {message}\n  → {self.prog} --help\n")
+
+    def _unknown(self, rest: list[str]) -> str:
+        option = next((word.partition("=")[0] for word in rest if word.startswith("-") and word != "--"), None)
+        if option is None:
+            return f"unexpected argument {rest[0]}"
+        near = difflib.get_close_matches(option, list(self._option_string_actions), 1)
+        return f"unknown argument {option}; did you mean {near[0]}?" if near else f"unknown argument {option}"
