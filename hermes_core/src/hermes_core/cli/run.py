@@ -162,6 +162,7 @@ def _as_yaml(config: RunConfig) -> str:
 def _report(result: RunResult) -> int:
     from rich.console import Console
 
+    from hermes_core.runner.display_text import plural
     from hermes_core.runner.summary_table import render_summary
 
     render_summary(result.summary, Console())
@@ -171,5 +172,6 @@ def _report(result: RunResult) -> int:
         return 0
     dropped = result.summary["rollouts"]["disposition"].get("drop", 0)
     if dropped:
-        sys.stderr.write(f"{dropped} rollouts were dropped; the same command with --retry-failed plays them again\n")
+        again = "the same command with --retry-failed plays them again"
+        sys.stderr.write(f"{plural(dropped, 'rollout')} dropped; {again}\n")
     return 1
