@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Final
 
-_MODULES: Final = ("wire", "capture", "processes", "script", "shell", "files", "loop", "server")
+_MODULES: Final = ("wire", "capture", "processes", "script", "order", "outputs", "shell", "files", "loop", "server")
 _FUTURE: Final = "from __future__ import annotations"
 _OWN_IMPORTS: Final = re.compile(
     r"^from (?:__future__|hermes_core\.sandbox\.agent\.\w+) import (?:\([^)]*\)|[^(\n]*)$", re.MULTILINE

@@ -12,7 +12,7 @@ class Ring:
         self._head = bytearray()
         self._tail = bytearray()
 
-    def add(self, data: bytes) -> None:
+    def add(self, data: bytes | memoryview) -> None:
         """Take the next bytes of the stream."""
         self.total += len(data)
         room = self.limit - len(self._head)
@@ -36,7 +36,7 @@ class Capture:
     def __init__(self, limit: int) -> None:
         self._rings = (Ring(limit), Ring(limit), Ring(limit))
 
-    def add(self, stream: int, data: bytes) -> None:
+    def add(self, stream: int, data: bytes | memoryview) -> None:
         """Take bytes that arrived on stdout (0) or stderr (1)."""
         self._rings[stream].add(data)
         self._rings[2].add(data)

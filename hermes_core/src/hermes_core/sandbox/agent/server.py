@@ -12,6 +12,7 @@ from typing import Any
 
 from hermes_core.sandbox.agent.files import OPERATIONS, Upload
 from hermes_core.sandbox.agent.loop import Loop
+from hermes_core.sandbox.agent.order import hang_bell
 from hermes_core.sandbox.agent.processes import become_reaper, kill_descendants
 from hermes_core.sandbox.agent.shell import COMMAND_FD, Command, Session
 from hermes_core.sandbox.agent.wire import PROTOCOL, Decoder, FrameError, encode
@@ -26,6 +27,7 @@ class Server:
     def __init__(self, source: int, sink: int) -> None:
         self.loop = Loop(source, sink)
         self._source = source
+        self._bell = hang_bell()
         self._decoder = Decoder()
         self._session: Session | None = None
         self._marker = ""
@@ -108,7 +110,7 @@ class Server:
     def _do_exec(self, number: int, header: dict[str, Any], body: bytes) -> None:
         assert self._session is not None
         self._commands += 1
-        command = Command(self.loop, self._session, header, body, f"{self._marker}.{self._commands}")
+        command = Command(self.loop, self._bell, self._session, header, body, marker=f"{self._marker}.{self._commands}")
         command.done = lambda values, output: self._finished(number, values, output)
         self._queue.append(command)
         self._start_next()

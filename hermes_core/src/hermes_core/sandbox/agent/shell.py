@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
-import struct
-import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from hermes_core.sandbox.agent.capture import Capture
+from hermes_core.sandbox.agent.order import Bell
+from hermes_core.sandbox.agent.outputs import ordered_or_not
 from hermes_core.sandbox.agent.processes import (
     MARKER,
     Process,
@@ -25,7 +24,6 @@ from hermes_core.sandbox.agent.processes import (
 )
 from hermes_core.sandbox.agent.script import assignments, compose
 
-_PIPE_READ = 1 << 16
 _STRAGGLERS = 0.02
 """Seconds that output which others still write, as in `cmd > >(tee log)`, is waited for after the shell has gone."""
 _TICK = 0.02
@@ -146,7 +144,9 @@ class Session:
 class Command:
     """One command from its start until its answer: output, end, and the hunt for everything it started."""
 
-    def __init__(self, loop: Any, session: Session, request: dict[str, Any], body: bytes, marker: str) -> None:
+    def __init__(
+        self, loop: Any, bell: Bell | None, session: Session, request: dict[str, Any], body: bytes, *, marker: str
+    ) -> None:
         self.request = request
         self.pid = 0
         self.done: Callable[[dict[str, Any], bytes], None] | None = None
@@ -155,7 +155,7 @@ class Command:
         self._body = body
         self._marker = marker
         self._capture = Capture(request["limit"])
-        self._pipes: dict[int, int] = {}
+        self._outputs = ordered_or_not(bell, loop, self._take, self._pipe_ended)
         self._began = time.monotonic()
         self._born = ticks_since_boot()
         self._status: int | None = None
@@ -181,54 +181,36 @@ class Command:
             self._alarm = self._loop.after(self.request["timeout"], lambda: self.stop("timeout"))
 
     def _spawn(self, command: bytes, stdin: bytes) -> None:
-        pairs = [os.pipe(), os.pipe()]
         given = self.request["stdin"]
         source = anonymous_file(stdin) if given else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        sinks = self._outputs.open()
         try:
-            self.pid = self._session.spawn(self.request, command, self._marker, (source, pairs[0][1], pairs[1][1]))
+            self.pid = self._session.spawn(self.request, command, self._marker, (source, *sinks))
+        except OSError:
+            self._outputs.release()
+            raise
         finally:
-            for fd in (source, pairs[0][1], pairs[1][1]):
+            for fd in (source, *sinks):
                 os.close(fd)
             os.chdir("/")
-            for stream, (fd, _) in enumerate(pairs):
-                os.set_blocking(fd, False)
-                self._pipes[fd] = stream
-                self._loop.watch(fd, self._readable)
 
-    def _readable(self, fd: int) -> None:
-        try:
-            data = os.read(fd, _PIPE_READ)
-        except BlockingIOError:
-            return
-        stream = self._pipes.get(fd)
-        if not data:
-            self._pipes.pop(fd, None)
-            self._loop.forget(fd)
-            os.close(fd)
-            if not self._pipes and self._status is not None and not self._reason:
-                self._finish()
-        elif stream is not None:
-            self._capture.add(stream, data)
+    def _take(self, stream: int, data: bytes | memoryview) -> None:
+        self._capture.add(stream, data)
+
+    def _pipe_ended(self) -> None:
+        if not self._outputs and self._status is not None and not self._reason:
+            self._finish()
 
     def ended(self, status: int) -> None:
         """Learn that bash has gone; what others still write later is read, so as not to block them, and dropped."""
         self._status = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        self._drain()
+        self._outputs.drain()
         if self._reason:
             self._hunt()
-        elif not self._pipes:
+        elif not self._outputs:
             self._finish()
         else:
             self._loop.after(_STRAGGLERS, self._finish)
-
-    def _drain(self) -> None:
-        for fd in list(self._pipes):
-            # Only what is there now: a child that writes without end must not hold the answer.
-            (left,) = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4))
-            rounds = left // _PIPE_READ + 1
-            while rounds and fd in self._pipes:
-                self._readable(fd)
-                rounds -= 1
 
     def stop(self, reason: str) -> None:
         """End it and everything it started: asked to, told to, killed."""
@@ -276,7 +258,7 @@ class Command:
     def _finish(self, survivors: int = 0) -> None:
         if self._answered():
             return
-        self._drain()
+        self._outputs.settle()
         self._session.save(keep_cwd=self.request["cwd"] is not None)
         if self._reason == "timeout":
             self._answer(124, survivors)
@@ -295,7 +277,7 @@ class Command:
             "survivors": survivors,
             "streams": layout,
         }
-        # The pipes that are still open stay watched; what arrives from now on is dropped.
+        self._outputs.release()
         done, self.done, self._capture = self.done, None, Capture(0)
         if done is not None:
             done(header, body)
