@@ -120,6 +120,21 @@ async def test_what_cannot_be_enforced_is_refused_before_anything_exists(fields,
             assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("fields", "hint"),
+    [
+        ({"network": "none"}, "--isolation bwrap"),
+        ({"isolation": "container"}, "--isolation none or bwrap"),
+        ({"network": "allowlist"}, "--network full or none"),
+    ],
+)
+async def test_a_refusal_says_what_to_type(fields, hint):
+    async with backend() as made:
+        with pytest.raises(SandboxRefusedError) as caught:
+            await made.check(SandboxSpec(**fields))
+        assert caught.value.hint.startswith(hint)
+
+
 async def test_bwrap_that_is_missing_is_refused_with_the_package_to_install(monkeypatch):
     """predecessor 2.3 #11 and #12: without bubblewrap everything ran unsandboxed, without a word."""
     monkeypatch.setattr(shutil, "which", lambda *_args, **_more: None)

@@ -93,9 +93,11 @@ class AgentBackend(ABC):
         """Raise `SandboxRefusedError` for the first thing in `spec` that this backend does not declare."""
         known = self.declaration
         if spec.isolation not in known.isolation:
-            raise self._refusal(f"isolation {spec.isolation!r}", f"isolation: {', '.join(known.isolation)}")
+            raise self._refusal(f"isolation {spec.isolation!r}", f"--isolation {' or '.join(known.isolation)}")
         if spec.network != "full" and spec.network not in known.networks:
-            raise self._refusal(f"network {spec.network!r}", f"network: {', '.join(sorted({'full', *known.networks}))}")
+            raise self._refusal(
+                f"network {spec.network!r}", f"--network {' or '.join(sorted({'full', *known.networks}))}"
+            )
         if spec.image is not None and not known.images:
             raise self._refusal(f"image {spec.image!r}", "leave image out, or choose a backend that runs images")
         for field, limit in _LIMITS.items():
