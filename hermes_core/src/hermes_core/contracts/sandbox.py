@@ -44,8 +44,8 @@ class ExecResult:
     """What a command did.
 
     `exit_code` is bash's: 128+n after signal n, 124 after a timeout, 126 when `cwd` cannot be entered. `output` is
-    stdout and stderr merged in the order of the writes as far as the backend can tell it, decoded with replacement. When `truncated`, the middle is missing and
-    a line in the text says how much (`omitted_bytes`, over both streams).
+    stdout and stderr merged in the order of the writes as far as the backend can tell it, decoded with replacement.
+    When `truncated`, the middle is missing and a line in the text says how much (`omitted_bytes`, over both streams).
     """
 
     exit_code: int
