@@ -31,6 +31,10 @@ class ByteReader(Protocol):
 class Abortable(Protocol):
     """What is needed of the transport below; `asyncio.WriteTransport` has it."""
 
+    def is_closing(self) -> bool:
+        """Tell whether it has been closed or aborted."""
+        ...
+
     def abort(self) -> None:
         """Close at once, dropping what has not been taken yet."""
         ...
@@ -302,7 +306,10 @@ class AgentClient:
             self._beat.cancel()
             self._beat = None
         # Not only closed: that would wait until the agent has read what was sent before.
-        self._stream.writer.transport.abort()
+        # Once only: asyncio's pipes take a second end badly.
+        transport = self._stream.writer.transport
+        if not transport.is_closing():
+            transport.abort()
 
     async def aclose(self) -> None:
         """Close the stream; the agent then kills everything and exits."""
