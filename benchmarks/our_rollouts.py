@@ -58,7 +58,8 @@ async def play(url: str, *, rollouts: int, turns: int, concurrency: int) -> dict
         recorder = Recorder(folder, {})
         async with Runtime(registry) as runtime:
             scheduler = Scheduler(runtime, model, recorder, Policy({}, max_attempts=1), Silent())
-            await scheduler.run(iter(specs(registry, min(rollouts, 8), turns)), max_concurrent=8)  # warm up
+            # Opens the connections, as the plain loop does before it measures.
+            await scheduler.run(iter(specs(registry, min(rollouts, concurrency), turns)), max_concurrent=concurrency)
             before, started = cpu_seconds(), time.perf_counter()
             base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             plan = specs(registry, rollouts, turns)
