@@ -77,7 +77,7 @@ def _startup_rows(found: dict[str, Any]) -> list[Row]:
 def _sandbox_rows(found: dict[str, Any]) -> list[Row]:
     rows: list[Row] = []
     for level in ("none", "bwrap"):
-        for kind, command in (("fork", "`/bin/true`"), ("builtin", "`:`")):
+        for kind, command in (("fork", "`/bin/true`"), ("builtin", "`true`")):
             cell = found[level]["latency"][kind]
             figures = f"{cell['ratio']:.1f}× ({cell['session_ms']:.1f} ms against {cell['bare_bash_ms']:.1f} ms)"
             rows.append(
