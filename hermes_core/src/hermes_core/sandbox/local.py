@@ -280,13 +280,16 @@ def _delete_tree(root: Path) -> None:
 
 async def _kill_marked(sandbox_id: str, root: Path, *, known: int | None = None) -> None:
     # `known` is a child of ours: one that has just been started shows no environment yet.
+    clean = 0
     for _ in range(100):
         try:
-            if not await asyncio.to_thread(_kill_round, sandbox_id, root, known):
-                return
+            clean = 0 if await asyncio.to_thread(_kill_round, sandbox_id, root, known) else clean + 1
         except OSError as error:
             if not exhausted(error):
                 raise
+        # Twice: what was born while /proc was read is not in the list, nor is its parent, if that has died meanwhile.
+        if clean == 2:
+            return
         await asyncio.sleep(0.02)
     raise BackendError(f"processes of sandbox {sandbox_id} cannot be killed")
 
