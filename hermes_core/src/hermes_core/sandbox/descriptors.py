@@ -7,6 +7,7 @@ import errno
 import os
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from hermes_core.contracts.errors import BackendError
@@ -28,7 +29,9 @@ def failure(what: str, error: OSError, hint: str | None = None) -> BackendError:
 def run_program(argv: Sequence[str]) -> tuple[int, str]:
     """Run a program to its end; returns its status and what it complained about. Blocks."""
     try:
-        done = subprocess.run(argv, check=False, capture_output=True, stdin=subprocess.DEVNULL)
+        # Early releases of Python 3.11 lose what `subprocess` has opened itself when its next pipe cannot be had.
+        with Path(os.devnull).open("r+b", buffering=0) as nothing:
+            done = subprocess.run(argv, check=False, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE)
     except OSError as error:
         if not exhausted(error):
             raise
