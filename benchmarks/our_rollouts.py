@@ -29,7 +29,7 @@ PROMPT = "Call the tool until you are told to stop, then say that you are done."
 
 
 class Silent:
-    """An observer that shows nothing; counts what is alive for the memory figure."""
+    """An observer that shows nothing."""
 
     def started(self, rollout_id: str) -> None:
         """Ignore."""

@@ -102,7 +102,7 @@ class Run:
         async with AsyncExitStack() as stack:
             model = await self._model(stack, tasks)
             runtime = await stack.enter_async_context(self._runtime(model))
-            plan = await self._checked(runtime, model, plan)
+            plan = await self._checked(runtime, plan)
             specs = list(rollouts(plan.groups, config, folder.run_id, self._provenance(plan)))
             pending = [spec for spec in specs if spec.rollout_id not in folder.done]
             recorder = Recorder(folder, self._sinks())
@@ -157,9 +157,8 @@ class Run:
             verifier_timeout=config.verifier_timeout,
         )
 
-    async def _checked(self, runtime: Runtime, model: ModelClient, plan: RunPlan) -> RunPlan:
+    async def _checked(self, runtime: Runtime, plan: RunPlan) -> RunPlan:
         """Ask the backend whether it can give what is wanted; a task that wants more than it can stops no other."""
-        del model
         runtime.parser  # noqa: B018 - an unknown parser is an error now, not in the middle of the run
         await runtime.backend.check(runtime.sandbox_spec)
         groups, problems = [], list(plan.problems)
