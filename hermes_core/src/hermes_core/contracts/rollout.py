@@ -9,6 +9,7 @@ from typing import Any
 
 from hermes_core.contracts.errors import Blame, HermesError
 from hermes_core.contracts.model import Message
+from hermes_core.contracts.tokens import Exactness, TrainingSample
 
 
 class StopReason(StrEnum):
@@ -122,11 +123,16 @@ class RolloutOutcome:
     attempt: int = 1
     disposition: str = "score"
     """What the run's policy made of it: score, mask or drop."""
+    samples: Sequence[TrainingSample] = ()
+    """What a trainer may learn from; empty when the model client keeps no tokens: such a rollout is not trainable."""
+    exactness: Exactness | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain JSON values."""
         shallow = {name: getattr(self, name) for name in self.__slots__}
         shallow["tool_errors"] = [asdict(error) for error in self.tool_errors]
+        shallow["samples"] = [sample.to_json() for sample in self.samples]
+        shallow["exactness"] = None if self.exactness is None else self.exactness.to_json()
         for name in ("failure", "reward_failure", "timings"):
             shallow[name] = None if shallow[name] is None else asdict(shallow[name])
         return shallow

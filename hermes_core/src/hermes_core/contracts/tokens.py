@@ -1,0 +1,230 @@
+"""Token ids in and out: what a generate client must be, and what a trainer is handed. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from hermes_core.contracts.model import ModelReply, ModelRequest, Usage
+
+FinishReason = Literal["stop", "length", "abort"]
+IGNORED: int = -100
+"""The mask of a token without loss; a trained token's mask is its id. The convention of Atropos' `masks`."""
+
+
+class TokenIds:
+    """An append-only list of token ids, each serialised once.
+
+    A prompt of turn n is the prompt of turn n - 1 with more ids at its end; a request is joined from bytes that are
+    there already, so that long rollouts do not become quadratic.
+    """
+
+    __slots__ = ("_encoded", "_ids")
+
+    def __init__(self, ids: Iterable[int] = ()) -> None:
+        self._ids: list[int] = []
+        self._encoded = bytearray()
+        self.extend(ids)
+
+    def extend(self, ids: Iterable[int]) -> None:
+        """Add ids at the end."""
+        added = list(ids)
+        if not added:
+            return
+        if self._ids:
+            self._encoded += b","
+        self._ids += added
+        self._encoded += ",".join(map(str, added)).encode("ascii")
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The ids, first to last; do not change them."""
+        return self._ids
+
+    def encoded(self) -> bytes:
+        """Return the ids as a JSON array."""
+        return b"[%b]" % bytes(self._encoded)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightSpan:
+    """Which weights sampled the tokens `[start, end)`."""
+
+    version: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateRequest:
+    """One turn at token level. `sampling` has OpenAI's names (temperature, top_p, max_tokens, seed, stop_token_ids, …).
+
+    `request_id` is unique per attempt and lets the server abort it. `timeout` is seconds to the rollout's deadline.
+    """
+
+    prompt: TokenIds
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    request_id: str = ""
+    rollout_id: str = ""
+    seed: int = 0
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """What the server sampled: ids as sampled, the stop token included where it was, and one logprob or None for each.
+
+    `weight_versions` are spans over `ids`. `prompt_echo` is the prompt as the server saw it, where it tells.
+    """
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float | None, ...]
+    finish_reason: FinishReason
+    stop_id: int | None = None
+    weight_versions: tuple[WeightSpan, ...] = ()
+    prompt_echo: tuple[int, ...] | None = None
+    usage: Usage = field(default_factory=Usage)
+
+
+@runtime_checkable
+class GenerateClient(Protocol):
+    """Talks to one token-level server. One object per runtime, shared by its rollouts, used on its event loop."""
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """What is recorded with the rollout: protocol, address without credentials, model, kind of logprob."""
+        ...
+
+    async def check(self) -> None:
+        """Raise a `ModelError` unless the server answers and can do what the protocol needs; once before a run."""
+        ...
+
+    async def generate(self, request: GenerateRequest) -> Generated:
+        """Sample one turn; raises a `ModelError` after its own bounded retries. Cancelled: aborts on the server."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close connections."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSample:
+    """One sequence for the trainer; all three lists have the same length.
+
+    `masks` is `IGNORED` where there is no loss, else the token itself. `logprobs` is None where none was sampled.
+    `weight_versions` are spans over `tokens`. `branch` counts the samples of a rollout from 0; `reason` says why the
+    branch was begun ("" for the first). Over all samples of a rollout each sampled token has loss exactly once.
+    """
+
+    tokens: Sequence[int]
+    masks: Sequence[int]
+    logprobs: Sequence[float | None]
+    weight_versions: Sequence[WeightSpan] = ()
+    branch: int = 0
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the sample as plain JSON values."""
+        return {
+            "tokens": list(self.tokens),
+            "masks": list(self.masks),
+            "logprobs": list(self.logprobs),
+            "weight_versions": [asdict(span) for span in self.weight_versions],
+            "branch": self.branch,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exactness:
+    """How exact a rollout's samples are, as counts that can be summed over a run.
+
+    `sampled` counts every id that the server sent for this rollout, `trained` those with loss in exactly one sample.
+    `turns` are assistant turns, `turns_with_loss` those of which every id has loss. `continued` are turns after the
+    first, `prefix_exact` those whose prompt begins with the one before and what was sampled then. `with_logprob`
+    counts sampled ids that have a logprob. `parity_checked` prompts were compared with what the template itself writes,
+    `parity_equal` of them agree. `foreign_control_tokens` counts control ids made of untrusted text.
+    """
+
+    sampled: int = 0
+    trained: int = 0
+    turns: int = 0
+    turns_with_loss: int = 0
+    continued: int = 0
+    prefix_exact: int = 0
+    samples: int = 0
+    with_logprob: int = 0
+    parity_checked: int = 0
+    parity_equal: int = 0
+    foreign_control_tokens: int = 0
+    break_reasons: Mapping[str, int] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+    """What is not exact, each naming turn and token; empty when everything is."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every share is 1 and no foreign control token was made."""
+        pairs = (
+            (self.trained, self.sampled),
+            (self.turns_with_loss, self.turns),
+            (self.prefix_exact, self.continued),
+            (self.with_logprob, self.sampled),
+            (self.parity_equal, self.parity_checked),
+        )
+        return not self.faults and not self.foreign_control_tokens and all(part == whole for part, whole in pairs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report: shares in 0 … 1 (None where there was nothing to count), and the counts behind them."""
+        return {
+            "sampled_trained_share": _share(self.trained, self.sampled),
+            "turns_with_loss_share": _share(self.turns_with_loss, self.turns),
+            "prefix_exact_share": _share(self.prefix_exact, self.continued),
+            "samples_per_rollout": self.samples,
+            "break_reasons": dict(self.break_reasons),
+            "template_parity": _share(self.parity_equal, self.parity_checked),
+            "foreign_control_tokens": self.foreign_control_tokens,
+            "logprob_coverage": _share(self.with_logprob, self.sampled),
+            "sampled_tokens": self.sampled,
+            "trained_tokens": self.trained,
+            "turns": self.turns,
+            "faults": list(self.faults),
+        }
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+@runtime_checkable
+class ModelSession(Protocol):
+    """One rollout's talk with a model that records tokens."""
+
+    async def chat(self, request: ModelRequest) -> ModelReply:
+        """Sample one assistant turn; raises a `ModelError`."""
+        ...
+
+    def samples(self) -> Sequence[TrainingSample]:
+        """Return what a trainer may learn from; whatever happened, what was sampled so far is in it."""
+        ...
+
+    def exactness(self) -> Exactness:
+        """Return the report on these samples."""
+        ...
+
+    def managed_state(self) -> Mapping[str, Any]:
+        """Return the predecessor's form: `{"nodes": [{tokens, masked_tokens, logprobs, …}, …]}`, one node a sample."""
+        ...
+
+
+@runtime_checkable
+class RecordingModel(Protocol):
+    """A `ModelClient` that also keeps tokens: the rollout talks to a session of its own."""
+
+    def session(self, rollout_id: str) -> ModelSession:
+        """Begin to record a rollout."""
+        ...
