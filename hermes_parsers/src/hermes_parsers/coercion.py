@@ -212,7 +212,7 @@ def coerce_json(text: str, schema: Any) -> Reading:
 
 
 def _is_too_deep(value: Any, text: str) -> bool:
-    if text.count("[") + text.count("{") + text.count("(") <= _MAX_DEPTH:
+    if len(text) <= _MAX_DEPTH or text.count("[") + text.count("{") + text.count("(") <= _MAX_DEPTH:
         return False
     level = [value]
     for _ in range(_MAX_DEPTH):

@@ -40,7 +40,11 @@ class KimiK3Parser(MarkupParser):
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
     reasoning_tags: ClassVar = (f"<|open|>think{_SEP}", f"<|close|>think{_SEP}")
     # All but texts are JSON; the last entry stands for types that this table does not know.
-    declared: ClassVar = {' type="string"': "text", ' type="number"': "json", ' type="': "json"}
+    declared: ClassVar = {
+        ' type="string"': "text",
+        **{f' type="{kind}"': "json" for kind in ("number", "boolean", "null", "array", "object")},
+        ' type="': "json",
+    }
     reasoning_framing: ClassVar = ("", "")
     reasoning_end: ClassVar[str] = ""
 

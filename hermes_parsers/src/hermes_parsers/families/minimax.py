@@ -90,7 +90,8 @@ class Minicpm5Parser(MarkupParser):
 
     def text_of(self, text: str, is_closed: bool) -> str:  # noqa: FBT001 - the base's signature
         """Return a value, taken out of the CDATA section that the model puts around markup."""
-        text = super().text_of(text, is_closed)
+        if not is_closed:
+            text = super().text_of(text, is_closed)
         if text.startswith(_CDATA) and text.endswith(_CDATA_END):
             return text[len(_CDATA) : -len(_CDATA_END)]
         return text

@@ -15,12 +15,26 @@ from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.markup.body import Call, Parameter
 from hermes_parsers.markup.dialect import ATTRIBUTES, QUOTED, Dialect
 from hermes_parsers.markup.parser import MarkupParser, Schemas
-from hermes_parsers.markup.source import IncompleteError, Source, Tag
+from hermes_parsers.markup.source import IncompleteError, Source, Tag, text_without
 from hermes_parsers.schemas import allowed_types, subschema
 from hermes_parsers.writing import dumps
 
 _TOKEN: Final = "]<]minimax[>["  # noqa: S105 - no secret, a mark of the format
 _TAG: Final = re.compile(re.escape(_TOKEN) + r"<(/?)([^<>\n]+)>")
+_OPENING: Final = f"{_TOKEN}<"
+_TEXT: Final = text_without(_TOKEN)
+_SPACE: Final = r"[ \t\n\r]*"
+
+
+def _usual(name: str, value: str) -> str:
+    """Return a pattern for an element with its own closing tag, from what its value looks like."""
+    opening, begins = re.escape(_OPENING), r"(?!invoke name=|tool_call>)"
+    return rf"{opening}{begins}(?P<{name}>[^<>\n/]+)>{value}{re.escape(_TOKEN)}</(?P={name})>"
+
+
+# Its members or items, if it has any, are plain text.
+_ELEMENT: Final = _usual("outer", f"((?:{_SPACE}{_usual('inner', _TEXT)})+{_SPACE}|{_TEXT})")
+_MEMBERS: Final = re.compile(rf"{_SPACE}{_usual('inner', f'({_TEXT})')}{_SPACE}|[\s\S]+").findall
 _ITEM: Final = "item"
 _OUTER: Final = frozenset({"invoke", "tool_call"})
 _STRUCTURES: Final = frozenset({"object", "array"})
@@ -38,7 +52,7 @@ class MinimaxM3Parser(MarkupParser):
             Tag(f"{_TOKEN}<", re.compile(r"([^<>\n/]+)"), ">"),
             f"{_TOKEN}</",
             blocks=((f"{_TOKEN}<tool_call>", f"{_TOKEN}</tool_call>"),),
-            nests=True,
+            element=_ELEMENT,
         ),
     )
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
@@ -66,6 +80,9 @@ class MinimaxM3Parser(MarkupParser):
         notes: list[str] = []
         for name, _, text, _ in parameters:
             schema = None if schemas is None else schemas.get(name)
+            if schema is None and _OPENING not in text:
+                arguments[name] = text
+                continue
             inner: list[str] = []
             arguments[name] = _value(text, schema, schema, inner, 0)
             notes += [f"{name}: {note}" for note in inner[:_MAX_NOTES]]
@@ -178,7 +195,7 @@ class _Elements:
 
 def _value(text: str, schema: Any, root: Any, notes: list[str], depth: int) -> Any:
     """Return the value of an element: what is nested in it, or its text where text is wanted or stands there."""
-    if f"{_TOKEN}<" not in text or depth > _MAX_DEPTH:
+    if _OPENING not in text or depth > _MAX_DEPTH:
         return _text(text, schema, root, notes)
     allowed = allowed_types(schema, root)
     children, around = _children(text)
@@ -225,6 +242,9 @@ def _rooted(schema: Any, root: Any) -> Any:
 
 def _children(text: str) -> tuple[list[tuple[str, str]], str]:
     """Return the outermost elements of a text, as name and inner text, and the text around them."""
+    members = _MEMBERS(text)
+    if "" not in {name for name, _ in members}:
+        return members, ""
     found = []
     around = []
     nesting = _Nesting()

@@ -97,6 +97,6 @@ def _notes(call: Call, dialect: Dialect) -> list[str]:
         given.add(name)
         if not is_closed:
             notes.append(f"{name}: its closing mark is missing")
-        elif dialect.parameter_close in text and not dialect.nests:
+        elif dialect.parameter_close in text and not dialect.element:
             notes.append(f"{name}: a closing mark inside the value was taken as text")
     return notes

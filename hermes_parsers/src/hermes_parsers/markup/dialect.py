@@ -27,7 +27,7 @@ class Dialect:
         suffix: What stands behind each call's end.
         stands_alone: Whether a call without a block counts.
         other_bodies: What else a call may begin with, where a family's reader knows more than parameters.
-        nests: Whether values are tags in turn.
+        element: A pattern for a usual parameter, its name and its text, where values may be tags in turn.
         own_lines: Whether the template gives each parameter's tag a line of its own.
     """
 
@@ -37,7 +37,7 @@ class Dialect:
         "body_marks",
         "call",
         "call_close",
-        "nests",
+        "element",
         "openers",
         "own_lines",
         "parameter",
@@ -60,7 +60,7 @@ class Dialect:
         stands_alone: bool = True,
         own_lines: bool = False,
         other_bodies: tuple[str, ...] = (),
-        nests: bool = False,
+        element: str = "",
     ) -> None:
         self.call = call
         self.call_close = call_close
@@ -70,7 +70,7 @@ class Dialect:
         self.block_closes = tuple(dict.fromkeys(closing for _, closing in blocks))
         self.prefix = prefix
         self.suffix = suffix
-        self.nests = nests
+        self.element = element
         self.own_lines = own_lines
         within = {
             "open": (parameter.opening,),

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, ClassVar, Literal
 
 from hermes_core.contracts.parsing import AttemptStatus, ParseResult
 from hermes_parsers.coercion import coerce_json, coerce_text, coerce_value, parameter_schemas
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.rendering import WrittenCall, read_message, refuse_unless_same
 from hermes_parsers.engine.scan import Draft, Scan, Wait
+from hermes_parsers.markup.blocks import Block
 from hermes_parsers.markup.body import Call, Parameter
-from hermes_parsers.markup.calls import enter_call, judge
 from hermes_parsers.markup.dialect import Dialect
 from hermes_parsers.markup.quick import QuickCall, QuickReader
 from hermes_parsers.markup.source import IncompleteError, Source
 from hermes_parsers.markup.values import BodyReader
 from hermes_parsers.writing import dumps
 
-_Read = TypeVar("_Read")
-_Given = ParamSpec("_Given")
 Declared = Literal["text", "json"]
 Schemas = Mapping[str, Any] | None
 
@@ -36,52 +34,55 @@ class MarkupParser(ScanningParser):
     wrappers: ClassVar[tuple[str, ...]] = ()
     """Names under which a model may have put all its arguments in one object (vllm#41240)."""
 
+    def prepare(self) -> None:
+        """See whether the family takes values as they stand, which is quicker."""
+        self._is_verbatim = type(self).text_of is MarkupParser.text_of
+        self._is_untyped = not self.declared and not any(dialect.element for dialect in self.dialects)
+
     def read(self, scan: Scan, at: int) -> Wait:
         """Read a block of calls, or a call without a block."""
         dialect = self._dialect(scan.text, at)
-        read = None if dialect.nests else _quick_reader(dialect).read(scan.text, at, is_single=self.wraps)
-        if read is not None:
-            return self._take(scan, at, *read)
-        start, end = at, -1
-        at, is_in_block = yield from _wait(scan, _enter, start, dialect)
-        while at >= 0:
-            call = Call(dialect, scan.tools)
-            call.start = at
-            body = yield from _wait(scan, enter_call, call, is_in_block)
-            if body < 0:
-                break
-            if not call.is_read:
-                yield from self._read_body(scan, call, body)
-            draft = self._draft(call)
-            if call.is_cut:
-                end, at, is_closed = call.end, -1, False
-            else:
-                end, at, is_closed = yield from _wait(scan, _leave, call.end, dialect)
-            if self.wraps:
-                draft.start, draft.end = start, end
-            if is_in_block and not is_closed and at < 0 and draft.is_good:
-                missing = f"the closing {dialect.block_closes[0]} is missing"
-                draft.cut(f"{missing}; {draft.reason}" if draft.reason else missing)
-            scan.drafts.append(draft)
-            start = at
-        return end
-
-    def _read_body(self, scan: Scan, call: Call, at: int) -> Generator[str, None, None]:
-        while not call.is_read:
+        quick = _quick_reader(dialect).read(scan.text, at, is_single=self.wraps)
+        if quick is not None:
+            return self._take(scan, at, *quick)
+        block = Block(self, scan, at, dialect)
+        while True:
             try:
-                self.read_body(Source(scan.text, final=scan.final), call, at)
-            except IncompleteError:
-                # Every mark of these formats ends so, and inside a call nothing else is waited for.
-                yield ">"
-        judge(call, len(scan.text))
+                return block.read(Source(scan.text, final=scan.final))
+            except IncompleteError as incomplete:
+                wakes = incomplete.wakes
+            yield wakes
+
+    def read_now(self, scan: Scan, at: int) -> int:
+        """Read as `read` does, all the text being there."""
+        dialect = self._dialect(scan.text, at)
+        quick = _quick_reader(dialect).read(scan.text, at, is_single=self.wraps)
+        if quick is not None:
+            return self._take(scan, at, *quick)
+        return Block(self, scan, at, dialect).read(Source(scan.text, final=True))
 
     def _take(self, scan: Scan, at: int, calls: Sequence[QuickCall], end: int) -> int:
         """Hand in the calls of a block that was wholly there."""
-        for start, stop, name, parameters in calls:
+        for start, stop, name, found in calls:
             draft = Draft(at, end, AttemptStatus.OK, name) if self.wraps else Draft(start, stop, AttemptStatus.OK, name)
-            self._set_arguments(draft, parameters, scan.tools)
+            schemas = parameter_schemas(scan.tools, name) if scan.tools else None
+            if schemas is None and self._is_untyped:
+                draft.value = self._texts(found)
+            else:
+                has_attribute = bool(found) and len(found[0]) > 2
+                parameters = [(one[0], one[1] if has_attribute else "", one[-1], True) for one in found]
+                draft.value, notes = self.arguments_of(parameters, schemas)
+                draft.reason = "; ".join(notes)
+            draft.arguments = dumps(draft.value)
             scan.drafts.append(draft)
         return end
+
+    def _texts(self, found: Sequence[tuple[str, ...]]) -> dict[str, str]:
+        """Return arguments of which nothing is known but their texts."""
+        if self._is_verbatim:
+            return {parameter[0]: parameter[-1] for parameter in found}
+        text_of = self.text_of
+        return {parameter[0]: text_of(parameter[-1], True) for parameter in found}
 
     def _dialect(self, text: str, at: int) -> Dialect:
         for dialect in self.dialects:
@@ -93,7 +94,8 @@ class MarkupParser(ScanningParser):
         """Read the parameters that begin at `at`, and the end of the call. Raises IncompleteError."""
         BodyReader(source, call).read(at)
 
-    def _draft(self, call: Call) -> Draft:
+    def draft(self, call: Call) -> Draft:
+        """Return what is to be said of a call that is read."""
         draft = Draft(call.start, call.end, call.status, call.name or None, reason=call.reason)
         self._set_arguments(draft, call.parameters, call.tools)
         return draft
@@ -107,13 +109,13 @@ class MarkupParser(ScanningParser):
 
     def arguments_of(self, parameters: Sequence[Parameter], schemas: Schemas) -> tuple[dict[str, Any], list[str]]:
         """Return the arguments of a call by the schemas of its tool's parameters, and notes."""
-        text_of, declared = self.text_of, self.declared
+        text_of, declared, is_verbatim = self.text_of, self.declared, self._is_verbatim
         if schemas is None and not declared:
             return {name: text_of(text, is_closed) for name, _, text, is_closed in parameters}, []
         arguments: dict[str, Any] = {}
         notes = []
         for name, attribute, raw, is_closed in parameters:
-            text = text_of(raw, is_closed)
+            text = raw if is_verbatim and is_closed else text_of(raw, is_closed)
             kind = declared.get(attribute)
             if kind is None and attribute:
                 kind = self._declared_among(attribute)
@@ -195,52 +197,3 @@ class MarkupParser(ScanningParser):
 
 # One for each dialect of this package, which are few and never change.
 _quick_reader = lru_cache(maxsize=None)(QuickReader)
-
-
-def _wait(
-    scan: Scan, read: Callable[Concatenate[Source, _Given], _Read], *args: _Given.args, **kwargs: _Given.kwargs
-) -> Generator[str, None, _Read]:
-    """Call a reader until it has text enough to decide."""
-    while True:
-        try:
-            return read(Source(scan.text, final=scan.final), *args, **kwargs)
-        except IncompleteError as incomplete:
-            wakes = incomplete.wakes
-        yield wakes
-
-
-def _enter(source: Source, at: int, dialect: Dialect) -> tuple[int, bool]:
-    """Pass the block's opening mark, which may be doubled (vllm PR 20474), and what stands before a call's tag."""
-    is_in_block = False
-    for opening, _ in dialect.blocks:
-        if source.sees(opening, at):
-            is_in_block = True
-            at = source.space(at + len(opening))
-            if source.sees(opening, at):
-                at = source.space(at + len(opening))
-            break
-    at = _pass_prefix(source, at, dialect)
-    return (at if source.sees(dialect.call.opening, at) else -1), is_in_block
-
-
-def _pass_prefix(source: Source, at: int, dialect: Dialect) -> int:
-    if dialect.prefix and source.sees(dialect.prefix, at):
-        return source.space(at + len(dialect.prefix))
-    return at
-
-
-def _leave(source: Source, end: int, dialect: Dialect) -> tuple[int, int, bool]:
-    """Return where a call and its block have ended, where the next call's tag stands or -1, and if the block closed."""
-    after = source.space(end)
-    if dialect.suffix and source.sees(dialect.suffix, after):
-        end = after + len(dialect.suffix)
-        after = source.space(end)
-    closing = source.sees_any(dialect.block_closes, after)
-    if closing is not None:
-        return after + len(closing), -1, True
-    if source.is_cut_mark(dialect.block_closes, after):
-        return len(source.text), -1, False
-    if not dialect.block_closes:
-        return end, -1, False
-    following = _pass_prefix(source, after, dialect)
-    return end, (following if source.sees(dialect.call.opening, following) else -1), False

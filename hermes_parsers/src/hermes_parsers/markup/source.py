@@ -27,16 +27,18 @@ class Tag:
     """An opening tag: literal pieces and patterns in turn; the first group is the name, the second an attribute.
 
     `optional` is a literal that may follow. Every pattern is a run of characters of one class, so matching is linear
-    and its unfinished forms are known.
+    and its unfinished forms are known. `unpadded` is the pattern for a name without space around it.
     """
 
-    __slots__ = ("groups", "is_open_ended", "match", "opening", "partial", "pattern")
+    __slots__ = ("groups", "is_open_ended", "match", "opening", "partial", "pattern", "unpadded")
 
     def __init__(self, opening: str, *pieces: str | re.Pattern[str], optional: str = "") -> None:
         self.opening = opening
         self.is_open_ended = bool(optional)
         whole = [re.escape(opening), *map(_whole, pieces), f"(?:{re.escape(optional)})?"]
         self.pattern = "".join(whole)
+        name = next(piece.pattern for piece in pieces if isinstance(piece, re.Pattern) and piece.groups)
+        self.unpadded = self.pattern.replace(name, rf"(?!\s){name}(?<!\s)", 1)
         self.match = re.compile(self.pattern).match
         self.groups = re.compile(self.pattern).groups
         unfinished = []
@@ -49,6 +51,16 @@ class Tag:
 
 def _whole(piece: str | re.Pattern[str]) -> str:
     return piece.pattern if isinstance(piece, re.Pattern) else re.escape(piece)
+
+
+def text_without(*marks: str) -> str:
+    """Return a pattern for text without any of some marks, which all begin with the same character.
+
+    It gives up on text that holds that character too often, since a regular expression keeps its place at each.
+    """
+    first = re.escape(marks[0][0])
+    rests = "|".join(re.escape(mark[1:]) for mark in marks)
+    return f"[^{first}]*(?:{first}(?!{rests})[^{first}]*){{0,200}}"
 
 
 def beginnings(literal: str) -> str:
