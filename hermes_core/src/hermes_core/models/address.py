@@ -10,39 +10,76 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from hermes_core.contracts.errors import ConfigError
 
 _EXAMPLE = "--model http://HOST:PORT/v1"
+_ENDPOINTS = ("/chat/completions", "/completions", "/inference/v1/generate", "/generate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAddress:
-    """The addresses of one OpenAI-compatible server.
+    """The base address of one server.
 
     `shown` has neither user, password nor query string, for each of them can be a secret. `authorization` is the header
-    made from a user and password in the URL.
+    made from a user and password in the URL. `curl` is the shown address of something that answers a GET, and
+    `misplaced` says what to look at when an endpoint is not there; both are for hints.
     """
 
     shown: str
-    chat: str = field(repr=False)
-    models: str = field(repr=False)
+    query: str = field(default="", repr=False)
     authorization: str | None = field(default=None, repr=False)
+    curl: str
+    misplaced: str
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Read a base URL; raises `ConfigError` that says what is wrong with it."""
-        parts = _split(url)
-        host = parts.netloc.rpartition("@")[2]
-        base = f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
-        if base.endswith(("/chat/completions", "/completions")):
-            raise ConfigError(
-                f"the model URL is the server's base, found {base}",
-                hint=f"--model {base.removesuffix('/completions').removesuffix('/chat')}",
-            )
-        query = f"?{parts.query}" if parts.query else ""
+        """Read the base URL of an OpenAI-compatible server; raises `ConfigError` that says what is wrong with it."""
+        parts, base = _base(url)
+        curl = f"{base}/models"
         return cls(
             shown=base,
-            chat=f"{base}/chat/completions{query}",
-            models=f"{base}/models{query}",
+            query=f"?{parts.query}" if parts.query else "",
             authorization=_basic_authorization(parts),
+            curl=curl,
+            misplaced=f"does the URL end in /v1? which models does the server list? curl {curl}",
         )
+
+    @classmethod
+    def parse_root(cls, url: str, protocol: str) -> Self:
+        """Read the URL of a token-level server, whose endpoints lie beside `/v1`; a `/v1` at its end is dropped."""
+        parts, base = _base(url)
+        root = base.removesuffix("/v1")
+        curl = f"{root}/health"
+        return cls(
+            shown=root,
+            query=f"?{parts.query}" if parts.query else "",
+            authorization=_basic_authorization(parts),
+            curl=curl,
+            misplaced=f"is it a server that speaks {protocol}? --model-protocol names another; curl {curl}",
+        )
+
+    @property
+    def chat(self) -> str:
+        """Where chat completions are asked for."""
+        return self.at("/chat/completions")
+
+    @property
+    def models(self) -> str:
+        """Where the server lists its models."""
+        return self.at("/models")
+
+    def at(self, path: str) -> str:
+        """Return the address to call for a path below the base."""
+        return f"{self.shown}{path}{self.query}"
+
+
+def _base(url: str) -> tuple[SplitResult, str]:
+    parts = _split(url)
+    host = parts.netloc.rpartition("@")[2]
+    base = f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
+    for endpoint in _ENDPOINTS:
+        if base.endswith(endpoint):
+            raise ConfigError(
+                f"the model URL is the server's base, found {base}", hint=f"--model {base.removesuffix(endpoint)}"
+            )
+    return parts, base
 
 
 def _split(url: str) -> SplitResult:

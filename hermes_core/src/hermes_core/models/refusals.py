@@ -40,7 +40,6 @@ _OVERFLOW: Final = re.compile(
 _NO_CREDIT: Final = re.compile(r"insufficient_quota|insufficient (?:balance|credits)", re.IGNORECASE)
 
 _AUTH_HINT: Final = "--api-key-env VAR, where the environment variable VAR holds the key"
-_V1_HINT: Final = "does the URL end in /v1? which models does the server list? curl {models}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,18 +109,19 @@ def _hint(kind: type[ModelError], status: int, headers: Mapping[str, str], addre
         return "--max-concurrent N with fewer rollouts in flight"
     if 300 <= status < 400:  # never followed: the key would go to another host, and a POST would become a GET
         return f"give the final address itself; it redirects to {headers.get('Location', 'an unnamed place')}"
-    return _V1_HINT.format(models=f"{address.shown}/models") if status in {404, 405} else None
+    return address.misplaced if status in {404, 405} else None
 
 
 def of_reply(
     error: Exception, body: bytes, *, status: int, address: ServerAddress, secret: str | None = None
 ) -> Refusal:
-    """Judge a successful HTTP answer that cannot be read as a chat completion."""
+    """Judge a successful HTTP answer that cannot be used; the error's own hint wins."""
     reason = error.message if isinstance(error, ModelReplyError) else "the answer is not JSON"
+    hint = error.hint if isinstance(error, ModelReplyError) else None
     return Refusal(
         kind=ModelReplyError,
         message=f"{address.shown} answered {status}, but {reason}: {excerpt(body, secret) or 'an empty body'}",
-        hint=None if body.lstrip()[:1] == b"{" else _V1_HINT.format(models=f"{address.shown}/models"),
+        hint=hint or (None if body.lstrip()[:1] == b"{" else address.misplaced),
         cause=error,
     )
 
@@ -177,7 +177,7 @@ def _connect_reason(error: Exception) -> str:
 def _unreachable_hint(error: Exception, address: ServerAddress) -> str:
     if getattr(error, "errno", None) in {errno.EMFILE, errno.ENFILE}:
         return "this process may open no more files: ulimit -n 65536, or --max-concurrent N"
-    return f"is the server up, and are host and port right? curl {address.shown}/models"
+    return f"is the server up, and are host and port right? curl {address.curl}"
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:

@@ -22,7 +22,7 @@ from hermes_core.contracts.errors import (
     ModelUnreachableError,
 )
 from hermes_core.contracts.model import Conversation, ModelClient, ModelReply, ModelRequest, ToolSchemas, encode
-from hermes_core.models.openai import ROLLOUT_HEADER, SEED_HEADER
+from hermes_core.models.http import ROLLOUT_HEADER, SEED_HEADER
 from hermes_core.models.replies import decode_json
 
 # aiohttp's own limit of 1 MB is less than one long conversation.
