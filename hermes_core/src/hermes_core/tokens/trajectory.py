@@ -1,0 +1,223 @@
+"""The token ids of one rollout: a tree of context and sampled nodes, from which the trainer's samples are read.
+
+A node is never changed once it is there, except that a sampled one may be divided in two. What the model sampled is in
+exactly one node, and has loss in exactly one of the samples.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from hermes_core.contracts.tokens import IGNORED, Generated, TokenIds, TrainingSample, WeightSpan
+
+BreakReason = Literal["retoken", "template", "junction", "scaffold", "engine"]
+"""Why a branch begins: the same text has other ids, the template rewrites history, a stop token had to be replaced, the
+caller changed the history, the server saw another prompt."""
+ROOT: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenNode:
+    """Some ids after those of `parent`. `turn` counts sampled turns from 0; None: context, without logprobs."""
+
+    parent: int
+    role: str
+    ids: tuple[int, ...]
+    logprobs: tuple[float | None, ...] = ()
+    weight_versions: tuple[WeightSpan, ...] = ()
+    turn: int | None = None
+
+
+class Trajectory:
+    """Grows at its head; `prompt` is everything from the root to the head, ready to be sent."""
+
+    def __init__(self) -> None:
+        self.nodes: list[TokenNode] = []
+        self.head = ROOT
+        self.prompt = TokenIds()
+        self.turns = 0
+        self.breaks: Counter[BreakReason] = Counter()
+        self._reasons: dict[int, BreakReason] = {}
+        self._broken: BreakReason | None = None
+
+    def add_context(self, role: str, ids: Sequence[int]) -> None:
+        """Append ids that were not sampled."""
+        if ids:
+            self._add(TokenNode(parent=self.head, role=role, ids=tuple(ids)))
+
+    def add_sampled(self, generated: Generated, *, continues: bool = False) -> None:
+        """Append what the model sampled; `continues`: the turn that the server had aborted goes on."""
+        if not continues:
+            self.turns += 1
+        if generated.ids:
+            self._add(
+                TokenNode(
+                    parent=self.head,
+                    role="assistant",
+                    ids=generated.ids,
+                    logprobs=generated.logprobs,
+                    weight_versions=generated.weight_versions,
+                    turn=self.turns - 1,
+                )
+            )
+
+    def rewind(self, node: int, reason: BreakReason) -> None:
+        """Go back to a node of the present path (or `ROOT`).
+
+        What is added next begins a new branch for that reason; none begins where only context was left behind.
+        """
+        left = self._path(self.head)[len(self._path(node)) :]
+        self.head = node
+        self.prompt = TokenIds(token for index in self._path(node) for token in self.nodes[index].ids)
+        if any(self.nodes[index].turn is not None for index in left):
+            self.breaks[reason] += 1
+            self._broken = reason
+
+    def drop_last(self, reason: BreakReason = "junction") -> None:
+        """Go back to before the last sampled token, which stays in the branch that ends with it."""
+        size = len(self.nodes[self.head].ids) - 1
+        first = self._divide(self.head, size)
+        if size:
+            self.head = len(self.nodes) - 1
+        self.rewind(first, reason)
+
+    def rebase(self, ids: Sequence[int], reason: BreakReason) -> None:
+        """Continue with a prompt that was made anew; a branch begins unless it only adds to the present one."""
+        node, size = self._shared(ids)
+        if node != self.head:
+            self.rewind(node, reason)
+        self.add_context("context", ids[size:])
+
+    def samples(self) -> list[TrainingSample]:
+        """Return one sample for each branch that has tokens of its own to train."""
+        trained: set[int] = set()
+        samples: list[TrainingSample] = []
+        for end in self._ends():
+            path = self._path(end)
+            samples.append(self._sample(path, trained, len(samples)))
+            trained.update(path)
+        return samples
+
+    def sampled(self) -> Iterator[TokenNode]:
+        """Yield the sampled nodes in the order they came."""
+        return (node for node in self.nodes if node.turn is not None)
+
+    def _add(self, node: TokenNode) -> None:
+        self.nodes.append(node)
+        self.head = len(self.nodes) - 1
+        self.prompt.extend(node.ids)
+        if self._broken is not None:
+            self._reasons[self.head] = self._broken
+            self._broken = None
+
+    def _path(self, node: int) -> list[int]:
+        path = []
+        while node != ROOT:
+            path.append(node)
+            node = self.nodes[node].parent
+        return path[::-1]
+
+    def _divide(self, index: int, size: int) -> int:
+        """Divide a sampled node after `size` ids; returns the index of the first part."""
+        node = self.nodes[index]
+        if size == 0:
+            return node.parent
+        self.nodes[index] = _part(node, 0, size, node.parent)
+        rest = _part(node, size, len(node.ids), index)
+        for place, other in enumerate(self.nodes):
+            if other.parent == index:
+                self.nodes[place] = _moved(other, len(self.nodes))
+        self.nodes.append(rest)
+        return index
+
+    def _shared(self, ids: Sequence[int]) -> tuple[int, int]:
+        """Return the deepest node on the present path whose ids a prompt begins with, and how many those are."""
+        node, size = ROOT, 0
+        for index in self._path(self.head):
+            own = self.nodes[index].ids
+            if tuple(ids[size : size + len(own)]) != own:
+                break
+            node, size = index, size + len(own)
+        return node, size
+
+    def _ends(self) -> list[int]:
+        """Return the last sampled node of every branch, without those that lie within another branch."""
+        parents = {node.parent for node in self.nodes}
+        ends: list[int] = []
+        for leaf in range(len(self.nodes)):
+            if leaf in parents:
+                continue
+            end = leaf
+            while end != ROOT and self.nodes[end].turn is None:
+                end = self.nodes[end].parent
+            if end != ROOT:
+                ends.append(end)
+        inner = {index for end in ends for index in self._path(end)[:-1]}
+        return [end for end in dict.fromkeys(ends) if end not in inner]
+
+    def _sample(self, path: Sequence[int], trained: set[int], branch: int) -> TrainingSample:
+        tokens: list[int] = []
+        masks: list[int] = []
+        logprobs: list[float | None] = []
+        spans: list[WeightSpan] = []
+        for index in path:
+            node = self.nodes[index]
+            spans += [_shifted(span, len(tokens)) for span in node.weight_versions]
+            tokens += node.ids
+            has_loss = node.turn is not None and index not in trained
+            masks += node.ids if has_loss else [IGNORED] * len(node.ids)
+            logprobs += node.logprobs or [None] * len(node.ids)
+        reason = next((self._reasons[index] for index in reversed(path) if index in self._reasons), "")
+        return TrainingSample(
+            tokens=tokens,
+            masks=masks,
+            logprobs=logprobs,
+            weight_versions=_joined(spans),
+            branch=branch,
+            reason=reason,
+        )
+
+
+def _part(node: TokenNode, start: int, end: int, parent: int) -> TokenNode:
+    spans = [
+        WeightSpan(version=s.version, start=max(s.start, start) - start, end=min(s.end, end) - start)
+        for s in node.weight_versions
+        if s.start < end and start < s.end
+    ]
+    return TokenNode(
+        parent=parent,
+        role=node.role,
+        ids=node.ids[start:end],
+        logprobs=node.logprobs[start:end],
+        weight_versions=tuple(spans),
+        turn=node.turn,
+    )
+
+
+def _moved(node: TokenNode, parent: int) -> TokenNode:
+    return TokenNode(
+        parent=parent,
+        role=node.role,
+        ids=node.ids,
+        logprobs=node.logprobs,
+        weight_versions=node.weight_versions,
+        turn=node.turn,
+    )
+
+
+def _shifted(span: WeightSpan, by: int) -> WeightSpan:
+    return WeightSpan(version=span.version, start=span.start + by, end=span.end + by)
+
+
+def _joined(spans: Sequence[WeightSpan]) -> list[WeightSpan]:
+    """Join spans that touch and name the same weights."""
+    joined: list[WeightSpan] = []
+    for span in spans:
+        if joined and joined[-1].end == span.start and joined[-1].version == span.version:
+            joined[-1] = WeightSpan(version=span.version, start=joined[-1].start, end=span.end)
+        else:
+            joined.append(span)
+    return joined
