@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Final
 
 from hermes_parsers.engine.scan import SPACE
 from hermes_parsers.markup.body import Call, parameter_of
+from hermes_parsers.markup.dialect import Dialect
 from hermes_parsers.markup.nested import NestedReading, is_last_mark
-from hermes_parsers.markup.source import IncompleteError, Source
+from hermes_parsers.markup.source import IncompleteError, Source, text_without
 from hermes_parsers.schemas import parameter_schemas
 
 _WINDOW: Final = 1024
@@ -48,10 +50,23 @@ class BodyReader:
             if self._text.startswith(closing, at):
                 call.finish(at + len(closing), is_closed=True)
                 return
+            if self._is_abandoned(at):
+                return
             known = parameter_schemas(call.tools, call.name) if call.tools else None
             call.reading = NestedReading(self._dialect, at, known, call.given)
         if not self._nested(call.reading):
             self._flat(call.reading)
+
+    def _is_abandoned(self, at: int) -> bool:
+        """Whether a call that the model gave up for another begins so; the flat reading at one go, which is frequent."""
+        found = _abandoned(self._dialect).match(self._text, at)
+        tag = self._dialect.parameter.match(self._text, at)
+        if found is None or tag is None:
+            return False
+        end = found.start("cut")
+        self._call.parameters.append(parameter_of(tag, self._text[tag.end() : end], is_closed=False))
+        self._call.finish(end, is_cut=True)
+        return True
 
     def _plain(self, at: int) -> int:
         """Take parameters as long as nothing is in doubt; return where the first other thing stands."""
@@ -210,3 +225,16 @@ class BodyReader:
     def _commit(self, tag: re.Match[str], last: int, stop: int) -> None:
         end = last if last >= 0 else stop
         self._call.parameters.append(parameter_of(tag, self._text[tag.end() : end], is_closed=last >= 0))
+
+
+@lru_cache(maxsize=None)
+def _abandoned(dialect: Dialect) -> re.Pattern[str]:
+    """Return a pattern for a parameter in which a call begins, and no mark ends either before one more call."""
+    call, parameter = dialect.call, dialect.parameter
+    calls, openings = (call.opening, dialect.call_close), [opening for opening, _ in dialect.blocks]
+    marks = (parameter.opening, dialect.parameter_close, *openings, *dialect.block_closes)
+    block = f"(?:{'|'.join(map(re.escape, openings))})[ \\t\\n\\r]*" if openings else ""
+    begins = f"(?P<cut>)(?:{block})?{call.pattern}"
+    if dialect.own_lines:
+        begins = rf"(?:(?<!\n){block})?(?<=\n){begins}"
+    return re.compile(f"{parameter.pattern}{text_without(*calls, *marks)}{begins}{text_without(*calls)}{call.pattern}")
