@@ -11,6 +11,7 @@ from hermes_core.contracts.events import RolloutFinished, RolloutStarted
 from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.rollout import RolloutOutcome, StopReason
 from hermes_core.contracts.sandbox import Sandbox
+from hermes_core.contracts.tokens import RecordingModel
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.loop import AgentLoop
 from hermes_core.rollout.plan import RolloutSpec
@@ -28,6 +29,8 @@ async def run_rollout(spec: RolloutSpec, runtime: Runtime, model: ModelClient) -
     """
     record = RolloutRecord(spec)
     record.provenance["model"] = dict(model.provenance)
+    if isinstance(model, RecordingModel):
+        record.session = model.session(spec.rollout_id)
     started = RolloutStarted(rollout_id=spec.rollout_id, task_id=spec.task.id, group_id=spec.group.group_id)
     runtime.registry.fire("hermes_rollout_started", started)
     try:
@@ -76,7 +79,7 @@ class _Play:
         try:
             if sandbox is not None:
                 await self._set_up(sandbox)
-            record.stop_reason = await AgentLoop(self._runtime, self._model, context, record).run()
+            record.stop_reason = await AgentLoop(self._runtime, record.session or self._model, context, record).run()
         except HermesError as error:
             if error.fatal:
                 raise

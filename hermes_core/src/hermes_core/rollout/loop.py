@@ -7,6 +7,7 @@ import time
 
 from hermes_core.contracts.model import ModelClient, ModelReply, ModelRequest
 from hermes_core.contracts.rollout import StopReason
+from hermes_core.contracts.tokens import ModelSession
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.dispatch import ToolDispatcher
 from hermes_core.rollout.interpretation import Turn, interpret
@@ -17,7 +18,9 @@ from hermes_core.rollout.runtime import Runtime
 class AgentLoop:
     """Drives one rollout with OpenAI tool calling. `run` returns why it ended; model and sandbox errors propagate."""
 
-    def __init__(self, runtime: Runtime, model: ModelClient, context: RolloutContext, record: RolloutRecord) -> None:
+    def __init__(
+        self, runtime: Runtime, model: ModelClient | ModelSession, context: RolloutContext, record: RolloutRecord
+    ) -> None:
         self._runtime = runtime
         self._model = model
         self._record = record

@@ -20,6 +20,7 @@ from hermes_core.contracts.rollout import (
     Timings,
     ToolError,
 )
+from hermes_core.contracts.tokens import ModelSession
 from hermes_core.contracts.verifier import Score
 from hermes_core.rollout.plan import RolloutSpec
 
@@ -54,6 +55,8 @@ class RolloutRecord:
 
     def __init__(self, spec: RolloutSpec) -> None:
         self.spec = spec
+        self.session: ModelSession | None = None
+        """Keeps the tokens, where the model client can."""
         self.conversation = Conversation(opening_messages(spec))
         self.turns = 0
         self.final_response = ""
@@ -120,6 +123,7 @@ class RolloutRecord:
             reasoning_per_turn=tuple(self.reasoning),
             tool_errors=tuple(self.tool_errors),
             tool_calls=self.counters["tool_calls_attempted"],
+            managed_state=None if self.session is None else self.session.managed_state(),
             metadata=copy.deepcopy(dict(self.spec.task.metadata)),
         )
 
@@ -143,6 +147,8 @@ class RolloutRecord:
             timings=self._timings(),
             provenance=self.provenance,
             attempt=spec.attempt,
+            samples=() if self.session is None else self.session.samples(),
+            exactness=None if self.session is None else self.session.exactness(),
             **self._reward(),
         )
 

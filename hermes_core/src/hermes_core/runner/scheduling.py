@@ -7,12 +7,13 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from hermes_core.contracts.errors import HermesError, UserError
 from hermes_core.contracts.model import ModelClient, ModelReply, ModelRequest, encode
 from hermes_core.contracts.rollout import Failure, RewardStatus, RolloutOutcome, StopReason
 from hermes_core.contracts.sink import Sink
+from hermes_core.contracts.tokens import Exactness, ModelSession, RecordingModel, TrainingSample
 from hermes_core.rollout import RolloutSpec, Runtime, run_rollout, to_completion
 from hermes_core.rollout.workers import WorkerThreads
 from hermes_core.runner.output import OutputFolder
@@ -61,6 +62,51 @@ class CountedModel:
     async def aclose(self) -> None:
         """Close the model."""
         await self._model.aclose()
+
+
+class CountedRecordingModel(CountedModel):
+    """The same for a model whose rollouts talk to sessions."""
+
+    def __init__(self, model: RecordingModel, observer: Observer) -> None:
+        super().__init__(cast("ModelClient", model), observer)
+        self._recording = model
+
+    def session(self, rollout_id: str) -> CountedSession:
+        """Begin to record a rollout."""
+        return CountedSession(self._recording.session(rollout_id), self._observer)
+
+
+class CountedSession:
+    """A session that tells the observer of every answer."""
+
+    def __init__(self, session: ModelSession, observer: Observer) -> None:
+        self._session = session
+        self._observer = observer
+
+    async def chat(self, request: ModelRequest) -> ModelReply:
+        """Ask the model."""
+        reply = await self._session.chat(request)
+        self._observer.turn(request.rollout_id)
+        return reply
+
+    def samples(self) -> Sequence[TrainingSample]:
+        """The session's own."""
+        return self._session.samples()
+
+    def exactness(self) -> Exactness:
+        """The session's own."""
+        return self._session.exactness()
+
+    def managed_state(self) -> Mapping[str, Any]:
+        """The session's own."""
+        return self._session.managed_state()
+
+
+def counted(model: ModelClient, observer: Observer) -> ModelClient:
+    """Return a model that tells the observer of every answer."""
+    return (
+        CountedRecordingModel(model, observer) if isinstance(model, RecordingModel) else CountedModel(model, observer)
+    )
 
 
 class Recorder:
@@ -165,7 +211,7 @@ class Scheduler:
         self, runtime: Runtime, model: ModelClient, recorder: Recorder, policy: Policy, observer: Observer
     ) -> None:
         self._runtime = runtime
-        self._model = CountedModel(model, observer)
+        self._model = counted(model, observer)
         self._recorder = recorder
         self._policy = policy
         self._observer = observer

@@ -103,7 +103,7 @@ def added(first: Exactness, second: Exactness) -> Exactness:
 
 
 _Place = tuple[int, int]
-"""A token and a hash of all before it: where two requests sampled the same after the same prompt, two losses are due."""
+"""A token and a hash of all before it: sampled twice after the same prompt, a token is due two losses."""
 
 
 def _places(tokens: Iterable[int]) -> Iterator[_Place]:
@@ -167,7 +167,7 @@ class _Places:
 
     def made_up(self, wanted: Counter[_Place]) -> tuple[str, ...]:
         """Name tokens with loss that nobody sampled."""
-        lines = [f"{where} has loss and was never sampled" for place, where in self._where.items() if not wanted[place]]
+        lines = [f"{name} has loss and was never sampled" for place, name in self._where.items() if not wanted[place]]
         return tuple(lines[:_FAULTS_SHOWN])
 
 
