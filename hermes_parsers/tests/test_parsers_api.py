@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -36,10 +37,34 @@ def test_every_name_gives_a_parser_that_takes_plain_text(name):
     assert (result.calls, result.attempts) == ((), ())
 
 
-def test_an_unknown_name_says_what_is_near():
-    with pytest.raises(UnknownComponentError, match="hermes") as raised:
-        get_parser("hermess")
-    assert "hermess" in str(raised.value)
+@pytest.mark.parametrize(
+    ("name", "near"), [("hermess", "hermes"), ("Hermes", "hermes"), ("qwen4", "qwen3"), ("GLM-45", "glm45")]
+)
+def test_an_unknown_name_says_what_is_near_and_who_brings_it(name, near):
+    with pytest.raises(UnknownComponentError, match=rf"did you mean .*\b{near}\b.*\? From hermes-parsers") as raised:
+        get_parser(name)
+    assert repr(name) in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["hermess", "nothing-like-it", ""])
+def test_an_unknown_name_is_no_occasion_to_list_all(name):
+    with pytest.raises(UnknownComponentError, match="hermes-core plugins list --load --json") as raised:
+        get_parser(name)
+    assert len({*list_parsers()} & {*re.findall(r"[\w-]+", str(raised.value))}) <= 5
+
+
+@pytest.mark.parametrize("name", [None, 5, b"hermes", ["hermes"]])
+def test_a_name_that_is_no_text_is_an_error_that_says_so(name):
+    with pytest.raises(TypeError, match=f"is a str such as 'hermes', found {type(name).__name__}"):
+        get_parser(name)
+
+
+@pytest.mark.parametrize("tools", ["get_weather", {"type": "function", "function": {"name": "f"}}, 5])
+def test_tools_that_are_no_list_are_an_error_that_says_so(tools):
+    parser = get_parser("hermes")
+    for act in (parser.parse, lambda text, tools: parser.stream(tools).feed(text)):
+        with pytest.raises(TypeError, match=f"list of tool schemas or None, found {type(tools).__name__}"):
+            act(CALL, tools)
 
 
 def test_drafts_are_promoted_only_when_asked_for_and_when_no_call_follows():

@@ -32,7 +32,10 @@ def get_parser(name: str, **options: Any) -> ToolCallParser:
 
     Raises:
         UnknownComponentError: Nobody provides it; names what is near, and the package to install.
+        TypeError: The name is no text.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"a parser's name is a str such as 'hermes', found {type(name).__name__}: {name!r:.80}")
     from hermes_parsers.catalog import BY_NAME
 
     family = BY_NAME.get(name)

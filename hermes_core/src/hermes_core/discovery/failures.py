@@ -12,6 +12,8 @@ from hermes_core.discovery.selection import matches
 from hermes_core.discovery.suggestions import known_names, package_for
 
 _OUT_OF_ORDER: Final = {PluginState.FAILED, PluginState.INCOMPATIBLE, PluginState.BLOCKED}
+_LIST: Final = "hermes-core plugins list --load"
+_FEW: Final = 12
 
 
 def ambiguous(kind: str, name: str, candidates: Sequence[Component]) -> AmbiguousComponentError:
@@ -50,15 +52,18 @@ def unknown(kind: str, name: str, known: Iterable[str], plugins: Iterable[Plugin
     known = sorted(known)
     owner, _, bare = name.rpartition(":")
     out = [plugin for plugin in plugins if plugin.state in _OUT_OF_ORDER]
-    found = f"no loaded plugin declares {kind} {name!r}; declared: {', '.join(known) or 'none'}"
+    # Of many names only the near ones say anything; the command lists them all.
+    declared = ", ".join(known) or "none" if len(known) <= _FEW else f"{len(known)} others"
+    found = f"no loaded plugin declares {kind} {name!r}; declared: {declared}"
     if owner and bare in known:
         found = f"{owner!r} declares no {kind} {bare!r}, others do"
     if out:
         lines = "".join(f"\n    {plugin.id} is {_why(plugin)}" for plugin in out)
         found += f"\n  not loaded, so it may be missing for that:{lines}"
-    near = difflib.get_close_matches(bare, known, 3)
+    near = difflib.get_close_matches(bare.lower(), known, 3)
     package = package_for(kind, bare)
-    return UnknownComponentError(found, hint=_next_step(kind, bare, near, package, out))
+    every = f"\n    all names: {_LIST} --json" if len(known) > _FEW else ""
+    return UnknownComponentError(found, hint=_next_step(kind, bare, near, package, out) + every)
 
 
 def _next_step(kind: str, name: str, near: Sequence[str], package: str | None, out: Sequence[PluginRecord]) -> str:
@@ -67,13 +72,14 @@ def _next_step(kind: str, name: str, near: Sequence[str], package: str | None, o
     if package is not None and any(plugin.found.distribution == package for plugin in out):
         return f"{package} brings it and is installed; see: hermes-core plugins show {package}"
     if package is None and near:
-        return f"did you mean {' or '.join(near)}?"
+        owners = sorted({owner for one in near if (owner := package_for(kind, one))})
+        return f"did you mean {' or '.join(near)}?" + (f" From {' and '.join(owners)}" if owners else "")
     if package is None and (others := difflib.get_close_matches(name, known_names(kind), 1)):
         name, package = others[0], package_for(kind, others[0])
         return f"did you mean {name}? It is in {package}: pip install {package}"
     if package is not None:
         return f"install the package that brings it: pip install {package}"
-    return "see what is installed: hermes-core plugins list --load"
+    return f"see what is installed: {_LIST}"
 
 
 def _why(plugin: PluginRecord) -> str:
