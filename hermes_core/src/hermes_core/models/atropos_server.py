@@ -1,0 +1,87 @@
+"""A client for the vLLM server that Atropos' example trainer brings (`vllm_api_server.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, final
+
+from hermes_core.contracts.errors import ModelReplyError
+from hermes_core.contracts.tokens import Generated, GenerateRequest
+from hermes_core.models.generate import HttpGenerateClient, joined
+from hermes_core.models.sampled import (
+    entries,
+    member,
+    only,
+    read_echo,
+    read_finish,
+    read_ids,
+    read_logprob,
+    read_usage,
+    same_token,
+)
+from hermes_core.models.sampling import SamplingNames
+
+_MISSING: Final = (
+    "logprobs: 0 was sent and ignored; Atropos' example_trainer/vllm_api_server.py answers it, "
+    "so look at what rewrites requests in between"
+)
+_PARAMETERS: Final = (
+    "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids",
+    "ignore_eos", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "allowed_token_ids",
+    "bad_words", "include_stop_str_in_output", "skip_special_tokens", "spaces_between_special_tokens", "extra_args",
+)  # fmt: skip
+
+
+@final
+class AtroposGenerateClient(HttpGenerateClient):
+    """Talks to `POST /generate` of Atropos' server; sampling parameters lie beside the prompt.
+
+    It has no way to abort a request but to close its connection, and it always echoes the prompt.
+    """
+
+    protocol: ClassVar[str] = "atropos"
+    path: ClassVar[str] = "/generate"
+    names: ClassVar[SamplingNames] = SamplingNames(protocol="atropos", parameters={name: name for name in _PARAMETERS})
+
+    def _body(
+        self,
+        request: GenerateRequest,
+        request_id: str,  # noqa: ARG002 - the protocol has no place for it
+        parameters: Mapping[str, Any],
+        fields: Mapping[str, Any],
+    ) -> bytes:
+        head = {"logprobs": 0, **parameters, **fields}
+        return joined(head, b'"prompt":{"prompt_token_ids":', request, b"}")
+
+    def _read(self, data: Any) -> Generated:
+        finish = read_finish(only(member(data, "finish_reasons", "the answer"), "finish_reasons"), "finish_reasons[0]")
+        if data.get("logprobs") is None:
+            # This server leaves out ids and logprobs together.
+            raise ModelReplyError("token ids and logprobs were wanted, found neither", hint=_MISSING)
+        ids = read_ids(only(data.get("token_ids"), "token_ids"), "token_ids[0]", finish=finish)
+        echo = read_echo(data.get("prompt_token_ids"), "prompt_token_ids")
+        return Generated(
+            ids=ids,
+            logprobs=_logprobs(only(data["logprobs"], "logprobs"), ids),
+            finish_reason=finish,
+            prompt_echo=echo,
+            usage=read_usage(None if echo is None else len(echo), len(ids)),
+        )
+
+
+def _logprobs(value: object, ids: tuple[int, ...]) -> tuple[float | None, ...]:
+    listed = entries(value, len(ids), "logprobs[0]", missing=_MISSING)
+    return tuple(
+        _logprob(position, token, entry) for position, (token, entry) in enumerate(zip(ids, listed, strict=True))
+    )
+
+
+def _logprob(position: int, token: int, entry: object) -> float | None:
+    """Read `[{"<token id>": logprob, …}]`, in which the sampled token is one of the keys."""
+    candidates = entry[0] if isinstance(entry, list) and len(entry) == 1 else entry
+    if not isinstance(candidates, Mapping):
+        raise ModelReplyError(f"logprobs[0][{position}] must hold one object, found {candidates!r:.60}")
+    if str(token) not in candidates:
+        named = next(iter(candidates), None)
+        same_token(position, token, int(named) if named and named.isdigit() else named, "logprobs[0]")
+    return read_logprob(candidates[str(token)], position, "logprobs[0]")

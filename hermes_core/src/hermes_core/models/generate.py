@@ -1,0 +1,219 @@
+"""What the token-level clients share: request ids, retries, aborts of what nobody waits for any more, checks."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Final, Unpack
+
+from hermes_core.contracts.errors import ConfigError, ModelReplyError
+from hermes_core.contracts.model import encode
+from hermes_core.contracts.tokens import Generated, GenerateRequest
+from hermes_core.models.address import ServerAddress
+from hermes_core.models.http import Answer, HttpChannel, HttpOptions, header_value, rollout_headers
+from hermes_core.models.listing import CHECK_TIMEOUT
+from hermes_core.models.refusals import Refusal, embedded_status
+from hermes_core.models.replies import decode_json
+from hermes_core.models.sampling import SamplingNames
+
+DEFAULT_MAX_TOKENS: Final = 4096
+REQUEST_HEADER: Final = "X-Request-Id"
+LOGPROB_KINDS: Final = ("raw", "processed")
+
+_ABORT_TIMEOUT: Final = 2.0
+_NOT_THERE: Final = frozenset({404, 405, 501})
+
+
+class GenerateOptions(HttpOptions, total=False):
+    """The options of every token-level client."""
+
+    max_tokens: int
+    extra_body: Mapping[str, Any] | None
+    logprobs_mode: str | None
+    echo_prompt: bool
+    abort_timeout: float
+
+
+class HttpGenerateClient(ABC):
+    """Base of the token-level clients; implements `GenerateClient`.
+
+    A subclass says how a request is written and an answer read. `max_tokens` bounds a turn whose sampling names no
+    bound. `extra_body` holds sampling parameters for every request, over which a request's own win. `logprobs_mode`
+    says what kind of logprob the server sends, for no protocol tells: `raw`, or `processed` by temperature, top-p and
+    penalties; it is recorded, not asked for. `echo_prompt` asks the server to send the prompt back where that is a
+    choice. The other options are those of `HttpChannel`.
+    """
+
+    protocol: ClassVar[str]
+    path: ClassVar[str]
+    names: ClassVar[SamplingNames]
+
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        model_name: str = "",
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        extra_body: Mapping[str, Any] | None = None,
+        logprobs_mode: str | None = None,
+        echo_prompt: bool = False,
+        abort_timeout: float = _ABORT_TIMEOUT,
+        **http: Unpack[HttpOptions],
+    ) -> None:
+        self.address = ServerAddress.parse_root(base_url, self.protocol)
+        self.model_name = model_name
+        self.echo_prompt = echo_prompt
+        self._http = HttpChannel(self.address, **http)
+        self._max_tokens = max_tokens
+        self._extra_body = dict(extra_body or {})
+        self._logprobs_mode = _logprob_kind(logprobs_mode)
+        self._abort_timeout = abort_timeout
+        self._aborts: set[asyncio.Task[object]] = set()
+        self.names.translate(self._extra_body, max_tokens=max_tokens)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(base_url={self.address.shown!r}, model_name={self.model_name!r})"
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Protocol, address without credentials, model name, kind of logprob."""
+        return {
+            "protocol": self.protocol,
+            "base_url": self.address.shown,
+            "model_name": self.model_name,
+            "logprobs_mode": self._logprobs_mode,
+        }
+
+    async def generate(self, request: GenerateRequest) -> Generated:
+        """Sample one turn; raises a `ModelError` after bounded retries, in the request's own time.
+
+        Cancelled, it tells the server to stop before it lets go, within `abort_timeout`.
+        """
+        if not len(request.prompt):
+            raise ConfigError("a prompt of at least one token was wanted, found an empty one")
+        sampling = {**self._extra_body, **request.sampling}
+        parameters, fields = self.names.translate(sampling, max_tokens=self._max_tokens)
+        base_id = request.request_id or uuid.uuid4().hex
+
+        async def attempt(number: int, seconds: float) -> Generated | Refusal:
+            request_id = base_id if number == 1 else f"{base_id}.{number}"
+            body = self._body(request, request_id, parameters, fields)
+            return await self._attempt(request, request_id, body, seconds)
+
+        return await self._http.repeat(attempt, timeout=request.timeout)
+
+    async def check(self) -> None:
+        """Ask whether the server is well and offers the endpoint, without sampling a token."""
+        await self._check_health()
+        await self._check_endpoint()
+
+    async def aclose(self) -> None:
+        """Close connections, after the aborts that are on their way."""
+        if self._aborts:
+            await asyncio.wait(self._aborts)
+        await self._http.aclose()
+
+    @abstractmethod
+    def _body(
+        self, request: GenerateRequest, request_id: str, parameters: Mapping[str, Any], fields: Mapping[str, Any]
+    ) -> bytes:
+        """Write a request around the prompt as it was serialised."""
+
+    @abstractmethod
+    def _read(self, data: Any) -> Generated:
+        """Read a decoded answer; raises a `ModelReplyError` for anything that cannot be vouched for."""
+
+    def _abort_request(self, request_id: str) -> tuple[str, bytes] | None:  # noqa: ARG002 - for subclasses
+        """Return path and body that abort a request, None where closing the connection is all there is."""
+        return None
+
+    def _explained(self, refusal: Refusal, status: int) -> Refusal:  # noqa: ARG002 - for subclasses
+        """Add what this protocol knows about a refusal."""
+        return refusal
+
+    async def _attempt(
+        self, request: GenerateRequest, request_id: str, body: bytes, seconds: float
+    ) -> Generated | Refusal:
+        headers = rollout_headers(request.rollout_id, request.seed)
+        headers[REQUEST_HEADER] = header_value(request_id)
+        try:
+            outcome = await self._http.exchange("POST", self.address.at(self.path), seconds, body, headers)
+        except asyncio.CancelledError:
+            # Shielded: a second cancellation ends the wait, not the abort, which has a time limit of its own.
+            await asyncio.shield(self._abort(request_id))
+            raise
+        if isinstance(outcome, Refusal):
+            if outcome.unanswered:
+                self._abort(request_id)
+            return outcome
+        return self._judged(outcome)
+
+    def _judged(self, answer: Answer) -> Generated | Refusal:
+        if answer.status != 200:
+            return self._explained(self._http.refused(*answer), answer.status)
+        try:
+            data = decode_json(answer.body)
+            inner = embedded_status(data)
+            if inner is not None:
+                return self._explained(self._http.refused(inner, answer.headers, answer.body), inner)
+            return self._read(data)
+        except (ValueError, ModelReplyError) as error:
+            return self._http.unreadable(error, answer)
+
+    def _abort(self, request_id: str) -> asyncio.Task[object]:
+        task: asyncio.Task[object] = asyncio.create_task(self._send_abort(request_id))
+        self._aborts.add(task)
+        task.add_done_callback(self._aborts.discard)
+        return task
+
+    async def _send_abort(self, request_id: str) -> None:
+        """Tell the server to stop sampling; whether it heard is not known, and changes nothing."""
+        abort = self._abort_request(request_id)
+        if abort is not None:
+            path, body = abort
+            await self._http.exchange("POST", self.address.at(path), self._abort_timeout, body)
+
+    async def _check_health(self) -> None:
+        outcome = await self._probe("GET", "/health")
+        if outcome.status not in {200, 429} | _NOT_THERE:
+            raise self._http.refused(*outcome).error()
+
+    async def _check_endpoint(self) -> None:
+        """Look whether the path exists: a GET is answered 405 there, and 404 where there is no such path.
+
+        Only where the GET finds nothing, an empty POST decides, for not every server tells the two apart.
+        """
+        if (await self._probe("GET", self.path)).status not in _NOT_THERE - {405}:
+            return
+        outcome = await self._probe("POST", self.path, b"{}")
+        if outcome.status in {401, 403} | _NOT_THERE:
+            refusal = self._explained(self._http.refused(*outcome), outcome.status)
+            raise replace(refusal, message=f"{self.path} was wanted; {refusal.message}").error()
+
+    async def _probe(self, method: str, path: str, body: bytes | None = None) -> Answer:
+        seconds = min(self._http.timeout, CHECK_TIMEOUT)
+        outcome = await self._http.exchange(method, self.address.at(path), seconds, body)
+        if isinstance(outcome, Refusal):
+            raise outcome.error()
+        return outcome
+
+
+def joined(head: Mapping[str, Any], key: bytes, request: GenerateRequest, tail: bytes = b"") -> bytes:
+    """Return a JSON object of some fields and the prompt, whose bytes are there already."""
+    return b"".join((encode(head)[:-1], b"," if head else b"", key, request.prompt.encoded(), tail, b"}"))
+
+
+def _logprob_kind(mode: str | None) -> str:
+    """Return the kind of logprob; vLLM's own names for the two are understood."""
+    if mode is None or mode == "unknown":
+        return "unknown"
+    kind = mode.removesuffix("_logprobs")
+    if kind not in LOGPROB_KINDS:
+        raise ConfigError(
+            f"logprobs_mode says which kind of logprob the server sends, found {mode!r}",
+            hint=f"logprobs_mode: {' or '.join(LOGPROB_KINDS)}",
+        )
+    return kind

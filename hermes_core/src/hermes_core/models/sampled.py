@@ -1,0 +1,136 @@
+"""Reading what a server sampled, strictly: one id and one logprob for each token, or an error that says what was found.
+
+A trainer cannot see that a logprob belongs to another token or was made up; so nothing is filled in here, and nothing
+is cut to fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from hermes_core.contracts.errors import ModelReplyError
+from hermes_core.contracts.model import Usage
+from hermes_core.contracts.tokens import FinishReason, WeightSpan
+
+# Rounding can lift the logprob of a certain token a little above 0; logits, which some modes send, go far above.
+_MOST: Final = 0.01
+# vLLM writes this where it has no number: NaN, -inf, or a token that it has no entry for.
+_NO_NUMBER: Final = -9999.0
+_LOGITS_HINT: Final = "the server must send logprobs and not logits: vllm serve --logprobs-mode raw_logprobs"
+
+
+def read_ids(value: object, what: str, *, finish: FinishReason) -> tuple[int, ...]:
+    """Return sampled ids; none at all is an answer only of an aborted request."""
+    if value is None and finish == "abort":
+        return ()
+    if not isinstance(value, list) or not all(type(item) is int and item >= 0 for item in value):
+        raise ModelReplyError(f"{what} must be the sampled token ids, found {_shown(value)}", hint=_hint_without_ids())
+    if not value and finish != "abort":
+        raise ModelReplyError(f"at least one sampled token was wanted in {what}, found none", hint=_hint_without_ids())
+    return tuple(value)
+
+
+def read_echo(value: object, what: str) -> tuple[int, ...] | None:
+    """Return the prompt as the server saw it, None where it does not tell."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(type(item) is int for item in value):
+        raise ModelReplyError(f"{what} must be the prompt's token ids, found {_shown(value)}")
+    return tuple(value)
+
+
+def only(value: object, what: str) -> Any:
+    """Return the one element of a list; a client asks for one completion."""
+    if not isinstance(value, list) or len(value) != 1:
+        found = f"{len(value)} elements" if isinstance(value, list) else _shown(value)
+        raise ModelReplyError(f"one completion was asked for, so {what} must be a list of one, found {found}")
+    return value[0]
+
+
+def entries(value: object, count: int, what: str, *, missing: str) -> Sequence[Any]:
+    """Return one logprob entry for each of `count` sampled tokens; `missing` says why there may be none."""
+    if value is None and count == 0:
+        return ()
+    if not isinstance(value, list) or (not value and count):
+        raise ModelReplyError(f"a logprob for each of {count} tokens was wanted in {what}, found none", hint=missing)
+    if len(value) != count:
+        raise ModelReplyError(f"{what} must have one logprob for each of {count} tokens, found {len(value)}")
+    return value
+
+
+def same_token(position: int, sampled: int, named: object, what: str) -> None:
+    """Raise unless an entry is about the token that was sampled."""
+    if type(named) is not int or named != sampled:
+        raise ModelReplyError(
+            f"{what}[{position}] must be the logprob of token {sampled}, which was sampled there, "
+            f"found one of {_shown(named)}"
+        )
+
+
+def read_logprob(value: object, position: int, what: str) -> float | None:
+    """Return a finite logprob, or None where the server says by `null` that it has none."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ModelReplyError(f"{what}[{position}] must be a finite logprob, found {_shown(value)}")
+    if value <= _NO_NUMBER:
+        raise ModelReplyError(
+            f"{what}[{position}] must be a logprob, found {value}, which servers write for NaN and -inf"
+        )
+    if value > _MOST:
+        raise ModelReplyError(f"{what}[{position}] must be a logprob, found {value}, above 0", hint=_LOGITS_HINT)
+    return float(value)
+
+
+def read_finish(value: object, what: str) -> FinishReason:
+    """Return the finish reason, which all three protocols know under the same names."""
+    if value == "stop" or value == "length" or value == "abort":  # noqa: PLR1714 - narrows the type as a set does not
+        return value
+    raise ModelReplyError(f"{what} must be stop, length or abort, found {_shown(value)}")
+
+
+def read_weight_spans(value: object, count: int, what: str) -> tuple[WeightSpan, ...]:
+    """Return spans that cover `count` tokens without gap or overlap; none at all where the server does not tell."""
+    if value is None or count == 0:
+        return ()
+    if not isinstance(value, list):
+        raise ModelReplyError(f"{what} must be a list of spans, found {_shown(value)}")
+    spans = tuple(_span(item, what) for item in value)
+    starts = [0, *(span.end for span in spans)]
+    if [span.start for span in spans] != starts[:-1] or starts[-1] != count or any(s.end <= s.start for s in spans):
+        found = ", ".join(f"[{span.start}, {span.end})" for span in spans) or "none"
+        raise ModelReplyError(f"{what} must cover the {count} sampled tokens, found {found}")
+    return spans
+
+
+def read_usage(prompt: object, completion: object) -> Usage:
+    """Return what the server counted, 0 where it did not."""
+    return Usage(
+        prompt_tokens=prompt if isinstance(prompt, int) else 0,
+        completion_tokens=completion if isinstance(completion, int) else 0,
+    )
+
+
+def member(data: object, key: str, what: str) -> Any:
+    """Return a member of a JSON object, None if it has none of that name."""
+    if not isinstance(data, Mapping):
+        raise ModelReplyError(f"{what} must be an object, found {_shown(data)}")
+    return data.get(key)
+
+
+def _span(item: object, what: str) -> WeightSpan:
+    version, start, end = (member(item, key, f"a span of {what}") for key in ("version", "start", "end"))
+    if not isinstance(version, str) or type(start) is not int or type(end) is not int:
+        raise ModelReplyError(f"a span of {what} has a version, a start and an end, found {_shown(item)}")
+    return WeightSpan(version=version, start=start, end=end)
+
+
+def _hint_without_ids() -> str:
+    return "the server must answer with token ids; is it the protocol that --model-protocol names?"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

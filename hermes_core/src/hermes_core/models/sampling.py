@@ -1,0 +1,70 @@
+"""Sampling parameters: OpenAI's names, carried over to what a token-level protocol calls them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hermes_core.contracts.errors import ConfigError
+
+_SET_BY_THE_CLIENT: Final = frozenset(
+    {"model", "prompt", "messages", "tools", "stream", "n", "logprobs", "top_logprobs", "extra_body", "request_id"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingNames:
+    """What one protocol can carry: names of sampling parameters, and of fields beside them.
+
+    Both map the name a user writes to the name on the wire.
+    """
+
+    protocol: str
+    parameters: Mapping[str, str]
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    def translate(self, sampling: Mapping[str, Any], *, max_tokens: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return parameters and fields as they go over the wire; raises `ConfigError` for a name without a place.
+
+        `max_tokens` is taken where the sampling names none: without one, each server has a default of its own.
+        """
+        parameters: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
+        for name, value in _with_bound(sampling, max_tokens).items():
+            if name in self.parameters:
+                parameters[self.parameters[name]] = value
+            elif name in self.fields:
+                fields[self.fields[name]] = value
+            else:
+                raise self._refusal(name)
+        return parameters, fields
+
+    def _refusal(self, name: str) -> ConfigError:
+        if name in _SET_BY_THE_CLIENT:
+            return ConfigError(
+                f"sampling holds parameters of the sampler, found {name}, which the client sets itself",
+                hint=f"remove {name} from the sampling parameters",
+            )
+        known = sorted({*self.parameters, *self.fields})
+        near = difflib.get_close_matches(name, known, 1)
+        return ConfigError(
+            f"a sampling parameter that the protocol {self.protocol} can carry was wanted, found {name!r}",
+            hint=f"did you mean {near[0]!r}?" if near else f"it carries {', '.join(known)}",
+        )
+
+
+def _with_bound(sampling: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
+    """Return the sampling with exactly one `max_tokens`, under the name both of OpenAI's have here."""
+    found = dict(sampling)
+    bounds = {value for name in ("max_tokens", "max_completion_tokens") if (value := found.pop(name, None)) is not None}
+    if len(bounds) > 1:
+        raise ConfigError(
+            f"one bound of a turn was wanted, found max_tokens and max_completion_tokens with {sorted(bounds)}",
+            hint="max_tokens alone",
+        )
+    bound = bounds.pop() if bounds else max_tokens
+    if not isinstance(bound, int) or isinstance(bound, bool) or bound < 1:
+        raise ConfigError(f"max_tokens is a whole number above 0, found {bound!r}", hint=f"max_tokens: {max_tokens}")
+    return {**found, "max_tokens": bound}
