@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hermes_core.contracts.parsing import AttemptStatus, ParseAttempt, ParsedCall, ParseResult, ParseSegment
+from hermes_core.contracts.parsing import ParseAttempt, ParsedCall, ParseResult, ParseSegment
 from hermes_parsers.engine.scan import Draft
 
 _new: Final = object.__new__
@@ -48,41 +48,31 @@ class Span:
         self.draft = draft
 
 
-def attempt_of(text: str, draft: Draft, base: int) -> ParseAttempt:
-    """Build the attempt of a draft whose positions count from `base`."""
-    start, end = base + draft.start, base + draft.end
-    return build_attempt(
-        draft.status, text[start:end], start, end, draft.name, draft.arguments, draft.value, draft.reason
-    )
+def attempt_of(text: str, draft: Draft) -> ParseAttempt:
+    """Build the attempt of a draft that the driver took."""
+    start, end = draft.base + draft.start, draft.base + draft.end
+    attempt = _new(ParseAttempt)
+    _status(attempt, draft.status)
+    _raw(attempt, text[start:end])
+    _start(attempt, start)
+    _end(attempt, end)
+    _name(attempt, draft.name)
+    _arguments(attempt, draft.arguments)
+    _value(attempt, draft.value)
+    _reason(attempt, draft.reason)
+    return attempt
 
 
 def segment_of(text: str, span: Span) -> ParseSegment:
     """Build the segment of a span."""
-    start, end = span.start, span.end
-    return build_segment(span.kind, start, end, text[start:end], None if span.draft is None else span.draft.call)
-
-
-def build_attempt(  # noqa: PLR0917 - on the hot path, where keywords cost
-    status: AttemptStatus,
-    raw: str,
-    start: int,
-    end: int,
-    name: str | None,
-    arguments: str | None,
-    value: Any,
-    reason: str,
-) -> ParseAttempt:
-    """Build an attempt."""
-    attempt = _new(ParseAttempt)
-    _status(attempt, status)
-    _raw(attempt, raw)
-    _start(attempt, start)
-    _end(attempt, end)
-    _name(attempt, name)
-    _arguments(attempt, arguments)
-    _value(attempt, value)
-    _reason(attempt, reason)
-    return attempt
+    start, end, draft = span.start, span.end, span.draft
+    segment = _new(ParseSegment)
+    _segment_kind(segment, span.kind)
+    _segment_start(segment, start)
+    _segment_end(segment, end)
+    _segment_raw(segment, text[start:end])
+    _segment_call(segment, None if draft is None else draft.call)
+    return segment
 
 
 def build_call(name: str, arguments: str, id: str, wire_id: str | None) -> ParsedCall:
@@ -93,17 +83,6 @@ def build_call(name: str, arguments: str, id: str, wire_id: str | None) -> Parse
     _call_id(call, id)
     _call_wire_id(call, wire_id)
     return call
-
-
-def build_segment(kind: str, start: int, end: int, raw: str, call: int | None) -> ParseSegment:
-    """Build a segment."""
-    segment = _new(ParseSegment)
-    _segment_kind(segment, kind)
-    _segment_start(segment, start)
-    _segment_end(segment, end)
-    _segment_raw(segment, raw)
-    _segment_call(segment, call)
-    return segment
 
 
 def build_result(

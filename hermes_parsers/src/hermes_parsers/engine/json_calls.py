@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from hermes_core.contracts.parsing import AttemptStatus
-from hermes_parsers.engine.json_text import JsonError, Members, is_shallow, members_at, value_at
-from hermes_parsers.engine.scan import Draft
+from hermes_parsers.engine.json_text import JsonError, Members, is_shallow, members_at, value_at, window
+from hermes_parsers.engine.scan import INVALID_JSON, OK, Draft
 from hermes_parsers.writing import dumps
 
+Match = Callable[[str, int], re.Match[str] | None]
 _UNSPANNED: Final = -1
+_SPACE: Final = r"[ \t\n\r]*+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,36 @@ class CallKeys:
 
 
 OPENAI_KEYS: Final = CallKeys()
+
+
+def plain_head(keys: CallKeys) -> str:
+    """Match what a well-formed call has before its arguments, with the name; no two parts match the same text."""
+    name, arguments = f'"{keys.name[0]}"', f'"{keys.arguments[0]}"'
+    return _SPACE.join([r"\{", name, ":", r'"([\w.\-]++)"', ",", arguments, ":", r"(?=\{)"])
+
+
+def plain_call(text: str, start: int, at: int, before: Match, behind: Match) -> Draft | None:
+    """Read a call as templates show it, which most are; None leaves all others to the long way.
+
+    Args:
+        text: Of which no more than a part is looked at, so that `behind` must not take its end for the text's.
+        start: Where the call begins.
+        at: Where its object does.
+        before: Matches up to the arguments, with the name in its first group.
+        behind: Matches what follows the arguments; its first group, if it has one, is the id.
+    """
+    if not (head := before(text, at)):
+        return None
+    piece, offset = window(text, head.end())
+    body = head.end() - offset
+    try:
+        value, end = value_at(piece, body)
+    except JsonError:
+        return None
+    if not (tail := behind(piece, end)) or not is_shallow(piece, body, end):
+        return None
+    written_id = tail[1] if tail.lastindex else None
+    return Draft(start, offset + tail.end(), OK, head[1], piece[body:end], value, "", written_id)
 
 
 def draft_of(text: str, start: int, end: int, found: Members, keys: CallKeys = OPENAI_KEYS) -> Draft:
@@ -56,7 +90,7 @@ def set_arguments(draft: Draft, text: str, value: Any, start: int, end: int) -> 
         _unwrap(draft, value)
     else:
         draft.value = value
-        draft.fail(AttemptStatus.INVALID_JSON, f"arguments are an object, found {type(value).__name__}")
+        draft.fail(INVALID_JSON, f"arguments are an object, found {type(value).__name__}")
 
 
 def _unwrap(draft: Draft, value: str) -> None:
@@ -68,7 +102,7 @@ def _unwrap(draft: Draft, value: str) -> None:
         read, end = None, -1
     if not isinstance(read, dict) or end != len(inner) or not is_shallow(inner, 0, end):
         draft.value = value
-        draft.fail(AttemptStatus.INVALID_JSON, f"arguments are an object, found a text that is none: {value!r:.80}")
+        draft.fail(INVALID_JSON, f"arguments are an object, found a text that is none: {value!r:.80}")
         return
     draft.arguments, draft.value = inner or "{}", read
     draft.reason = "the arguments were JSON in a string"

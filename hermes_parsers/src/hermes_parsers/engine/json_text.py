@@ -15,10 +15,10 @@ from hermes_parsers.engine.scan import SPACE, Scan
 
 MAX_DEPTH: Final = 128
 """Deeper nesting is refused: the C scanner recurses, and how far it may depends on the caller's stack."""
-_WINDOW: Final = 1 << 14
+WINDOW: Final = 1 << 14
 """Of a larger text only so much is tried at once: the error of a failed read counts the lines before it."""
 
-_FEW: Final = 8
+FEW: Final = 8
 """After so many failed reads of a text, ends are found before reading: trying first only pays where it succeeds."""
 
 Members = dict[str, tuple[Any, int, int]]
@@ -38,8 +38,9 @@ class JsonError(ValueError):
         self.at = at
         self.is_cut = is_cut
         self.start = start
-        self.end = -1
-        self.opened = -1
+
+    end: int = -1
+    opened: int = -1
 
     def string_in(self, text: str) -> int:
         """Return where the last string before the fault begins, or -1: where strings stopped to mean what they say."""
@@ -137,7 +138,7 @@ def read_value(scan: Scan, at: int) -> Generator[str, None, tuple[Any, int]]:
 def _read(
     scan: Scan, at: int, read: Callable[[str, int], tuple[Any, int]], shift: Callable[[Any, int], Any]
 ) -> Generator[str, None, tuple[Any, int]]:
-    if scan.faults < _FEW:
+    if scan.faults < FEW:
         piece, offset = window(scan.text, at)
         try:
             value, end = read(piece, at - offset)
@@ -146,8 +147,8 @@ def _read(
         else:
             if is_shallow(piece, at - offset, end):
                 return shift(value, offset), end + offset
-    elif (dead := _dead_at_once(scan, at)) >= 0:
-        raise JsonError(f"{scan.text[dead]!r} is out of place", dead, start=at)
+    elif dead := dead_at_once(scan, at):
+        raise dead
     balance = Balance(at, keeps_lines=scan.lenient)
     while not balance.advance(scan.text):
         if scan.final:
@@ -167,18 +168,26 @@ def _read(
 
 def window(text: str, at: int) -> tuple[str, int]:
     """Return the part of a text to try first, and where it begins."""
-    if len(text) <= _WINDOW:
+    if len(text) <= WINDOW:
         return text, 0
-    return text[at : at + _WINDOW], at
+    return text[at : at + WINDOW], at
 
 
-def _dead_at_once(scan: Scan, at: int) -> int:
-    """Return where text stops to be JSON before a second bracket, or -1: the shortest way through a run of faults."""
+def dead_at_once(scan: Scan, at: int) -> JsonError | None:
+    """Return why the text stops to be JSON, where it does before any closing bracket: the way through a run of faults.
+
+    The bracket at `at` begins the value.
+    """
     text = scan.text
-    end = (_LENIENT if scan.lenient else _STRICT)(text, at + 1).end()  # type: ignore[union-attr]  # it matches everywhere
-    if end == len(text) or text[end] in '{}[]"' or (text[end] in "tfn" and len(text) - end < _LONGEST_WORD):
-        return -1
-    return end
+    found = (_LENIENT_RUN if scan.lenient else _STRICT_RUN)(text, at)
+    dead, opened = found.end(), found.start(1)  # type: ignore[union-attr]  # it matches everywhere
+    if opened < 0 and (
+        dead == len(text) or (char := text[dead]) in '{}[]"' or (char in "tfn" and len(text) - dead < _LONGEST_WORD)
+    ):
+        return None
+    error = JsonError(f"{text[dead]!r} is out of place", dead, start=at)
+    error.opened = opened
+    return error
 
 
 def _explained(balance: Balance, error: JsonError) -> JsonError:
@@ -202,14 +211,25 @@ def _shifted(found: Members, by: int) -> Members:
     return {key: (value, start + by, end + by) for key, (value, start, end) in found.items()}
 
 
-def _tokens(inside: str, escaped: str) -> Callable[[str, int], re.Match[str] | None]:
-    """Compile what may stand between two brackets; possessive throughout, so nothing is tried twice."""
-    plain = r"(?:[ \t\n\r:,0-9.+\-eE]|true|false|null)"
-    return re.compile(rf'{plain}*+(?:"{inside}*+(?:\\{escaped}{inside}*+)*+"{plain}*+)*+', re.DOTALL).match
+_PLAIN: Final = r"(?:[ \t\n\r:,0-9.+\-eE]|true|false|null)*+"
+_STRICT_BODY: Final = r'[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+'
+_LENIENT_BODY: Final = r'[^"\\]*+(?:\\.[^"\\]*+)*+'
 
 
-_STRICT: Final = _tokens(r'[^"\\\n]', r"[^\n]")
-_LENIENT: Final = _tokens(r'[^"\\]', ".")
+def _tokens(body: str) -> str:
+    """Match what may stand between two brackets; possessive throughout, so nothing is tried twice."""
+    return rf'{_PLAIN}(?:"{body}"{_PLAIN})*+'
+
+
+def _run(body: str, cut: str) -> Callable[[str, int], re.Match[str] | None]:
+    """Compile brackets that open and what stands between; the group is the quote of a string that a line break cuts."""
+    return re.compile(rf"(?:[{{\[]{_tokens(body)}){{0,{MAX_DEPTH}}}+(?:{cut})?+", re.DOTALL).match
+
+
+_STRICT: Final = re.compile(_tokens(_STRICT_BODY), re.DOTALL).match
+_LENIENT: Final = re.compile(_tokens(_LENIENT_BODY), re.DOTALL).match
+_STRICT_RUN: Final = _run(_STRICT_BODY, rf'("){_STRICT_BODY}\\?+(?=\n)')
+_LENIENT_RUN: Final = _run(_LENIENT_BODY, '("(?!))')
 _WORDS: Final = ("true", "false", "null")
 _LONGEST_WORD: Final = 5
 

@@ -11,7 +11,7 @@ from zlib import crc32
 
 from hermes_core.contracts.parsing import ParseMode, ParseResult, ToolSchema
 from hermes_parsers.engine.rendering import WrittenCall, read_message, refuse_unless_same
-from hermes_parsers.engine.scan import Marks, Scan, Wait
+from hermes_parsers.engine.scan import UNDECIDED, Marks, Scan, Wait
 from hermes_parsers.engine.stream import ScanStream
 
 if TYPE_CHECKING:
@@ -80,6 +80,25 @@ class ScanningParser:
     def read(self, scan: Scan, at: int) -> Wait:
         """Read a block from its mark: add a `Draft` per attempt to `scan.drafts` and return where it ended, or -1."""
         raise NotImplementedError(f"{type(self).__qualname__} must implement read(scan, at), found {scan!r} at {at}")
+
+    def read_now(self, scan: Scan, at: int) -> int:  # noqa: ARG002 - the signature of `read`
+        """Read what needs no waiting, as `read` does, or return `UNDECIDED`; called before it once the text has ended.
+
+        It is for what is frequent: well-formed calls, and broken ones, of which a hostile text has tens of thousands.
+        """
+        return UNDECIDED
+
+    def read_whole(self, scan: Scan, at: int) -> int:
+        """Read a block in text that has ended."""
+        if (end := self.read_now(scan, at)) != UNDECIDED:
+            return end
+        reader = self.read(scan, at)
+        while True:
+            try:
+                next(reader)
+            except StopIteration as stop:
+                ended: int = stop.value
+                return ended
 
     def parse(self, text: str, tools: Sequence[ToolSchema] | None = None, mode: ParseMode = "strict") -> ParseResult:
         """Parse a complete text."""

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.engine.json_text import JsonError
-from hermes_parsers.engine.scan import SPACE, Draft, Marks, Scan
+from hermes_parsers.engine.scan import INVALID_JSON, SPACE, TRUNCATED, Draft, Marks, Scan
 
 
 class Ends:
@@ -18,20 +18,29 @@ class Ends:
         self.closers = closers
         self.marks = Marks((*closers, *openers))
 
+    def at_mark(self, text: str, at: int) -> tuple[int, int]:
+        """Return where the body that begins at `at` ends in whole text, at the first mark, and where its call does."""
+        found = self.marks.sure(text, at)
+        if found is None:
+            return len(text), len(text)
+        return found.start(), found.end() if found[0] in self.closers else found.start()
+
     def recover(self, scan: Scan, at: int, error: JsonError) -> Generator[str, None, tuple[int, int, AttemptStatus]]:
         """Return where the broken body that begins at `at` ends, where its call ends, and what it is.
 
         A body whose brackets balance in front of a closing mark ends there, whatever its strings hold. Any other ends
         at the first mark, even inside what may have been a string: where a quote is missing, strings mean nothing.
         """
+        if scan.final and error.end < 0 and not error.is_cut:
+            return *self.at_mark(scan.text, at), INVALID_JSON
         if error.end >= 0 and (after := (yield from self._closed_after(scan, error.end))):
-            return after[0], after[1], AttemptStatus.INVALID_JSON
+            return after[0], after[1], INVALID_JSON
         found = self.marks.sure(scan.text, at) if scan.final else (yield from self.marks.seek(scan, at))
         if found is None:
-            cut = AttemptStatus.TRUNCATED if error.is_cut else AttemptStatus.INVALID_JSON
+            cut = TRUNCATED if error.is_cut else INVALID_JSON
             return len(scan.text), len(scan.text), cut
         end = found.end() if found[0] in self.closers else found.start()
-        return found.start(), end, AttemptStatus.INVALID_JSON
+        return found.start(), end, INVALID_JSON
 
     def _closed_after(self, scan: Scan, at: int) -> Generator[str, None, tuple[int, int] | None]:
         """Return start and end of the closing mark that follows, brackets and space between; None without one."""
@@ -53,6 +62,6 @@ class Ends:
 
 def broken(start: int, end: int, status: AttemptStatus, error: JsonError) -> Draft:
     """Make the draft of a call that cannot be read."""
-    if status is AttemptStatus.TRUNCATED:
+    if status is TRUNCATED:
         return Draft(start, end, status, reason="the text ends inside the call")
     return Draft(start, end, status, reason=f"{error.reason}, {error.at - start} characters into the call")

@@ -19,17 +19,32 @@ Wait = Generator[str, None, int]
 
 SPACE: Final = re.compile(r"[ \t\n\r]*").match
 
+# The statuses by their own names: a member looked up on its enum costs as much as a whole draft (CPython 3.11).
+OK: Final = AttemptStatus.OK
+REPAIRED: Final = AttemptStatus.REPAIRED
+UNCLOSED: Final = AttemptStatus.UNCLOSED
+TRUNCATED: Final = AttemptStatus.TRUNCATED
+INVALID_JSON: Final = AttemptStatus.INVALID_JSON
+UNKNOWN_TOOL: Final = AttemptStatus.UNKNOWN_TOOL
+GOOD: Final = (OK, UNCLOSED, REPAIRED, UNKNOWN_TOOL)
+
+UNDECIDED: Final = -2
+"""What `read_now` returns where it leaves a block to `read`."""
+
 
 class Draft:
     """An attempt to call a tool, as a reader found it; positions are those of `Scan.text`."""
 
-    __slots__ = ("arguments", "call", "end", "id", "name", "reason", "start", "status", "value")
+    __slots__ = ("arguments", "base", "call", "end", "id", "name", "reason", "start", "status", "value")
+
+    base: int
+    """Where the scan's text began in the source when the driver took the draft."""
 
     def __init__(  # noqa: PLR0917 - made once per call on the hot path, where keywords cost
         self,
         start: int,
         end: int,
-        status: AttemptStatus = AttemptStatus.OK,
+        status: AttemptStatus = OK,
         name: str | None = None,
         arguments: str | None = None,
         value: Any = None,
@@ -54,17 +69,14 @@ class Draft:
 
     def cut(self, reason: str) -> Draft:
         """Say that the closing mark is missing, which a good call survives."""
-        if self.status is AttemptStatus.OK:
-            self.status, self.reason = AttemptStatus.UNCLOSED, reason
+        if self.status is OK:
+            self.status, self.reason = UNCLOSED, reason
         return self
 
     @property
     def is_good(self) -> bool:
         """Whether it can be handed on as a call."""
         return self.status in GOOD
-
-
-GOOD: Final = (AttemptStatus.OK, AttemptStatus.UNCLOSED, AttemptStatus.REPAIRED, AttemptStatus.UNKNOWN_TOOL)
 
 
 class Scan:

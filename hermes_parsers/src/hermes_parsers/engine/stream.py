@@ -18,7 +18,7 @@ from hermes_core.contracts.parsing import (
     ToolSchema,
 )
 from hermes_parsers.engine.building import Span, attempt_of, build_call, build_result, segment_of
-from hermes_parsers.engine.scan import Draft, Scan, sees, skip_space
+from hermes_parsers.engine.scan import INVALID_JSON, UNDECIDED, UNKNOWN_TOOL, Draft, Scan, sees, skip_space
 
 if TYPE_CHECKING:
     from hermes_parsers.engine.parser import ScanningParser
@@ -55,8 +55,8 @@ class ScanStream:
         self._thoughts: list[str] = []
         self._calls: list[ParsedCall] = []
         self._ids: dict[str, int] = {}
-        self._attempts: list[tuple[Draft, int]] = []
-        self._drafted: list[tuple[Draft, int, AttemptStatus]] = []
+        self._attempts: list[Draft] = []
+        self._drafted: list[tuple[Draft, AttemptStatus]] = []
         self._run = self._main()
 
     def feed(self, delta: str) -> Sequence[ParseEvent]:
@@ -99,7 +99,7 @@ class ScanStream:
             "".join([text[span.start : span.end] for span in self._spans if span.kind == "text"]) or None,
             "\n".join(self._thoughts) or None,
             tuple(self._calls),
-            tuple([attempt_of(text, draft, base) for draft, base in self._attempts]),
+            tuple([attempt_of(text, draft) for draft in self._attempts]),
             tuple([segment_of(text, span) for span in self._spans]),
         )
 
@@ -158,8 +158,10 @@ class ScanStream:
                     end = yield from self._tagged(told, start, found[0])
                 elif scan.final and is_plain:
                     first = len(scan.drafts)
-                    taken, end, _ = self._step(parser.read(scan, start), told, start, first, first)
-                    end = end if taken > first else -1
+                    end = parser.read_now(scan, start)
+                    if end == UNDECIDED:
+                        end = yield from parser.read(scan, start)
+                    end = self._take_all(first, told, start, end)
                 else:
                     end = yield from self._block(told, start)
                 at = max(start + 1, scan.resume) if end < 0 else end
@@ -218,13 +220,27 @@ class ScanStream:
             self._spans[-1].end = self._base + end
         return taken, end, wait
 
+    def _take_all(self, first: int, told: int, start: int, end: int) -> int:
+        """Take the drafts of a block that was read in one go; return its end, or -1 when there are none."""
+        drafts = self._scan.drafts
+        if len(drafts) == first:
+            return -1
+        for place in range(first, len(drafts)):
+            self._take(drafts[place], told, start, is_first=place == first)
+        self._spans[-1].end = self._base + end
+        return end
+
     def _take(self, draft: Draft, told: int, start: int, *, is_first: bool) -> None:
-        base = self._base
-        begin = base + self._text(told, start, before_call=True) if is_first else self._spans[-1].end
-        self._spans.append(Span("call", begin, base + draft.end, draft))
-        self._attempts.append((draft, base))
+        base, spans = self._base, self._spans
+        if not is_first:
+            begin = spans[-1].end
+        else:
+            begin = base + (start if told == start else self._text(told, start, before_call=True))
+        spans.append(Span("call", begin, base + draft.end, draft))
+        draft.base = base
+        self._attempts.append(draft)
         call = None
-        if draft.is_good:
+        if draft.status is not INVALID_JSON and draft.is_good:
             call = self._call(draft)
         if self._tells:
             raw = self._scan.text[draft.start : draft.end]
@@ -236,7 +252,7 @@ class ScanStream:
         assert arguments is not None
         if self._known is not None and name not in self._known:
             told = f"; {draft.reason}" if draft.reason else ""
-            draft.status, draft.reason = AttemptStatus.UNKNOWN_TOOL, f"there is no tool {name!r}{told}"
+            draft.status, draft.reason = UNKNOWN_TOOL, f"there is no tool {name!r}{told}"
         draft.call = len(self._calls)
         call = build_call(name, arguments, self._id(draft.id, name, arguments), draft.id)
         self._calls.append(call)
@@ -353,7 +369,7 @@ class ScanStream:
             probe.text, probe.final = scan.text, True
             if (
                 found[0] not in (self._parser.reasoning_tags or ())
-                and _drain(self._parser.read(probe, found.start())) >= 0
+                and self._parser.read_whole(probe, found.start()) >= 0
             ):
                 return found.start()
             at = found.start() + 1
@@ -383,12 +399,13 @@ class ScanStream:
         at = 0
         while (found := parser.marks.sure(probe.text, at)) is not None:
             tags = parser.reasoning_tags or ()
-            end = -1 if found[0] in tags else _drain(parser.read(probe, found.start()))
+            end = -1 if found[0] in tags else parser.read_whole(probe, found.start())
             at = max(found.start() + 1, probe.resume) if end < 0 else end
         for draft in probe.drafts:
             if draft.is_good:
-                self._drafted.append((draft, self._base + start, draft.status))
-            self._attempts.append((draft, self._base + start))
+                self._drafted.append((draft, draft.status))
+            draft.base = self._base + start
+            self._attempts.append(draft)
             told = f" ({draft.status.value}: {draft.reason})" if draft.reason else ""
             draft.status, draft.reason = AttemptStatus.IN_REASONING, f"drafted in the reasoning{told}"
 
@@ -396,17 +413,17 @@ class ScanStream:
         """Take what was drafted in reasoning for calls, where that is asked for and no call came."""
         if self._calls or not self._parser.promote_drafts:
             return
-        for draft, base, status in self._drafted:
+        for draft, status in self._drafted:
             draft.status, draft.reason = status, "drafted in the reasoning, and no call came after it"
             call = self._call(draft)
-            self._cut_out(draft, base)
+            self._cut_out(draft)
             if self._tells:
-                raw = "".join(self._source)[base + draft.start : base + draft.end]
+                raw = "".join(self._source)[draft.base + draft.start : draft.base + draft.end]
                 self._events.append(ParseEvent(kind="call", text=raw, call=call))
 
-    def _cut_out(self, draft: Draft, base: int) -> None:
+    def _cut_out(self, draft: Draft) -> None:
         """Give a call in reasoning a segment of its own."""
-        start, end = base + draft.start, base + draft.end
+        start, end = draft.base + draft.start, draft.base + draft.end
         place = next(n for n, span in enumerate(self._spans) if span.start <= start and end <= span.end)
         around = self._spans[place]
         parts = [
@@ -421,12 +438,3 @@ def _names(tools: Sequence[ToolSchema]) -> frozenset[str] | None:
     from hermes_parsers.schemas import known_names
 
     return known_names(tools)
-
-
-def _drain(reader: Generator[str, None, int]) -> int:
-    while True:
-        try:
-            next(reader)
-        except StopIteration as stop:
-            end: int = stop.value
-            return end

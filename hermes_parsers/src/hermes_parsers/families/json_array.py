@@ -7,20 +7,39 @@ array is taken as an array of one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import cache
 from typing import ClassVar, Final
 
-from hermes_core.contracts.parsing import AttemptStatus
-from hermes_parsers.engine.json_calls import OPENAI_KEYS, CallKeys, draft_of, repaired_end, repaired_object, unspanned
-from hermes_parsers.engine.json_text import JsonError, Members, is_shallow, read_members, value_at, window
+from hermes_parsers.engine.json_calls import (
+    OPENAI_KEYS,
+    CallKeys,
+    Match,
+    draft_of,
+    plain_call,
+    plain_head,
+    repaired_end,
+    repaired_object,
+    unspanned,
+)
+from hermes_parsers.engine.json_text import FEW, JsonError, Members, dead_at_once, read_members
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.recovery import broken
 from hermes_parsers.engine.rendering import WrittenCall
-from hermes_parsers.engine.scan import Draft, Scan, Wait, sees, skip_space
+from hermes_parsers.engine.scan import (
+    INVALID_JSON,
+    OK,
+    REPAIRED,
+    TRUNCATED,
+    UNDECIDED,
+    Draft,
+    Scan,
+    Wait,
+    sees,
+    skip_space,
+)
 from hermes_parsers.writing import dumps
 
-_Match = Callable[[str, int], re.Match[str] | None]
 _NEVER: Final = "\0\0"
 """To wait for what cannot come: only the end of the text decides."""
 
@@ -31,7 +50,7 @@ class JsonArrayParser(ScanningParser):
     closers: ClassVar[Mapping[str, str]] = {}
     """The closing mark of each opening one; "" for a format without. The key "" stands for `pattern`."""
     keys: ClassVar[CallKeys] = OPENAI_KEYS
-    body: ClassVar[str] = r"[ \t\n\r]*+(?:\[|\{|\Z)"
+    body: ClassVar[str] = r"[ \t\n\r]*+(?:\[[ \t\n\r]*+(?:\{|\Z)|\{|\Z)"
     between: ClassVar[str] = ", "
     wire_open: ClassVar[str] = "["
     wire_close: ClassVar[str] = "]"
@@ -40,12 +59,63 @@ class JsonArrayParser(ScanningParser):
         """Compile what reading takes."""
         self._boundary = _boundary(self.keys, tuple(self.closers.values()), self.openers)
         self._next = _next_item(self.keys, tuple(self.closers.values()), self.openers)
-        self._plain = _plain_patterns(self.keys)
+        self._plain = self.plain_patterns()
+        self._first = {opener: _first(opener) for opener in self.closers}
+        self._behind = {closer: _behind(closer) for closer in self.closers.values()}
+
+    def plain_patterns(self) -> tuple[Match, Match]:
+        """Compile what stands before and after the arguments of a well-formed item."""
+        return _plain_patterns(self.keys)
+
+    def read_now(self, scan: Scan, at: int) -> int:
+        """Read a well-formed array, or behind many faults an item that stops to be JSON before any closing bracket."""
+        text = scan.text
+        opener = self._opener(text, at)
+        if (first := self._first[opener](text, at)) is None:
+            return UNDECIDED
+        if scan.faults >= FEW and not scan.lenient and (end := self._read_dead(scan, at, first.end(), opener)) >= 0:
+            return end
+        return self._read_array(scan, at, first.end(), opener) if first[1] else UNDECIDED
+
+    def _read_array(self, scan: Scan, start: int, at: int, opener: str) -> int:
+        """Read the items of a well-formed array, whose first one stands at `at`."""
+        text, count = scan.text, len(scan.drafts)
+        before, behind = self._plain
+        between = self._behind[self.closers[opener]]
+        while (draft := plain_call(text, start, at, before, behind)) and (after := between(text, draft.end)):
+            if len(scan.drafts) == count and not self.takes(text, opener, at, draft):
+                break
+            scan.drafts.append(draft)
+            start = at = after.end()
+            if not after[1]:
+                draft.end = at
+                return at
+        del scan.drafts[count:]
+        return UNDECIDED
+
+    def _read_dead(self, scan: Scan, start: int, at: int, opener: str) -> int:
+        if (error := dead_at_once(scan, at)) is None:
+            return -1
+        text = scan.text
+        found = self._boundary(text, at + 1)
+        if found is not None and found[0][0] == "}":
+            return -1
+        draft = broken(start, len(text) if found is None else found.start(), INVALID_JSON, error)
+        if not self.takes(text, opener, at, draft):
+            return -1
+        closer = self.closers[opener]
+        if closer and text.startswith(closer, draft.end):
+            draft.end += len(closer)
+        scan.drafts.append(draft)
+        return draft.end
+
+    def _opener(self, text: str, at: int) -> str:
+        return next((mark for mark in self.openers if text.startswith(mark, at)), "")
 
     def read(self, scan: Scan, at: int) -> Wait:
         """Read the array; an item is handed in when what follows it shows that it is whole."""
         start = at
-        opener = next((mark for mark in self.openers if scan.text.startswith(mark, at)), "")
+        opener = self._opener(scan.text, at)
         at = yield from skip_space(scan, at + len(opener))
         is_array = scan.text.startswith("[", at)
         if is_array:
@@ -90,7 +160,7 @@ class JsonArrayParser(ScanningParser):
             return -1
         scan.drafts.append(draft)
         error = JsonError(f"wanted an object, found {scan.text[at]!r}", at)
-        scan.drafts.append(broken(at, found.start(), AttemptStatus.INVALID_JSON, error))
+        scan.drafts.append(broken(at, found.start(), INVALID_JSON, error))
         return found.start()
 
     def _read_item(self, scan: Scan, start: int, at: int) -> Generator[str, None, Draft]:
@@ -101,28 +171,13 @@ class JsonArrayParser(ScanningParser):
         return draft
 
     def _read_object(self, scan: Scan, start: int, at: int) -> Generator[str, None, Draft]:
-        if (draft := self._read_plain(scan, start, at)) is not None:
+        if (draft := plain_call(scan.text, start, at, *self._plain)) is not None:
             return draft
         try:
             found, end = yield from read_members(scan, at)
         except JsonError as error:
             return (yield from self._recover(scan, start, at, error))
         return self.draft_of(scan.text, start, end, found)
-
-    def _read_plain(self, scan: Scan, start: int, at: int) -> Draft | None:
-        """Read an item as templates show it, which most are; None leaves all others to the long way."""
-        before, behind = self._plain
-        if not (head := before(scan.text, at)):
-            return None
-        text, offset = window(scan.text, head.end())
-        body = head.end() - offset
-        try:
-            value, end = value_at(text, body)
-        except JsonError:
-            return None
-        if not (tail := behind(text, end)) or not is_shallow(text, body, end):
-            return None
-        return Draft(start, offset + tail.end(), AttemptStatus.OK, head[1], text[body:end], value)
 
     def draft_of(self, text: str, start: int, end: int, found: Members) -> Draft:
         """Make the draft of an item."""
@@ -157,17 +212,17 @@ class JsonArrayParser(ScanningParser):
 
     def _recover(self, scan: Scan, start: int, at: int, error: JsonError) -> Generator[str, None, Draft]:
         """Find where an item that cannot be read ends: where its brackets balance, or in front of the next mark."""
-        stop, status = error.end, AttemptStatus.INVALID_JSON
+        stop, status = error.end, INVALID_JSON
         if stop < 0:
             while not scan.final:
                 yield _NEVER
             found = self._boundary(scan.text, at + 1)
             stop = len(scan.text) if found is None else found.start() + (found[0][0] == "}")
             if found is None and error.is_cut:
-                status = AttemptStatus.TRUNCATED
+                status = TRUNCATED
         if scan.lenient and (repaired := repaired_object(scan.text, at, stop := _item_end(scan.text, at, stop))):
             draft = self.draft_of(scan.text, start, stop, unspanned(repaired[0]))
-            return draft.fail(AttemptStatus.REPAIRED, repaired[1])
+            return draft.fail(REPAIRED, repaired[1])
         return broken(start, stop, status, error)
 
     def write_calls(self, calls: Sequence[WrittenCall]) -> str:
@@ -187,8 +242,8 @@ def _item_end(text: str, at: int, stop: int) -> int:
 
 def _note_comma(scan: Scan, draft: Draft) -> None:
     if scan.lenient:
-        draft.fail(AttemptStatus.REPAIRED, "repaired: trailing comma")
-    elif draft.status is AttemptStatus.OK:
+        draft.fail(REPAIRED, "repaired: trailing comma")
+    elif draft.status is OK:
         draft.reason = "a comma follows the last call of the array"
 
 
@@ -196,11 +251,21 @@ _SPACE: Final = r"[ \t\n\r]*+"
 
 
 @cache
-def _plain_patterns(keys: CallKeys) -> tuple[_Match, _Match]:
-    """Compile what stands before and after the arguments of a well-formed item; no two parts match the same text."""
-    name, arguments = f'"{keys.name[0]}"', f'"{keys.arguments[0]}"'
-    head = [r"\{", name, ":", r'"([\w.\-]++)"', ",", arguments, ":", r"(?=\{)"]
-    return re.compile(_SPACE.join(head)).match, re.compile(_SPACE + r"\}").match
+def _plain_patterns(keys: CallKeys) -> tuple[Match, Match]:
+    return re.compile(plain_head(keys)).match, re.compile(_SPACE + r"\}").match
+
+
+@cache
+def _first(opener: str) -> Match:
+    """Compile what stands before the first item; its group is the array's bracket."""
+    return re.compile(rf"{re.escape(opener)}{_SPACE}(\[{_SPACE})?+(?=\{{)").match
+
+
+@cache
+def _behind(closer: str) -> Match:
+    """Compile what stands behind an item: the comma before the next one, its group, or the end of the array."""
+    closing = _SPACE + re.escape(closer) if closer else ""
+    return re.compile(rf"{_SPACE}(?:(,){_SPACE}(?=\{{)|\]{closing})").match
 
 
 def _begins(keys: CallKeys) -> str:
@@ -210,13 +275,13 @@ def _begins(keys: CallKeys) -> str:
 
 
 @cache
-def _boundary(keys: CallKeys, closers: tuple[str, ...], openers: tuple[str, ...]) -> _Match:
+def _boundary(keys: CallKeys, closers: tuple[str, ...], openers: tuple[str, ...]) -> Match:
     """Compile where a broken item may end: at the next item, which begins with a call's key, or at a mark."""
     marks = [re.escape(mark) for mark in (*closers, *openers) if mark]
     return re.compile("|".join([rf"\}}{_SPACE},(?={_SPACE}{_begins(keys)})", *marks])).search
 
 
 @cache
-def _next_item(keys: CallKeys, closers: tuple[str, ...], openers: tuple[str, ...]) -> _Match:
+def _next_item(keys: CallKeys, closers: tuple[str, ...], openers: tuple[str, ...]) -> Match:
     """Compile where the next item begins, or a mark that comes before it."""
     return re.compile("|".join([_begins(keys), *[re.escape(mark) for mark in (*closers, *openers) if mark]])).search

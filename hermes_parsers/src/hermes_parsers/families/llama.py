@@ -10,13 +10,24 @@ import re
 from collections.abc import Generator
 from typing import ClassVar, Final
 
-from hermes_core.contracts.parsing import AttemptStatus
-from hermes_parsers.engine.json_calls import CallKeys, draft_of, repaired_object, unspanned
-from hermes_parsers.engine.json_text import JsonError, is_shallow, read_members, value_at, window
+from hermes_parsers.engine.json_calls import CallKeys, draft_of, plain_call, plain_head, repaired_object, unspanned
+from hermes_parsers.engine.json_text import FEW, WINDOW, JsonError, dead_at_once, read_members
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.recovery import broken
 from hermes_parsers.engine.rendering import WrittenCall
-from hermes_parsers.engine.scan import Draft, Scan, Wait, cut, sees, skip_space
+from hermes_parsers.engine.scan import (
+    INVALID_JSON,
+    REPAIRED,
+    SPACE,
+    TRUNCATED,
+    UNDECIDED,
+    Draft,
+    Scan,
+    Wait,
+    cut,
+    sees,
+    skip_space,
+)
 from hermes_parsers.writing import dumps
 
 _SPACE: Final = r"[ \t\n\r]*+"
@@ -49,11 +60,14 @@ _IS_CALL: Final = re.compile(
 _CUT_CALL: Final = re.compile(
     rf'\{{{_SPACE}"name"{_SPACE}:{_SPACE}"[^"\\]*+"{_SPACE},{_SPACE}(?:{cut(_QUOTED[0])}|{cut(_QUOTED[1])})'
 ).match
-_HEAD: Final = re.compile(
-    rf'\{{{_SPACE}"name"{_SPACE}:{_SPACE}"([\w.\-]++)"{_SPACE},{_SPACE}"parameters"{_SPACE}:{_SPACE}(?=\{{)'
-).match
+_KEYS: Final = CallKeys(arguments=("parameters", "arguments"))
+_HEAD: Final = re.compile(plain_head(_KEYS)).match
 _TAIL: Final = re.compile(rf"{_SPACE}\}}(?!{_SPACE}(?:\}}|\Z))").match
 _LAST_TAIL: Final = re.compile(rf"{_SPACE}\}}(?!{_SPACE}\}})").match
+_SEPARATED: Final = re.compile(
+    rf"; (?=\{{)|{_SPACE};{_SPACE}(?=\{{|\Z)|{_SPACE}(?:{'|'.join(map(re.escape, _ENDS))})"
+).match
+"""What `_separator` skips where no more text comes."""
 _NEXT: Final = re.compile(rf"{_OBJECT}|{re.escape(_TAG)}".replace(r"\Z", "(?!)")).search
 
 
@@ -63,8 +77,24 @@ class LlamaParser(ScanningParser):
     openers: ClassVar[tuple[str, ...]] = (_TAG,)
     body: ClassVar[str] = rf"{_SPACE}(?:\{{|\Z)"
     pattern: ClassVar[str] = _OBJECT
-    keys: ClassVar[CallKeys] = CallKeys(arguments=("parameters", "arguments"))
+    keys: ClassVar[CallKeys] = _KEYS
     between: ClassVar[str] = "; "
+
+    def read_now(self, scan: Scan, at: int) -> int:
+        """Read a well-formed object, or behind many faults one that stops to be JSON before it closes any bracket."""
+        start, is_tagged = at, scan.text.startswith(_TAG, at)
+        if is_tagged:
+            at = SPACE(scan.text, at + len(_TAG)).end()  # type: ignore[union-attr]  # the pattern matches everywhere
+        draft = None
+        if scan.faults >= FEW and not scan.lenient and (error := dead_at_once(scan, at)):
+            draft = self._judge(scan, start, at, error, is_tagged=is_tagged)
+        elif (draft := self._read_plain(scan, start, at)) is None:
+            return UNDECIDED
+        if draft is None:
+            return -1
+        scan.drafts.append(draft)
+        behind = _SEPARATED(scan.text, draft.end)
+        return behind.end() if behind else draft.end
 
     def read(self, scan: Scan, at: int) -> Wait:
         """Read one object and the separator, or the end-of-turn mark, behind it."""
@@ -80,18 +110,8 @@ class LlamaParser(ScanningParser):
 
     def _read_plain(self, scan: Scan, start: int, at: int) -> Draft | None:
         """Read an object as the template shows it, which most are; None leaves all others to the long way."""
-        if not (head := _HEAD(scan.text, at)):
-            return None
-        text, offset = window(scan.text, head.end())
-        body = head.end() - offset
-        try:
-            value, end = value_at(text, body)
-        except JsonError:
-            return None
-        behind = _LAST_TAIL if scan.final and not offset else _TAIL
-        if not (tail := behind(text, end)) or not is_shallow(text, body, end):
-            return None
-        return Draft(start, offset + tail.end(), AttemptStatus.OK, head[1], text[body:end], value)
+        is_whole = scan.final and len(scan.text) <= WINDOW
+        return plain_call(scan.text, start, at, _HEAD, _LAST_TAIL if is_whole else _TAIL)
 
     def _read_any(self, scan: Scan, start: int, at: int, *, is_tagged: bool) -> Generator[str, None, Draft | None]:
         try:
@@ -115,15 +135,18 @@ class LlamaParser(ScanningParser):
     def _read_broken(
         self, scan: Scan, start: int, at: int, error: JsonError, *, is_tagged: bool
     ) -> Generator[str, None, Draft | None]:
+        while error.end < 0 and not scan.final:
+            yield _NEVER
+        return self._judge(scan, start, at, error, is_tagged=is_tagged)
+
+    def _judge(self, scan: Scan, start: int, at: int, error: JsonError, *, is_tagged: bool) -> Draft | None:
         """Find where an object that cannot be read ends: where its brackets balance, or before the next call."""
-        stop, status = error.end, AttemptStatus.INVALID_JSON
+        stop, status = error.end, INVALID_JSON
         if stop < 0:
-            while not scan.final:
-                yield _NEVER
             found = _NEXT(scan.text, max(at + 1, error.string_in(scan.text)))
             stop = len(scan.text) if found is None else found.start()
             if found is None and error.is_cut:
-                status = AttemptStatus.TRUNCATED
+                status = TRUNCATED
             else:
                 stop = at + len(scan.text[at:stop].rstrip("; \t\r\n"))
         is_call = _IS_CALL(scan.text, at) or (error.is_cut and _CUT_CALL(scan.text, at))
@@ -132,7 +155,7 @@ class LlamaParser(ScanningParser):
             return None
         if scan.lenient and (repaired := repaired_object(scan.text, at, stop)):
             draft = draft_of(scan.text, start, stop, unspanned(repaired[0]), self.keys)
-            return draft.fail(AttemptStatus.REPAIRED, repaired[1])
+            return draft.fail(REPAIRED, repaired[1])
         return broken(start, stop, status, error)
 
     def _separator(self, scan: Scan, end: int) -> Wait:

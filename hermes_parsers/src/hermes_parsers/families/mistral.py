@@ -11,12 +11,11 @@ import re
 from typing import Any, ClassVar, Final
 from zlib import adler32, crc32
 
-from hermes_core.contracts.parsing import AttemptStatus
-from hermes_parsers.engine.json_calls import set_arguments
-from hermes_parsers.engine.json_text import JsonError, is_shallow, value_at, window
+from hermes_parsers.engine.json_calls import Match, set_arguments
+from hermes_parsers.engine.json_text import JsonError, value_at
 from hermes_parsers.engine.recovery import broken
 from hermes_parsers.engine.rendering import WrittenCall
-from hermes_parsers.engine.scan import Draft, Scan, Wait, cut
+from hermes_parsers.engine.scan import INVALID_JSON, TRUNCATED, UNDECIDED, Draft, Scan, Wait, cut
 from hermes_parsers.families.json_array import JsonArrayParser
 from hermes_parsers.families.named_json import END, SPACES, NamedJsonParser, wait
 
@@ -36,9 +35,6 @@ _STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL).match
 _OPENER: Final = "[TOOL_CALLS]"
 _ARRAY: Final = re.compile(rf"(?:{_MARK}{SPACES}(?={_MARK}))?+({_MARK}{SPACES}(?=\[{SPACES}\{{|\{{))").match
 _CUT_ARRAY: Final = re.compile(rf"(?:{_MARK}{SPACES}){{1,2}}+(?:{cut(_OPENER)}|\[{SPACES}\Z)").match
-_ITEM: Final = re.compile(
-    SPACES.join([r"\{", '"name"', ":", r'"([\w.\-]++)"', ",", '"arguments"', ":", r"(?=\{)"])
-).match
 _ITEM_END: Final = re.compile(rf'{SPACES}(?:,{SPACES}"id"{SPACES}:{SPACES}"([A-Za-z0-9]++)"{SPACES})?+\}}').match
 
 
@@ -46,19 +42,9 @@ class _MistralArrayParser(JsonArrayParser):
     openers: ClassVar[tuple[str, ...]] = (_OPENER,)
     closers: ClassVar = {_OPENER: ""}
 
-    def _read_plain(self, scan: Scan, start: int, at: int) -> Draft | None:
-        """Read an item as templates show it, with its id behind the arguments."""
-        text, offset = window(scan.text, at)
-        if not (head := _ITEM(text, at - offset)):
-            return None
-        try:
-            value, end = value_at(text, head.end())
-        except JsonError:
-            return None
-        if not (tail := _ITEM_END(text, end)) or not is_shallow(text, head.end(), end):
-            return None
-        arguments = text[head.end() : end]
-        return Draft(start, offset + tail.end(), AttemptStatus.OK, head[1], arguments, value, id=tail[1])
+    def plain_patterns(self) -> tuple[Match, Match]:
+        """Compile what stands around the arguments; behind them there may be the id."""
+        return super().plain_patterns()[0], _ITEM_END
 
 
 class MistralParser(NamedJsonParser):
@@ -81,6 +67,13 @@ class MistralParser(NamedJsonParser):
         super().prepare()
         self._array = _MistralArrayParser()
 
+    def read_now(self, scan: Scan, at: int) -> int:
+        """Read an array of calls, or one call with its name in front."""
+        if array := _ARRAY(scan.text, at):
+            return self._array.read_now(scan, array.start(1))
+        end = self._read_plain(scan, at)
+        return end if end >= 0 else UNDECIDED
+
     def _read_call(self, scan: Scan, at: int) -> Wait:
         """Read an array of calls, or one call with its name in front."""
         if not scan.final:
@@ -94,13 +87,13 @@ class MistralParser(NamedJsonParser):
         start, at = head.start(1), head.end()
         while not (found := _STRING(scan.text, at)) and not scan.final:
             yield '"'
-        draft = Draft(start, len(scan.text), AttemptStatus.TRUNCATED, reason="the text ends inside the call")
+        draft = Draft(start, len(scan.text), TRUNCATED, reason="the text ends inside the call")
         if found:
             draft = Draft(start, found.end())
             set_arguments(draft, scan.text, _unquoted(found[0]), -1, -1)
         mark = None if draft.is_good else self._ends.marks.search(scan.text, at, draft.end)
         if mark:  # where a quote is missing, the string does not reach into the next call
-            draft = broken(start, mark.start(), AttemptStatus.INVALID_JSON, JsonError("a string does not end", at))
+            draft = broken(start, mark.start(), INVALID_JSON, JsonError("a string does not end", at))
         return self._hand_in(scan, head, draft)
 
     def draft(self, scan: Scan, head: re.Match[str], end: int) -> Draft:  # noqa: ARG002 - the base's signature

@@ -6,21 +6,40 @@ r"""Calls as JSON objects between an opening and a closing mark, one or more in 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from functools import cache
 from typing import ClassVar, Final
 
-from hermes_core.contracts.parsing import AttemptStatus
-from hermes_parsers.engine.json_calls import OPENAI_KEYS, CallKeys, draft_of, repaired_object, set_arguments, unspanned
-from hermes_parsers.engine.json_text import JsonError, is_shallow, read_members, read_value, value_at, window
+from hermes_parsers.engine.json_calls import (
+    OPENAI_KEYS,
+    CallKeys,
+    Match,
+    draft_of,
+    plain_call,
+    plain_head,
+    repaired_object,
+    set_arguments,
+    unspanned,
+)
+from hermes_parsers.engine.json_text import FEW, JsonError, dead_at_once, read_members, read_value
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.recovery import Ends, broken
 from hermes_parsers.engine.rendering import WrittenCall
-from hermes_parsers.engine.scan import Draft, Scan, Wait, cut, sees, skip_space
+from hermes_parsers.engine.scan import (
+    INVALID_JSON,
+    REPAIRED,
+    UNCLOSED,
+    UNDECIDED,
+    Draft,
+    Scan,
+    Wait,
+    cut,
+    sees,
+    skip_space,
+)
 from hermes_parsers.writing import dumps
 
 _SPACE: Final = r"[ \t\n\r]*+"
-_Match = Callable[[str, int], re.Match[str] | None]
 
 
 class TaggedJsonParser(ScanningParser):
@@ -46,12 +65,12 @@ class TaggedJsonParser(ScanningParser):
         """Compile what reading takes."""
         closing = tuple({mark: None for mark in self.closers.values() if mark})
         self._ends = Ends(closing, self.openers)
-        self._plain = {opener: _plain_patterns(self.keys, closer) for opener, closer in self.closers.items()}
+        self._plain = {opener: _plain_patterns(self.keys, opener, closer) for opener, closer in self.closers.items()}
 
     def read(self, scan: Scan, at: int) -> Wait:
         """Read the block; several objects in one, and a doubled opening mark, are taken as what they mean."""
         start, opener = at, self._opener(scan, at)
-        if (end := self._read_plain(scan, start, opener)) >= 0:
+        if not scan.final and (end := self._read_plain(scan, start, opener)) >= 0:
             return end
         at = yield from skip_space(scan, at + len(opener))
         if scan.text.startswith(opener, at):
@@ -64,22 +83,30 @@ class TaggedJsonParser(ScanningParser):
             end = yield from self._read_object(scan, end, at, self.closers[opener])
         return end
 
+    def read_now(self, scan: Scan, at: int) -> int:
+        """Read a well-formed block, or behind many faults one that stops to be JSON before it closes any bracket."""
+        opener = self._opener(scan, at)
+        if scan.faults >= FEW and not scan.lenient and (end := self._read_dead(scan, at, opener)) >= 0:
+            return end
+        end = self._read_plain(scan, at, opener)
+        return end if end >= 0 else UNDECIDED
+
     def _read_plain(self, scan: Scan, start: int, opener: str) -> int:
         """Read a well-formed block as templates show it, which most are; -1 leaves all others to the long way."""
-        before, behind = self._plain[opener]
-        if not (head := before(scan.text, start + len(opener))):
+        before, behind, _ = self._plain[opener]
+        draft = plain_call(scan.text, start, start + len(opener), before, behind)
+        if draft is None:
             return -1
-        text, offset = window(scan.text, head.end())
-        at = head.end() - offset
-        try:
-            value, end = value_at(text, at)
-        except JsonError:
+        scan.drafts.append(draft)
+        return draft.end
+
+    def _read_dead(self, scan: Scan, start: int, opener: str) -> int:
+        body = self._plain[opener][2](scan.text, start)
+        if body is None or (error := dead_at_once(scan, body.end())) is None:
             return -1
-        if not (tail := behind(text, end)) or not is_shallow(text, at, end):
-            return -1
-        stop = offset + tail.end()
-        scan.drafts.append(Draft(start, stop, AttemptStatus.OK, head[1], text[at:end], value))
-        return stop
+        end = self._ends.at_mark(scan.text, body.end())[1]
+        scan.drafts.append(broken(start, end, INVALID_JSON, error))
+        return end
 
     def _opener(self, scan: Scan, at: int) -> str:
         if len(self.openers) == 1:
@@ -88,7 +115,7 @@ class TaggedJsonParser(ScanningParser):
 
     def _continues(self, scan: Scan, end: int) -> Generator[str, None, bool]:
         """Whether a further object stands in the same block, which an unclosed call before it shows."""
-        if scan.drafts[-1].status is not AttemptStatus.UNCLOSED:
+        if scan.drafts[-1].status is not UNCLOSED:
             return False
         at = yield from self._after_comma(scan, end)
         return scan.text.startswith("{", at)
@@ -127,7 +154,7 @@ class TaggedJsonParser(ScanningParser):
         draft = None
         if scan.lenient and (repaired := repaired_object(scan.text, at, stop)):
             draft = draft_of(scan.text, start, end, unspanned(repaired[0]), self.keys)
-            draft.fail(AttemptStatus.REPAIRED, repaired[1])
+            draft.fail(REPAIRED, repaired[1])
         scan.drafts.append(draft or broken(start, end, status, error))
         return end
 
@@ -157,13 +184,13 @@ class TaggedJsonParser(ScanningParser):
 
 
 @cache
-def _plain_patterns(keys: CallKeys, closer: str) -> tuple[_Match, _Match]:
-    """Compile what stands before and after the arguments of a well-formed call; no two parts match the same text."""
-    name, arguments = f'"{keys.name[0]}"', f'"{keys.arguments[0]}"'
-    head = [r"\{", name, ":", r'"([\w.\-]++)"', ",", arguments, ":", r"(?=\{)"]
+def _plain_patterns(keys: CallKeys, opener: str, closer: str) -> tuple[Match, Match, Match]:
+    """Compile what stands before and after the arguments of a well-formed call, and what stands before any object."""
     # Without a closing mark the next character says whether another bracket spoils the object.
     tail = rf"{_SPACE}\}}{_SPACE}{re.escape(closer)}" if closer else rf"{_SPACE}\}}(?=[^}}\]])"
-    return re.compile(_SPACE + _SPACE.join(head)).match, re.compile(tail).match
+    mark = re.escape(opener)
+    body = rf"{mark}{_SPACE}(?:{mark}{_SPACE})?+(?=\{{)"
+    return re.compile(_SPACE + plain_head(keys)).match, re.compile(tail).match, re.compile(body).match
 
 
 def _name_end(text: str, at: int) -> int:

@@ -1,0 +1,61 @@
+"""Texts of very many broken calls: each is reported as if it stood alone, and the calls between them are kept."""
+
+from __future__ import annotations
+
+import pytest
+from parser_reading import meaning, read
+
+from hermes_core.contracts.parsing import AttemptStatus
+
+MARKS = {
+    "hermes": ("<tool_call>", "</tool_call>"),
+    "internlm": ("<|action_start|><|plugin|>", "<|action_end|>"),
+    "granite-20b-fc": ("<function_call>", ""),
+    "jamba": ("<tool_calls>[", "]</tool_calls>"),
+    "granite": ("<|tool_call|>[", "]"),
+    "phi4_mini_json": ("functools[", "]"),
+    "mistral": ("[TOOL_CALLS] [", "]"),
+    "xlam": ("[TOOL_CALLS][", "]"),
+    "llama3_json": ("<|python_tag|>", ""),
+}
+ARGUMENTS = dict.fromkeys(MARKS, "arguments") | {"internlm": "parameters", "llama3_json": "parameters"}
+MANY = 12
+"""More than the readers take for accidents."""
+
+BROKEN = {
+    "an open object": '{"name": "f", "arguments": ',
+    "open brackets": '{"name": "f", "arguments": {"a": [[{"b": ',
+    "an open string on a line": '{"name": "f", "arguments": {"a": "x\n',
+    "an open string with a backslash at the line's end": '{"name": "f", "arguments": {"a": "x\\\n',
+    "a word that is no JSON": '{"name": f, "arguments": {"a": ',
+    "a quote too many": '{"name": "f"", "arguments": {"a": ',
+    "nesting beyond the limit": '{"name": "f", "arguments": ' + "[" * 140,
+}
+CASES = [(name, kind) for name in MARKS for kind in BROKEN]
+
+
+def call(name, function):
+    opener, closer = MARKS[name]
+    return f'{opener}{{"name": "{function}", "{ARGUMENTS[name]}": {{"a": 1}}}}{closer}'
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_a_broken_call_is_reported_alike_wherever_it_stands_in_a_run(name, kind):
+    broken = MARKS[name][0] + BROKEN[kind]
+    attempts = read(name, broken * MANY + call(name, "g")).attempts
+    reports = [(attempt.status, attempt.raw.rstrip(), attempt.reason) for attempt in attempts[:-1]]
+    assert reports == reports[:1] * MANY
+    assert reports[0][0] is AttemptStatus.INVALID_JSON
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_a_call_among_very_many_broken_ones_is_kept(name, kind):
+    broken = (MARKS[name][0] + BROKEN[kind]) * MANY
+    text = broken + call(name, "g") + broken + call(name, "h")
+    assert meaning(read(name, text)) == [("g", {"a": 1}), ("h", {"a": 1})]
+
+
+@pytest.mark.parametrize("name", ["jamba", "granite", "mistral"])
+def test_an_array_without_an_object_is_text(name):
+    text = f"{MARKS[name][0]} {MARKS[name][0]} 1]"
+    assert (read(name, text).content, read(name, text).attempts) == (text, ())
