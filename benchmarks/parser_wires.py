@@ -152,7 +152,7 @@ def _hermes(family: str) -> Wire:
 
 def _intern(family: str, opener: str) -> Wire:
     return Wire(
-        family=family, parser="internlm", kind="json", opener=opener, closer=_INTERN_TAIL, tail=_INTERN_TAIL,
+        family=family, parser=family, kind="json", opener=opener, closer=_INTERN_TAIL, tail=_INTERN_TAIL,
         call=_around(f"{opener}\n", _object("parameters"), _INTERN_TAIL), between="\n",
         bad=f"{opener}\n{_BAD_LLAMA}{_INTERN_TAIL}",
     )  # fmt: skip

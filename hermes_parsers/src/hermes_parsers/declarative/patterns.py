@@ -15,7 +15,6 @@ from typing import Final, NamedTuple, NoReturn
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "a": "\a", "0": "\0"}
 _CATEGORIES: Final = frozenset("sSdDwW")
 _ENDS: Final = {"A": True, "Z": False, "z": False}
-_SPECIAL: Final = frozenset(".^$*+?{}[]\\|()")
 _BOUNDS: Final = re.compile(r"\{(\d{0,4})(,?)(\d{0,4})\}")
 _NAME: Final = re.compile(r"\?P<([A-Za-z_][A-Za-z0-9_]*)>")
 _CLASS: Final = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL)
