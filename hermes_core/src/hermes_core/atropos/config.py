@@ -1,0 +1,173 @@
+"""What an environment can be told: the predecessor's fields and defaults, and a few of our own."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, Self
+
+from pydantic import Field, TypeAdapter, model_validator
+
+from hermes_core.atropos.compat import BaseEnvConfig
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.discovery import PluginSettings
+from hermes_core.rollout import RolloutLimits
+from hermes_core.runner.config import Action, PluginConfig
+from hermes_core.runner.policy import Policy
+from hermes_core.specs import Ref
+from hermes_core.tools.budget import ResultBudget
+
+FailedRollouts = Literal["replace", "shrink", "reject"]
+Protocol = Literal["auto", "vllm", "sglang", "atropos"]
+
+_SANDBOX: Final = TypeAdapter(SandboxSpec)
+
+
+class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib ships no types
+    """The configuration of an environment; subclass it for fields of your own.
+
+    An unknown key is a `ConfigError` that names the nearest known one.
+    """
+
+    use_wandb: bool = Field(default=False, description="Report to wandb; nothing of it is imported otherwise.")
+
+    enabled_toolsets: list[str] | None = Field(
+        default=None, description="Toolsets the model is offered; None: terminal and file. Excludes `distribution`."
+    )
+    disabled_toolsets: list[str] | None = Field(default=None, description="Toolsets or tools taken away at the end.")
+    distribution: str | None = Field(
+        default=None, description="Name of a toolset distribution, drawn once a group. Excludes `enabled_toolsets`."
+    )
+
+    max_agent_turns: int = Field(default=30, ge=1, description="Model calls of one rollout.")
+    system_prompt: str | None = Field(default=None, description="System message; tools go through `tools=`.")
+    agent_temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False, description="Sampling temperature.")
+
+    terminal_backend: str = Field(default="local", description="Where commands run: local, docker, modal, …")
+    terminal_timeout: float = Field(default=120, gt=0, allow_inf_nan=False, description="Seconds of one command.")
+    terminal_lifetime: float = Field(
+        default=3600, gt=0, allow_inf_nan=False, description="Idle seconds after which a sandbox may be removed."
+    )
+
+    dataset_name: str | None = Field(default=None, description="A JSONL file, or a Hugging Face dataset.")
+    dataset_split: str = Field(default="train", description="Which split of the dataset.")
+    prompt_field: str = Field(default="prompt", description="Which field of a record is the prompt.")
+
+    tool_pool_size: int = Field(default=128, ge=1, description="Worker threads for synchronous tools and rewards.")
+    tool_call_parser: str = Field(default="hermes", description="Parser of raw model text; phase 2 only.")
+    extra_body: dict[str, Any] | None = Field(
+        default=None, description="Further fields of a chat completion request; phase 1 only."
+    )
+
+    default_result_size_chars: int = Field(default=100_000, ge=1, description="Longer tool results are stored.")
+    turn_budget_chars: int = Field(default=200_000, ge=1, description="All tool results of one turn together.")
+    preview_size_chars: int = Field(default=1_500, ge=0, description="What is shown of a stored tool result.")
+    tool_result_overrides: dict[str, int] | None = Field(default=None, description="Result sizes by tool.")
+
+    seed: int = Field(default=0, description="Decides each group's draw of tools and its rollouts' seeds.")
+    sampling: dict[str, Any] = Field(default_factory=dict, description="Further sampling parameters, both phases.")
+    generate_protocol: Protocol = Field(
+        default="auto", description="What a vllm or sglang server speaks; auto asks the server."
+    )
+    tool_call_parser_options: dict[str, Any] = Field(default_factory=dict)
+    allow_branches: bool = Field(
+        default=False, description="Go on with a chat template that rewrites history: several sequences a rollout."
+    )
+    require_exact: bool = Field(default=False, description="Drop rollouts whose exactness report is below 1.0.")
+
+    failed_rollouts: FailedRollouts = Field(
+        default="replace",
+        description="A rollout without a reward is played anew (then left out), left out, or ends its group.",
+    )
+    max_attempts: int = Field(default=3, ge=1, description="Rollouts played for one place of a group.")
+    min_group_size: int = Field(default=2, ge=1, description="A group with fewer scored rollouts is rejected.")
+    policy: dict[str, Action] = Field(default_factory=dict, description="Cause → retry, drop, score or mask.")
+
+    time_limit: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="Seconds of one rollout.")
+    max_total_tokens: int | None = Field(default=None, ge=1, description="Sampled tokens of one rollout.")
+    max_tool_calls: int | None = Field(default=None, ge=0, description="Tool calls of one rollout.")
+    verifier_timeout: float = Field(default=600, gt=0, allow_inf_nan=False, description="Seconds of compute_reward.")
+
+    backend_options: dict[str, Any] = Field(default_factory=dict, description="The terminal backend's own options.")
+    sandbox: dict[str, Any] = Field(default_factory=dict, description="Further fields of the sandbox's spec.")
+    max_sandbox_starts: int = Field(default=8, ge=1, description="Sandboxes being created at one time.")
+    plugins: PluginConfig = Field(default_factory=PluginConfig, description="Which plugins are loaded.")
+    ledger_path: str | None = Field(default=None, description="JSONL of how every rollout ended, with its reason.")
+    api_patience: float = Field(
+        default=600, ge=0, allow_inf_nan=False, description="Seconds to wait for the trajectory API and the trainer."
+    )
+    serve_poll_interval: float = Field(
+        default=0.5, gt=0, allow_inf_nan=False, description="Seconds between two looks at the trajectory API."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, values: Any) -> Any:
+        if isinstance(values, Mapping):
+            for key in values:
+                if key not in cls.model_fields:
+                    raise ConfigError(
+                        f"the config of {cls.__name__} has no key {key!r}", hint=nearest(key, cls.model_fields)
+                    )
+        return values
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.enabled_toolsets is not None and self.distribution is not None:
+            raise ConfigError(
+                f"enabled_toolsets ({', '.join(self.enabled_toolsets)}) and distribution ({self.distribution!r})"
+                " exclude each other",
+                hint="remove one of the two",
+            )
+        self.rollout_policy()
+        self.sandbox_spec()
+        return self
+
+    def sandbox_spec(self) -> SandboxSpec:
+        """Return what every rollout's sandbox must be."""
+        own = {"timeout": self.terminal_timeout, "lifetime": self.terminal_lifetime}
+        known = set(SandboxSpec.__dataclass_fields__) - {"rollout_id"}
+        for key in self.sandbox:
+            if key in own:
+                raise ConfigError(f"sandbox has the key {key!r}, which is the config's terminal_{key}")
+            if key not in known:
+                raise ConfigError(f"sandbox has no key {key!r}", hint=nearest(key, known))
+        return _SANDBOX.validate_python({**self.sandbox, **own})
+
+    def rollout_limits(self) -> RolloutLimits:
+        """Return where every rollout ends by force."""
+        return RolloutLimits(**{name: getattr(self, name) for name in RolloutLimits.__dataclass_fields__})
+
+    def rollout_policy(self) -> Policy:
+        """Return what becomes of a rollout for the cause it ended by."""
+        from hermes_core.runner.config import DEFAULT_POLICY
+
+        for cause in self.policy:
+            if cause not in DEFAULT_POLICY:
+                raise ConfigError(f"policy has no cause {cause!r}", hint=nearest(cause, DEFAULT_POLICY))
+        return Policy(self.policy, max_attempts=self.max_attempts)
+
+    def result_budget(self) -> ResultBudget:
+        """Return how tool results are shortened."""
+        return ResultBudget(
+            default_result_size_chars=self.default_result_size_chars,
+            turn_budget_chars=self.turn_budget_chars,
+            preview_size_chars=self.preview_size_chars,
+            tool_result_overrides=self.tool_result_overrides,
+        )
+
+    def plugin_settings(self) -> PluginSettings:
+        """Return which plugins to load."""
+        return PluginSettings().with_config(self.plugins.model_dump())
+
+    def backend_ref(self) -> Ref:
+        """Return the terminal backend."""
+        return Ref(kind="backend", name=self.terminal_backend, options=self.backend_options)
+
+
+def nearest(key: str, known: Iterable[str]) -> str:
+    """Return a hint with the nearest known key, or all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(names)}"

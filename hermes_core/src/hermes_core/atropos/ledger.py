@@ -1,0 +1,95 @@
+"""The ledger: every rollout that was begun ended in exactly one way, with its reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from hermes_core.contracts.errors import HermesError
+
+_REMEMBERED: Final = 100_000
+"""Closed lines kept in memory; the file has them all."""
+
+
+class End(StrEnum):
+    """How a rollout ended for the trainer: taken, good but not taken, failed, or stopped from outside."""
+
+    SENT = "sent"
+    REJECTED = "rejected"
+    ERRORED = "errored"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One rollout's line; `end` is None while it is open."""
+
+    rollout_id: str
+    group_id: str
+    split: str = "train"
+    end: End | None = None
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the line as plain JSON values."""
+        return asdict(self)
+
+
+class Ledger:
+    """Opened once and closed once for every rollout; anything else is an error of the framework, raised.
+
+    `write` is handed each line when it is closed.
+    """
+
+    def __init__(self, write: Callable[[Mapping[str, Any]], None] | None = None) -> None:
+        self._open: dict[str, Entry] = {}
+        self._closed: dict[str, Entry] = {}
+        self._write = write
+        self.counts: Counter[End] = Counter()
+
+    def opened(self, rollout_id: str, *, group_id: str, split: str = "train") -> None:
+        """Note that a rollout has begun."""
+        if rollout_id in self._open or rollout_id in self._closed:
+            raise HermesError(f"the ledger has a line for rollout {rollout_id} already")
+        self._open[rollout_id] = Entry(rollout_id=rollout_id, group_id=group_id, split=split)
+
+    def close(self, rollout_id: str, end: End, reason: str = "") -> None:
+        """Note how it ended."""
+        entry = self._open.pop(rollout_id, None)
+        if entry is None:
+            known = self._closed.get(rollout_id)
+            said = "was never opened" if known is None else f"ended before: {known.end} ({known.reason})"
+            raise HermesError(f"the ledger cannot close rollout {rollout_id} as {end}: it {said}")
+        closed = Entry(rollout_id=rollout_id, group_id=entry.group_id, split=entry.split, end=end, reason=reason)
+        self._closed[rollout_id] = closed
+        if len(self._closed) > _REMEMBERED:
+            del self._closed[next(iter(self._closed))]
+        self.counts[end] += 1
+        if self._write is not None:
+            self._write(closed.to_json())
+
+    def close_open(self, group_id: str, end: End, reason: str) -> None:
+        """Close whatever of a group is still open."""
+        for rollout_id in [entry.rollout_id for entry in self._open.values() if entry.group_id == group_id]:
+            self.close(rollout_id, end, reason)
+
+    def is_open(self, rollout_id: str) -> bool:
+        """Tell whether a rollout has begun and not ended."""
+        return rollout_id in self._open
+
+    @property
+    def open(self) -> tuple[Entry, ...]:
+        """The rollouts without an end, oldest first."""
+        return tuple(self._open.values())
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The lines in memory, closed ones first."""
+        return (*self._closed.values(), *self._open.values())
+
+    def summary(self) -> dict[str, int]:
+        """Count the lines by end, those without one under `open`."""
+        return {**{end.value: self.counts[end] for end in End}, "open": len(self._open)}

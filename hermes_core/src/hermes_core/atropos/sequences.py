@@ -1,0 +1,94 @@
+"""From a rollout's outcome to the sequences of a scored group: the items that Atropos calls `ScoredDataItem`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from hermes_core.atropos.compat import MASKED_LOGPROB
+from hermes_core.contracts.rollout import RolloutOutcome
+from hermes_core.contracts.tokens import IGNORED, TrainingSample
+from hermes_core.contracts.training import TrainingGroup, TrainingItem
+
+Item = dict[str, Any]
+"""One sequence as Atropos has it: tokens, masks, scores, and the optional fields."""
+
+
+def exact_items(outcome: RolloutOutcome) -> list[Item]:
+    """Return what a trainer gets of a rollout with recorded tokens: one item a branch, none without a reward.
+
+    A rollout that the policy masks stays in its group, with no token trained.
+    """
+    if outcome.disposition == "mask" and outcome.reward is not None:
+        return [_masked(outcome, sample) for sample in outcome.samples[:1]]
+    return [_item(item, outcome) for item in TrainingGroup.of([outcome]).items]
+
+
+def conversation_item(outcome: RolloutOutcome) -> Item | None:
+    """Return a rollout whose tokens nobody recorded: messages and score, marked as not trainable; None if unscored."""
+    if outcome.reward is None or outcome.disposition == "drop":
+        return None
+    return {
+        "tokens": [],
+        "masks": [],
+        "scores": outcome.reward,
+        "messages": plain_messages(outcome.messages),
+        "overrides": {**_about(outcome), "trainable": False},
+    }
+
+
+def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages as the API takes them: each has a role and a content."""
+    return [{"content": None, **message} for message in messages]
+
+
+def _item(item: TrainingItem, outcome: RolloutOutcome) -> Item:
+    sample = item.sample
+    about = {
+        **_about(outcome),
+        "trainable": True,
+        "weight": item.weight,
+        "branch": sample.branch,
+        "branch_reason": sample.reason,
+        "weight_versions": [asdict(span) for span in sample.weight_versions],
+    }
+    return {
+        "tokens": list(sample.tokens),
+        "masks": list(sample.masks),
+        "scores": item.score,
+        "inference_logprobs": _logprobs(sample),
+        "messages": plain_messages(item.messages),
+        "overrides": about,
+    }
+
+
+def _masked(outcome: RolloutOutcome, sample: TrainingSample) -> Item:
+    return {
+        "tokens": list(sample.tokens),
+        "masks": [IGNORED] * len(sample.tokens),
+        "scores": outcome.reward,
+        "inference_logprobs": [MASKED_LOGPROB] * len(sample.tokens),
+        "messages": plain_messages(outcome.messages),
+        "overrides": {**_about(outcome), "trainable": True, "masked": str(outcome.stop_reason)},
+    }
+
+
+def _logprobs(sample: TrainingSample) -> list[float] | None:
+    """Return one number a token, None as soon as a trained token has none: such a sequence is not sent."""
+    pairs = zip(sample.masks, sample.logprobs, strict=True)
+    numbers = [MASKED_LOGPROB if mask == IGNORED else logprob for mask, logprob in pairs]
+    return (
+        None
+        if any(number is None for number in numbers)
+        else [float(number) for number in numbers if number is not None]
+    )
+
+
+def _about(outcome: RolloutOutcome) -> dict[str, Any]:
+    return {
+        "rollout_id": outcome.rollout_id,
+        "stop_reason": str(outcome.stop_reason),
+        "reward_parts": dict(outcome.reward_parts),
+        "turns": outcome.turns,
+    }
