@@ -17,7 +17,7 @@ from hermes_parsers.engine.quoted import (
     read_repaired_string,
 )
 
-__all__ = ["MAX_DEPTH", "LiteralError", "read_literal", "read_repaired"]
+__all__ = ["MAX_DEPTH", "LiteralError", "LiteralReader", "read_literal", "read_repaired"]
 
 MAX_DEPTH: Final = 128
 
@@ -55,7 +55,7 @@ def read_literal(text: str, at: int, end: int) -> tuple[Any, int]:
         found = _read_shallow(text, at, end)
         if found is not None:
             return found
-    return _Reader(text, end, None).value(at)
+    return LiteralReader(text, end, None).value(at)
 
 
 @cache
@@ -103,11 +103,11 @@ def read_repaired(text: str, at: int, end: int) -> tuple[Any, int, tuple[str, ..
         LiteralError: The text is not JSON, nor as good as JSON.
     """
     repairs: Repairs = {}
-    value, after = _Reader(text, end, repairs).value(at)
+    value, after = LiteralReader(text, end, repairs).value(at)
     return value, after, tuple(repairs)
 
 
-class _Reader:
+class LiteralReader:
     """Descends into one value; without `repairs` it reads Python's dialect, in which nothing needs repair."""
 
     __slots__ = ("_depth", "_end", "_repairs", "_text")
@@ -119,13 +119,15 @@ class _Reader:
         self._depth = 0
 
     def value(self, at: int) -> tuple[Any, int]:
+        """Read any value. Raises LiteralError."""
         char = self._peek(at)
         if char in "\"'":
             return self._string(at)
         if char in "-+.0123456789":
             return self._number(at)
-        if char not in "[({":
-            return self._word(at)
+        return self._container(at, char) if char in "[({" else self._word(at)
+
+    def _container(self, at: int, char: str) -> tuple[Any, int]:
         if self._depth == MAX_DEPTH:
             raise LiteralError(f"nested deeper than {MAX_DEPTH} levels", at)
         self._depth += 1
@@ -170,10 +172,16 @@ class _Reader:
             return at
         if char != ",":
             raise LiteralError(f"expected ',' or '{closer}', found {char!r}", at)
-        at = self._skip_space(at + 1)
+        return self._behind_comma(at + 1, closer)
+
+    def _behind_comma(self, at: int, closer: str) -> int:
+        at = self._skip_space(at)
         if self._peek(at) == closer:
-            self._note("trailing comma")
+            self._note_comma(at)
         return at
+
+    def _note_comma(self, at: int) -> None:  # noqa: ARG002 - for readers that refuse it
+        self._note("trailing comma")
 
     def _tuple(self, at: int) -> tuple[Any, int]:
         self._note("Python literal")

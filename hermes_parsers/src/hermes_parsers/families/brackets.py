@@ -6,8 +6,9 @@ import re
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from hermes_core.contracts.parsing import AttemptStatus, ParseMode, ToolSchema
-from hermes_parsers.engine.scan import SPACE, Draft, Scan, Wait
+from hermes_core.contracts.parsing import ParseMode, ToolSchema
+from hermes_parsers.engine.building import Span
+from hermes_parsers.engine.scan import INVALID_JSON, REPAIRED, SPACE, UNDECIDED, Draft, Scan, Wait
 from hermes_parsers.engine.stream import ScanStream
 
 if TYPE_CHECKING:
@@ -33,20 +34,49 @@ def pass_run(scan: Scan, run: re.Pattern[str], at: int) -> Wait:
 def judge_extra(scan: Scan, draft: Draft) -> None:
     """Say what a call is that brackets follow."""
     if scan.lenient:
-        draft.fail(AttemptStatus.REPAIRED, "repaired: extra closing brackets")
+        draft.fail(REPAIRED, "repaired: extra closing brackets")
     else:
-        draft.fail(AttemptStatus.INVALID_JSON, "closing brackets follow the call")
+        draft.fail(INVALID_JSON, "closing brackets follow the call")
 
 
 class ListScan(Scan):
-    """A scan that also knows the end of the text before its own, which is told already."""
+    """A scan that also knows what was told before the text it still has."""
 
-    __slots__ = ("before", "is_alone")
+    __slots__ = ("begin", "source", "spans", "told")
 
-    def __init__(self, *, lenient: bool, tools: Sequence[ToolSchema] | None) -> None:
+    def __init__(
+        self, spans: list[Span], source: list[str], *, lenient: bool, tools: Sequence[ToolSchema] | None
+    ) -> None:
         super().__init__(lenient=lenient, tools=tools)
-        self.before = ""
-        self.is_alone = True
+        self.spans = spans
+        self.source = source
+        self.told = self.begin = 0
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing but space stands between what is told and the list."""
+        return SPACE(self.text, self.told).end() >= self.begin  # type: ignore[union-attr]  # the pattern matches everywhere
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing but reasoning stands before the list."""
+        return self.is_blank and all(span.kind == "reasoning" for span in self.spans)
+
+    @property
+    def before(self) -> str:
+        """What stands just before the list, unless it is a call."""
+        before = self.text[max(self.told, self.begin - _NEAR) : self.begin]
+        is_told = self.told == 0 and self.begin < _NEAR and self.spans and self.spans[-1].kind == "text"
+        return self._last_told() + before if is_told and self.is_blank else before
+
+    def _last_told(self) -> str:
+        """Return the character before the scan's text."""
+        back = len(self.text) + 1
+        for piece in reversed(self.source):
+            if back <= len(piece):
+                return piece[-back]
+            back -= len(piece)
+        return ""
 
 
 class ListStream(ScanStream):
@@ -56,25 +86,18 @@ class ListStream(ScanStream):
 
     def __init__(self, parser: ScanningParser, tools: Sequence[ToolSchema] | None, mode: ParseMode) -> None:
         super().__init__(parser, tools, mode)
-        self._scan: ListScan = ListScan(lenient=mode == "lenient", tools=tools)
+        self._scan: ListScan = ListScan(self._spans, self._source, lenient=mode == "lenient", tools=tools)
 
     def _block(self, told: int, start: int) -> Generator[str, None, int]:
-        scan, spans = self._scan, self._spans
-        is_blank = SPACE(scan.text, told).end() >= start  # type: ignore[union-attr]  # the pattern matches everywhere
-        scan.before = scan.text[max(told, start - _NEAR) : start]
-        if is_blank and told == 0 and start < _NEAR and spans and spans[-1].kind == "text":
-            scan.before = self._last_told() + scan.before
-        scan.is_alone = is_blank and all(span.kind == "reasoning" for span in spans)
-        return (yield from super()._block(told, start))
-
-    def _last_told(self) -> str:
-        """Return the character before the scan's text."""
-        back = len(self._scan.text) + 1
-        for piece in reversed(self._source):
-            if back <= len(piece):
-                return piece[-back]
-            back -= len(piece)
-        return ""
+        scan = self._scan
+        scan.told, scan.begin = told, start
+        if not scan.final:
+            return (yield from super()._block(told, start))
+        first = len(scan.drafts)
+        end = self._parser.read_now(scan, start)
+        if end == UNDECIDED:
+            end = yield from self._parser.read(scan, start)
+        return self._take_all(first, told, start, end)
 
 
 def is_code_before(scan: Scan, at: int) -> bool:
@@ -87,7 +110,12 @@ def is_code_behind(scan: Scan, at: int, *, is_list: bool) -> Generator[str, None
     """Whether an expression goes on behind a call or a list."""
     while not scan.final and _CUT_BEHIND.match(scan.text, at):
         yield ""
-    return (_BEHIND_LIST if is_list else _BEHIND_CALL).match(scan.text, at) is not None
+    return goes_on_behind(scan.text, at, is_list=is_list)
+
+
+def goes_on_behind(text: str, at: int, *, is_list: bool) -> bool:
+    """Whether an expression goes on behind a call or a list, in a text that does not grow."""
+    return (_BEHIND_LIST if is_list else _BEHIND_CALL).match(text, at) is not None
 
 
 def is_whole(scan: Scan, start: int, end: int) -> Generator[str, None, bool]:

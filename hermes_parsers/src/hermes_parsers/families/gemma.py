@@ -13,7 +13,7 @@ from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.engine.literals import LiteralError
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.rendering import WrittenCall
-from hermes_parsers.engine.scan import Draft, Marks, Scan, Wait, sees, skip_space
+from hermes_parsers.engine.scan import INVALID_JSON, REPAIRED, TRUNCATED, Draft, Marks, Scan, Wait, sees, skip_space
 from hermes_parsers.families.brackets import judge_extra, pass_run
 from hermes_parsers.families.gemma_object import ObjectReader, compile_member, find_end, read_tidy_object
 from hermes_parsers.writing import dumps
@@ -41,44 +41,42 @@ class GemmaParser(ScanningParser):
         self._ends = Marks((self.closer, *self.openers))
         self._member = compile_member(self.quote)
 
-    def read(self, scan: Scan, at: int) -> Wait:
-        """Read one call."""
-        start, at = at, at + len(self.openers[0])
-        head = _HEAD.match(scan.text, at)
+    def read_now(self, scan: Scan, at: int) -> int:
+        """Read one call whose text is all there."""
+        head = _HEAD.match(scan.text, at + len(self.openers[0]))
         if head is None:
             return -1
         brace = head.end() - 1
-        tidy = read_tidy_object(scan.text, brace, self.quote)
-        if tidy is not None and head[1] is not None:
-            arguments, value, end = tidy
-            draft = Draft(start, end, AttemptStatus.OK, head[1], arguments, value)
-            if scan.text.startswith(self.closer, end):
-                draft.end = end + len(self.closer)
-                scan.drafts.append(draft)
-                return draft.end
-            return (yield from self._close(scan, draft))
-        while True:
+        draft = read_tidy_object(scan.text, brace, self.quote, at, head[1]) if head[1] else None
+        if draft is None:
             reader = ObjectReader(scan.text, self.quote, self._member, is_lenient=scan.lenient)
             try:
-                value, end = reader.read(brace)
+                draft = _draft(at, head, reader, reader.read(brace))
             except LiteralError as error:
-                if scan.final or not error.is_truncated:
-                    return (yield from self._recover(scan, start, head, error))
-            else:
-                break
-            yield "}"
-        draft = Draft(start, end, name=head[1], arguments=dumps(value), value=value)
-        if head[1] is None:
-            draft.fail(AttemptStatus.MISSING_NAME, "a name was wanted between 'call:' and '{'")
-        if reader.repairs:
-            draft.fail(AttemptStatus.REPAIRED, f"repaired: {', '.join(reader.repairs)}")
-        return (yield from self._close(scan, draft))
-
-    def _close(self, scan: Scan, draft: Draft) -> Wait:
+                return _run(self._recover(scan, at, head, error))
         if scan.text.startswith(self.closer, draft.end):
             draft.end += len(self.closer)
             scan.drafts.append(draft)
             return draft.end
+        return _run(self._close(scan, draft))
+
+    def read(self, scan: Scan, at: int) -> Wait:
+        """Read one call as its text arrives."""
+        head = _HEAD.match(scan.text, at + len(self.openers[0]))
+        if head is None:
+            return -1
+        while True:
+            reader = ObjectReader(scan.text, self.quote, self._member, is_lenient=scan.lenient)
+            try:
+                draft = _draft(at, head, reader, reader.read(head.end() - 1))
+            except LiteralError as error:
+                if scan.final or not error.is_truncated:
+                    return (yield from self._recover(scan, at, head, error))
+            else:
+                return (yield from self._close(scan, draft))
+            yield "}"
+
+    def _close(self, scan: Scan, draft: Draft) -> Wait:
         after = yield from skip_space(scan, draft.end)
         behind = yield from pass_run(scan, _EXTRA, after)
         if behind > after and (yield from sees(scan, self.closer, behind)):
@@ -97,18 +95,17 @@ class GemmaParser(ScanningParser):
         while (end := find_end(scan.text, head.end(), self.quote, marks)) is None and not scan.final:
             # Every mark ends so, and without one nothing is decided.
             yield ">"
-        end = -1 if end is None else end
-        after = (yield from skip_space(scan, end)) if end >= 0 else -1
+        after = -1 if end is None or end < 0 else (yield from skip_space(scan, end))
         if after < 0 or not (yield from sees(scan, self.closer, after)):
             # The braces may be wrong as well, and where a quote is missing, strings mean nothing.
-            found = yield from self._ends.seek(scan, head.end())
+            ends = self._ends
+            found = ends.search(scan.text, head.end()) if scan.final else (yield from ends.seek(scan, head.end()))
             after = len(scan.text) if found is None else found.start()
         is_closed = scan.text.startswith(self.closer, after)
-        draft = Draft(
-            start, after + is_closed * len(self.closer), AttemptStatus.INVALID_JSON, head[1], reason=str(error)
-        )
+        end = after + len(self.closer) if is_closed else after
+        draft = Draft(start, end, INVALID_JSON, head[1], reason=str(error))
         if after == len(scan.text) and error.is_truncated:
-            draft.status, draft.reason = AttemptStatus.TRUNCATED, "the text ends inside the call"
+            draft.status, draft.reason = TRUNCATED, "the text ends inside the call"
         scan.drafts.append(draft)
         return draft.end
 
@@ -136,6 +133,27 @@ class GemmaParser(ScanningParser):
     def _write_key(self, key: str) -> str:
         """Write a bare key; the template does so with any, which could not be read back."""
         return key if _BARE_KEY.fullmatch(key) else f"{self.quote}{key}{self.quote}"
+
+
+def _draft(start: int, head: re.Match[str], reader: ObjectReader, read: tuple[dict[str, Any], int]) -> Draft:
+    """Build the draft of a call whose arguments were read."""
+    value, end = read
+    draft = Draft(start, end, name=head[1], arguments=dumps(value), value=value)
+    if head[1] is None:
+        draft.fail(AttemptStatus.MISSING_NAME, "a name was wanted between 'call:' and '{'")
+    if reader.repairs:
+        draft.fail(REPAIRED, f"repaired: {', '.join(reader.repairs)}")
+    return draft
+
+
+def _run(reader: Wait) -> int:
+    """Return what a reader does that has no need to wait."""
+    try:
+        next(reader)
+    except StopIteration as stop:
+        end: int = stop.value
+        return end
+    raise AssertionError("a reader waited for more of a text that has ended")
 
 
 class FunctionGemmaParser(GemmaParser):

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-from hermes_parsers.engine.literals import MAX_DEPTH, LiteralError, read_literal
-from hermes_parsers.engine.scan import SPACE
+from hermes_parsers.engine.literals import LiteralError, LiteralReader, read_literal
+from hermes_parsers.engine.scan import OK, Draft
 from hermes_parsers.writing import dumps
 
 _KEY: Final = re.compile(r"""[^:,{}\[\]<>"'\n]++""")
@@ -66,23 +66,32 @@ def compile_member(quote: str) -> _Match:
     ).match
 
 
-class ObjectReader:
+class ObjectReader(LiteralReader):
     """Reads one object; `repairs` is what lenient mode had to overlook."""
 
-    __slots__ = ("_depth", "_is_lenient", "_member", "_quote", "_text", "repairs")
+    __slots__ = ("_is_lenient", "_member", "_quote", "repairs")
 
     def __init__(self, text: str, quote: str, member: _Match, *, is_lenient: bool) -> None:
-        self._text = text
+        super().__init__(text, len(text), None)
         self._quote = quote
         self._member = member
         self._is_lenient = is_lenient
-        self._depth = 0
         self.repairs: dict[str, None] = {}
 
     def read(self, at: int) -> tuple[dict[str, Any], int]:
         """Read the object at `at`; return it and the place behind it. Raises LiteralError."""
+        self._depth = 1
+        return self._braces(at + 1)
+
+    def value(self, at: int) -> tuple[Any, int]:
+        """Read any value. Raises LiteralError."""
+        if self._is_quoted(at):
+            return self._string(at)
+        char = self._peek(at)
+        return self._container(at, char) if char in "{[" else self._literal(at)
+
+    def _braces(self, at: int) -> tuple[dict[str, Any], int]:
         members: dict[str, Any] = {}
-        at += 1
         while True:
             found = self._member(self._text, at)
             if found is not None:
@@ -90,46 +99,17 @@ class ObjectReader:
                 at = found.end()
                 if self._text[at - 1] == "}":
                     return members, at
+                at = self._behind_comma(at, "}")
                 continue
-            at = self._skip(at)
+            at = self._skip_space(at)
             if self._peek(at) == "}":
-                self._note_comma(at, is_after=bool(members))
                 return members, at + 1
             key, at = self._key(at)
-            at = self._skip(at)
+            at = self._skip_space(at)
             if self._peek(at) != ":":
                 raise LiteralError(f"expected ':', found {self._text[at]!r}", at)
-            members[key], at = self._value(self._skip(at + 1))
-            at, is_last = self._separator(at, "}")
-            if is_last:
-                return members, at
-
-    def _items(self, at: int) -> tuple[list[Any], int]:
-        items: list[Any] = []
-        at += 1
-        while True:
-            at = self._skip(at)
-            if self._peek(at) == "]":
-                self._note_comma(at, is_after=bool(items))
-                return items, at + 1
-            item, at = self._value(at)
-            items.append(item)
-            at, is_last = self._separator(at, "]")
-            if is_last:
-                return items, at
-
-    def _value(self, at: int) -> tuple[Any, int]:
-        if self._is_quoted(at):
-            return self._string(at)
-        char = self._peek(at)
-        if char not in "{[":
-            return self._literal(at)
-        if self._depth == MAX_DEPTH - 1:
-            raise LiteralError(f"nested deeper than {MAX_DEPTH} levels", at)
-        self._depth += 1
-        value: tuple[Any, int] = self.read(at) if char == "{" else self._items(at)
-        self._depth -= 1
-        return value
+            members[key], at = self.value(self._skip_space(at + 1))
+            at = self._separator(at, "}")
 
     def _literal(self, at: int) -> tuple[Any, int]:
         found = _BARE_TEXT.match(self._text, at) if self._is_lenient else None
@@ -161,7 +141,7 @@ class ObjectReader:
             return True
         rest = self._text[at : at + len(self._quote)]
         if at + len(rest) == len(self._text) and self._quote.startswith(rest):
-            raise LiteralError("the text ends inside an object", at, is_truncated=True)
+            raise LiteralError("the text ends inside a value", at, is_truncated=True)
         return False
 
     def _string(self, at: int) -> tuple[str, int]:
@@ -171,28 +151,10 @@ class ObjectReader:
             raise LiteralError("the text ends inside a string", start, is_truncated=True)
         return self._text[start:end], end + len(self._quote)
 
-    def _separator(self, at: int, closer: str) -> tuple[int, bool]:
-        """Pass a comma or the closer; tell which."""
-        at = self._skip(at)
-        char = self._peek(at)
-        if char not in {",", closer}:
-            raise LiteralError(f"expected ',' or '{closer}', found {char!r}", at)
-        return at + 1, char == closer
-
-    def _note_comma(self, at: int, *, is_after: bool) -> None:
-        """Judge a closer that stands where a member or an item was wanted."""
-        if is_after and not self._is_lenient:
+    def _note_comma(self, at: int) -> None:
+        if not self._is_lenient:
             raise LiteralError(f"expected a value after ',', found {self._text[at]!r}", at)
-        if is_after:
-            self.repairs["trailing comma"] = None
-
-    def _peek(self, at: int) -> str:
-        if at >= len(self._text):
-            raise LiteralError("the text ends inside an object", at, is_truncated=True)
-        return self._text[at]
-
-    def _skip(self, at: int) -> int:
-        return SPACE(self._text, at).end()  # type: ignore[union-attr]  # the pattern matches everywhere
+        self.repairs["trailing comma"] = None
 
 
 _TIDY_KEY: Final = r"[A-Za-z_]\w*+"
@@ -225,10 +187,10 @@ def _json_text(quote: str, text: str, other: str) -> str:
 _decode: Final = json.JSONDecoder().raw_decode
 
 
-def read_tidy_object(text: str, at: int, quote: str) -> tuple[str, dict[str, Any], int] | None:
+def read_tidy_object(text: str, at: int, quote: str, start: int, name: str) -> Draft | None:
     """Read an object that is written as templates do, mostly by the C decoder; None where it takes a closer look.
 
-    Returns it as JSON just as `dumps` writes it, its value, and the place behind it.
+    The draft begins at `start`; its arguments are just what `dumps` writes.
     """
     match, find = _tidy(quote)
     found = match(text, at)
@@ -248,4 +210,6 @@ def read_tidy_object(text: str, at: int, quote: str) -> tuple[str, dict[str, Any
             written.encode()
     except ValueError:
         return None
-    return (written, value, found.end()) if len(value) == len(members) and end == len(written) else None
+    if len(value) != len(members) or end != len(written):
+        return None
+    return Draft(start, found.end(), OK, name, written, value)

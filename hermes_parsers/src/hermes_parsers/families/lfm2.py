@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Final
 
+from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.engine.scan import Scan, Wait
+from hermes_parsers.engine.stream import ScanStream
 from hermes_parsers.families.python_call import NAME
 from hermes_parsers.families.pythonic import MARKED, PythonicParser
 from hermes_parsers.writing import dumps
@@ -22,6 +25,7 @@ class Lfm2Parser(PythonicParser):
     llama.cpp's template for LFM2 writes `[{"name": "f", "arguments": {"a": "x"}}]` between the same marks.
     """
 
+    stream_type: ClassVar[type[ScanStream]] = ScanStream
     openers: ClassVar[tuple[str, ...]] = (_START,)
     pattern: ClassVar[str] = ""
     body: ClassVar[str] = rf"{MARKED}(?:{NAME}(?:\(|\Z)|\{{|\Z)"
@@ -34,11 +38,17 @@ class Lfm2Parser(PythonicParser):
 
     def read(self, scan: Scan, at: int) -> Wait:
         """Read a list of either kind."""
-        if self.head.match(scan.text, at):
-            return (yield from super().read(scan, at))
+        return super().read(scan, at) if self.head.match(scan.text, at) else self._json.read(scan, at)
+
+    def read_now(self, scan: Scan, at: int) -> int:
+        """Read what needs no waiting, of either kind."""
+        return super().read_now(scan, at) if self.head.match(scan.text, at) else self._json.read_now(scan, at)
+
+    @cached_property
+    def _json(self) -> ScanningParser:
         from hermes_parsers.families.lfm2_json import Lfm2JsonParser
 
-        return (yield from Lfm2JsonParser().read(scan, at))
+        return Lfm2JsonParser()
 
     def write_calls(self, calls: Sequence[WrittenCall]) -> str:
         """Write the list between its marks."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hermes_parsers.engine.literals import LiteralError, read_literal
 from hermes_parsers.engine.quoted import read_python_string
-from hermes_parsers.engine.scan import SPACE
+from hermes_parsers.engine.scan import OK, SPACE, Draft
 
 # Every repetition is possessive, so that no text is looked at twice.
 SPACES: Final = r"[ \t\r\n]*+"
@@ -20,7 +20,8 @@ ARGUMENTS_OPEN: Final = rf"\({SPACES}(?:\)|{KEYWORD}{SPACES}=[^=])"
 """What sets a call apart from other code: no argument, or a first one with a keyword."""
 
 _OPEN: Final = re.compile(rf"({NAME})\(")
-_KEYWORD: Final = re.compile(rf"({KEYWORD}){SPACES}=(?!=){SPACES}")
+_BEGINNING: Final = re.compile(rf"{SPACES}(?:({KEYWORD}){SPACES}=(?!=){SPACES}|\))")
+"""What an argument begins with, or the end of the call."""
 _CUT_KEYWORD: Final = re.compile(rf"(?:{KEYWORD}{SPACES})?\Z")
 _PLAIN: Final = re.compile(
     rf"{SPACES}({KEYWORD}){SPACES}=(?!=){SPACES}"
@@ -48,10 +49,10 @@ _TIDY_ARGUMENT: Final = re.compile(rf"({KEYWORD})=({_VALUE})")
 _MEMBER: Final = {"True": "true", "False": "false", "None": "null"}
 
 
-def read_tidy_call(text: str, at: int) -> tuple[str, str, dict[str, Any], int] | None:
+def read_tidy_call(text: str, start: int, at: int) -> Draft | None:
     """Read a call that is written as templates do, mostly by the C decoder; None where it takes a closer look.
 
-    Returns its name, its arguments as JSON just as `dumps` writes them, their value, and the place behind it.
+    The draft begins at `start`; its arguments are just what `dumps` writes.
     """
     found = _TIDY_CALL.match(text, at)
     if found is None:
@@ -73,7 +74,7 @@ def read_tidy_call(text: str, at: int) -> tuple[str, str, dict[str, Any], int] |
         return None
     if len(values) != len(members) or end != len(written):
         return None
-    return found[1], written, values, found.end()
+    return Draft(start, found.end(), OK, found[1], written, values)
 
 
 def _member(key: str, value: str) -> str:
@@ -92,16 +93,15 @@ _decode: Final = json.JSONDecoder().raw_decode
 
 
 class PythonCall:
-    """A call that begins at `start`; `values` grows while `advance` moves `at` to behind its last parenthesis."""
+    """A call whose arguments begin at `opened`; `values` grows while `advance` moves `at` to behind its parenthesis."""
 
-    __slots__ = ("at", "name", "repair", "repeated", "start", "values")
+    __slots__ = ("at", "name", "opened", "repair", "repeated", "values")
 
     def __init__(self, text: str, start: int) -> None:
         found = _OPEN.match(text, start)
         assert found is not None
-        self.start = start
         self.name = found[1]
-        self.at = found.end()
+        self.at = self.opened = found.end()
         self.values: dict[str, Any] = {}
         self.repair = ""
         self.repeated: dict[str, None] = {}
@@ -139,15 +139,15 @@ class PythonCall:
 
     def _read_argument(self, text: str, *, lenient: bool) -> bool:
         """Read one argument of any kind, or the end of the call; return whether it was the end."""
-        at, end = _skip(text, self.at), len(text)
-        if text.startswith(")", at):
-            self.at = at + 1
-            return True
-        found = _KEYWORD.match(text, at)
+        found = _BEGINNING.match(text, self.at)
         if found is None:
+            at = _skip(text, self.at)
             cut = _CUT_KEYWORD.match(text, at) is not None
             raise LiteralError(f"expected keyword=value, found {text[at : at + 1]!r}", at, is_truncated=cut)
-        at = found.end()
+        at, end = found.end(), len(text)
+        if found[1] is None:
+            self.at = at
+            return True
         value, after = (
             read_python_string(text, at, end) if text[at : at + 1] in _QUOTES else read_literal(text, at, end)
         )

@@ -6,15 +6,26 @@ import re
 from collections.abc import Generator, Sequence
 from typing import Any, ClassVar, Final
 
-from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.coercion import known_names
 from hermes_parsers.engine.literals import LiteralError
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.rendering import WrittenCall
-from hermes_parsers.engine.scan import Draft, Scan, Wait, sees, skip_space
+from hermes_parsers.engine.scan import (
+    INVALID_JSON,
+    OK,
+    REPAIRED,
+    TRUNCATED,
+    UNDECIDED,
+    Draft,
+    Scan,
+    Wait,
+    cut,
+    skip_space,
+)
 from hermes_parsers.engine.stream import ScanStream
 from hermes_parsers.families.brackets import (
     ListStream,
+    goes_on_behind,
     is_code_before,
     is_code_behind,
     is_whole,
@@ -74,13 +85,56 @@ class PythonicParser(ScanningParser):
 
     def prepare(self) -> None:
         """Compile what reading takes."""
-        self._next = re.compile(rf"{SPACES}(?:({self.separator}{SPACES}(?={NAME}\())|,?+{SPACES}\])")
-        self._cut_next = re.compile(rf"{SPACES}(?:{self.separator}{SPACES}({NAME})?|,{SPACES})?\Z")
+        mark = re.escape(self.closer) or "(?!)"
+        self._next = re.compile(
+            rf"{SPACES}(?:({self.separator}{SPACES}(?={NAME}\())|,?+{SPACES}\](?:{SPACES}({mark}))?+|({mark}))"
+        ).match
+        self._cut_next = re.compile(rf"{SPACES}(?:{self.separator}{SPACES}({NAME})?|,{SPACES})?\Z").match
+        self._cut_mark = re.compile(SPACES + cut(self.closer) if self.closer else "(?!)").match
         marks = [re.escape(mark) for mark in (self.closer, *self.openers) if mark and self.needs_closer]
         ends = [rf"\)({SPACES},{SPACES})(?=({NAME}){ARGUMENTS_OPEN})", *marks]
         if not self.needs_closer:
             ends.append(rf"\){SPACES}\](?=[ \t]*+[\r\n])")
         self._resume = re.compile("|".join(ends))
+        self._stop = re.compile(rf"[)\]]|{mark}").search
+
+    def read_now(self, scan: Scan, at: int) -> int:
+        """Read a list as templates write it, or a first call that cannot be read before the next list."""
+        text = scan.text
+        head = self.head.match(text, at)
+        is_bare = text.startswith("[", at)
+        if head is None or (is_bare and is_code_before(scan, at)):
+            return -1
+        drafts, place, has_bracket = list[Draft](), head.end(), "[" in head[0]
+        while (draft := read_tidy_call(text, at, place)) is not None:
+            drafts.append(draft)
+            found, at = self._follow(scan, draft.end, has_bracket=has_bracket) or ("cut", at)
+            place = at
+            if found == "end" and (not is_bare or self._is_plainly_a_list(scan, drafts, at)):
+                draft.end = at
+                scan.drafts += drafts
+                return at
+            if found != "next":
+                return UNDECIDED
+        return self._read_stump(scan, at, place) if self.needs_closer and not drafts else UNDECIDED
+
+    def _is_plainly_a_list(self, scan: Scan, drafts: list[Draft], end: int) -> bool:
+        if goes_on_behind(scan.text, end, is_list=True):
+            return False
+        return not scan.tools or any(_is_known(scan, draft.name) for draft in drafts)
+
+    def _read_stump(self, scan: Scan, start: int, at: int) -> int:
+        """Read a call that cannot be read, where it ends at the next list since nothing else could end it."""
+        call = PythonCall(scan.text, at)
+        end = scan.text.find(self.openers[0], call.opened)
+        if end < 0 or self._stop(scan.text, call.opened, end) is not None:
+            return UNDECIDED
+        error = call.advance(scan.text, lenient=scan.lenient)
+        # The mark may also stand in a string that could be read.
+        if error is None or call.at > end:
+            return UNDECIDED
+        scan.drafts.append(Draft(start, end, INVALID_JSON, call.name, reason=str(error)))
+        return end
 
     def read(self, scan: Scan, at: int) -> Wait:
         """Read the list that begins here; a call that cannot be read does not cost the others."""
@@ -89,80 +143,91 @@ class PythonicParser(ScanningParser):
         if head is None or (is_bare and is_code_before(scan, at)):
             return -1
         begin = start = at
-        is_first, has_bracket = True, head[0].rstrip().endswith("[")
-        at, faults, opener = head.end(), 0, Ahead(self.openers[0] if self.needs_closer else "")
-        # Where the tools are known, a list without any of them is one only if nothing else is there.
-        is_held, held = is_bare and bool(known_names(scan.tools)), list[Draft]()
+        at, faults, has_bracket = head.end(), 0, "[" in head[0]
+        opener = Ahead(self.openers[0] if self.needs_closer else "")
+        # What stands behind a list without marks may show that it is none.
+        drafts = list[Draft]() if is_bare else scan.drafts
         while True:
-            whole = self._read_tidy(scan.text, start, at, has_bracket=has_bracket)
-            if whole is None:
-                call = PythonCall(scan.text, at)
-                walk = self._walk(call, opener, _MANY if faults < _FEW else _FEWER)
-                whole = yield from self._read_call(scan, start, call, walk, is_first=is_first, has_bracket=has_bracket)
-            draft, (found, at) = whole
-            is_held = is_held and not _is_known(scan, draft.name)
+            most = _MANY if faults < _FEW else _FEWER
+            draft, follow = yield from self._read_call(scan, start, at, opener, most, is_first=start == begin)
+            if follow is None:
+                follow = yield from self._follows(scan, draft.end, has_bracket=has_bracket)
+            if follow[0] == "junk":
+                follow = yield from self._beyond(scan, draft, draft.end, is_first=start == begin)
+            found, at = follow
             if found != "next":
-                return (yield from _conclude(scan, begin, draft, (found, at), held, is_held=is_held))
-            held.append(draft)
-            if not is_held:
-                scan.drafts += held
-                held.clear()
-            start, is_first, faults = at, False, faults + (not draft.is_good)
+                break
+            drafts.append(draft)
+            start, faults = at, faults + (not draft.is_good)
+        if found == "text" or (is_bare and (yield from self._is_other(scan, begin, [*drafts, draft], follow))):
+            scan.resume = at
+            return -1
+        if is_bare:
+            scan.drafts += drafts
+        return _finish(scan, draft, found, at)
 
-    def _read_tidy(self, text: str, start: int, at: int, *, has_bracket: bool) -> tuple[Draft, _Follow] | None:
-        """Read a call and what follows it in no time, where both are as templates write them."""
-        tidy = read_tidy_call(text, at)
-        if tidy is None:
-            return None
-        name, arguments, value, end = tidy
-        follow = self._plainly_follows(text, end, has_bracket=has_bracket)
-        return None if follow is None else (Draft(start, end, AttemptStatus.OK, name, arguments, value), follow)
+    def _is_other(self, scan: Scan, begin: int, drafts: list[Draft], follow: _Follow) -> Generator[str, None, bool]:
+        """Whether what surrounds a list without marks shows that it is none."""
+        found, at = follow
+        if found == "end" and len(drafts) == 1 and (yield from is_code_behind(scan, at, is_list=True)):
+            return True
+        # Where the tools are known, a list without any of them is one only if nothing else is there.
+        known = known_names(scan.tools) if scan.tools else None
+        if not known or any(draft.name in known for draft in drafts):
+            return False
+        return not (yield from is_whole(scan, begin, len(scan.text) if found in {"begun", "cut"} else at))
 
     def _read_call(
-        self, scan: Scan, start: int, call: PythonCall, walk: Walk, *, is_first: bool, has_bracket: bool
-    ) -> Generator[str, None, tuple[Draft, _Follow]]:
-        """Read any call and what follows it."""
+        self, scan: Scan, start: int, at: int, opener: Ahead, most: int, *, is_first: bool
+    ) -> Generator[str, None, tuple[Draft, _Follow | None]]:
+        """Read any call, and what follows it where it is broken."""
+        call = PythonCall(scan.text, at)
         error = call.advance(scan.text, lenient=scan.lenient)
         while error is not None and error.is_truncated and not scan.final:
             yield ")"
             error = call.advance(scan.text, lenient=scan.lenient)
-        if error is not None:
-            draft = Draft(start, call.at, AttemptStatus.INVALID_JSON, call.name, reason=str(error))
-            return draft, (yield from self._recover(scan, draft, call, error, walk, is_first=is_first))
-        draft = _draft(call, start)
-        follow = yield from self._follows(scan, call.at, has_bracket=has_bracket)
-        if follow[0] == "junk":
-            follow = yield from self._beyond(scan, draft, call.at, is_first=is_first)
-        return draft, follow
-
-    def _plainly_follows(self, text: str, at: int, *, has_bracket: bool) -> _Follow | None:
-        """Tell what follows a call where all of it is there, which is most of the time."""
-        found = self._next.match(text, at)
-        if found is not None and found[1] is not None:
-            return "next", found.end()
-        end = at if found is None else found.end()
-        if (found is None) == has_bracket or not text.startswith(self.closer, end):
-            return None
-        return "end", end + len(self.closer)
-
-    def _follows(self, scan: Scan, at: int, *, has_bracket: bool = True) -> Generator[str, None, _Follow]:
-        while (found := self._next.match(scan.text, at)) is None:
-            cut = self._cut_next.match(scan.text, at)
-            if scan.final and cut is not None:
-                return ("begun", cut.start(1)) if cut[1] else ("cut", len(scan.text))
-            if cut is None:
+        if error is None:
+            return _draft(call, start), None
+        walk = Walk(call.opened, opener, self.closer if self.needs_closer else "", most)
+        while not walk.advance(scan.text, final=scan.final):
+            yield walk.wait
+        draft = Draft(start, walk.at, INVALID_JSON, call.name, reason=str(error))
+        if walk.found in {"call", "list"}:
+            follow = yield from self._behind_broken(scan, draft, walk, is_first=is_first)
+            if follow is not None:
+                return draft, follow
+        while walk.found == "deep" and self.needs_closer and not scan.final:
+            if self._find_end(scan, call.at, len(scan.text)) is not None:
                 break
             yield ""
-        if found is not None and found[1] is not None:
-            return "next", found.end()
-        end = at if found is None else found.end()
-        if self.closer:
-            after = yield from skip_space(scan, end)
-            if (yield from sees(scan, self.closer, after)):
-                return "end" if found or not has_bracket else "open", after + len(self.closer)
+        return draft, self._resynchronise(scan, draft, call, error, walk, is_first=is_first)
+
+    def _follow(self, scan: Scan, at: int, *, has_bracket: bool) -> _Follow | None:
+        """Tell what follows a call; None where only more text can show it."""
+        found = self._next(scan.text, at)
         if found is None:
+            return self._follow_cut(scan, at)
+        end = found.end()
+        if found[1] is not None:
+            return "next", end
+        if found[3] is not None:
+            return "open" if has_bracket else "end", end
+        if found[2] is None and not scan.final and self._cut_mark(scan.text, end):
+            return None
+        return "open" if self.needs_closer and found[2] is None else "end", end
+
+    def _follow_cut(self, scan: Scan, at: int) -> _Follow | None:
+        last = self._cut_next(scan.text, at)
+        if not scan.final:
+            return None if last or self._cut_mark(scan.text, at) else ("junk", at)
+        if last is None:
             return "junk", at
-        return "open" if self.needs_closer else "end", end
+        return ("begun", last.start(1)) if last[1] else ("cut", len(scan.text))
+
+    def _follows(self, scan: Scan, at: int, *, has_bracket: bool = True) -> Generator[str, None, _Follow]:
+        while (follow := self._follow(scan, at, has_bracket=has_bracket)) is None:
+            yield ""
+        return follow
 
     def _beyond(self, scan: Scan, draft: Draft, at: int, *, is_first: bool) -> Generator[str, None, _Follow]:
         """Decide what a whole call is that nothing known follows."""
@@ -189,30 +254,15 @@ class PythonicParser(ScanningParser):
             return "text", at
         return "open", at
 
-    def _walk(self, call: PythonCall, opener: Ahead, most: int) -> Walk:
-        return Walk(call.start + len(call.name) + 1, opener, self.closer if self.needs_closer else "", most)
-
-    def _recover(
-        self, scan: Scan, draft: Draft, call: PythonCall, error: LiteralError, walk: Walk, *, is_first: bool
-    ) -> Generator[str, None, _Follow]:
-        """Find where a call ends that cannot be read, and what follows it."""
-        while not walk.advance(scan.text, final=scan.final):
-            yield walk.wait
-        draft.end = walk.at
-        follow: _Follow = "junk", walk.at
-        if walk.found == "call":
-            follow = yield from self._follows(scan, walk.at)
-        elif walk.found == "list":
-            follow = yield from self._follows(scan, walk.at, has_bracket=False)
+    def _behind_broken(
+        self, scan: Scan, draft: Draft, walk: Walk, *, is_first: bool
+    ) -> Generator[str, None, _Follow | None]:
+        """Tell what follows a broken call whose brackets balance; None where nothing known does."""
+        follow = yield from self._follows(scan, walk.at, has_bracket=walk.found == "call")
         if follow[0] == "junk":
             is_call = walk.found == "call" and _is_bare(scan, draft)
-            if is_call and (yield from is_code_behind(scan, walk.at, is_list=False)):
-                return "text", walk.at
-            while walk.found == "deep" and self.needs_closer and not scan.final:
-                if self._find_end(scan, call.at, len(scan.text)) is not None:
-                    break
-                yield ""
-            return self._resynchronise(scan, draft, call, error, walk, is_first=is_first)
+            is_code = is_call and (yield from is_code_behind(scan, walk.at, is_list=False))
+            return ("text", walk.at) if is_code else None
         if is_first and not self.needs_closer and not (yield from self._is_attempt(scan, draft, follow)):
             return "text", walk.at
         return follow
@@ -243,12 +293,12 @@ class PythonicParser(ScanningParser):
             # What is nested so deeply is hardly code in a sentence.
             may_be_text = is_first and not self.needs_closer and walk.found != "deep"
             return "text" if may_be_text and not _is_known(scan, draft.name) else "open", walk.at
-        draft.status, draft.end = AttemptStatus.TRUNCATED, len(text)
+        draft.status, draft.end = TRUNCATED, len(text)
         draft.reason = "the text ends inside the call" + ("" if error.is_truncated else f": {draft.reason}")
         return "open", len(text)
 
     def _find_end(self, scan: Scan, at: int, limit: int) -> re.Match[str] | None:
-        known = known_names(scan.tools)
+        known = known_names(scan.tools) if scan.tools else None
         found = self._resume.search(scan.text, at, limit)
         while found and found[2] and known and found[2] not in known:
             # A string may hold code; only a tool's name shows that this is no part of it.
@@ -270,9 +320,9 @@ class PythonicParser(ScanningParser):
 
 def _draft(call: PythonCall, start: int) -> Draft:
     arguments = dumps(call.values) if call.values else "{}"
-    draft = Draft(start, call.at, AttemptStatus.OK, call.name, arguments, call.values)
+    draft = Draft(start, call.at, OK, call.name, arguments, call.values)
     if call.repair:
-        draft.fail(AttemptStatus.REPAIRED, f"repaired: {call.repair}")
+        draft.fail(REPAIRED, f"repaired: {call.repair}")
     if call.repeated:
         told = f"the last value counts of what is given twice: {', '.join(call.repeated)}"
         draft.reason = f"{draft.reason}; {told}" if draft.reason else told
@@ -290,22 +340,6 @@ def _is_bare(scan: Scan, draft: Draft) -> bool:
     return scan.text.startswith("[", draft.start)
 
 
-def _conclude(
-    scan: Scan, begin: int, draft: Draft, follow: _Follow, held: list[Draft], *, is_held: bool
-) -> Generator[str, None, int]:
-    """Hand in the rest of a list, unless what surrounds it shows that it is none."""
-    found, at = follow
-    is_text = found == "text" or (
-        found == "end" and _is_bare(scan, draft) and (yield from is_code_behind(scan, at, is_list=True))
-    )
-    end = len(scan.text) if found in {"begun", "cut"} else at
-    if is_text or (is_held and not (yield from is_whole(scan, begin, end))):
-        scan.resume = at
-        return -1
-    scan.drafts += held
-    return _finish(scan, draft, found, at)
-
-
 def _finish(scan: Scan, draft: Draft, found: str, at: int) -> int:
     """Hand in the last draft of a list, and the one that has only begun behind it."""
     if found == "end":
@@ -315,7 +349,7 @@ def _finish(scan: Scan, draft: Draft, found: str, at: int) -> int:
         draft.end = max(draft.end, at) if found == "open" else draft.end
     scan.drafts.append(draft)
     if found == "begun":
-        begun = Draft(at, len(scan.text), AttemptStatus.TRUNCATED, reason="the text ends inside the name of a call")
+        begun = Draft(at, len(scan.text), TRUNCATED, reason="the text ends inside the name of a call")
         scan.drafts.append(begun)
         return begun.end
     return at
@@ -350,6 +384,7 @@ class Olmo3Parser(PythonicParser):
     So does the template of Olmo 3; models put newlines inside the marks and Python's literals as well.
     """
 
+    stream_type: ClassVar[type[ScanStream]] = ScanStream
     openers: ClassVar[tuple[str, ...]] = ("<function_calls>",)
     pattern: ClassVar[str] = ""
     body: ClassVar[str] = rf"{MARKED}(?:{NAME}(?:\(|\Z)|\Z)"
