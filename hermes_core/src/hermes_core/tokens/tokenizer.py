@@ -1,0 +1,176 @@
+"""A Hugging Face tokenizer with its chat template, and two ways to encode: scaffold and untrusted text.
+
+Needs the library `tokenizers` alone; imported on demand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Self
+
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.tokens.folder import TokenizerFolder
+from hermes_core.tokens.plain import PlainEncoder
+from hermes_core.tokens.template import INSTALL_HINT
+from hermes_core.tokens.vocabulary import ControlToken, ControlTokens, is_blank
+
+NO_TEMPLATE = "add chat_template.jinja to the tokenizer's folder, or chat_template to its tokenizer_config.json"
+
+
+class ChatTokenizer:
+    """Encodes and decodes for one model; shared by all rollouts of a run.
+
+    `stop_ids` end a turn, `control_ids` are what no untrusted text may become. `fingerprint` names tokenizer and
+    template together.
+    """
+
+    def __init__(
+        self,
+        backend: Any,
+        *,
+        templates: Mapping[str, str],
+        stop_ids: Iterable[int] = (),
+        special_tokens: Mapping[str, Any] | None = None,
+    ) -> None:
+        serialised: str = backend.to_str()
+        data = json.loads(serialised)
+        self._backend = _without_limits(backend)
+        self.templates = dict(templates)
+        self.special_tokens = dict(special_tokens or {})
+        self.stop_ids = frozenset(stop_ids)
+        unknown = _unknown_id(data["model"])
+        entries = [entry for entry in data["added_tokens"] if not is_blank(entry["content"])]
+        self.controls = ControlTokens(ControlToken.of(entry) for entry in entries)
+        self.control_ids = frozenset(
+            entry["id"] for entry in entries if entry["id"] != unknown or unknown in self.stop_ids
+        )
+        self._plain = PlainEncoder(data, self.control_ids)
+        described = json.dumps([self.templates, sorted(self.stop_ids), self.special_tokens], default=str)
+        self.fingerprint = sha256(f"{serialised}\0{described}".encode("utf-8", "replace")).hexdigest()
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read a tokenizer's folder; nothing is downloaded."""
+        read = TokenizerFolder.read(Path(folder))
+        backend = _parsed(read.tokenizer, read.path)
+        _add_missing(backend, read.added_tokens, read.path)
+        names = [*read.stop_tokens]
+        stops = {backend.token_to_id(name) for name in names} | set(read.stop_ids)
+        return cls(
+            backend,
+            templates=read.templates,
+            stop_ids=(token for token in stops if token is not None),
+            special_tokens=read.special_tokens,
+        )
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Self:
+        """Take over a fast tokenizer of transformers, or anything with the same attributes."""
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise ConfigError(
+                f"a fast tokenizer was wanted, found {type(tokenizer).__name__} without backend_tokenizer",
+                hint="load it with AutoTokenizer.from_pretrained(…, use_fast=True)",
+            )
+        template = getattr(tokenizer, "chat_template", None)
+        templates = template if isinstance(template, Mapping) else {"default": template} if template else {}
+        stops = getattr(tokenizer, "eos_token_id", None)
+        special = getattr(tokenizer, "special_tokens_map", None) or {}
+        return cls(
+            _copy(backend),
+            templates=templates,
+            stop_ids=[] if stops is None else [stops] if isinstance(stops, int) else stops,
+            special_tokens={name: value if isinstance(value, list) else str(value) for name, value in special.items()},
+        )
+
+    @property
+    def chat_template(self) -> str | None:
+        """The template for conversations without tools; None if there is none."""
+        return self.templates.get("default")
+
+    def template_for(self, tools: Sequence[Any]) -> str:
+        """Return the template that transformers would take; one named `tool_use` is for conversations with tools."""
+        chosen = self.templates.get("tool_use") if tools else None
+        chosen = chosen or self.templates.get("default")
+        if chosen:
+            return chosen
+        if self.templates:
+            raise ConfigError(
+                f"a chat template named default was wanted, found {', '.join(sorted(self.templates))}",
+                hint=NO_TEMPLATE,
+            )
+        raise ConfigError("a tokenizer with a chat template was wanted, found one without", hint=NO_TEMPLATE)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text, control tokens included; bytes that are no whole character become U+FFFD."""
+        return str(self._backend.decode(list(ids), skip_special_tokens=False))
+
+    def encode_scaffold(self, text: str) -> list[int]:
+        """Encode text of the template: control tokens in it become control ids."""
+        return list(self._backend.encode(text, add_special_tokens=False).ids)
+
+    def encode_plain(self, text: str, *, at_start: bool = False, continued: bool = False) -> list[int]:
+        """Encode untrusted text: no control id comes out, whatever is in it.
+
+        The text stands right after a control token; `at_start`: at the very beginning instead; `continued`: after
+        other text, whose ids are there already.
+        """
+        return self._plain.encode(text, at_start=at_start, continued=continued)
+
+
+def _parsed(text: str, path: Path) -> Any:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise ConfigError(
+            "tokenizers are read with the library tokenizers: not installed", hint=INSTALL_HINT
+        ) from error
+    try:
+        return Tokenizer.from_str(text)
+    except Exception as error:  # the library raises bare Exception for whatever it cannot read
+        raise ConfigError(
+            f"a tokenizer was wanted in {path / 'tokenizer.json'}, found one that cannot be read: {error}",
+            hint="update the library tokenizers, or save the tokenizer anew with it",
+        ) from error
+
+
+def _copy(backend: Any) -> Any:
+    return type(backend).from_str(backend.to_str())
+
+
+def _without_limits(backend: Any) -> Any:
+    """Switch off truncation and padding, which would drop or make tokens silently."""
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def _add_missing(backend: Any, entries: Mapping[int, Mapping[str, Any]], path: Path) -> None:
+    """Add tokens that tokenizer_config.json has and tokenizer.json lacks."""
+    from tokenizers import AddedToken
+
+    for number, entry in sorted(entries.items()):
+        content = entry["content"]
+        if backend.token_to_id(content) == number and number in backend.get_added_tokens_decoder():
+            continue
+        flags = {name: bool(entry.get(name)) for name in ("single_word", "lstrip", "rstrip", "normalized", "special")}
+        backend.add_tokens([AddedToken(content, **flags)])
+        if backend.token_to_id(content) != number:
+            raise ConfigError(
+                f"token {content!r} with id {number} was wanted in {path}, found {backend.token_to_id(content)}",
+                hint="tokenizer.json and tokenizer_config.json disagree; save the tokenizer anew",
+            )
+
+
+def _unknown_id(model: Mapping[str, Any]) -> int | None:
+    """Return the id that stands for characters outside the vocabulary: text, not control."""
+    if model.get("unk_id") is not None:
+        return int(model["unk_id"])
+    unknown, vocabulary = model.get("unk_token"), model.get("vocab")
+    if unknown is None or not isinstance(vocabulary, Mapping):
+        return None
+    found = vocabulary.get(unknown)
+    return None if found is None else int(found)

@@ -1,0 +1,66 @@
+"""Added tokens: which of them are control tokens, and where they stand in a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+# What SentencePiece writes for a space.
+_SPACE = "\u2581"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlToken:
+    """An added token; `lstrip` and `rstrip`: it swallows the white space before or after it."""
+
+    id: int
+    text: str
+    lstrip: bool = False
+    rstrip: bool = False
+    single_word: bool = False
+
+    @classmethod
+    def of(cls, entry: dict[str, Any]) -> ControlToken:
+        """Read an entry of `added_tokens` in tokenizer.json."""
+        flags = {name: bool(entry.get(name)) for name in ("lstrip", "rstrip", "single_word")}
+        return cls(id=entry["id"], text=entry["content"], **flags)
+
+
+def is_blank(text: str) -> bool:
+    """Say whether an added token is only white space, which is no means of control."""
+    return not text.replace(_SPACE, " ").strip()
+
+
+class ControlTokens:
+    """Finds control tokens as the tokenizer does: leftmost first, of those the longest."""
+
+    def __init__(self, tokens: Iterable[ControlToken]) -> None:
+        self.by_text = {token.text: token for token in tokens}
+        self.by_id = {token.id: token for token in self.by_text.values()}
+        longest_first = sorted(self.by_text, key=len, reverse=True)
+        self._find = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+    def occur_in(self, text: str) -> bool:
+        """Say whether the text would make a control token."""
+        return self._find.search(text) is not None
+
+    def split(self, text: str) -> Iterator[str | ControlToken]:
+        """Yield control tokens and the text between them, no piece empty and no white space swallowed."""
+        done = 0
+        for match in self._find.finditer(text):
+            token = self.by_text[match.group()]
+            if token.single_word and _within_word(text, match):
+                continue
+            if match.start() > done:
+                yield text[done : match.start()]
+            yield token
+            done = match.end()
+        if done < len(text):
+            yield text[done:]
+
+
+def _within_word(text: str, match: re.Match[str]) -> bool:
+    around = text[match.start() - 1 : match.start()] + text[match.end() : match.end() + 1]
+    return any(character.isalnum() or character == "_" for character in around)
