@@ -72,10 +72,11 @@ def hermes_cli_commands() -> Iterable[specs.CommandSpec]:
 
 
 @hookspec
-def hermes_parser_for(model_id: str) -> str | None:
+def hermes_parser_for(model_id: str, chat_template: str) -> str | None:
     """Name the parser for a model, or None. All answers are collected; two different ones are an error naming both.
 
-    Called when a run has a model but no parser; the config's `tool_call_parser` always wins.
+    `chat_template` is the Jinja text of the run's tokenizer, "" if there is none. Called when a run has a model but no
+    parser; the config's `tool_call_parser` always wins.
     """
     raise NotImplementedError
 

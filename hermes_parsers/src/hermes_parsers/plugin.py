@@ -20,11 +20,13 @@ def hermes_parsers() -> Iterable[ParserSpec]:
 
 
 @hookimpl
-def hermes_parser_for(model_id: str) -> str | None:
-    """Name the parser of a model whose format is known."""
+def hermes_parser_for(model_id: str, chat_template: str) -> str | None:
+    """Name the parser of a model whose format is known; its template tells more surely than its name."""
+    from hermes_parsers.detection import detect
     from hermes_parsers.models import parser_for
 
-    return parser_for(model_id)
+    found = detect(chat_template).name if chat_template else None
+    return found or parser_for(model_id)
 
 
 @hookimpl

@@ -18,6 +18,15 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ("--out", "out", str, "output folder (runs/latest); the same command continues an interrupted run in it"),
     ("--model", "model", str, "oracle, nop, or the address of an OpenAI-compatible server, ending in /v1"),
     ("--model-name", "model_name", str, "the model's name on that server"),
+    (
+        "--model-protocol",
+        "model_protocol",
+        str,
+        "what the server speaks: chat, or vllm, sglang, atropos at token level",
+    ),
+    ("--tokenizer", "tokenizer", str, "folder of the model's tokenizer, for the token protocols"),
+    ("--chat-template-kwargs", "chat_template_kwargs", dict, "JSON object of further variables of the chat template"),
+    ("--logprobs-mode", "logprobs_mode", str, "which logprobs the server sends: raw or processed"),
     ("--api-key-env", "api_key_env", str, "environment variable that holds the server's key"),
     ("--model-timeout", "model_timeout", float, "seconds one model call may take"),
     ("--model-retries", "model_retries", int, "how often a failed model call is repeated where that is safe"),
@@ -49,10 +58,17 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ("--verifier-timeout", "verifier_timeout", float, "seconds a verifier may take"),
     ("--max-attempts", "max_attempts", int, "how often a rollout is played when its cause is to be retried"),
 )
+SWITCHES: tuple[tuple[str, str, str], ...] = (
+    ("--require-exact", "require_exact", "stop at a rollout whose samples are not exactly what was sampled"),
+    ("--allow-branches", "allow_branches", "go on with a chat template that rewrites history, in branches"),
+)
 # What the help shows as the value, where it is not that of the flag's type.
 METAVARS: dict[str, str] = {
     "out": "DIR",
     "model": "NAME|URL",
+    "model_protocol": "PROTOCOL",
+    "tokenizer": "DIR",
+    "logprobs_mode": "MODE",
     "mistake_rate": "RATE",
     "system_prompt": "TEXT",
     "agent_temperature": "NUMBER",
@@ -67,6 +83,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="YAML file with the same keys as the flags; flags win")
     parser.add_argument("--print-config", action="store_true", help="print the effective config and stop")
     parser.add_argument("--retry-failed", action="store_true", help="when continuing, play dropped rollouts again")
+    for flag, key, text in SWITCHES:
+        parser.add_argument(flag, dest=f"config_{key}", action="store_const", const=True, help=text)
     for flag, key, kind, text in FLAGS:
         metavar, read_as = METAVARS.get(key, TYPE_METAVARS[kind]), str if kind in {list, dict} else kind
         parser.add_argument(flag, dest=f"config_{key}", type=read_as, metavar=metavar, help=text)
@@ -115,6 +133,7 @@ def _values(arguments: argparse.Namespace) -> dict[str, Any]:
         given = getattr(arguments, f"config_{key}")
         if given is not None:
             values[key] = _converted(flag, kind, given)
+    values |= {key: True for _, key, _ in SWITCHES if getattr(arguments, f"config_{key}")}
     if arguments.tasks is not None:
         values["tasks"] = arguments.tasks
     if "tasks" not in values:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from hermes_core.contracts.model import ModelReply, ModelRequest, Usage
 
 FinishReason = Literal["stop", "length", "abort"]
-IGNORED: int = -100
+IGNORED: Final = -100
 """The mask of a token without loss; a trained token's mask is its id. The convention of Atropos' `masks`."""
 
 
@@ -180,6 +180,7 @@ class Exactness:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report: shares in 0 … 1 (None where there was nothing to count), and the counts behind them."""
+        counts = {name: getattr(self, name) for name in COUNTS}
         return {
             "sampled_trained_share": _share(self.trained, self.sampled),
             "turns_with_loss_share": _share(self.turns_with_loss, self.turns),
@@ -189,11 +190,25 @@ class Exactness:
             "template_parity": _share(self.parity_equal, self.parity_checked),
             "foreign_control_tokens": self.foreign_control_tokens,
             "logprob_coverage": _share(self.with_logprob, self.sampled),
-            "sampled_tokens": self.sampled,
-            "trained_tokens": self.trained,
-            "turns": self.turns,
+            "counts": counts,
             "faults": list(self.faults),
         }
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Exactness:
+        """Read what `to_json` wrote."""
+        counts = {name: int(value["counts"][name]) for name in COUNTS}
+        return cls(**counts, break_reasons=value["break_reasons"], faults=tuple(value["faults"]))
+
+    def __add__(self, other: Exactness) -> Exactness:
+        counts = {name: getattr(self, name) + getattr(other, name) for name in COUNTS}
+        reasons = dict(self.break_reasons)
+        for reason, count in other.break_reasons.items():
+            reasons[reason] = reasons.get(reason, 0) + count
+        return Exactness(**counts, break_reasons=reasons, faults=self.faults + other.faults)
+
+
+COUNTS: Final = tuple(name for name in Exactness.__slots__ if name not in {"break_reasons", "faults"})
 
 
 def _share(part: int, whole: int) -> float | None:

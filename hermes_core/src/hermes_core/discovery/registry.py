@@ -101,11 +101,13 @@ class Registry:
         target = self.load(kind, name)
         return targets.create(self._one(kind, name), target, options or {}, KINDS[kind].protocol)
 
-    def parser_for(self, model_id: str) -> str | None:
+    def parser_for(self, model_id: str, chat_template: str = "") -> str | None:
         """Ask every plugin which parser a model needs; None if nobody knows, an error if two disagree."""
         answers: dict[str, str] = {}
         for plugin, hooks in self._hooks.items():
-            if "hermes_parser_for" in hooks and (answer := self._parser_answer(plugin, model_id)) is not None:
+            if "hermes_parser_for" not in hooks:
+                continue
+            if (answer := self._parser_answer(plugin, model_id, chat_template)) is not None:
                 answers[plugin] = answer
         if len(set(answers.values())) > 1:
             said = ", ".join(f"{plugin} says {parser!r}" for plugin, parser in answers.items())
@@ -180,11 +182,11 @@ class Registry:
                     f"'plugins.prefer' names {value!r} for {key}, which is no installed plugin", hint=f"known: {known}"
                 )
 
-    def _parser_answer(self, plugin: str, model_id: str) -> str | None:
+    def _parser_answer(self, plugin: str, model_id: str, chat_template: str) -> str | None:
         hook = "hermes_parser_for"
         # The plugin boundary: a plugin that cannot answer must not keep the others from it.
         try:
-            answer = call(self._hooks[plugin][hook], model_id=model_id)
+            answer = call(self._hooks[plugin][hook], model_id=model_id, chat_template=chat_template)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - recorded, see above
             self._events.note(plugin, hook, "raised", f"{type(error).__name__}: {error}")
             return None

@@ -73,6 +73,17 @@ class RunConfig(BaseModel):
     model: str = "oracle"
     """`oracle`, `nop`, or the address of an OpenAI-compatible server, ending in /v1."""
     model_name: str | None = None
+    model_protocol: Literal["chat", "vllm", "sglang", "atropos"] = "chat"
+    """What the server speaks: OpenAI chat completions, or token ids in and out, which makes rollouts trainable."""
+    tokenizer: str | None = None
+    """Folder of the model's tokenizer in Hugging Face form; the token protocols need it."""
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    require_exact: bool = False
+    """Stop at the first rollout whose samples are not exactly what the model sampled."""
+    allow_branches: bool = False
+    """Go on with a chat template that the append rule cannot follow: where it rewrites history, a branch begins."""
+    logprobs_mode: Literal["raw", "processed"] | None = None
+    """Which logprobs the server sends, as its own option says; recorded with the rollouts."""
     api_key_env: str | None = None
     """Name of the environment variable that holds the key; the key itself is never stored."""
     model_timeout: float = Field(600.0, allow_inf_nan=False, gt=0)
@@ -127,8 +138,16 @@ class RunConfig(BaseModel):
             raise ValueError("enabled_toolsets and distribution exclude each other: name one of them")
         if unknown := sorted(set(self.policy) - set(DEFAULT_POLICY)):
             raise ValueError(f"policy has no cause {unknown[0]!r}; causes are {', '.join(DEFAULT_POLICY)}")
+        self._check_protocol()
         self.sandbox_spec()
         return self
+
+    def _check_protocol(self) -> None:
+        if self.model_protocol == "chat":
+            if self.require_exact:
+                raise ValueError("require_exact wants a token protocol: model_protocol vllm, sglang or atropos")
+        elif self.tokenizer is None:
+            raise ValueError(f"model_protocol {self.model_protocol} needs the model's tokenizer: --tokenizer DIR")
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, source: str) -> Self:

@@ -21,9 +21,9 @@ from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.sink import Sink
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import PluginState, Registry
-from hermes_core.models.factory import create_model
 from hermes_core.rollout import RolloutSpec, Runtime, overridden
 from hermes_core.runner.config import RunConfig
+from hermes_core.runner.models import choose_parser, open_model
 from hermes_core.runner.output import REPORT, ROLLOUTS, SUMMARY, OutputFolder
 from hermes_core.runner.plan import RunPlan, choose, plan_groups, rollouts
 from hermes_core.runner.policy import Policy
@@ -124,35 +124,22 @@ class Run:
         config = self._config
         with open_progress(total, done=total - len(pending), stream=self._stream) as progress:
             policy = Policy(config.policy, max_attempts=config.max_attempts)
-            scheduler = Scheduler(runtime, model, recorder, policy, progress)
+            scheduler = Scheduler(runtime, model, recorder, policy, progress, must_be_exact=config.require_exact)
             await scheduler.run(iter(pending), max_concurrent=config.max_concurrent)
 
     async def _model(self, stack: AsyncExitStack, tasks: tuple[Task, ...]) -> ModelClient:
-        config = self._config
-        model = create_model(
-            config.model,
-            model_name=config.model_name,
-            api_key=self._api_key,
-            tasks=tasks,
-            mistake_rate=config.mistake_rate,
-            seed=config.seed,
-            timeout=config.model_timeout,
-            max_retries=config.model_retries,
-        )
+        model = open_model(self._config, api_key=self._api_key, tasks=tasks)
         stack.push_async_callback(model.aclose)
         await model.check()
         return model
 
     def _runtime(self, model: ModelClient) -> Runtime:
         config = self._config
-        parser = config.tool_call_parser or self._registry.parser_for(str(model.provenance.get("model_name", "")))
-        if parser is None and config.tool_call_parser_options:
-            raise ConfigError("there are options for a parser, but no parser", hint="name it: --parser NAME")
         return Runtime(
             self._registry,
             backend=Ref(kind="backend", name=config.terminal_backend, options=config.backend_options),
             sandbox=config.sandbox_spec(),
-            parser=None if parser is None else Ref(kind="parser", name=parser, options=config.tool_call_parser_options),
+            parser=choose_parser(config, model, self._registry),
             budget=config.result_budget(),
             tool_pool_size=config.tool_pool_size,
             max_sandbox_starts=config.max_sandbox_starts,
@@ -207,6 +194,8 @@ class Run:
         for line in folder.rollouts.lines():
             outcome = json.loads(line)
             builder.add(outcome, earlier=outcome["rollout_id"] in folder.done)
+        for line in folder.attempts.lines():
+            builder.add_attempt(json.loads(line))
         summary = builder.build(run=self._run_facts(folder, plan, recorder, planned, seconds))
         folder.write_text(SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
         write_report(folder.path / REPORT, summary, folder.rollouts.lines())

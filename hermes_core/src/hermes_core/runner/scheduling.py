@@ -16,6 +16,7 @@ from hermes_core.contracts.sink import Sink
 from hermes_core.contracts.tokens import Exactness, ModelSession, RecordingModel, TrainingSample
 from hermes_core.rollout import RolloutSpec, Runtime, run_rollout, to_completion
 from hermes_core.rollout.workers import WorkerThreads
+from hermes_core.runner.exactness import require_exact
 from hermes_core.runner.output import OutputFolder
 from hermes_core.runner.policy import Policy
 from hermes_core.runner.sinks import SinkFeed
@@ -208,8 +209,16 @@ class Scheduler:
     """Plays rollouts from a plan, `max_concurrent` at a time, until all are recorded or a fatal error stops the run."""
 
     def __init__(
-        self, runtime: Runtime, model: ModelClient, recorder: Recorder, policy: Policy, observer: Observer
+        self,
+        runtime: Runtime,
+        model: ModelClient,
+        recorder: Recorder,
+        policy: Policy,
+        observer: Observer,
+        *,
+        must_be_exact: bool = False,
     ) -> None:
+        self._must_be_exact = must_be_exact
         self._runtime = runtime
         self._model = counted(model, observer)
         self._recorder = recorder
@@ -239,7 +248,10 @@ class Scheduler:
             spec = dataclasses.replace(spec, attempt=spec.attempt + 1)
             outcome = await run_rollout(spec, self._runtime, self._model)
         self._give_up_on_a_dead_server(outcome)
-        self._observer.finished(await self._recorder.record(self._policy.settled(outcome)))
+        settled = self._policy.settled(outcome)
+        self._observer.finished(await self._recorder.record(settled))
+        if self._must_be_exact and settled.disposition == "score":
+            require_exact(settled)
 
     def _give_up_on_a_dead_server(self, outcome: RolloutOutcome) -> None:
         """Stop a run whose server has gone or refuses everything, before every remaining rollout fails the same way."""

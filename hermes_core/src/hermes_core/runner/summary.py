@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.errors import Blame
 from hermes_core.contracts.rollout import RewardStatus
+from hermes_core.runner.exactness import ExactnessSummary
 from hermes_core.runner.failure_groups import FailureGroups
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class SummaryBuilder:
         self._counts = {key: Counter[str]() for key in ("stop_reason", "reward_status", "disposition", "split")}
         self._tasks: dict[str, _Task] = {}
         self._failures = FailureGroups()
+        self._exactness = ExactnessSummary()
         self._drop_causes: Counter[str] = Counter()
         self._tool_errors: Counter[str] = Counter()
         self._counters: Counter[str] = Counter()
@@ -128,6 +130,7 @@ class SummaryBuilder:
             self._totals.update(speed_rollouts=1, speed_turns=turns)
         for error in errors:
             _count_name(self._tool_errors, error.get("tool_name"))
+        self._exactness.add(outcome)
         self._add_numbers(outcome)
         self._add_reward(outcome, task)
         self._add_failures(outcome)
@@ -172,6 +175,10 @@ class SummaryBuilder:
         elif self._shared != provenance:
             self._shared = _common(self._shared, provenance)
 
+    def add_attempt(self, outcome: Mapping[str, Any]) -> None:
+        """Count an attempt that was played again: its tokens were sampled, and nobody trains on them."""
+        self._exactness.add_attempt(outcome)
+
     def add_unreadable(self) -> None:
         """Count a line that is no rollout, so that the summary says it was left out."""
         self._totals["unreadable_lines"] += 1
@@ -200,6 +207,7 @@ class SummaryBuilder:
             },
             "turns": {"total": self._totals["turns"], "mean": self._ratio("turns")},
             "tokens": self._tokens_json(),
+            "exactness": self._exactness.to_json(),
             "counters": dict(sorted(self._counters.items())),
             "time": _time_json(self._time),
             "speed": dict(speed) if speed is not None else self._speed_json(run),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, OverflowMethod
@@ -19,6 +19,14 @@ _NOTHING = "-"
 _MIN_NAME = 16
 _EXPENDABLE = ("std", "errors", "turns", "pass@1", "scored")
 """Columns that give way on a narrow terminal, the first ones first."""
+
+_SHARES: Final = (
+    ("sampled_trained_share", "trained"),
+    ("turns_with_loss_share", "turns"),
+    ("prefix_exact_share", "prefix"),
+    ("template_parity", "template"),
+    ("logprob_coverage", "logprobs"),
+)
 
 
 def render_summary(
@@ -149,9 +157,33 @@ def _facts(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     tokens = summary["tokens"]
     if tokens["prompt"] or tokens["completion"]:
         yield "tokens", f"{tokens['prompt']:,} prompt, {tokens['completion']:,} completion"
+    yield from _exactness(summary.get("exactness"))
     if speed.get("wall_seconds"):
         per_second = f"{_number(speed['turns_per_second'], 1)} turns/s, {_number(speed['rollouts_per_second'], 2)}"
         yield "wall time", f"{speed['wall_seconds']:,.1f} s, {per_second} rollouts/s"
+
+
+def _exactness(report: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
+    """Say whether the samples are what the model sampled, and what became of tokens that nobody trains on."""
+    if report is None:
+        return
+    shares = [f"{words} {_exact(report[key])}" for key, words in _SHARES if report[key] is not None]
+    breaks = _names(report["break_reasons"]) if report["break_reasons"] else "none"
+    yield (
+        "exactness",
+        f"{', '.join(shares)}; {_number(report['samples_per_rollout'], 2)} samples/rollout, breaks: {breaks}",
+    )
+    if report["foreign_control_tokens"]:
+        yield "injected", f"{report['foreign_control_tokens']} control tokens were made of untrusted text"
+    if report["not_trained"]:
+        yield "not trained", f"sampled tokens of rollouts without use: {_names(report['not_trained'])}"
+    for rollout in report["not_exact"][:_MAX_PROBLEMS]:
+        yield "not exact", f"{rollout['rollout_id']}: {rollout['fault']}"
+
+
+def _exact(share: float) -> str:
+    """Never round a share below 1 up to it."""
+    return "1.000" if share == 1 else f"{min(share, 0.9999):.4f}"
 
 
 def _left_out(rollouts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

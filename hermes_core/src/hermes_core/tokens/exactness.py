@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hermes_core.contracts.tokens import IGNORED, Exactness, TrainingSample
@@ -78,7 +78,7 @@ def check(exchanges: Iterable[Exchange], samples: Sequence[Mapping[str, Any]]) -
     wanted = Counter(place for exchange in exchanges for place in _sampled_places(exchange))
     for turn, exchange in enumerate(exchanges):
         prompt = list(exchange.prompt_ids)
-        total = added(total, found.turn(turn, exchange, wanted))
+        total += found.turn(turn, exchange, wanted)
         if before is not None:
             total = replace(
                 total,
@@ -87,19 +87,6 @@ def check(exchanges: Iterable[Exchange], samples: Sequence[Mapping[str, Any]]) -
             )
         before = prompt + list(exchange.ids)
     return replace(total, faults=(*total.faults, *found.made_up(wanted)))
-
-
-def added(first: Exactness, second: Exactness) -> Exactness:
-    """Sum two reports."""
-    sums: dict[str, Any] = {
-        field.name: getattr(first, field.name) + getattr(second, field.name)
-        for field in fields(Exactness)
-        if field.name != "break_reasons"
-    }
-    reasons = dict(first.break_reasons)
-    for reason, count in second.break_reasons.items():
-        reasons[reason] = reasons.get(reason, 0) + count
-    return Exactness(**sums, break_reasons=reasons)
 
 
 _Place = tuple[int, int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ def rebuild(directory: Path) -> dict[str, Any]:
     old = _old_summary(directory / "summary.json")
     with rollouts.open("rb") as lines:
         builder = _read(lines)
+    _read_attempts(directory / "attempts.jsonl", builder)
     summary = builder.build(run=old.get("run") or {}, speed=old.get("speed") or {})
     write_summary(directory / "summary.json", summary)
     with rollouts.open("rb") as lines:
@@ -60,6 +62,15 @@ def _read(lines: Iterable[bytes]) -> SummaryBuilder:
         else:
             builder.add_unreadable()
     return builder
+
+
+def _read_attempts(path: Path, builder: SummaryBuilder) -> None:
+    if not path.is_file():
+        return
+    with path.open("rb") as lines:
+        for line in lines:
+            with contextlib.suppress(ValueError, RecursionError, AttributeError):
+                builder.add_attempt(json.loads(line))
 
 
 def _old_summary(path: Path) -> Mapping[str, Any]:

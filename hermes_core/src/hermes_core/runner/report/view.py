@@ -63,8 +63,18 @@ def detail_view(outcome: Mapping[str, Any]) -> View:
         "tool_errors": errors,
         "timings": [[_name(name), _number(value)] for name, value in _mapping(outcome.get("timings")).items()],
         "counters": [[_name(name), _name(value)] for name, value in _mapping(outcome.get("counters")).items()],
+        "exactness": [[_name(name), _name(value)] for name, value in _exactness(outcome)],
         "provenance": _text(_json(outcome.get("provenance") or {})),
     }
+
+
+def _exactness(outcome: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the figures of a rollout's exactness report that say something, and its faults."""
+    for name, value in _mapping(outcome.get("exactness")).items():
+        if name == "faults":
+            yield from (("fault", fault) for fault in _sequence(value))
+        elif name != "counts" and value not in (None, {}, []):
+            yield name, value
 
 
 def shorten(value: Any, limit: int) -> Any:

@@ -200,8 +200,19 @@
       tile("Turns", number(turns.total, 0), `${number(turns.mean, 1)} per rollout`, known(speed.turns_per_second) && `${number(speed.turns_per_second, 1)} per second`),
       tile("Tool errors", number(errors.total, 0), `in ${plural(errors.rollouts, "rollout")}`, ...worst),
       tokens.prompt + tokens.completion > 0 && tile("Tokens", compact(tokens.prompt + tokens.completion), `${compact(tokens.prompt)} prompt`, `${compact(tokens.completion)} completion`),
+      summary.exactness && exactTile(summary.exactness),
       known(speed.wall_seconds) && tile("Wall time", seconds(speed.wall_seconds), `${number(speed.rollouts_per_second, 2)} rollouts per second`));
   }
+  function exactTile(exact) {
+    const shares = ["sampled_trained_share", "turns_with_loss_share", "prefix_exact_share", "template_parity", "logprob_coverage"].filter((key) => known(exact[key]));
+    const least = Math.min(...shares.map((key) => exact[key]));
+    const below = shares.filter((key) => exact[key] < 1).map((key) => `${words(key)} ${share(exact[key])}`);
+    const lost = Object.entries(exact.not_trained).map(([cause, count]) => `${visible(words(cause))} ${compact(count)}`);
+    return tile("Exactness", share(exact.foreign_control_tokens ? 0 : least), ...(below.length ? below : ["every sampled token is trained once"]),
+      `${number(exact.samples_per_rollout, 2)} samples per rollout`, exact.foreign_control_tokens > 0 && `${exact.foreign_control_tokens} control tokens of untrusted text`,
+      lost.length > 0 && `sampled, not trained: ${lost.join(", ")}`);
+  }
+  const share = (value) => (value === 1 ? "1.000" : Math.min(value, 0.9999).toFixed(4));
   const compact = (value) => value.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
 
   function histogram(current) {
@@ -381,7 +392,7 @@
       ? el("a", { class: "step", href: link({ rollout: list[to].id }), "data-key": key, title: `key ${key}` }, label) : el("span", { class: "step off" }, label));
     const body = cards(detail, row.line);
     const unplaced = detail.tool_errors.filter((error) => !error.shown);
-    const tally = [...detail.facts, ["turns", row.turns], ...detail.counters.map(([name, value]) => [words(name), value]), ["line in rollouts.jsonl", row.line]];
+    const tally = [...detail.facts, ["turns", row.turns], ...detail.counters.map(([name, value]) => [words(name), value]), ...detail.exactness.map(([name, value]) => [words(name), value]), ["line in rollouts.jsonl", row.line]];
     const nav = el("nav", { class: "bar", "aria-label": "Rollouts" }, el("a", { class: "step", href: link({ rollout: "" }), "data-key": "Escape", title: "key Escape" }, "← All rollouts"),
       el("span", { class: "muted grow" }, at >= 0 ? `${number(at + 1, 0)} of ${number(list.length, 0)} in this list` : "not in the filtered list"), step(at - 1, "↑ Previous", "k"), step(at + 1, "↓ Next", "j"));
     const head = el("header", { class: "rollout-head" }, el("h1", { tabindex: "-1", id: "rollout-title" }, visible(row.task)), el("p", { class: "muted id" }, `${visible(row.id)} · index ${visible(Object.fromEntries(detail.facts).index)} in its group`),

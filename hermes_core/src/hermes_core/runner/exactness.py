@@ -1,0 +1,91 @@
+"""How exact a run's samples are: the rollouts' reports summed up, and what became of every other sampled token."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hermes_core.contracts.errors import HermesError
+from hermes_core.contracts.rollout import RolloutOutcome
+from hermes_core.contracts.tokens import Exactness
+
+_SHOWN: Final = 20
+
+
+class InexactRolloutError(HermesError):
+    """A run that must be exact has a rollout whose samples are not what the model sampled."""
+
+    fatal = True
+
+
+def require_exact(outcome: RolloutOutcome) -> None:
+    """Raise `InexactRolloutError`, naming rollout, turn and token, unless the rollout's samples are exact."""
+    report = outcome.exactness
+    if report is None or report.is_exact:
+        return
+    raise InexactRolloutError(
+        f"rollout {outcome.rollout_id}: exact samples were wanted; {_fault(report)}",
+        hint="its record is in rollouts.jsonl, under exactness; without --require-exact the run goes on",
+    )
+
+
+class ExactnessSummary:
+    """Sums up reports; a run whose model keeps no tokens has none."""
+
+    def __init__(self) -> None:
+        self._total = Exactness()
+        self._rollouts = 0
+        self._not_trained: Counter[str] = Counter()
+        self._not_exact: list[dict[str, str]] = []
+
+    def add(self, outcome: Mapping[str, Any]) -> None:
+        """Count a rollout; one that is not handed on counts under its cause."""
+        report = _report(outcome)
+        if report is None:
+            return
+        if outcome.get("disposition") != "score" or outcome.get("reward_status") != "ok":
+            self._leave_out(outcome, report)
+            return
+        self._rollouts += 1
+        if not report.is_exact and len(self._not_exact) < _SHOWN:
+            self._not_exact.append({"rollout_id": str(outcome.get("rollout_id")), "fault": _fault(report)})
+        self._total += report
+
+    def add_attempt(self, outcome: Mapping[str, Any]) -> None:
+        """Count an attempt that was played again."""
+        report = _report(outcome)
+        if report is not None:
+            self._leave_out(outcome, report)
+
+    def _leave_out(self, outcome: Mapping[str, Any], report: Exactness) -> None:
+        masked = outcome.get("disposition") == "mask"
+        self._not_trained["masked" if masked else str(outcome.get("stop_reason"))] += report.sampled
+
+    def to_json(self) -> dict[str, Any] | None:
+        """Return the sum, with the sampled tokens that are not handed on by cause; None without any tokens."""
+        if not self._rollouts and not self._not_trained:
+            return None
+        report = self._total.to_json()
+        return {
+            **report,
+            "samples_per_rollout": self._total.samples / self._rollouts if self._rollouts else None,
+            "rollouts": self._rollouts,
+            "not_trained": {cause: count for cause, count in sorted(self._not_trained.items()) if count},
+            "not_exact": self._not_exact,
+            "faults": report["faults"][:_SHOWN],
+        }
+
+
+def _report(outcome: Mapping[str, Any]) -> Exactness | None:
+    value = outcome.get("exactness")
+    return Exactness.of_json(value) if isinstance(value, Mapping) else None
+
+
+def _fault(report: Exactness) -> str:
+    if report.faults:
+        return report.faults[0]
+    shares = {name: share for name, share in report.to_json().items() if isinstance(share, float) and share != 1}
+    if report.foreign_control_tokens:
+        shares["foreign_control_tokens"] = float(report.foreign_control_tokens)
+    return ", ".join(f"{name} is {share:.4g}" for name, share in shares.items())
