@@ -62,7 +62,7 @@ class Fault:
 
     @classmethod
     def answer(cls, edit: Callable[[dict[str, Any]], object]) -> Fault:
-        """Change the answer before it is sent; what the edit returns is sent in its place, unless it is None."""
+        """Change the answer before it is sent; a value or bytes that the edit returns are sent in its place."""
         return cls(kind="edit", edit=edit)
 
     @classmethod
@@ -75,7 +75,8 @@ class TokenServer:
     """Answers generate requests with a sampler; `lines` is the wire log, also appended to `log`.
 
     `received` holds each request's headers and body as bytes. `aborts` are the ids that abort calls named and
-    `left` those whose client closed the connection first. `arrived` is set when a request is being sampled.
+    `left` those whose client closed the connection first. `arrived` is set when a request is being sampled, `ended`
+    when one has its line in the log.
     """
 
     def __init__(
@@ -106,6 +107,8 @@ class TokenServer:
         self.left: list[str] = []
         self.calls: list[str] = []
         self.arrived = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.hangs_on_abort = False
         self.url = ""
         self._sampling: dict[str, asyncio.Event] = {}
 
@@ -140,6 +143,8 @@ class TokenServer:
         return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
 
     async def _abort(self, request: web.Request) -> web.Response:
+        if self.hangs_on_abort:
+            await asyncio.Event().wait()
         try:
             ids = self.wire.aborted_ids(json.loads(await request.read()))
         except RefusedError as refused:
@@ -182,7 +187,7 @@ class TokenServer:
         self, request: web.Request, body: bytes, fault: Fault, line: dict[str, Any]
     ) -> web.StreamResponse:
         asked = self.wire.read(_object(body, self.wire.refusal), request.headers)
-        line |= {"prompt_ids": asked.prompt, "request_id": asked.request_id}
+        line |= {"prompt_ids": asked.prompt, "request_id": line["request_id"] or asked.request_id}
         self._fits(asked)
         if fault.kind == "refuse":
             line["status"] = fault.status
@@ -195,8 +200,11 @@ class TokenServer:
         line["status"] = 200
         if fault.kind == "drop":
             return await _half(request, json.dumps(answer).encode())
+        if request.transport is None or request.transport.is_closing():
+            raise asyncio.CancelledError  # aborted by a client that does not read the answer
         line |= {"ids": list(drawn.ids), "logprobs": list(drawn.logprobs), "finish_reason": drawn.finish_reason}
-        return web.Response(body=json.dumps(answer).encode(), content_type="application/json")
+        sent = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        return web.Response(body=sent, content_type="application/json")
 
     async def _drawn(self, asked: Asked, fault: Fault, line: dict[str, Any]) -> Sampled:
         drawn = self.sampler(asked.prompt, asked.sampling)
@@ -250,6 +258,7 @@ class TokenServer:
 
     def _note(self, line: dict[str, Any]) -> None:
         self.lines.append(line)
+        self.ended.set()
         if self.log is not None:
             with self.log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
