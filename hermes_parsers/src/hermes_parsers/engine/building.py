@@ -100,3 +100,11 @@ def build_result(
     _attempts(result, attempts)
     _segments(result, segments)
     return result
+
+
+def text_only(found: object) -> str:
+    """Return text of a subclass of str, and refuse what is none."""
+    if isinstance(found, str):
+        return found
+    remedy = "; decode it first, with errors='replace'" if isinstance(found, bytes | bytearray) else ""
+    raise TypeError(f"a model's text is a str, found {type(found).__name__}: {found!r:.80}{remedy}")

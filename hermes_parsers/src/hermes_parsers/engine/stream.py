@@ -17,7 +17,7 @@ from hermes_core.contracts.parsing import (
     ParseResult,
     ToolSchema,
 )
-from hermes_parsers.engine.building import Span, attempt_of, build_call, build_result, segment_of
+from hermes_parsers.engine.building import Span, attempt_of, build_call, build_result, segment_of, text_only
 from hermes_parsers.engine.scan import INVALID_JSON, UNDECIDED, UNKNOWN_TOOL, Draft, Scan, sees, skip_space
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class ScanStream:
     """Whether a subclass reads blocks in its own way."""
 
     def __init__(self, parser: ScanningParser, tools: Sequence[ToolSchema] | None, mode: ParseMode) -> None:
-        if mode not in {"strict", "lenient"}:
+        if mode not in ("strict", "lenient"):
             raise ValueError(f"mode is 'strict' or 'lenient', found {mode!r}")
         self._parser = parser
         self._known = None if tools is None else _names(tools)
@@ -63,6 +63,8 @@ class ScanStream:
         """Take more text and return the new events."""
         if self._done:
             raise RuntimeError("feed() came after finish(); begin another stream")
+        if type(delta) is not str:
+            delta = text_only(delta)
         if not delta:
             return ()
         self._source.append(delta)
@@ -105,6 +107,8 @@ class ScanStream:
 
     def whole(self, text: str) -> ParseResult:
         """Parse a complete text: the same scanner, which never has to wait and tells no events."""
+        if type(text) is not str:
+            text = text_only(text)
         self._source.append(text)
         self._scan.text, self._scan.final, self._tells = text, True, False
         next(self._run, None)
