@@ -126,6 +126,11 @@ class AppendRule:
             _remember(self._shapes, key, shape)
         return shape, slotted
 
+    def opening_text(self, messages: Sequence[Message]) -> str:
+        """Return the first prompt as text."""
+        slotted = SlottedMessages(messages)
+        return self._opening(slotted)[0].text(slotted.values)
+
     def _opening(self, slotted: SlottedMessages) -> tuple[Scaffold, bool]:
         new = slotted.messages
         text = self.renderer.render(new)

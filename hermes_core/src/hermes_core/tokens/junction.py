@@ -80,6 +80,10 @@ class Shape:
             inner={placed.token.id: placed for placed in inner},
         )
 
+    def filled(self, values: Sequence[str]) -> str:
+        """Return the text with the messages' own texts in it."""
+        return self._piece(0, len(self.text), None).text(values)
+
     def junction(self, last_id: int | None, stop_ids: AbstractSet[int]) -> Junction:
         """Return what follows a turn whose last sampled id this is."""
         if last_id is None:

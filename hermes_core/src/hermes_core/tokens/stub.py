@@ -43,7 +43,7 @@ class StubRenderer:
                 stub = Stub(self, [*history, message], as_text=as_text)
                 try:
                     if BODY in stub.render(new):
-                        return stub
+                        return stub  # and this rendering is asked for again
                 except TemplateError as error:
                     refusal = refusal or error
         raise refusal or TemplateError(
@@ -51,9 +51,13 @@ class StubRenderer:
             hint="use another template",
         )
 
+    def adapted(self, messages: Sequence[Message], *, as_text: bool = False) -> list[Message]:
+        """Return the messages in the form that the template takes."""
+        return [self._adapted(message, as_text=as_text) for message in messages]
+
     def rendered(self, messages: Sequence[Message], *, prompt: bool, as_text: bool) -> str:
         """Render in one form; `as_text`: arguments as JSON text."""
-        adapted = [self._adapted(message, as_text=as_text) for message in messages]
+        adapted = self.adapted(messages, as_text=as_text)
         return self._template.render(adapted, tools=self._tools, add_generation_prompt=prompt)
 
     def _adapted(self, message: Message, *, as_text: bool) -> Message:
@@ -80,6 +84,7 @@ class Stub:
         self._renderer = renderer
         self._messages = messages
         self._as_text = as_text
+        self._last: tuple[Sequence[Message], str] | None = None
 
     @property
     def has_calls(self) -> bool:
@@ -88,7 +93,11 @@ class Stub:
 
     def render(self, new: Sequence[Message], *, prompt: bool = True) -> str:
         """Return the whole text."""
-        return self._renderer.rendered([*self._messages, *new], prompt=prompt, as_text=self._as_text)
+        if prompt and self._last is not None and self._last[0] is new:
+            return self._last[1]
+        text = self._renderer.rendered([*self._messages, *new], prompt=prompt, as_text=self._as_text)
+        self._last = (new, text) if prompt else self._last
+        return text
 
     def after(self, new: Sequence[Message], *, prompt: bool = True) -> str:
         """Return the text behind what stands for the turn's body."""
