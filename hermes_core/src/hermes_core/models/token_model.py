@@ -1,0 +1,92 @@
+"""A model at token level: each rollout talks to a session that keeps what was sampled and appends to it.
+
+The session never encodes again what the model wrote. A conversation that goes on as it was is continued by the append
+rule; one that the caller changed begins a new branch, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from hermes_core.contracts.model import ModelReply, ModelRequest, ToolSchemas
+from hermes_core.contracts.tokens import GenerateClient
+
+if TYPE_CHECKING:
+    from hermes_core.models.token_session import TokenSession
+    from hermes_core.tokens.append import AppendRule
+    from hermes_core.tokens.tokenizer import ChatTokenizer
+
+DEFAULT_MAX_TOKENS: Final = 4096
+
+
+class TokenModel:
+    """Makes a chat model of a generate client and a tokenizer; implements `ModelClient` and `RecordingModel`.
+
+    The append rule is proved for the tokenizer's template, once for each set of tools. A template that fails is an
+    error, unless `allow_branches`: then every turn is written anew by the template, and begins a branch wherever that
+    changes what was there. `max_tokens` bounds a turn whose request names no bound.
+    """
+
+    def __init__(
+        self,
+        client: GenerateClient,
+        tokenizer: ChatTokenizer,
+        *,
+        template_kwargs: Mapping[str, Any] | None = None,
+        allow_branches: bool = False,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+    ) -> None:
+        self.client = client
+        self.tokenizer = tokenizer
+        self.max_tokens = max_tokens
+        self._template_kwargs = dict(template_kwargs or {})
+        self._allow_branches = allow_branches
+        self._rules: dict[bytes, tuple[AppendRule, bool]] = {}
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """The client's, and which tokenizer and template."""
+        return {**self.client.provenance, "tokenizer": self.tokenizer.fingerprint}
+
+    async def check(self) -> None:
+        """Prove the rule without tools, and ask the server."""
+        self.rule(ToolSchemas())
+        await self.client.check()
+
+    async def chat(self, request: ModelRequest) -> ModelReply:
+        """Sample one turn of a conversation that nobody records."""
+        return await self.session(request.rollout_id).chat(request)
+
+    def session(self, rollout_id: str) -> TokenSession:
+        """Begin to record a rollout."""
+        from hermes_core.models.token_session import TokenSession
+
+        return TokenSession(self, rollout_id)
+
+    async def aclose(self) -> None:
+        """Close the client."""
+        await self.client.aclose()
+
+    def rule(self, tools: ToolSchemas) -> tuple[AppendRule, bool]:
+        """Return the append rule for these tools, and whether it is proved; raises a `ConfigError` if it must be."""
+        if tools.encoded not in self._rules:
+            self._rules[tools.encoded] = self._proved(tools)
+        return self._rules[tools.encoded]
+
+    def _proved(self, tools: ToolSchemas) -> tuple[AppendRule, bool]:
+        from hermes_core.tokens.append import AppendRule
+        from hermes_core.tokens.proof import prove
+
+        rule = AppendRule(self.tokenizer, tools=_schemas(tools), template_kwargs=self._template_kwargs)
+        proof = prove(rule)
+        if not self._allow_branches:
+            proof.require()
+        return rule, proof.is_exact
+
+
+def _schemas(tools: ToolSchemas) -> Sequence[Mapping[str, Any]]:
+    import json
+
+    schemas: list[Mapping[str, Any]] = json.loads(tools.encoded) if tools.encoded else []
+    return schemas

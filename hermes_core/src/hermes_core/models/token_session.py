@@ -1,0 +1,241 @@
+"""One rollout's conversation at token level."""
+
+from __future__ import annotations
+
+import operator
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from hermes_core.contracts.errors import ModelReplyError, ModelServerError
+from hermes_core.contracts.model import Message, ModelReply, ModelRequest, RequestedCall, Usage, encode
+from hermes_core.contracts.tokens import Exactness, FinishReason, Generated, GenerateRequest, TrainingSample
+from hermes_core.tokens.exactness import report
+from hermes_core.tokens.trajectory import ROOT, Trajectory
+
+if TYPE_CHECKING:
+    from hermes_core.models.token_model import TokenModel
+    from hermes_core.tokens.append import Appended, AppendRule, ClosedTurn
+    from hermes_core.tokens.reasoning import Reasoning
+
+_CONTINUATIONS: Final = 3
+"""How often a turn that the server aborts (for new weights, say) is taken up again where it stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """A sampled turn: it answered the first `messages` messages, and ends with the node `after`."""
+
+    messages: int
+    after: int
+    text: str
+    last_id: int | None
+    finish_reason: FinishReason
+    reasoning_open: bool
+
+    def is_kept_in(self, message: Message) -> bool:
+        """Whether a message is this turn as the caller read it, and not something else in its place."""
+        if message.get("role") != "assistant":
+            return False
+        content = message.get("content")
+        names = [call["function"]["name"] for call in message.get("tool_calls") or ()]
+        text = content.strip() if isinstance(content, str) else ""
+        return _is_within(text, self.text) and all(name in self.text for name in names)
+
+    def closed(self, message: Message) -> ClosedTurn:
+        """Describe how the turn ended, to the append rule."""
+        from hermes_core.tokens.append import ClosedTurn
+
+        return ClosedTurn(
+            last_id=self.last_id,
+            finish_reason=self.finish_reason,
+            calls=tuple(_requested(call) for call in message.get("tool_calls") or ()),
+            reasoning_open=self.reasoning_open,
+        )
+
+
+class TokenSession:
+    """Keeps one rollout's tokens; implements `ModelSession`. Used by one task at a time."""
+
+    def __init__(self, model: TokenModel, rollout_id: str) -> None:
+        self._model = model
+        self._rollout_id = rollout_id
+        self._nonce = secrets.token_hex(4)
+        self._requests = 0
+        self._trajectory = Trajectory()
+        self._known: Sequence[Message] = ()
+        self._turns: list[_Turn] = []
+        self._opens_reasoning = False
+        self._foreign = 0
+
+    async def chat(self, request: ModelRequest) -> ModelReply:
+        """Append what is new in the conversation, and sample the next turn."""
+        messages = list(request.conversation.messages)
+        rule, is_proved = self._model.rule(request.tools)
+        self._continue(rule, messages, is_proved=is_proved)
+        self._known = messages
+        return self._answered(await self._sample(request), len(messages), rule.reasoning)
+
+    def samples(self) -> Sequence[TrainingSample]:
+        """Return the samples so far."""
+        return self._trajectory.samples()
+
+    def exactness(self) -> Exactness:
+        """Return the report so far."""
+        return replace(report(self._trajectory, self.samples()), foreign_control_tokens=self._foreign)
+
+    def managed_state(self) -> Mapping[str, Any]:
+        """Return one node a sample, in the predecessor's form: a logprob of 1.0 where none was sampled."""
+        return {"nodes": [self._node(sample) for sample in self.samples()]}
+
+    def _node(self, sample: TrainingSample) -> dict[str, Any]:
+        return {
+            "full_text": self._model.tokenizer.decode(sample.tokens),
+            "tokens": list(sample.tokens),
+            "masked_tokens": list(sample.masks),
+            "logprobs": [1.0 if value is None else value for value in sample.logprobs],
+            "metadata": {"branch": sample.branch, "reason": sample.reason},
+        }
+
+    def _continue(self, rule: AppendRule, messages: list[Message], *, is_proved: bool) -> None:
+        """Bring the prompt up to the conversation."""
+        if is_proved and any(self._goes_on(rule, messages, turn) for turn in reversed(self._turns)):
+            return
+        appended = rule.opening(messages)
+        if is_proved and not self._turns:
+            self._trajectory.rewind(ROOT, "engine")
+            self._append(appended)
+            return
+        self._trajectory.rebase(appended.ids, "scaffold" if is_proved else "template")
+        self._note(appended)
+
+    def _goes_on(self, rule: AppendRule, messages: list[Message], turn: _Turn) -> bool:
+        """Append to a turn, if the conversation is what it was up to there and only has something to answer since."""
+        if len(messages) <= turn.messages or not _same(messages[: turn.messages], self._known[: turn.messages]):
+            return False
+        own, new = messages[turn.messages], messages[turn.messages + 1 :]
+        if not turn.is_kept_in(own) or any(message.get("role") == "assistant" for message in new):
+            return False
+        after_tools = any(message.get("role") == "tool" for message in messages[: turn.messages])
+        delta = rule.delta(turn.closed(own), new, after_tools=after_tools)
+        # After a request that failed the head is further on already.
+        self._trajectory.rewind(turn.after, "engine" if turn is self._turns[-1] else "scaffold")
+        if delta.replaced:
+            self._trajectory.drop_last()
+        self._append(delta)
+        return True
+
+    def _append(self, appended: Appended) -> None:
+        for span in appended.spans:
+            self._trajectory.add_context(span.role, span.ids)
+        self._note(appended)
+
+    def _note(self, appended: Appended) -> None:
+        self._opens_reasoning = appended.opens_reasoning
+
+    async def _sample(self, request: ModelRequest) -> Generated:
+        """Sample one turn; one that the server aborts goes on where it stopped."""
+        sampling: dict[str, Any] = {"max_tokens": self._model.max_tokens, **request.sampling}
+        parts: list[Generated] = []
+        while True:
+            generated = await self._generate(request, sampling)
+            self._trajectory.add_sampled(generated, continues=bool(parts))
+            parts.append(generated)
+            if generated.finish_reason != "abort":
+                return _joined(parts)
+            sampling["max_tokens"] -= len(generated.ids)
+            if sampling["max_tokens"] <= 0:
+                return replace(_joined(parts), finish_reason="length")
+            if len(parts) > _CONTINUATIONS:
+                raise ModelServerError(
+                    f"a finished turn was wanted, the server aborted the request {len(parts)} times in a row",
+                    hint="look why the server aborts: a weight update that does not end, or an operator",
+                )
+
+    async def _generate(self, request: ModelRequest, sampling: Mapping[str, Any]) -> Generated:
+        self._requests += 1
+        prompt = self._trajectory.prompt
+        generated = await self._model.client.generate(
+            GenerateRequest(
+                prompt=prompt,
+                sampling=sampling,
+                request_id=f"{self._rollout_id}-{self._nonce}-{self._requests}",
+                rollout_id=self._rollout_id,
+                seed=request.seed,
+                timeout=request.timeout,
+            )
+        )
+        _check_echo(generated.prompt_echo, prompt.ids)
+        return generated
+
+    def _answered(self, generated: Generated, messages: int, reasoning: Reasoning) -> ModelReply:
+        sampled = self._text(generated)
+        # What the prompt has opened belongs to the turn: without it a parser takes the reasoning for an answer.
+        text = f"{reasoning.opening}{sampled}" if self._opens_reasoning else sampled
+        turn = _Turn(
+            messages=messages,
+            after=self._trajectory.head,
+            text=text,
+            last_id=generated.ids[-1] if generated.ids else None,
+            finish_reason=generated.finish_reason,
+            reasoning_open=reasoning.is_open(sampled, opened=self._opens_reasoning),
+        )
+        # Turns that the conversation no longer goes through stay in the trajectory, and cannot be continued.
+        self._turns = [earlier for earlier in self._turns if earlier.messages < messages] + [turn]
+        size = len(generated.ids)
+        usage = Usage(prompt_tokens=len(self._trajectory.prompt) - size, completion_tokens=size)
+        return ModelReply(content=text, finish_reason=generated.finish_reason, usage=usage)
+
+    def _text(self, generated: Generated) -> str:
+        """Return what was sampled as text, without the stop token."""
+        ids, stops = generated.ids, self._model.tokenizer.stop_ids
+        ends = bool(ids) and generated.finish_reason == "stop" and (ids[-1] in stops or ids[-1] == generated.stop_id)
+        return self._model.tokenizer.decode(ids[:-1] if ends else ids)
+
+
+def _is_within(part: str, text: str) -> bool:
+    """Whether a text is part of another, perhaps with something cut out between: calls stood there."""
+    if part in text:
+        return True
+    rest = iter(text)
+    return all(character in rest for character in part)
+
+
+def _same(first: Sequence[Message], second: Sequence[Message]) -> bool:
+    return all(map(operator.is_, first, second)) or list(first) == list(second)
+
+
+def _requested(call: Mapping[str, Any]) -> RequestedCall:
+    function = call["function"]
+    arguments = function.get("arguments") or "{}"
+    return RequestedCall(
+        id=call.get("id") or "",
+        name=function["name"],
+        arguments=arguments if isinstance(arguments, str) else encode(arguments).decode(),
+        wire_id=call.get("wire_id"),
+    )
+
+
+def _joined(parts: Sequence[Generated]) -> Generated:
+    """Make one of the parts of a turn."""
+    if len(parts) == 1:
+        return parts[0]
+    return replace(
+        parts[-1],
+        ids=tuple(token for part in parts for token in part.ids),
+        logprobs=tuple(logprob for part in parts for logprob in part.logprobs),
+        weight_versions=(),
+        prompt_echo=None,
+    )
+
+
+def _check_echo(echo: Sequence[int] | None, sent: Sequence[int]) -> None:
+    if echo is None or list(echo) == list(sent):
+        return
+    place = next((n for n, (a, b) in enumerate(zip(echo, sent, strict=False)) if a != b), min(len(echo), len(sent)))
+    raise ModelReplyError(
+        f"the server was to sample after the {len(sent)} ids that were sent; it says that it saw {len(echo)}, "
+        f"and they differ from place {place} on",
+        hint="does the server add a BOS token or cut the prompt? it must take the ids as they are",
+    )
