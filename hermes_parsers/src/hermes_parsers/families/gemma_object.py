@@ -15,6 +15,7 @@ from hermes_parsers.writing import dumps
 _KEY: Final = re.compile(r"""[^:,{}\[\]<>"'\n]++""")
 # Without colons, since what holds one may be a member behind a missing comma.
 _BARE_TEXT: Final = re.compile(r"""[^:,{}\[\]<>"'\n]*+(?=[,}\]])""")
+_CUT_TEXT: Final = re.compile(r"""[^:,{}\[\]<>"'\n]*+\Z""")
 _NO_TEXT: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 _OUTSIDE: Final = re.compile(r"[^{}<]*+")
 
@@ -113,6 +114,8 @@ class ObjectReader(LiteralReader):
 
     def _literal(self, at: int) -> tuple[Any, int]:
         found = _BARE_TEXT.match(self._text, at) if self._is_lenient else None
+        if self._is_lenient and _CUT_TEXT.match(self._text, at):
+            raise LiteralError("the text ends inside a value", at, is_truncated=True)
         if found is None or (bare := found[0].rstrip()) in _NO_TEXT:
             return read_literal(self._text, at, len(self._text))
         end = at + len(bare)
