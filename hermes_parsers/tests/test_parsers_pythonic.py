@@ -319,6 +319,10 @@ def test_a_list_of_broken_calls_takes_time_by_its_length(name, opening, call):
         "[f(a='x')][0]",
         "[f(a='x')] * 3",
         "[f(x=1)](http://u)",
+        "[f(a='x'), g(b=2)][0]",
+        "[f(a='x'), g(b=2), f()].sort()",
+        "[f(a='x'), get_weather(city='y')] + more",
+        "[f(a='x'),\n g(b=2)](http://u)",
     ],
 )
 def test_code_around_a_list_makes_it_code(name, code, tools):
@@ -356,3 +360,81 @@ def test_lenient_mode_takes_gemma_s_bare_words_for_text(body, value):
     result = read("gemma4", text, mode="lenient")
     assert (meaning(result), statuses(result)) == ([("f", value)], ["repaired"])
     assert statuses(read("gemma4", text)) == ["invalid_json"]
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_a_list_behind_a_list_is_no_index(name):
+    result = read(name, "[f(a='x'), g(b=2)][f(a='y'), g()]")
+    assert [call.name for call in result.calls] == ["f", "g", "f", "g"]
+
+
+FRAMES = {
+    "pythonic": "[{}, g(b='x')]",
+    "llama4_pythonic": "<|python_start|>[{}, g(b='x')]<|python_end|>",
+    "lfm2": "<|tool_call_start|>[{}, g(b='x')]<|tool_call_end|>",
+    "olmo3": "<function_calls>{}\ng(b='x')</function_calls>",
+}
+ZEROS = [
+    ("month=07", {"month": 7}),
+    ("month = -007 , year=2026", {"month": -7, "year": 2026}),
+    ("days=[07, 08, 10]", {"days": [7, 8, 10]}),
+    ("o={'k': (01, '02')}", {"o": {"k": [1, "02"]}}),
+]
+
+
+@pytest.mark.parametrize("name", FRAMES)
+@pytest.mark.parametrize(("arguments", "value"), ZEROS)
+def test_lenient_mode_reads_a_number_with_leading_zeros_which_python_refuses(name, arguments, value):
+    text = FRAMES[name].format(f"f({arguments})")
+    result = read(name, text, mode="lenient")
+    assert (meaning(result), statuses(result)) == ([("f", value), ("g", {"b": "x"})], ["repaired", "ok"])
+    assert "leading zeros" in result.attempts[0].reason
+
+
+@pytest.mark.parametrize("name", FRAMES)
+@pytest.mark.parametrize(("arguments", "_value"), ZEROS)
+def test_strict_mode_refuses_a_number_with_leading_zeros_and_says_so(name, arguments, _value):
+    result = read(name, FRAMES[name].format(f"f({arguments})"))
+    assert (meaning(result), statuses(result)) == ([("g", {"b": "x"})], ["invalid_json", "ok"])
+    assert "no number that can be read" in result.attempts[0].reason
+
+
+@pytest.mark.parametrize("word", ["07x", "0_7", "07:30", "07-12", "07."])
+def test_what_only_begins_with_leading_zeros_is_no_number_in_either_mode(word):
+    text = f"<|tool_call_start|>[f(a={word}0a), g(b='x')]<|tool_call_end|>"
+    assert statuses(read("lfm2", text, mode="lenient")) == ["invalid_json", "ok"]
+
+
+def test_lenient_mode_names_each_repair_of_a_call():
+    result = read("pythonic", "[f(month=07, l=[08]])]", mode="lenient")
+    assert (meaning(result), statuses(result)) == ([("f", {"month": 7, "l": [8]})], ["repaired"])
+    assert result.attempts[0].reason == "repaired: leading zeros, extra closing brackets"
+
+
+def test_a_mark_in_a_string_before_a_broken_argument_is_no_end_of_the_call():
+    text = "<function_calls>f(a='<function_calls>x', b=NaN)</function_calls>"
+    result = read("olmo3", text)
+    assert [(attempt.name, attempt.raw) for attempt in result.attempts] == [("f", text)]
+
+
+def test_leading_zeros_that_more_text_makes_a_fraction_are_not_repaired():
+    parser = get_parser("lfm2")
+    stream = parser.stream(mode="lenient")
+    for piece in ["<|tool_call_start|>[f(a=07", ".5", ")]<|tool_call_end|>"]:
+        stream.feed(piece)
+    stream.finish()
+    assert (meaning(stream.result()), statuses(stream.result())) == ([("f", {"a": 7.5})], ["ok"])
+
+
+@pytest.mark.parametrize("body", ["f{a:1 = x}", "f{a:07x, b:2}", "f{a:[2024-01-01 at noon]}", "f{a:None or so}"])
+def test_lenient_mode_takes_bare_words_wherever_the_stream_cuts_them(body):
+    text = f"<|tool_call>call:{body}<tool_call|>"
+    parser = get_parser("gemma4")
+    whole = parser.parse(text, mode="lenient")
+    assert statuses(whole) == ["repaired"]
+    for place in range(1, len(text)):
+        stream = parser.stream(mode="lenient")
+        stream.feed(text[:place])
+        stream.feed(text[place:])
+        stream.finish()
+        assert stream.result() == whole

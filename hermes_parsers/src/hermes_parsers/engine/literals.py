@@ -6,7 +6,7 @@ import json
 import re
 from functools import cache
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, final
 
 from hermes_parsers.engine.quoted import (
     LiteralError,
@@ -28,6 +28,7 @@ _STRING_PREFIXES: Final = frozenset("rRuU")
 
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*+")
 _NUMBER: Final = re.compile(r"-?+(?:0|[1-9][0-9]*+)(\.[0-9]++)?+([eE][+-]?+[0-9]++)?+(?![0-9A-Za-z_.])")
+_LEADING_ZEROS: Final = re.compile(r"([+-]?+)0++([1-9][0-9]{0,999}+)(?![0-9A-Za-z_.])")
 _ODD_NUMBER: Final = re.compile(r"[+-]?+(?:[0-9A-Za-z_.]|(?<=[eE])[+-])*+")
 
 _STRING: Final = r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\[^/])*+\""""
@@ -42,11 +43,12 @@ _JSON_WORD: Final = {"True": "true", "False": "false", "None": "null"}
 _MAX_BITS: Final = 14_284
 
 
-def read_literal(text: str, at: int, end: int) -> tuple[Any, int]:
+def read_literal(text: str, at: int, end: int, repairs: Repairs | None = None) -> tuple[Any, int]:
     """Read the Python or JSON literal at `at` and return it as JSON values, with the place behind it.
 
     A literal that reaches `end` may go on in a longer text. Tuples and sets become lists, keys become text.
-    NaN, infinities, and numbers too long to be written again are refused.
+    NaN, infinities, and numbers too long to be written again are refused. Where `repairs` are asked for, leading zeros
+    of a decimal number are overlooked and noted there.
 
     Raises:
         LiteralError: There is no literal at `at`.
@@ -55,7 +57,8 @@ def read_literal(text: str, at: int, end: int) -> tuple[Any, int]:
         found = _read_shallow(text, at, end)
         if found is not None:
             return found
-    return LiteralReader(text, end, None).value(at)
+    reader = LiteralReader(text, end, None) if repairs is None else _LenientReader(text, end, repairs)
+    return reader.value(at)
 
 
 @cache
@@ -266,6 +269,24 @@ class LiteralReader:
             raise
         self._note("Python literal")
         return number, at + len(word)
+
+
+@final
+class _LenientReader(LiteralReader):
+    """Overlooks what Python refuses and models write all the same: `month=07`."""
+
+    __slots__ = ("_overlooked",)
+
+    def __init__(self, text: str, end: int, repairs: Repairs) -> None:
+        super().__init__(text, end, None)
+        self._overlooked = repairs
+
+    def _odd_number(self, at: int) -> tuple[int | float, int]:
+        found = _LEADING_ZEROS.match(self._text, at, self._end)
+        if found is None:
+            return super()._odd_number(at)
+        self._overlooked["leading zeros"] = None
+        return int(found[1] + found[2]), found.end()
 
 
 def _is_float(word: str) -> bool:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from hermes_parsers.engine.literals import LiteralError, read_literal
-from hermes_parsers.engine.quoted import read_python_string
+from hermes_parsers.engine.quoted import Repairs, read_python_string
 from hermes_parsers.engine.scan import OK, SPACE, Draft
 
 # Every repetition is possessive, so that no text is looked at twice.
@@ -95,7 +95,7 @@ _decode: Final = json.JSONDecoder().raw_decode
 class PythonCall:
     """A call whose arguments begin at `opened`; `values` grows while `advance` moves `at` to behind its parenthesis."""
 
-    __slots__ = ("at", "name", "opened", "repair", "repeated", "values")
+    __slots__ = ("at", "name", "opened", "repairs", "repeated", "values")
 
     def __init__(self, text: str, start: int) -> None:
         found = _OPEN.match(text, start)
@@ -103,7 +103,7 @@ class PythonCall:
         self.name = found[1]
         self.at = self.opened = found.end()
         self.values: dict[str, Any] = {}
-        self.repair = ""
+        self.repairs: Repairs = {}
         self.repeated: dict[str, None] = {}
 
     def advance(self, text: str, *, lenient: bool = False) -> LiteralError | None:
@@ -148,13 +148,16 @@ class PythonCall:
         if found[1] is None:
             self.at = at
             return True
-        value, after = (
-            read_python_string(text, at, end) if text[at : at + 1] in _QUOTES else read_literal(text, at, end)
-        )
+        # Noted for the call only where the argument is complete, since more text may change what it is.
+        repairs: Repairs = {}
+        if text[at : at + 1] in _QUOTES:
+            value, after = read_python_string(text, at, end)
+        else:
+            value, after = read_literal(text, at, end, repairs if lenient else None)
         after = _skip(text, after)
         if lenient and text[after : after + 1] in {"]", "}"}:
             after = _EXTRA.match(text, after).end()  # type: ignore[union-attr]  # the pattern matches everywhere
-            self.repair = "extra closing brackets"
+            repairs["extra closing brackets"] = None
         if after == end:
             raise LiteralError("the text ends inside a call", end, is_truncated=True)
         if text[after] not in ",)":
@@ -162,6 +165,7 @@ class PythonCall:
         if found[1] in self.values:
             self.repeated[found[1]] = None
         self.values[found[1]] = value
+        self.repairs |= repairs
         self.at = after + 1
         return text[after] == ")"
 

@@ -169,7 +169,7 @@ class PythonicParser(ScanningParser):
     def _is_other(self, scan: Scan, begin: int, drafts: list[Draft], follow: _Follow) -> Generator[str, None, bool]:
         """Whether what surrounds a list without marks shows that it is none."""
         found, at = follow
-        if found == "end" and len(drafts) == 1 and (yield from is_code_behind(scan, at, is_list=True)):
+        if found == "end" and (yield from is_code_behind(scan, at, is_list=True)):
             return True
         # Where the tools are known, a list without any of them is one only if nothing else is there.
         known = known_names(scan.tools) if scan.tools else None
@@ -321,8 +321,8 @@ class PythonicParser(ScanningParser):
 def _draft(call: PythonCall, start: int) -> Draft:
     arguments = dumps(call.values) if call.values else "{}"
     draft = Draft(start, call.at, OK, call.name, arguments, call.values)
-    if call.repair:
-        draft.fail(REPAIRED, f"repaired: {call.repair}")
+    if call.repairs:
+        draft.fail(REPAIRED, f"repaired: {', '.join(call.repairs)}")
     if call.repeated:
         told = f"the last value counts of what is given twice: {', '.join(call.repeated)}"
         draft.reason = f"{draft.reason}; {told}" if draft.reason else told
