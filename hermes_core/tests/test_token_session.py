@@ -258,13 +258,13 @@ async def test_a_template_that_rewrites_what_was_sampled_is_refused(tmp_path):
 async def test_a_template_that_rewrites_may_branch_if_the_run_allows_it(tmp_path):
     folder = chatml_folder(tmp_path, template=REWRITING)
     tokenizer = ChatTokenizer.load(folder)
-    odd = [token for part in ("o", "n", "e", "<|im_end|>") for token in tokenizer.encode_scaffold(part)]
-    assert odd != tokenizer.encode_scaffold("one<|im_end|>")
+    odd = [token for part in ("he", "l", "lo", "<|im_end|>") for token in tokenizer.encode_scaffold(part)]
+    assert odd != tokenizer.encode_scaffold("hello<|im_end|>")
     async with rollout(folder, [odd, "two<|im_end|>"], allow_branches=True) as play:
         await play.ask(USER)
-        await play.ask(USER, {"role": "assistant", "content": "one"}, {"role": "user", "content": "More."})
+        await play.ask(USER, {"role": "assistant", "content": "hello"}, {"role": "user", "content": "More."})
         assert [sample.reason for sample in play.session.samples()] == ["", "template"]
-        assert "one<|im_end|>\n<|im_start|>user 3\nMore." in play.text(1)
+        assert "hello<|im_end|>\n<|im_start|>user 3\nMore." in play.text(1)
         assert play.check().trained == play.check().sampled
 
 
