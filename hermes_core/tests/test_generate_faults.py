@@ -14,6 +14,7 @@ from token_wire import WIRES
 from hermes_core.contracts.errors import ModelReplyError
 from hermes_core.contracts.tokens import Generated, WeightSpan
 from hermes_core.models.factory import create_generate_client
+from hermes_core.models.generate import HttpGenerateClient
 from hermes_core.models.sampled import read_weight_spans
 
 
@@ -291,8 +292,9 @@ def test_any_damage_to_an_answer_is_an_error_or_leaves_it_whole(protocol, path, 
     asked = type("Asked", (), {"prompt": [5], "request_id": "r", "logprobs": True, "echo": False})()
     answer = wire.answer(asked, Sampled(ids=[4, 5], logprobs=[-1.0, -2.0], stop_id=5))
     client = create_generate_client(protocol, "http://h", "m")
+    assert isinstance(client, HttpGenerateClient)
     try:
-        generated = client._read(mutated(answer, path, junk))  # type: ignore[attr-defined]
+        generated = client._read(mutated(answer, path, junk))
     except ModelReplyError:
         return
     assert isinstance(generated, Generated)

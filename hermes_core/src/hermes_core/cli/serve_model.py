@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from hermes_core.contracts.errors import ConfigError, UserError
+from hermes_core.contracts.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,22 +73,11 @@ def _tasks(arguments: argparse.Namespace) -> Sequence[Task]:
 
 
 async def _serve(model: ModelClient, name: str, host: str, port: int, api_key: str | None) -> None:
-    import asyncio
-    import signal
-
+    from hermes_core.cli.serving import serve_until_stopped
     from hermes_core.models.server import ChatServer, serving
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    server = ChatServer(model, model_name=name, api_key=api_key)
     try:
-        async with serving(ChatServer(model, model_name=name, api_key=api_key), host=host, port=port) as url:
-            sys.stdout.write(f"listening on {url}\n")
-            sys.stdout.flush()
-            await stop.wait()
-    except (OSError, OverflowError) as error:  # the latter for a port above 65535
-        hint = "--port 0 takes a free one" if port else "--host 127.0.0.1 is this machine alone"
-        raise UserError(f"cannot listen on {host}:{port}: {error}", hint=hint) from error
+        await serve_until_stopped(serving(server, host=host, port=port), host=host, port=port)
     finally:
         await model.aclose()

@@ -23,6 +23,7 @@ from hermes_core.contracts.errors import (
 )
 from hermes_core.contracts.model import Conversation, ModelClient, ModelReply, ModelRequest, ToolSchemas, encode
 from hermes_core.models.http import ROLLOUT_HEADER, SEED_HEADER
+from hermes_core.models.listening import listening
 from hermes_core.models.replies import decode_json
 
 # aiohttp's own limit of 1 MB is less than one long conversation.
@@ -103,15 +104,8 @@ class ChatServer:
 @asynccontextmanager
 async def serving(server: ChatServer, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
     """Listen while the block runs; yields the base URL. Port 0 takes a free one. Raises `OSError` if it cannot."""
-    # A client that hangs up cancels its request, as a real server does.
-    runner = web.AppRunner(server.application(), access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port).start()
-        bound = runner.addresses[0][1]
-        yield f"http://{f'[{host}]' if ':' in host else host}:{bound}/v1"
-    finally:
-        await runner.cleanup()
+    async with listening(server.application(), host=host, port=port) as root:
+        yield f"{root}/v1"
 
 
 def _read_request(body: bytes, model_name: str, headers: Mapping[str, str]) -> ModelRequest:

@@ -1,0 +1,26 @@
+"""What the commands that serve share: say where, wait for a signal, explain why it cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from contextlib import AbstractAsyncContextManager
+
+from hermes_core.contracts.errors import UserError
+
+
+async def serve_until_stopped(serving: AbstractAsyncContextManager[str], *, host: str, port: int) -> None:
+    """Enter a context that listens, print its address, and leave it at SIGINT or SIGTERM."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        async with serving as url:
+            sys.stdout.write(f"listening on {url}\n")
+            sys.stdout.flush()
+            await stop.wait()
+    except (OSError, OverflowError) as error:  # the latter for a port above 65535
+        hint = "--port 0 takes a free one" if port else "--host 127.0.0.1 is this machine alone"
+        raise UserError(f"cannot listen on {host}:{port}: {error}", hint=hint) from error
