@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 
 import pytest
@@ -343,3 +344,29 @@ async def test_an_unusable_answer_is_not_asked_for_again(server, connect):
     with pytest.raises(ModelReplyError):
         await connect(server, max_retries=4).generate(request())
     assert len(server.received) == 1
+
+
+@pytest.mark.parametrize("request_id", ["task/é 0-1", "a%b", " x ", "日本\ud800", "plain-1.2:3"])
+async def test_any_request_id_is_the_same_in_header_body_and_abort(connect, request_id):
+    async with serving_tokens(TokenServer("vllm")) as server:
+        server.plays(Fault.hang())
+        task = asyncio.create_task(connect(server).generate(request(request_id=request_id)))
+        await server.arrived.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        headers, body = server.received[0]
+        assert headers["X-Request-ID"] == json.loads(body)["request_id"] == server.aborts[0]
+
+
+async def test_a_client_that_was_closed_opens_no_connection_for_an_abort(connect):
+    async with serving_tokens(TokenServer("vllm")) as server:
+        server.plays(Fault.hang())
+        client = connect(server)
+        task = asyncio.create_task(client.generate(request(request_id="r1")))
+        await server.arrived.wait()
+        await client.aclose()
+        task.cancel()
+        with pytest.raises((asyncio.CancelledError, ModelServerError)):
+            await task
+        assert server.aborts == []

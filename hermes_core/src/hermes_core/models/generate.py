@@ -8,12 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Unpack
+from urllib.parse import quote
 
 from hermes_core.contracts.errors import ConfigError, ModelReplyError
 from hermes_core.contracts.model import encode
 from hermes_core.contracts.tokens import Generated, GenerateRequest
 from hermes_core.models.address import ServerAddress
-from hermes_core.models.http import Answer, HttpChannel, HttpOptions, header_value, rollout_headers
+from hermes_core.models.http import Answer, HttpChannel, HttpOptions, rollout_headers
 from hermes_core.models.listing import CHECK_TIMEOUT
 from hermes_core.models.refusals import Refusal, embedded_status
 from hermes_core.models.replies import decode_json
@@ -23,6 +24,7 @@ DEFAULT_MAX_TOKENS: Final = 4096
 REQUEST_HEADER: Final = "X-Request-Id"
 LOGPROB_KINDS: Final = ("raw", "processed")
 
+_SAFE_IN_IDS: Final = "!#$&'()*+,/:;=?@[]|~"
 _ABORT_TIMEOUT: Final = 2.0
 _NOT_THERE: Final = frozenset({404, 405, 501})
 
@@ -72,6 +74,7 @@ class HttpGenerateClient(ABC):
         self._logprobs_mode = _logprob_kind(logprobs_mode)
         self._abort_timeout = abort_timeout
         self._aborts: set[asyncio.Task[object]] = set()
+        self._closed = False
         self.names.translate(self._extra_body, max_tokens=max_tokens)
 
     def __repr__(self) -> str:
@@ -96,7 +99,8 @@ class HttpGenerateClient(ABC):
             raise ConfigError("a prompt of at least one token was wanted, found an empty one")
         sampling = {**self._extra_body, **request.sampling}
         parameters, fields = self.names.translate(sampling, max_tokens=self._max_tokens)
-        base_id = request.request_id or uuid.uuid4().hex
+        # It also goes into a header, and must read the same there.
+        base_id = quote(request.request_id, safe=_SAFE_IN_IDS, errors="replace") or uuid.uuid4().hex
 
         async def attempt(number: int, seconds: float) -> Generated | Refusal:
             request_id = base_id if number == 1 else f"{base_id}.{number}"
@@ -112,6 +116,7 @@ class HttpGenerateClient(ABC):
 
     async def aclose(self) -> None:
         """Close connections, after the aborts that are on their way."""
+        self._closed = True
         if self._aborts:
             await asyncio.wait(self._aborts)
         await self._http.aclose()
@@ -138,7 +143,7 @@ class HttpGenerateClient(ABC):
         self, request: GenerateRequest, request_id: str, body: bytes, seconds: float
     ) -> Generated | Refusal:
         headers = rollout_headers(request.rollout_id, request.seed)
-        headers[REQUEST_HEADER] = header_value(request_id)
+        headers[REQUEST_HEADER] = request_id
         try:
             outcome = await self._http.exchange("POST", self.address.at(self.path), seconds, body, headers)
         except asyncio.CancelledError:
@@ -164,14 +169,15 @@ class HttpGenerateClient(ABC):
             return self._http.unreadable(error, answer)
 
     def _abort(self, request_id: str) -> asyncio.Task[object]:
-        task: asyncio.Task[object] = asyncio.create_task(self._send_abort(request_id))
+        # What was cancelled after the client was closed must not open a connection that nobody closes.
+        abort = None if self._closed else self._abort_request(request_id)
+        task: asyncio.Task[object] = asyncio.create_task(self._send_abort(abort))
         self._aborts.add(task)
         task.add_done_callback(self._aborts.discard)
         return task
 
-    async def _send_abort(self, request_id: str) -> None:
+    async def _send_abort(self, abort: tuple[str, bytes] | None) -> None:
         """Tell the server to stop sampling; whether it heard is not known, and changes nothing."""
-        abort = self._abort_request(request_id)
         if abort is not None:
             path, body = abort
             await self._http.exchange("POST", self.address.at(path), self._abort_timeout, body)
