@@ -36,6 +36,13 @@ class Canned:
         """Whether there is a tool result before that turn."""
         return any(message["role"] == "tool" for message in self.messages[: self.turn])
 
+    def with_content(self, content: str | None) -> list[Message]:
+        """Return the messages, with this content beside the turn's calls."""
+        messages = list(self.messages)
+        if self.turn is not None and self.calls:
+            messages[self.turn] = {**messages[self.turn], "content": content}
+        return messages
+
 
 def _call(number: int, name: str, argument: str) -> dict[str, Any]:
     function = {"name": name, "arguments": {"place": argument}}
@@ -65,7 +72,7 @@ def _all() -> Iterator[Canned]:
     yield _turns("user_message", _ASK, {"role": "assistant", "content": BODY}, _AND)
     yield _turns("tool_result", _ASK, _LAST, _result(9, _REPORT))
     yield _turns("empty_tool_result", _ASK, _LAST, _result(9, ""))
-    two = _calling(_call(8, "time", "Oslo"), _call(9, "weather", BODY))
+    two = _calling(_call(8, "time", BODY), _call(9, "weather", BODY))
     yield _turns("two_tool_results", _ASK, two, _result(8, "12:30"), _result(9, _REPORT))
     yield _turns("tool_result_and_user_message", _ASK, _LAST, _result(9, _REPORT), _AND)
     yield _turns("several_turns", _SYSTEM, _ASK, *_FIRST, _LAST, _result(9, _REPORT))

@@ -11,6 +11,8 @@ from hermes_core.tokens.slots import BODY
 from hermes_core.tokens.template import ChatTemplate, TemplateError
 
 _USER: Final[Message] = {"role": "user", "content": "Hello"}
+CONTENTS: Final = ("", BODY, None)
+"""What stands beside a turn's calls, best first: some templates leave the calls out, or the one or the other."""
 _CALL: Final = {"id": "earlier01", "type": "function", "function": {"name": "look", "arguments": {"at": "it"}}}
 _EARLIER: Final[tuple[Message, ...]] = (
     {"role": "assistant", "content": "", "tool_calls": [_CALL]},
@@ -113,7 +115,7 @@ def _stubs(calls: Sequence[Mapping[str, str]]) -> Iterator[tuple[Message, bool]]
     for some in dict.fromkeys((len(calls), min(len(calls), 1))):
         if some:
             made = [_call(call) for call in calls[:some]]
-            for content in ("", None, BODY):
+            for content in CONTENTS:
                 yield {"role": "assistant", "content": content, "tool_calls": made}, False
                 yield {"role": "assistant", "content": content, "tool_calls": made}, True
     yield {"role": "assistant", "content": BODY}, False
