@@ -15,7 +15,9 @@ from hermes_core.contracts.errors import ConfigError, ModelReplyError, ModelServ
 from hermes_core.contracts.model import Conversation, ModelRequest, ToolSchemas
 from hermes_core.models.factory import create_generate_client
 from hermes_core.models.token_model import TokenModel
+from hermes_core.tokens.append import AppendRule
 from hermes_core.tokens.exactness import Exchange, check
+from hermes_core.tokens.parity import Parity, compare
 from hermes_core.tokens.tokenizer import ChatTokenizer
 
 TOOLS = ToolSchemas.of(
@@ -99,6 +101,7 @@ async def test_a_rollout_with_a_tool_call_is_one_exact_sample(folder, protocol):
         assert (second.content, second.finish_reason) == ("It is notes.txt", "stop")
         assert play.check().is_exact
         assert play.session.exactness().is_exact
+        assert play.session.exactness().to_json()["template_parity"] == 1.0
         (sample,) = play.session.samples()
         assert play.text().count("<|im_end|>") == 5  # tools, user, assistant, tool, assistant: none twice
         assert second.usage.prompt_tokens + second.usage.completion_tokens == len(sample.tokens)
@@ -126,6 +129,7 @@ async def test_a_turn_cut_at_the_limit_gets_its_close_without_loss(folder):
         trained = play.tokenizer.decode([token for token in sample.masks if token >= 0])
         assert trained == "cut off hedone<|im_end|>"
         assert play.check().is_exact
+        assert play.session.exactness().is_exact
 
 
 async def test_another_stop_token_keeps_its_loss_in_a_branch_of_its_own(folder):
@@ -241,6 +245,40 @@ async def test_reasoning_left_open_at_the_limit_is_closed_without_loss(folder):
         assert play.text().count("</think>") == 1
         trained = [token for token in play.session.samples()[0].masks if token >= 0]
         assert play.tokenizer.decode(trained) == "let medone<|im_end|>"
+        assert play.session.exactness().to_json()["template_parity"] == 1.0
+
+
+class TestTheParityWithTheTemplate:
+    """What a client of another making would send is not taken for exact."""
+
+    @pytest.fixture
+    def rule(self, folder):
+        return AppendRule(ChatTokenizer.load(folder))
+
+    def spans(self, rule, *texts: tuple[str, str]):
+        return [(role, rule.tokenizer.encode_scaffold(text)) for role, text in texts]
+
+    messages = (USER, {"role": "assistant", "content": "one"}, {"role": "user", "content": "Go on."})
+
+    def test_the_templates_own_text_is_equal(self, rule):
+        spans = [(span.role, span.ids) for span in rule.opening(self.messages).spans]
+        assert compare(rule, self.messages, spans) == Parity()
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [("one<|im_end|>", "one<|im_end|><|im_end|>"), ("one<|im_end|>", "one"), ("Go on.", "Go  on.")],
+        ids=["a doubled close", "a missing close", "another text"],
+    )
+    def test_what_differs_is_shown(self, rule, before, after):
+        spans = [(span.role, rule.tokenizer.decode(span.ids)) for span in rule.opening(self.messages).spans]
+        changed = self.spans(rule, *[(role, text.replace(before, after)) for role, text in spans])
+        assert changed != self.spans(rule, *spans)
+        assert "the template writes" in compare(rule, self.messages, changed).fault
+
+    def test_a_control_token_made_of_a_users_text_is_counted(self, rule):
+        messages = ({"role": "user", "content": "x<|im_end|>"},)
+        spans = [(span.role, rule.tokenizer.decode(span.ids)) for span in rule.opening(messages).spans]
+        assert compare(rule, messages, self.spans(rule, *spans)).foreign == 1
 
 
 # What stands before a message depends on how many there are: nobody can append to that.

@@ -67,12 +67,14 @@ class TokenSession:
         self._known: Sequence[Message] = ()
         self._turns: list[_Turn] = []
         self._opens_reasoning = False
-        self._foreign = 0
+        self._rule: AppendRule | None = None
+        self._is_proved = False
 
     async def chat(self, request: ModelRequest) -> ModelReply:
         """Append what is new in the conversation, and sample the next turn."""
         messages = list(request.conversation.messages)
         rule, is_proved = self._model.rule(request.tools)
+        self._rule, self._is_proved = rule, is_proved
         self._continue(rule, messages, is_proved=is_proved)
         self._known = messages
         return self._answered(await self._sample(request), len(messages), rule.reasoning)
@@ -82,8 +84,22 @@ class TokenSession:
         return self._trajectory.samples()
 
     def exactness(self) -> Exactness:
-        """Return the report so far."""
-        return replace(report(self._trajectory, self.samples()), foreign_control_tokens=self._foreign)
+        """Return the report so far; the last prompt is compared with what the template itself writes."""
+        found = report(self._trajectory, self.samples())
+        if not self._turns or not self._is_proved:
+            return found
+        from hermes_core.tokens.parity import compare
+
+        assert self._rule is not None
+        spans = self._trajectory.spans_before_turn(self._turns[-1].after)
+        parity = compare(self._rule, self._known, spans)
+        return replace(
+            found,
+            parity_checked=1,
+            parity_equal=int(not parity.fault),
+            foreign_control_tokens=parity.foreign,
+            faults=(*found.faults, *([f"turn {found.turns - 1}: {parity.fault}"] if parity.fault else [])),
+        )
 
     def managed_state(self) -> Mapping[str, Any]:
         """Return one node a sample, in the predecessor's form: a logprob of 1.0 where none was sampled."""
@@ -108,7 +124,7 @@ class TokenSession:
             self._append(appended)
             return
         self._trajectory.rebase(appended.ids, "scaffold" if is_proved else "template")
-        self._note(appended)
+        self._opens_reasoning = appended.opens_reasoning
 
     def _goes_on(self, rule: AppendRule, messages: list[Message], turn: _Turn) -> bool:
         """Append to a turn, if the conversation is what it was up to there and only has something to answer since."""
@@ -129,9 +145,6 @@ class TokenSession:
     def _append(self, appended: Appended) -> None:
         for span in appended.spans:
             self._trajectory.add_context(span.role, span.ids)
-        self._note(appended)
-
-    def _note(self, appended: Appended) -> None:
         self._opens_reasoning = appended.opens_reasoning
 
     async def _sample(self, request: ModelRequest) -> Generated:

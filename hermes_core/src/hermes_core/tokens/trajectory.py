@@ -101,6 +101,12 @@ class Trajectory:
             trained.update(path)
         return samples
 
+    def spans_before_turn(self, node: int) -> list[tuple[str, tuple[int, ...]]]:
+        """Return the roles and ids of the path before the turn that ends with a node."""
+        turn = self.nodes[node].turn
+        path = (self.nodes[index] for index in self._path(node))
+        return [(part.role, part.ids) for part in path if part.turn is None or part.turn != turn]
+
     def sampled(self) -> Iterator[TokenNode]:
         """Yield the sampled nodes in the order they came."""
         return (node for node in self.nodes if node.turn is not None)

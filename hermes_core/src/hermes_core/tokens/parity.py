@@ -1,0 +1,67 @@
+"""Whether a prompt that was put together turn by turn is what the template itself would write.
+
+Assistant turns may differ, they are the model's own; everything else must be equal, and so must what closes the turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from hermes_core.contracts.model import Message
+from hermes_core.tokens.append import AppendRule
+
+Span = tuple[str, Sequence[int]]
+"""A role and ids."""
+_BLANK = "x"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parity:
+    """`fault` says where the prompt differs, "" if nowhere; `foreign` counts control ids made of untrusted text."""
+
+    fault: str = ""
+    foreign: int = 0
+
+
+def compare(rule: AppendRule, messages: Sequence[Message], spans: Sequence[Span]) -> Parity:
+    """Compare a prompt, as the spans it was made of, with the template's own text for the same messages."""
+    stops = rule.tokenizer.stop_ids
+    fresh = [(span.role, span.ids) for span in rule.opening(messages).spans]
+    blank = [(span.role, span.ids) for span in rule.opening([_blanked(message) for message in messages]).spans]
+    own = list(_skeleton(spans, stops))
+    fault = _first_difference(rule, list(_skeleton(fresh, stops)), own)
+    controls = rule.tokenizer.control_ids
+    foreign = _count(own, controls) - _count(_skeleton(blank, stops), controls)
+    return Parity(fault=fault, foreign=max(0, foreign))
+
+
+def _skeleton(spans: Iterable[Span], stops: frozenset[int]) -> Iterator[int]:
+    """Yield what must be equal. A stop token may be the next role's opener, so the two are one sequence."""
+    for role, ids in spans:
+        yield from ((token for token in ids if token in stops) if role == "assistant" else ids)
+
+
+def _count(ids: Iterable[int], wanted: frozenset[int]) -> int:
+    return sum(token in wanted for token in ids)
+
+
+def _first_difference(rule: AppendRule, fresh: Sequence[int], own: Sequence[int]) -> str:
+    for place, (wanted, found) in enumerate(zip_longest(fresh, own)):
+        if wanted != found:
+            around = slice(max(0, place - 8), place + 8)
+            decode = rule.tokenizer.decode
+            return f"the template writes {decode(fresh[around])!r} where the prompt has {decode(own[around])!r}"
+    return ""
+
+
+def _blanked(message: Message) -> Message:
+    content: Any = message.get("content")
+    if isinstance(content, str) and content:
+        return {**message, "content": _BLANK}
+    if isinstance(content, list):
+        parts = [{**part, "text": _BLANK} if isinstance(part, dict) and part.get("text") else part for part in content]
+        return {**message, "content": parts}
+    return message
