@@ -38,14 +38,15 @@ _EMPTY: Final = frozenset({"''", '""'})
 _EXTRA: Final = re.compile(r"[\]} \t\r\n]*+")
 
 
-_ITEM: Final = r"""(?:'[^'"\\\x00-\x1f]*+'|"[^'"\\\x00-\x1f]*+"|0|-?+[1-9][0-9]{0,999}+)"""
-_VALUE: Final = (
-    r"""'[^']*+'|"[^"]*+"|True|False|None|true|false|null|0|-?+[1-9][0-9]{0,999}+(?:\.[0-9]++)?+"""
-    rf"""|\[(?:{_ITEM}(?:,[ ]{_ITEM})*+)?+\]"""
-)
-_PAIR: Final = rf"{KEYWORD}=(?:{_VALUE})"
+_INTEGER: Final = r"(?:0|-?+[1-9][0-9]{0,999}+)"
+_TEXT: Final = r"""[^'"\\\x00-\x1f]*+"""
+_ITEM: Final = rf"""(?:'{_TEXT}'|"{_TEXT}"|{_INTEGER})"""
+_JSON_ITEM: Final = rf'(?:"{_TEXT}"|{_INTEGER})'
+_JSON: Final = rf'"[^"]*+"|true|false|null|{_INTEGER}(?!\.)|\[(?:{_JSON_ITEM}(?:,[ ]{_JSON_ITEM})*+)?+\]'
+_OTHER: Final = rf"'[^']*+'|True|False|None|{_INTEGER}(?:\.[0-9]++)?+|\[(?:{_ITEM}(?:,[ ]{_ITEM})*+)?+\]"
+_PAIR: Final = rf"{KEYWORD}=(?:{_JSON}|{_OTHER})"
 _TIDY_CALL: Final = re.compile(rf"({NAME})\(((?:{_PAIR}(?:,[ ]{_PAIR})*+)?+)\)")
-_TIDY_ARGUMENT: Final = re.compile(rf"({KEYWORD})=({_VALUE})")
+_TIDY_ARGUMENT: Final = re.compile(rf"({KEYWORD})=(?:({_JSON})|({_OTHER}))")
 _MEMBER: Final = {"True": "true", "False": "false", "None": "null"}
 
 
@@ -60,10 +61,7 @@ def read_tidy_call(text: str, start: int, at: int) -> Draft | None:
     written = found[2]
     if "\\" in written:
         return None
-    members = [
-        f'"{key}": {value}' if value[0] == '"' else _member(key, value)
-        for key, value in _TIDY_ARGUMENT.findall(written)
-    ]
+    members = [f'"{key}": {same or _as_json(other)}' for key, same, other in _TIDY_ARGUMENT.findall(written)]
     written = f"{{{', '.join(members)}}}"
     try:
         values, end = _decode(written, 0)
@@ -77,14 +75,14 @@ def read_tidy_call(text: str, start: int, at: int) -> Draft | None:
     return Draft(start, found.end(), OK, found[1], written, values)
 
 
-def _member(key: str, value: str) -> str:
+def _as_json(value: str) -> str:
     first = value[0]
     if first == "'":
         # A double quote in it makes this no JSON, which is noticed.
-        return f'"{key}": "{value[1:-1]}"'
+        return f'"{value[1:-1]}"'
     if first == "[":
-        return f'"{key}": {value.replace(_SINGLE, _DOUBLE)}'
-    return f'"{key}": {repr(float(value)) if "." in value else _MEMBER.get(value, value)}'
+        return value.replace(_SINGLE, _DOUBLE)
+    return repr(float(value)) if "." in value else _MEMBER[value]
 
 
 _SINGLE: Final = "'"
