@@ -135,8 +135,8 @@ class TokenSession:
             return False
         after_tools = any(message.get("role") == "tool" for message in messages[: turn.messages])
         delta = rule.delta(turn.closed(own), new, after_tools=after_tools)
-        # After a request that failed the head is further on already.
-        self._trajectory.rewind(turn.after, "engine" if turn is self._turns[-1] else "scaffold")
+        if self._trajectory.head != turn.after:  # an earlier turn, or a request that failed
+            self._trajectory.rewind(turn.after, "engine" if turn is self._turns[-1] else "scaffold")
         if delta.replaced:
             self._trajectory.drop_last()
         self._append(delta)
