@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.engine.json_text import JsonError, Members, is_shallow, members_at, value_at, window
@@ -17,8 +16,7 @@ _UNSPANNED: Final = -1
 _SPACE: Final = r"[ \t\n\r]*+"
 
 
-@dataclass(frozen=True, slots=True)
-class CallKeys:
+class CallKeys(NamedTuple):
     """Under which keys a format writes what; of several that are there, the first wins."""
 
     name: tuple[str, ...] = ("name",)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Generator
+from functools import cache
 from math import isinf
 from typing import Any, Final
 
@@ -179,7 +180,7 @@ def dead_at_once(scan: Scan, at: int) -> JsonError | None:
     The bracket at `at` begins the value.
     """
     text = scan.text
-    found = (_LENIENT_RUN if scan.lenient else _STRICT_RUN)(text, at)
+    found = (_lenient_run() if scan.lenient else _strict_run())(text, at)
     dead, opened = found.end(), found.start(1)  # type: ignore[union-attr]  # it matches everywhere
     if opened < 0 and (
         dead == len(text) or (char := text[dead]) in '{}[]"' or (char in "tfn" and len(text) - dead < _LONGEST_WORD)
@@ -221,15 +222,35 @@ def _tokens(body: str) -> str:
     return rf'{_PLAIN}(?:"{body}"{_PLAIN})*+'
 
 
-def _run(body: str, cut: str) -> Callable[[str, int], re.Match[str] | None]:
+_Match = Callable[[str, int], re.Match[str] | None]
+
+
+# Compiled at the first fault: most texts have none.
+@cache
+def _strict() -> _Match:
+    return re.compile(_tokens(_STRICT_BODY), re.DOTALL).match
+
+
+@cache
+def _lenient() -> _Match:
+    return re.compile(_tokens(_LENIENT_BODY), re.DOTALL).match
+
+
+@cache
+def _strict_run() -> _Match:
+    return _run(_STRICT_BODY, rf'("){_STRICT_BODY}\\?+(?=\n)')
+
+
+@cache
+def _lenient_run() -> _Match:
+    return _run(_LENIENT_BODY, '("(?!))')
+
+
+def _run(body: str, cut: str) -> _Match:
     """Compile brackets that open and what stands between; the group is the quote of a string that a line break cuts."""
     return re.compile(rf"(?:[{{\[]{_tokens(body)}){{0,{MAX_DEPTH}}}+(?:{cut})?+", re.DOTALL).match
 
 
-_STRICT: Final = re.compile(_tokens(_STRICT_BODY), re.DOTALL).match
-_LENIENT: Final = re.compile(_tokens(_LENIENT_BODY), re.DOTALL).match
-_STRICT_RUN: Final = _run(_STRICT_BODY, rf'("){_STRICT_BODY}\\?+(?=\n)')
-_LENIENT_RUN: Final = _run(_LENIENT_BODY, '("(?!))')
 _WORDS: Final = ("true", "false", "null")
 _LONGEST_WORD: Final = 5
 
@@ -251,7 +272,7 @@ class Balance:
         self.dead = -1
         self._in_string = False
         self._keeps_lines = keeps_lines
-        self._skip = _LENIENT if keeps_lines else _STRICT
+        self._skip = _lenient() if keeps_lines else _strict()
 
     def advance(self, text: str) -> bool:
         """Go on as far as the text goes; return whether it is decided."""

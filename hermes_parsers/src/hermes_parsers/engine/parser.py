@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zlib import crc32
 
 from hermes_core.contracts.parsing import ParseMode, ParseResult, ToolSchema
-from hermes_parsers.engine.rendering import WrittenCall, read_message, refuse_unless_same
 from hermes_parsers.engine.scan import UNDECIDED, Marks, Scan, Wait
 from hermes_parsers.engine.stream import ScanStream
 
 if TYPE_CHECKING:
     from hermes_parsers.engine.options import ParserOptions
+    from hermes_parsers.engine.rendering import WrittenCall
 
 
 class OptionsOnDemand:
@@ -123,6 +123,9 @@ class ScanningParser:
         Raises:
             ValueError: It cannot be written so that it reads back the same.
         """
+        # Who only parses need not import how messages are written.
+        from hermes_parsers.engine.rendering import read_message, refuse_unless_same
+
         if isinstance(message, ParseResult):
             return "".join([segment.raw for segment in message.segments])
         reasoning, content, calls = read_message(message)

@@ -9,7 +9,8 @@ long as `final` is not set.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import cached_property
 from typing import Any, Final
 
 from hermes_core.contracts.parsing import AttemptStatus
@@ -121,7 +122,13 @@ def seek(scan: Scan, mark: str, at: int) -> Wait:
 
 def cut(mark: str) -> str:
     """Return a pattern for the text's end inside a mark, or before it."""
-    return rf"(?:{'|'.join(re.escape(mark[:size]) for size in range(len(mark) - 1, -1, -1))})\Z"
+    pattern = ""
+    for character in reversed(mark[:-1]):
+        pattern = f"(?:{re.escape(character)}{pattern})?+"
+    return rf"{pattern}\Z"
+
+
+_Find = Callable[..., "re.Match[str] | None"]
 
 
 class Marks:
@@ -131,23 +138,42 @@ class Marks:
     `search` also finds what only more text can confirm (where these have `\Z`), `sure` and `confirm` never do.
     """
 
-    __slots__ = ("confirm", "longest", "partial", "search", "sure")
-
     def __init__(
         self, marks: tuple[str, ...], pattern: str = "", *, body: str = "", tags: tuple[str, ...] = ()
     ) -> None:
-        ordered = sorted({*marks, *tags}, key=len, reverse=True)
+        self._marks = sorted({*marks, *tags}, key=len, reverse=True)
         follow = f"(?={body})" if body else ""
-        alternatives = [re.escape(mark) + (follow if mark in marks else "") for mark in ordered]
-        whole = "|".join([*alternatives, pattern] if pattern else alternatives)
-        self.search = re.compile(whole).search
-        sure = re.compile(whole.replace(r"\Z", r"(?!)"))
-        self.sure = sure.search
-        self.confirm = sure.match
-        self.longest = max((len(mark) for mark in ordered), default=1)
-        prefixes = {mark[:size] for mark in ordered for size in range(1, len(mark))}
+        alternatives = [re.escape(mark) + (follow if mark in marks else "") for mark in self._marks]
+        self._whole = "|".join([*alternatives, pattern] if pattern else alternatives)
+        self.longest = max((len(mark) for mark in self._marks), default=1)
+
+    # Each is compiled when it is first asked for: who only parses whole texts needs one of them.
+
+    @cached_property
+    def search(self) -> _Find:
+        """Finds the next mark, or what may become one."""
+        return re.compile(self._whole).search
+
+    @cached_property
+    def sure(self) -> _Find:
+        """Finds the next mark."""
+        return self._sure.search
+
+    @cached_property
+    def confirm(self) -> _Find:
+        """Matches a mark."""
+        return self._sure.match
+
+    @cached_property
+    def _sure(self) -> re.Pattern[str]:
+        return re.compile(self._whole.replace(r"\Z", r"(?!)"))
+
+    @cached_property
+    def partial(self) -> _Find:
+        """Finds where the beginning of a mark fills the rest of the text."""
+        prefixes = {mark[:size] for mark in self._marks for size in range(1, len(mark))}
         held = "|".join(re.escape(prefix) for prefix in sorted(prefixes, key=len, reverse=True))
-        self.partial = re.compile(rf"(?:{held})?\Z" if held else r"\Z").search
+        return re.compile(rf"(?:{held})?\Z" if held else r"\Z").search
 
     def held_from(self, text: str, start: int) -> int:
         """Return where the text's end begins that could become a mark with more text."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.engine.scan import Draft, Scan, cut
 from hermes_parsers.families.named_json import END, FENCE, SPACES, NamedJsonParser
+
+if TYPE_CHECKING:
+    from hermes_parsers.engine.rendering import WrittenCall
 
 _SECTION: Final = "<｜tool▁calls▁begin｜>"
 _SECTION_END: Final = "<｜tool▁calls▁end｜>"

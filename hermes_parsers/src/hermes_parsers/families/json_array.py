@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Mapping, Sequence
 from functools import cache
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from hermes_parsers.engine.json_calls import (
     OPENAI_KEYS,
@@ -25,7 +25,6 @@ from hermes_parsers.engine.json_calls import (
 from hermes_parsers.engine.json_text import FEW, JsonError, Members, dead_at_once, read_members
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.recovery import broken
-from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.engine.scan import (
     INVALID_JSON,
     OK,
@@ -39,6 +38,9 @@ from hermes_parsers.engine.scan import (
     skip_space,
 )
 from hermes_parsers.writing import dumps
+
+if TYPE_CHECKING:
+    from hermes_parsers.engine.rendering import WrittenCall
 
 _NEVER: Final = "\0\0"
 """To wait for what cannot come: only the end of the text decides."""

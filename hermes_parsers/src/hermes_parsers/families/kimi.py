@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from hermes_core.contracts.parsing import AttemptStatus
-from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.engine.scan import Draft, Scan, cut
 from hermes_parsers.families.named_json import END, SPACES, NamedJsonParser
 from hermes_parsers.schemas import known_names, tools_that_take
+
+if TYPE_CHECKING:
+    from hermes_parsers.engine.rendering import WrittenCall
 
 _SECTIONS: Final = ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>")
 _SECTION_ENDS: Final = ("<|tool_calls_section_end|>", "<|tool_call_section_end|>")

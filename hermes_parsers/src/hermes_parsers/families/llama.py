@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from hermes_parsers.engine.json_calls import CallKeys, draft_of, plain_call, plain_head, repaired_object, unspanned
 from hermes_parsers.engine.json_text import FEW, WINDOW, JsonError, dead_at_once, read_members
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.recovery import broken
-from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.engine.scan import (
     INVALID_JSON,
     REPAIRED,
@@ -29,6 +28,9 @@ from hermes_parsers.engine.scan import (
     skip_space,
 )
 from hermes_parsers.writing import dumps
+
+if TYPE_CHECKING:
+    from hermes_parsers.engine.rendering import WrittenCall
 
 _SPACE: Final = r"[ \t\n\r]*+"
 _NEVER: Final = "\0\0"

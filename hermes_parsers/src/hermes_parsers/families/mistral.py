@@ -8,16 +8,18 @@ with the mark before each call; where special tokens were cut out, `f{…}` is l
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from zlib import adler32, crc32
 
 from hermes_parsers.engine.json_calls import Match, set_arguments
 from hermes_parsers.engine.json_text import JsonError, value_at
 from hermes_parsers.engine.recovery import broken
-from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.engine.scan import INVALID_JSON, TRUNCATED, UNDECIDED, Draft, Scan, Wait, cut
 from hermes_parsers.families.json_array import JsonArrayParser
 from hermes_parsers.families.named_json import END, SPACES, NamedJsonParser, wait
+
+if TYPE_CHECKING:
+    from hermes_parsers.engine.rendering import WrittenCall
 
 _MARK: Final = r"\[TOOL_CALLS\]"
 _NAME: Final = r"[\w.\-/:]{1,256}+"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Mapping
 from functools import cache
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from hermes_parsers.engine.json_calls import (
     OPENAI_KEYS,
@@ -24,7 +24,6 @@ from hermes_parsers.engine.json_calls import (
 from hermes_parsers.engine.json_text import FEW, JsonError, dead_at_once, read_members, read_value
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.recovery import Ends, broken
-from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.engine.scan import (
     INVALID_JSON,
     REPAIRED,
@@ -38,6 +37,9 @@ from hermes_parsers.engine.scan import (
     skip_space,
 )
 from hermes_parsers.writing import dumps
+
+if TYPE_CHECKING:
+    from hermes_parsers.engine.rendering import WrittenCall
 
 _SPACE: Final = r"[ \t\n\r]*+"
 
