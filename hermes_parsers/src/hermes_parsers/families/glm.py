@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from hermes_parsers.engine.rendering import WrittenCall
-from hermes_parsers.markup.dialect import Dialect
+from hermes_parsers.markup.dialect import FEW_SPACES, OBJECT, Dialect
 from hermes_parsers.markup.parser import MarkupParser
-from hermes_parsers.markup.source import Tag
+from hermes_parsers.markup.source import Tag, beginnings
 
 _NAME: Final = re.compile(r"([\w.:/@$-]+)")
 _KEY: Final = re.compile(r"([^<>\n]+)")
@@ -30,7 +30,10 @@ class Glm47Parser(MarkupParser):
 
     dialects: ClassVar[tuple[Dialect, ...]] = (Dialect(_CALL, "</tool_call>", _PARAMETER, "</arg_value>"),)
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
-    body: ClassVar[str] = r"[\r\n]*(?:[\w.:/@$-]|\Z)"
+    body: ClassVar[str] = (
+        rf"[\r\n]*(?:[\w.:/@$-]|\Z)|{FEW_SPACES}(?:{OBJECT}|<arg_key>|</tool_call>"
+        rf"|(?:{beginnings('<arg_key>')}|{beginnings('</tool_call>')})\Z)"
+    )
     reasoning_framing: ClassVar = ("", "")
     reasoning_end: ClassVar[str] = ""
     line: ClassVar[str] = ""

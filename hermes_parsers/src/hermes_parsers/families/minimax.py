@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from hermes_parsers.engine.rendering import WrittenCall
-from hermes_parsers.markup.dialect import ATTRIBUTES, QUOTED, QUOTED_KEY, Dialect
+from hermes_parsers.markup.dialect import ANY_QUOTED, ANY_QUOTED_KEY, ATTRIBUTES, Dialect
 from hermes_parsers.markup.parser import MarkupParser
 from hermes_parsers.markup.source import Tag
 
@@ -22,9 +22,9 @@ class MinimaxM2Parser(MarkupParser):
 
     dialects: ClassVar[tuple[Dialect, ...]] = (
         Dialect(
-            Tag('<invoke name="', QUOTED, '"', ATTRIBUTES, ">"),
+            Tag("<invoke name=", *ANY_QUOTED, ATTRIBUTES, ">"),
             "</invoke>",
-            Tag('<parameter name="', QUOTED_KEY, '"', ATTRIBUTES, ">"),
+            Tag("<parameter name=", *ANY_QUOTED_KEY, ATTRIBUTES, ">"),
             "</parameter>",
             blocks=(("<minimax:tool_call>", "</minimax:tool_call>"),),
             own_lines=True,
@@ -57,9 +57,9 @@ class MuseParser(MinimaxM2Parser):
 
     dialects: ClassVar[tuple[Dialect, ...]] = (
         Dialect(
-            Tag('<atem:invoke name="', QUOTED, '"', ATTRIBUTES, ">"),
+            Tag("<atem:invoke name=", *ANY_QUOTED, ATTRIBUTES, ">"),
             "</atem:invoke>",
-            Tag('<atem:parameter name="', QUOTED_KEY, '"', ATTRIBUTES, ">"),
+            Tag("<atem:parameter name=", *ANY_QUOTED_KEY, ATTRIBUTES, ">"),
             "</atem:parameter>",
             blocks=(("<atem:function_calls>", "</atem:function_calls>"),),
             own_lines=True,
@@ -74,18 +74,21 @@ class MuseParser(MinimaxM2Parser):
     tag: ClassVar[str] = "atem:"
 
 
+def _minicpm(space: str) -> Dialect:
+    return Dialect(
+        Tag(f"<function{space}name=", *ANY_QUOTED, ATTRIBUTES, ">"),
+        "</function>",
+        Tag(f"<param{space}name=", *ANY_QUOTED_KEY, ATTRIBUTES, ">"),
+        "</param>",
+    )
+
+
 class Minicpm5Parser(MarkupParser):
     """MiniCPM5: calls stand in the text without a block around them."""
 
-    dialects: ClassVar[tuple[Dialect, ...]] = (
-        Dialect(
-            Tag('<function name="', QUOTED, '"', ATTRIBUTES, ">"),
-            "</function>",
-            Tag('<param name="', QUOTED_KEY, '"', ATTRIBUTES, ">"),
-            "</param>",
-        ),
-    )
-    openers: ClassVar[tuple[str, ...]] = dialects[0].openers
+    # The second one is what decoders leave of it that take the space for a part of the mark.
+    dialects: ClassVar[tuple[Dialect, ...]] = (_minicpm(" "), _minicpm(""))
+    openers: ClassVar[tuple[str, ...]] = (*dialects[0].openers, *dialects[1].openers)
     between: ClassVar[str] = "\n"
 
     def text_of(self, text: str, is_closed: bool) -> str:  # noqa: FBT001 - the base's signature

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from hermes_parsers.engine.rendering import WrittenCall
-from hermes_parsers.markup.dialect import ATTRIBUTES, QUOTED, QUOTED_KEY, Dialect
+from hermes_parsers.markup.dialect import ANY_QUOTED, ANY_QUOTED_KEY, ATTRIBUTES, Dialect
 from hermes_parsers.markup.parser import MarkupParser
 from hermes_parsers.markup.source import Tag
 
@@ -26,9 +26,9 @@ class Step3Parser(MarkupParser):
 
     dialects: ClassVar[tuple[Dialect, ...]] = (
         Dialect(
-            Tag('<steptml:invoke name="', QUOTED, '"', ATTRIBUTES, ">"),
+            Tag("<steptml:invoke name=", *ANY_QUOTED, ATTRIBUTES, ">"),
             "</steptml:invoke>",
-            Tag('<steptml:parameter name="', QUOTED_KEY, '"', ATTRIBUTES, ">"),
+            Tag("<steptml:parameter name=", *ANY_QUOTED_KEY, ATTRIBUTES, ">"),
             "</steptml:parameter>",
             blocks=(_BLOCK,),
             prefix=_PREFIX,

@@ -20,7 +20,7 @@ class Call:
 
     `at` is how far its parameters are read for sure, `given` their names, `reading` what its reader remembers. When
     `is_read`, `end` is where the call has ended: behind its closing mark if it `is_closed`; `is_cut` if it never
-    ends. `junk` is text that stood where a parameter was wanted.
+    ends. `junk` is text that stood where a parameter was wanted, `slip` what is wrong with the call's own tag.
     """
 
     __slots__ = (
@@ -36,6 +36,7 @@ class Call:
         "parameters",
         "reading",
         "reason",
+        "slip",
         "start",
         "status",
         "tools",
@@ -49,7 +50,7 @@ class Call:
         self.parameters: list[Parameter] = []
         self.given: set[str] = set()
         self.status = AttemptStatus.OK
-        self.reason = self.junk = ""
+        self.reason = self.junk = self.slip = ""
         self.reading: Any = None
         self.is_read = self.is_closed = self.is_cut = False
 

@@ -11,6 +11,26 @@ NAME: Final = re.compile(r"([^<>\n]*)")
 KEY: Final = re.compile(r"([^<>\n]+)")
 QUOTED: Final = re.compile(r"([^\"<>\n]*)")
 QUOTED_KEY: Final = re.compile(r"([^\"<>\n]+)")
+QUOTE: Final = re.compile("[\"']?")
+
+
+def _attribute(size: str) -> re.Pattern[str]:
+    """Return a pattern for the text of an attribute between two `QUOTE`s, which may be double, single or missing."""
+    double, single = rf'(?<=")[^"<>\n]{size}(?="|\Z)', rf"(?<=')[^'<>\n]{size}(?='|\Z)"
+    return re.compile(rf"({double}|{single}|(?<==)[^\s\"'<>]+)")
+
+
+ANY_QUOTED: Final = (QUOTE, _attribute("*"), QUOTE)
+ANY_QUOTED_KEY: Final = (QUOTE, _attribute("+"), QUOTE)
+SPACES: Final = "[ \\t\\n\\r]*"
+FEW_SPACES: Final = "[ \\t\\n\\r]{0,64}"
+KEYS: Final = ('"name"', '"arguments"', '"parameters"', '"function"')
+"""What JSON that stands for a call begins with, behind its brace."""
+OBJECT: Final = (
+    rf"\[?{FEW_SPACES}(?:\{{{FEW_SPACES}(?:{'|'.join(KEYS)})|"
+    rf"(?:\{{{FEW_SPACES}(?:{'|'.join(map(beginnings, KEYS))}))?\Z)"
+)
+"""A pattern for the beginning of such JSON, in a list or alone, or for what more text can make one."""
 ATTRIBUTES: Final = re.compile(r"([^<>\n]*)")
 
 
@@ -38,13 +58,16 @@ class Dialect:
         "call",
         "call_close",
         "element",
+        "is_block",
         "openers",
         "own_lines",
         "parameter",
         "parameter_close",
         "prefix",
+        "slips",
         "suffix",
         "tokens",
+        "word",
     )
 
     def __init__(
@@ -71,6 +94,14 @@ class Dialect:
         self.prefix = prefix
         self.suffix = suffix
         self.element = element
+        self.is_block = call.opening.endswith(">") and not element
+        """Whether the call's own opening mark is one that could stand around it as well."""
+        self.word = "" if self.is_block else re.split("[ =]", call.opening[1:])[0]
+        inner = (
+            (parameter.opening, call_close) if self.is_block else (f"<{self.word}", call.opening[1:], parameter.opening)
+        )
+        self.slips = inner
+        """What a call with a slip in its tag, or without it, begins with."""
         self.own_lines = own_lines
         within = {
             "open": (parameter.opening,),
@@ -88,13 +119,20 @@ class Dialect:
     @property
     def follows(self) -> str:
         """What must follow an opening mark for it to be one, as the engine wants to know it (`ScanningParser.body`)."""
-        space = "[ \\t\\n\\r]*"
+        space = SPACES
         doubled = "|".join(f"{re.escape(opening)}{space}" for opening, _ in self.blocks)
         tags = [mark for mark in (self.prefix, self.call.opening) if mark]
-        whole = "|".join(map(re.escape, tags))
+        whole = "|".join([*map(re.escape, tags), *self._slips_follow])
         cut = "|".join(beginnings(mark) for mark in (*tags, *(opening for opening, _ in self.blocks)))
         # Behind a call's own opening mark its name follows; whether it is one shows when it is read.
-        return f"(?:{space}(?:{doubled})?(?:{whole}|(?:{cut})\\Z)|[^ \\t\\n\\r<])"
+        behind = "".join(f"(?<!{re.escape(opening)})" for opening, _ in self.blocks)
+        return f"(?:{space}(?:{doubled})?(?:{whole}|(?:{cut})\\Z)|{behind}[^ \\t\\n\\r<])"
+
+    @property
+    def _slips_follow(self) -> list[str]:
+        """Return patterns for what a block with a slip in it begins with, or can still become."""
+        marks = () if self.element else self.slips
+        return [OBJECT, *map(re.escape, marks), *(f"(?:{beginnings(mark)})\\Z" for mark in marks)]
 
     def has_call_marks(self, value: str) -> bool:
         """Whether a call's tag or closing mark stands in a value."""

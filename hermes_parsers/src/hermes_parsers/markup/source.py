@@ -7,7 +7,8 @@ from typing import Final
 
 from hermes_parsers.engine.scan import SPACE
 
-_LONGEST_MARK: Final = 64
+LONGEST_MARK: Final = 64
+_NAME_END: Final = re.compile("[\"']")
 _BLANK: Final = re.compile(r"\s")
 
 
@@ -30,11 +31,11 @@ class Tag:
     and its unfinished forms are known. `unpadded` is the pattern for a name without space around it.
     """
 
-    __slots__ = ("groups", "is_open_ended", "match", "opening", "partial", "pattern", "unpadded")
+    __slots__ = ("groups", "match", "opening", "optional", "partial", "pattern", "unpadded")
 
     def __init__(self, opening: str, *pieces: str | re.Pattern[str], optional: str = "") -> None:
         self.opening = opening
-        self.is_open_ended = bool(optional)
+        self.optional = optional
         whole = [re.escape(opening), *map(_whole, pieces), f"(?:{re.escape(optional)})?"]
         self.pattern = "".join(whole)
         name = next(piece.pattern for piece in pieces if isinstance(piece, re.Pattern) and piece.groups)
@@ -103,7 +104,7 @@ class Source:
 
     def is_cut_mark(self, marks: tuple[str, ...], at: int) -> bool:
         """Whether the final text ends inside one of several marks, or before it."""
-        if not self.final or len(self.text) - at > _LONGEST_MARK:
+        if not self.final or len(self.text) - at > LONGEST_MARK:
             return False
         rest = self.text[at:]
         return any(mark.startswith(rest) for mark in marks)
@@ -115,7 +116,7 @@ class Source:
     def tag(self, tag: Tag, at: int) -> re.Match[str] | None:
         """Return the tag that stands here."""
         found = tag.match(self.text, at)
-        if self.final or (found is not None and not tag.is_open_ended):
+        if self.final or (found is not None and not tag.optional):
             return found
         if tag.partial(self.text, at) is not None:
             raise IncompleteError
@@ -125,5 +126,5 @@ class Source:
         """Whether the final text ends inside a tag, rather than in prose that looks like the beginning of one."""
         if not self.final or not self.text.startswith(tag.opening, at) or tag.partial(self.text, at) is None:
             return False
-        name = self.text[at + len(tag.opening) :].partition('"')[0]
-        return _BLANK.search(name.lstrip("\n")) is None
+        name = _NAME_END.split(self.text[at + len(tag.opening) :].lstrip("\n\"'"), maxsplit=1)[0]
+        return _BLANK.search(name) is None

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Final
 
 from hermes_parsers.engine.scan import SPACE
@@ -58,7 +58,7 @@ class BodyReader:
             self._flat(call.reading)
 
     def _is_abandoned(self, at: int) -> bool:
-        """Whether a call that the model gave up for another begins so; the flat reading at one go, which is frequent."""
+        """Whether a call that the model gave up for another begins so; the flat reading at one go."""
         found = _abandoned(self._dialect).match(self._text, at)
         tag = self._dialect.parameter.match(self._text, at)
         if found is None or tag is None:
@@ -227,7 +227,7 @@ class BodyReader:
         self._call.parameters.append(parameter_of(tag, self._text[tag.end() : end], is_closed=last >= 0))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _abandoned(dialect: Dialect) -> re.Pattern[str]:
     """Return a pattern for a parameter in which a call begins, and no mark ends either before one more call."""
     call, parameter = dialect.call, dialect.parameter
