@@ -45,6 +45,20 @@ def test_an_id_that_mistral_s_servers_refuse_is_replaced_and_kept_as_it_was_writ
     assert call.wire_id == "call_1"
 
 
+@pytest.mark.parametrize("word", ["null", "true", "false"])
+def test_a_word_for_mistral_s_arguments_is_a_broken_call_and_leaves_the_next_one_alone(word):
+    result = read("mistral", f'[TOOL_CALLS]f[ARGS]{word}[TOOL_CALLS]g[ARGS]{{"a": 1}}')
+    broken = result.attempts[0]
+    assert (broken.status, broken.name, broken.raw) == ("invalid_json", "f", f"[TOOL_CALLS]f[ARGS]{word}")
+    assert broken.reason == f"arguments are an object, found {word}"
+    assert meaning(result) == [("g", {"a": 1})]
+
+
+@pytest.mark.parametrize("cut", ["n", "nul", "t", "fals"])
+def test_a_word_for_mistral_s_arguments_that_the_text_cuts_is_reported(cut):
+    assert [attempt.status for attempt in read("mistral", f"[TOOL_CALLS]f[ARGS] {cut}").attempts] == ["truncated"]
+
+
 def test_a_mistral_id_does_not_depend_on_the_calls_around_it():
     call = '[TOOL_CALLS]f[ARGS]{"a": 1}'
     alone = read("mistral", call).calls[0]
