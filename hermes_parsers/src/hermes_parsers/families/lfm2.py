@@ -42,7 +42,8 @@ class Lfm2Parser(PythonicParser):
 
     def read_now(self, scan: Scan, at: int) -> int:
         """Read what needs no waiting, of either kind."""
-        return super().read_now(scan, at) if self.head.match(scan.text, at) else self._json.read_now(scan, at)
+        end = super().read_now(scan, at)
+        return self._json.read_now(scan, at) if end == -1 else end
 
     @cached_property
     def _json(self) -> ScanningParser:

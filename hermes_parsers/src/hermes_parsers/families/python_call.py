@@ -23,12 +23,14 @@ _OPEN: Final = re.compile(rf"({NAME})\(")
 _BEGINNING: Final = re.compile(rf"{SPACES}(?:({KEYWORD}){SPACES}=(?!=){SPACES}|\))")
 """What an argument begins with, or the end of the call."""
 _CUT_KEYWORD: Final = re.compile(rf"(?:{KEYWORD}{SPACES})?\Z")
+_NO_SPACE: Final = rf"{SPACES}[^ \t\r\n]"
 _PLAIN: Final = re.compile(
     rf"{SPACES}({KEYWORD}){SPACES}=(?!=){SPACES}"
-    r"""(?:'([^']*+)'|"([^"]*+)"|(-?+(?:0|[1-9][0-9]{0,999}+))(\.[0-9]++)?+|(True|False|None|true|false|null))"""
-    rf"{SPACES}[,)]"
+    rf"""(?:'([^']*+)'{_NO_SPACE}|"([^"]*+)"{_NO_SPACE}"""
+    rf"|(?:(-?+(?:0|[1-9][0-9]{{0,999}}+))(\.[0-9]++)?+|(True|False|None|true|false|null)){SPACES}[,)])"
 )
-"""A whole argument that needs no closer look, with the comma or parenthesis behind it."""
+"""A whole argument that needs no closer look, with what follows it."""
+_NOT_PLAIN: Final = frozenset("'\"]}")
 _STRING_KIND: Final = 3
 _NUMBER: Final = 4
 _FRACTION: Final = 5
@@ -117,10 +119,13 @@ class PythonCall:
         while True:
             found = plain(text, self.at)
             kind = found.lastindex or 0 if found else 0
-            if found is None or (kind <= _STRING_KIND and "\\" in found[kind]):
+            behind = text[found.end() - 1] if found else ""
+            if found is None or (kind <= _STRING_KIND and ("\\" in found[kind] or behind in _NOT_PLAIN)):
                 if self._read_argument(text, lenient=lenient):
                     return
                 continue
+            if behind not in ",)":
+                raise LiteralError(f"expected ',' or ')', found {behind!r}", found.end() - 1)
             if found[1] in values:
                 self.repeated[found[1]] = None
             if kind <= _STRING_KIND:
@@ -131,8 +136,8 @@ class PythonCall:
                 values[found[1]] = float(found[_NUMBER] + found[_FRACTION])
             else:
                 values[found[1]] = _WORDS[found[kind]]
-            at = self.at = found.end()
-            if text[at - 1] == ")":
+            self.at = found.end()
+            if behind == ")":
                 return
 
     def _read_argument(self, text: str, *, lenient: bool) -> bool:
