@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from parser_reading import function_tool, glm45, meaning, minimax_m2, qwen3_coder, read, statuses
+from parser_reading import dsml, function_tool, glm45, meaning, minimax_m2, qwen3_coder, read, statuses
 
 from hermes_parsers import get_parser
 
@@ -140,3 +140,27 @@ def test_a_minicpm_call_may_have_lost_the_spaces_in_its_tags():
     """vLLM's and SGLang's parsers of MiniCPM5 know these from decoders that drop the space."""
     text = 'Look. <functionname="f"><paramname="a">1</param><paramname="b">x</param></function>'
     assert json.loads(read("minicpm5", text).calls[0].arguments) == {"a": "1", "b": "x"}
+
+
+@pytest.mark.parametrize(("is_text", "value"), [(False, "[1]"), (True, "x"), (False, "1.5")])
+def test_a_value_that_says_its_type_is_kept_and_noted_where_the_schema_wants_another(is_text, value):
+    result = read("deepseek_v32", dsml("f", ("a", is_text, value)), function_tool("f", a={"type": "integer"}))
+    assert meaning(result) == [("f", {"a": value if is_text else json.loads(value)})]
+    assert "a: " in result.attempts[0].reason
+    assert "is no integer" in result.attempts[0].reason
+
+
+def test_a_value_that_says_its_type_and_fits_is_not_noted():
+    tool = function_tool("f", a={"type": "number"}, b={"type": "string"})
+    result = read("deepseek_v32", dsml("f", ("a", False, "1"), ("b", True, "1")), tool)
+    assert (meaning(result), result.attempts[0].reason) == ([("f", {"a": 1, "b": "1"})], "")
+
+
+def test_a_member_of_kimi_k3_s_json_is_noted_where_the_schema_wants_another_type():
+    block = '<|open|>json type="object"<|sep|>{"a": "x", "b": 2}<|close|>json<|sep|>'
+    call = f'<|open|>call tool="f" index="1"<|sep|>{block}<|close|>call<|sep|>'
+    tool = function_tool("f", a={"type": "integer"}, b={"type": "integer"})
+    result = read("kimi_k3", f"<|open|>tools<|sep|>{call}<|close|>tools<|sep|>", tool)
+    assert meaning(result) == [("f", {"a": "x", "b": 2})]
+    assert "a: 'x' is no integer" in result.attempts[0].reason
+    assert "b:" not in result.attempts[0].reason

@@ -24,7 +24,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, NoReturn
 
-from hermes_parsers.schemas import COMPOSITIONS, allowed_types, is_among, known_names, parameter_schemas, subschema
+from hermes_parsers.schemas import (
+    COMPOSITIONS,
+    OF_TYPE,
+    allowed_types,
+    is_among,
+    known_names,
+    parameter_schemas,
+    subschema,
+)
 
 __all__ = ["coerce_json", "coerce_text", "coerce_value", "known_names", "parameter_schemas"]
 
@@ -72,6 +80,16 @@ def coerce_value(value: Any, schema: Any) -> Reading:
     fitter = _Fitter(schema)
     fitted = fitter.fit(value, schema)
     return fitted, "; ".join(fitter.notes[:_MAX_NOTES])
+
+
+def misfit(value: Any, schema: Any) -> str:
+    """Return a note where a JSON value is of a type that its schema does not allow."""
+    allowed = allowed_types(schema)
+    kind = OF_TYPE.get(type(value))
+    is_number = kind == "integer" or (isinstance(value, float) and value.is_integer())
+    if not allowed or kind in allowed or (is_number and not allowed.isdisjoint({"integer", "number"})):
+        return ""
+    return f"{_shown(str(value))} is no {' or '.join(sorted(allowed))}, kept as it is"
 
 
 def _refuse(constant: str) -> NoReturn:

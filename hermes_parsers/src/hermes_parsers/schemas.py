@@ -23,7 +23,7 @@ _KINDS: Final[Mapping[str, str]] = {
     }.items()
     for alias in aliases.split()
 }
-_OF_TYPE: Final[Mapping[type, str]] = {
+OF_TYPE: Final[Mapping[type, str]] = {
     type(None): "null",
     bool: "boolean",
     int: "integer",
@@ -177,7 +177,7 @@ def _listed_types(schema: Mapping[str, Any]) -> frozenset[str]:
     values = list(listed) if isinstance(listed, list | tuple) else []
     if "const" in schema:
         values.append(schema["const"])
-    return frozenset(kind for kind in (_OF_TYPE.get(type(value)) for value in values) if kind)
+    return frozenset(kind for kind in (OF_TYPE.get(type(value)) for value in values) if kind)
 
 
 def _implied_types(schema: Mapping[str, Any]) -> frozenset[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
-from hermes_parsers.coercion import coerce_text
+from hermes_parsers.coercion import coerce_text, misfit
 from hermes_parsers.engine.json_text import Balance
 from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.markup.body import Call, Parameter
@@ -60,7 +60,8 @@ class KimiK3Parser(MarkupParser):
         """Return the arguments, which one parameter without a name may hold all."""
         if len(parameters) == 1 and not parameters[0][0]:
             value, _ = coerce_text(parameters[0][2], None, declared="json")
-            return dict(value), []
+            found = [(name, misfit(member, (schemas or {}).get(name))) for name, member in value.items()]
+            return dict(value), [f"{name}: {note}" for name, note in found if note]
         return super().arguments_of(parameters, schemas)
 
     def write_calls(self, calls: Sequence[WrittenCall]) -> str:

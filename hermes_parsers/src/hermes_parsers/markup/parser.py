@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from hermes_core.contracts.parsing import AttemptStatus, ParseResult
-from hermes_parsers.coercion import coerce_json, coerce_text, coerce_value, parameter_schemas
+from hermes_parsers.coercion import coerce_json, coerce_text, coerce_value, misfit, parameter_schemas
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.rendering import WrittenCall, read_message, refuse_unless_same
 from hermes_parsers.engine.scan import Draft, Scan, Wait
@@ -119,12 +119,14 @@ class MarkupParser(ScanningParser):
             kind = declared.get(attribute)
             if kind is None and attribute:
                 kind = self._declared_among(attribute)
-            if kind == "text":
-                arguments[name] = text
-                continue
             schema = None if schemas is None else schemas.get(name)
-            read = coerce_json if kind else coerce_text
-            arguments[name], note = read(text, schema)
+            if kind == "text":
+                value, note = text, ""
+            else:
+                value, note = (coerce_json if kind else coerce_text)(text, schema)
+            arguments[name] = value
+            if kind and schema is not None and not note:
+                note = misfit(value, schema)
             if note:
                 notes.append(f"{name}: {note}")
         if self.wrappers and len(arguments) == 1 and schemas is not None:
