@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from hermes_parsers.engine.rendering import WrittenCall
-from hermes_parsers.markup.dialect import ANY_QUOTED, ANY_QUOTED_KEY, ATTRIBUTES, Dialect
+from hermes_parsers.markup.dialect import Dialect, invoke_dialect
 from hermes_parsers.markup.parser import MarkupParser
-from hermes_parsers.markup.source import Tag
 from hermes_parsers.writing import dumps
 
 # The wide bars are the model's own special characters.
@@ -23,14 +22,7 @@ _BLOCKS: Final = ("function_calls", "tool_calls", "toolcalls", "calls")
 def _dialect(space: str) -> Dialect:
     """Return a dialect with what V4.1 writes behind the mark, or without."""
     mark = f"{_MARK}{space}"
-    return Dialect(
-        Tag(f"<{mark}invoke name=", *ANY_QUOTED, ATTRIBUTES, ">"),
-        f"</{mark}invoke>",
-        Tag(f"<{mark}parameter name=", *ANY_QUOTED_KEY, ATTRIBUTES, ">"),
-        f"</{mark}parameter>",
-        blocks=tuple((f"<{mark}{block}>", f"</{mark}{block}>") for block in _BLOCKS),
-        own_lines=True,
-    )
+    return invoke_dialect(mark, tuple((f"<{mark}{block}>", f"</{mark}{block}>") for block in _BLOCKS))
 
 
 class DeepseekV32Parser(MarkupParser):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from hermes_parsers.engine.rendering import WrittenCall
-from hermes_parsers.markup.dialect import ANY_QUOTED, ANY_QUOTED_KEY, ATTRIBUTES, Dialect
+from hermes_parsers.markup.dialect import ANY_QUOTED, ANY_QUOTED_KEY, ATTRIBUTES, Dialect, invoke_dialect
 from hermes_parsers.markup.parser import MarkupParser
 from hermes_parsers.markup.source import Tag
 
@@ -20,16 +20,7 @@ _CDATA_END: Final = "]]>"
 class MinimaxM2Parser(MarkupParser):
     """`<minimax:tool_call>` around any number of calls."""
 
-    dialects: ClassVar[tuple[Dialect, ...]] = (
-        Dialect(
-            Tag("<invoke name=", *ANY_QUOTED, ATTRIBUTES, ">"),
-            "</invoke>",
-            Tag("<parameter name=", *ANY_QUOTED_KEY, ATTRIBUTES, ">"),
-            "</parameter>",
-            blocks=(("<minimax:tool_call>", "</minimax:tool_call>"),),
-            own_lines=True,
-        ),
-    )
+    dialects: ClassVar[tuple[Dialect, ...]] = (invoke_dialect("", (("<minimax:tool_call>", "</minimax:tool_call>"),)),)
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
     body: ClassVar[str] = dialects[0].follows
     framing: ClassVar[str] = "\n"
@@ -56,14 +47,7 @@ class MuseParser(MinimaxM2Parser):
     """Meta Muse: ATEM tags. The headers of its messages (`<|start|>assistant to=…<|message|>`) are content."""
 
     dialects: ClassVar[tuple[Dialect, ...]] = (
-        Dialect(
-            Tag("<atem:invoke name=", *ANY_QUOTED, ATTRIBUTES, ">"),
-            "</atem:invoke>",
-            Tag("<atem:parameter name=", *ANY_QUOTED_KEY, ATTRIBUTES, ">"),
-            "</atem:parameter>",
-            blocks=(("<atem:function_calls>", "</atem:function_calls>"),),
-            own_lines=True,
-        ),
+        invoke_dialect("atem:", (("<atem:function_calls>", "</atem:function_calls>"),)),
     )
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
     body: ClassVar[str] = dialects[0].follows

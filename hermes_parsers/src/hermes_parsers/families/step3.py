@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from hermes_parsers.engine.rendering import WrittenCall
-from hermes_parsers.markup.dialect import ANY_QUOTED, ANY_QUOTED_KEY, ATTRIBUTES, Dialect
+from hermes_parsers.markup.dialect import Dialect, invoke_dialect
 from hermes_parsers.markup.parser import MarkupParser
-from hermes_parsers.markup.source import Tag
 
 
 def _mark(name: str) -> str:
@@ -25,15 +24,7 @@ class Step3Parser(MarkupParser):
     """`<steptml:invoke name="…">`, each with marks of its own around it, in one block."""
 
     dialects: ClassVar[tuple[Dialect, ...]] = (
-        Dialect(
-            Tag("<steptml:invoke name=", *ANY_QUOTED, ATTRIBUTES, ">"),
-            "</steptml:invoke>",
-            Tag("<steptml:parameter name=", *ANY_QUOTED_KEY, ATTRIBUTES, ">"),
-            "</steptml:parameter>",
-            blocks=(_BLOCK,),
-            prefix=_PREFIX,
-            suffix=_SUFFIX,
-        ),
+        invoke_dialect("steptml:", (_BLOCK,), own_lines=False, prefix=_PREFIX, suffix=_SUFFIX),
     )
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
 

@@ -139,6 +139,22 @@ class Dialect:
         return self.call_close in value or self.call.opening in value
 
 
+def invoke_dialect(
+    mark: str, blocks: tuple[tuple[str, str], ...], *, own_lines: bool = True, prefix: str = "", suffix: str = ""
+) -> Dialect:
+    """Return the dialect of `<invoke name="…">` and `<parameter name="…">` with a mark of the model in each tag."""
+    return Dialect(
+        Tag(f"<{mark}invoke name=", *ANY_QUOTED, ATTRIBUTES, ">"),
+        f"</{mark}invoke>",
+        Tag(f"<{mark}parameter name=", *ANY_QUOTED_KEY, ATTRIBUTES, ">"),
+        f"</{mark}parameter>",
+        blocks=blocks,
+        own_lines=own_lines,
+        prefix=prefix,
+        suffix=suffix,
+    )
+
+
 def _any_of(kinds: dict[str, tuple[str, ...]]) -> re.Pattern[str]:
     """Return a pattern of marks by kind; what all begin with stands first, which the search then skips to."""
     shared = _shared([mark for marks in kinds.values() for mark in marks])
