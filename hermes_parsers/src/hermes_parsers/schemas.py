@@ -1,4 +1,4 @@
-"""What a tool list and its JSON schemas say, read so that nothing malformed in it can raise.
+"""What a tool list and its JSON schemas say, read so that no malformed one can raise.
 
 Local references (`#/$defs/…`), `anyOf`, `oneOf` and `allOf` are followed, guarded against cycles and sheer size.
 """
@@ -41,15 +41,7 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 
 
 def known_names(tools: Any) -> frozenset[str] | None:
-    """Return the names of a tool list, or None when it names nothing, so that no tool can be called unknown.
-
-    What stands in the list may be anything; that it is one is the caller's to see to.
-
-    Raises:
-        TypeError: It is no list, but for example one tool, or what can be gone through only once.
-    """
-    if tools is not None and (not isinstance(tools, Sequence) or isinstance(tools, str | bytes)):
-        raise TypeError(f"tools is a list of tool schemas or None, found {type(tools).__name__}: {tools!r:.80}")
+    """Return the names of a tool list, or None when it names nothing, so that no tool can be called unknown."""
     return frozenset(function["name"] for function in _functions(tools)) or None
 
 
