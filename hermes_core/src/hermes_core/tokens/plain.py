@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
 from hermes_core.tokens.vocabulary import is_blank
-
-_REPLACEMENT: Final = "\ufffd"
 
 
 class PlainEncoder:
@@ -19,46 +17,80 @@ class PlainEncoder:
     """
 
     def __init__(self, data: Mapping[str, Any], control_ids: frozenset[int]) -> None:
-        from tokenizers import Tokenizer
-
         self._forbidden = control_ids
         start = _without_control_tokens(data)
         inner = _with_prefix_scheme(start, never=("first",))
         continued = _without_prefix(_with_prefix_scheme(start, never=("first", "always")))
-        made: dict[str, Any] = {}
+        made: dict[str, _Private] = {}
         for each in (start, inner, continued):
-            key = json.dumps([each["normalizer"], each["pre_tokenizer"]])
-            made[key] = made.get(key) or Tokenizer.from_str(json.dumps(each))
-        self._start, self._inner, self._continued = (
-            made[json.dumps([each["normalizer"], each["pre_tokenizer"]])] for each in (start, inner, continued)
-        )
+            key = _key(each)
+            made[key] = made.get(key) or _Private.of(each)
+        self._start, self._inner, self._continued = (made[_key(each)] for each in (start, inner, continued))
 
     def encode(self, text: str, *, at_start: bool = False, continued: bool = False) -> list[int]:
         """Return ids of which none is a control id."""
-        tokenizer = self._continued if continued else self._start if at_start else self._inner
+        encoder = self._continued if continued else self._start if at_start else self._inner
         try:
-            encoding = tokenizer.encode(text, add_special_tokens=False)
+            ids, spans = encoder.encode(text)
         except TypeError:  # a lone surrogate is no text to the library
-            clean = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            return self.encode(clean, at_start=at_start, continued=continued)
-        ids: list[int] = encoding.ids
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            ids, spans = encoder.encode(text)
         if self._forbidden.isdisjoint(ids):
             return ids
-        return self._divided(text, encoding, tokenizer)
+        return self._divided(text, ids, spans, encoder)
 
-    def _divided(self, text: str, encoding: Any, tokenizer: Any) -> list[int]:
-        """Cut the first control token's text in two and encode each side alone.
+    def _divided(self, text: str, ids: Sequence[int], spans: _Spans, encoder: _Private) -> list[int]:
+        """Cut every control token's text in two and encode the parts alone, as often as it takes.
 
         A vocabulary may hold `</s>` as an ordinary piece, which no list of added tokens tells.
         """
-        place = next(index for index, token in enumerate(encoding.ids) if token in self._forbidden)
-        start, end = encoding.offsets[place]
-        if end - start < 2:
-            return [token for token in encoding.ids if token not in self._forbidden]
-        head, tail = text[: start + 1], text[start + 1 :]
-        left = tokenizer.encode(head, add_special_tokens=False)
-        first = list(left.ids) if self._forbidden.isdisjoint(left.ids) else self._divided(head, left, tokenizer)
-        return first + self.encode(tail, continued=True)
+        found = (span for token, span in zip(ids, spans(), strict=True) if token in self._forbidden)
+        cuts = [start + 1 for start, end in found if end - start > 1]
+        if not cuts:  # one character that stands for control: no text at all
+            return [token for token in ids if token not in self._forbidden]
+        waiting = [(text[start:end], self._continued) for start, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+        waiting = [*reversed(waiting), (text[: cuts[0]], encoder)]
+        done: list[int] = []
+        while waiting:
+            part, encoder = waiting.pop()
+            ids, spans = encoder.encode(part)
+            if self._forbidden.isdisjoint(ids):
+                done += ids
+            else:  # the part is shorter than the text was
+                done += self._divided(part, ids, spans, encoder)
+        return done
+
+
+# Read when they are wanted: they cost more than the ids.
+_Spans = Callable[[], Sequence[tuple[int, int]]]
+
+
+class _Private:
+    """A tokenizer of our own; ids of added tokens, which it counts anew, are put back to the model's."""
+
+    def __init__(self, tokenizer: Any, renumbered: Mapping[int, int]) -> None:
+        self._tokenizer = tokenizer
+        self._renumbered = renumbered
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_str(json.dumps(data))
+        wanted = {entry["content"]: entry["id"] for entry in data["added_tokens"]}
+        given = {number: token.content for number, token in tokenizer.get_added_tokens_decoder().items()}
+        return cls(tokenizer, {number: wanted[text] for number, text in given.items() if wanted[text] != number})
+
+    def encode(self, text: str) -> tuple[list[int], _Spans]:
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        ids: list[int] = encoding.ids
+        if self._renumbered:
+            ids = [self._renumbered.get(token, token) for token in ids]
+        return ids, lambda: encoding.offsets
+
+
+def _key(data: Mapping[str, Any]) -> str:
+    return json.dumps([data["normalizer"], data["pre_tokenizer"]])
 
 
 def _without_control_tokens(data: Mapping[str, Any]) -> dict[str, Any]:

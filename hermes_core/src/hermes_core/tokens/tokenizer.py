@@ -15,7 +15,7 @@ from hermes_core.contracts.errors import ConfigError
 from hermes_core.tokens.folder import TokenizerFolder
 from hermes_core.tokens.plain import PlainEncoder
 from hermes_core.tokens.template import INSTALL_HINT
-from hermes_core.tokens.vocabulary import ControlToken, ControlTokens, is_blank
+from hermes_core.tokens.vocabulary import ControlToken, ControlTokens, is_blank, text_ids
 
 NO_TEMPLATE = "add chat_template.jinja to the tokenizer's folder, or chat_template to its tokenizer_config.json"
 
@@ -41,12 +41,9 @@ class ChatTokenizer:
         self.templates = dict(templates)
         self.special_tokens = dict(special_tokens or {})
         self.stop_ids = frozenset(stop_ids)
-        unknown = _unknown_id(data["model"])
         entries = [entry for entry in data["added_tokens"] if not is_blank(entry["content"])]
         self.controls = ControlTokens(ControlToken.of(entry) for entry in entries)
-        self.control_ids = frozenset(
-            entry["id"] for entry in entries if entry["id"] != unknown or unknown in self.stop_ids
-        )
+        self.control_ids = frozenset(self.controls.by_id) - (text_ids(data) - self.stop_ids)
         self._plain = PlainEncoder(data, self.control_ids)
         described = json.dumps([self.templates, sorted(self.stop_ids), self.special_tokens], default=str)
         self.fingerprint = sha256(f"{serialised}\0{described}".encode("utf-8", "replace")).hexdigest()
@@ -163,14 +160,3 @@ def _add_missing(backend: Any, entries: Mapping[int, Mapping[str, Any]], path: P
                 f"token {content!r} with id {number} was wanted in {path}, found {backend.token_to_id(content)}",
                 hint="tokenizer.json and tokenizer_config.json disagree; save the tokenizer anew",
             )
-
-
-def _unknown_id(model: Mapping[str, Any]) -> int | None:
-    """Return the id that stands for characters outside the vocabulary: text, not control."""
-    if model.get("unk_id") is not None:
-        return int(model["unk_id"])
-    unknown, vocabulary = model.get("unk_token"), model.get("vocab")
-    if unknown is None or not isinstance(vocabulary, Mapping):
-        return None
-    found = vocabulary.get(unknown)
-    return None if found is None else int(found)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 # What SentencePiece writes for a space.
-_SPACE = "\u2581"
+_SPACE: Final = "\u2581"
+_BYTE: Final = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,21 @@ class ControlToken:
 def is_blank(text: str) -> bool:
     """Say whether an added token is only white space, which is no means of control."""
     return not text.replace(_SPACE, " ").strip()
+
+
+def text_ids(data: Mapping[str, Any]) -> set[int]:
+    """Return the ids of added tokens that stand for text: for unknown characters, or for a single byte.
+
+    `data` is tokenizer.json's content.
+    """
+    model = data["model"]
+    unknown = model.get("unk_token")
+    numbers = {model["unk_id"]} if model.get("unk_id") is not None else set()
+    for entry in data["added_tokens"]:
+        is_byte = model.get("byte_fallback") and _BYTE.fullmatch(entry["content"])
+        if is_byte or (unknown is not None and entry["content"] == unknown):
+            numbers.add(entry["id"])
+    return numbers
 
 
 class ControlTokens:
