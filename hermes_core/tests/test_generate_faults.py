@@ -104,6 +104,11 @@ async def test_no_sampled_token_although_the_request_was_not_aborted(server, con
     assert "at least one sampled token was wanted" in await refusal(server, connect)
 
 
+async def test_an_id_below_zero(server, connect):
+    server.sampler = lambda _prompt, _sampling: Sampled(ids=[4, -1], logprobs=[-1, -1])
+    assert "must be the sampled token ids, found [4, -1]" in await refusal(server, connect)
+
+
 async def test_other_ids_than_those_the_logprobs_are_of(server, connect):
     said = await refusal(server, connect, Fault.named("wrong_ids"))
     assert "[0] must be the logprob of token 19, which was sampled there, found one of 18" in said

@@ -369,4 +369,5 @@ async def test_a_client_that_was_closed_opens_no_connection_for_an_abort(connect
         task.cancel()
         with pytest.raises((asyncio.CancelledError, ModelServerError)):
             await task
+        await client.aclose()
         assert server.aborts == []

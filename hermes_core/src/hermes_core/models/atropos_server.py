@@ -15,9 +15,9 @@ from hermes_core.models.sampled import (
     read_echo,
     read_finish,
     read_ids,
-    read_logprob,
+    read_logprobs,
     read_usage,
-    same_token,
+    same_tokens,
 )
 from hermes_core.models.sampling import SamplingNames
 
@@ -70,18 +70,22 @@ class AtroposGenerateClient(HttpGenerateClient):
 
 
 def _logprobs(value: object, ids: tuple[int, ...]) -> tuple[float | None, ...]:
-    listed = entries(value, len(ids), "logprobs[0]", missing=_MISSING)
-    return tuple(
-        _logprob(position, token, entry) for position, (token, entry) in enumerate(zip(ids, listed, strict=True))
-    )
+    """Read `[[{"<token id>": logprob, …}], …]`, in which the sampled token is one of each object's keys."""
+    listed = [_candidates(entry) for entry in entries(value, len(ids), "logprobs[0]", missing=_MISSING)]
+    same_tokens(ids, [_named(token, found) for token, found in zip(ids, listed, strict=True)], "logprobs[0]")
+    return read_logprobs([found[str(token)] for token, found in zip(ids, listed, strict=True)], "logprobs[0]")
 
 
-def _logprob(position: int, token: int, entry: object) -> float | None:
-    """Read `[{"<token id>": logprob, …}]`, in which the sampled token is one of the keys."""
-    candidates = entry[0] if isinstance(entry, list) and len(entry) == 1 else entry
-    if not isinstance(candidates, Mapping):
-        raise ModelReplyError(f"logprobs[0][{position}] must hold one object, found {candidates!r:.60}")
-    if str(token) not in candidates:
-        named = next(iter(candidates), None)
-        same_token(position, token, int(named) if named and named.isdigit() else named, "logprobs[0]")
-    return read_logprob(candidates[str(token)], position, "logprobs[0]")
+def _candidates(entry: object) -> Mapping[str, Any]:
+    found = entry[0] if isinstance(entry, list) and len(entry) == 1 else entry
+    if not isinstance(found, Mapping):
+        raise ModelReplyError(f"logprobs[0] must hold an object for each token, found {found!r:.60}")
+    return found
+
+
+def _named(token: int, candidates: Mapping[str, Any]) -> object:
+    """Return the token if it is a candidate, else the one that is there in its place."""
+    if str(token) in candidates:
+        return token
+    first = next(iter(candidates), None)
+    return int(first) if first is not None and first.isascii() and first.isdigit() else first

@@ -25,7 +25,7 @@ def read_ids(value: object, what: str, *, finish: FinishReason) -> tuple[int, ..
     """Return sampled ids; none at all is an answer only of an aborted request."""
     if value is None and finish == "abort":
         return ()
-    if not isinstance(value, list) or not all(type(item) is int and item >= 0 for item in value):
+    if not isinstance(value, list) or not _are_all(value, int) or min(value, default=0) < 0:
         raise ModelReplyError(f"{what} must be the sampled token ids, found {_shown(value)}", hint=_hint_without_ids())
     if not value and finish != "abort":
         raise ModelReplyError(f"at least one sampled token was wanted in {what}, found none", hint=_hint_without_ids())
@@ -36,7 +36,7 @@ def read_echo(value: object, what: str) -> tuple[int, ...] | None:
     """Return the prompt as the server saw it, None where it does not tell."""
     if value is None:
         return None
-    if not isinstance(value, list) or not all(type(item) is int for item in value):
+    if not isinstance(value, list) or not _are_all(value, int):
         raise ModelReplyError(f"{what} must be the prompt's token ids, found {_shown(value)}")
     return tuple(value)
 
@@ -60,17 +60,26 @@ def entries(value: object, count: int, what: str, *, missing: str) -> Sequence[A
     return value
 
 
-def same_token(position: int, sampled: int, named: object, what: str) -> None:
-    """Raise unless an entry is about the token that was sampled."""
-    if type(named) is not int or named != sampled:
-        raise ModelReplyError(
-            f"{what}[{position}] must be the logprob of token {sampled}, which was sampled there, "
-            f"found one of {_shown(named)}"
-        )
+def same_tokens(sampled: Sequence[int], named: Sequence[object], what: str) -> None:
+    """Raise unless each entry is about the token that was sampled at its place."""
+    if _are_all(named, int) and list(named) == list(sampled):
+        return
+    for position, (token, found) in enumerate(zip(sampled, named, strict=False)):
+        if type(found) is not int or found != token:
+            raise ModelReplyError(
+                f"{what}[{position}] must be the logprob of token {token}, which was sampled there, "
+                f"found one of {_shown(found)}"
+            )
 
 
-def read_logprob(value: object, position: int, what: str) -> float | None:
-    """Return a finite logprob, or None where the server says by `null` that it has none."""
+def read_logprobs(values: Sequence[object], what: str) -> tuple[float | None, ...]:
+    """Return finite logprobs, and None where the server says by `null` that it has none."""
+    return tuple([_logprob(value, position, what) for position, value in enumerate(values)])
+
+
+def _logprob(value: object, position: int, what: str) -> float | None:
+    if type(value) is float and _NO_NUMBER < value <= _MOST:  # false for NaN and the infinities too
+        return value
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -118,6 +127,18 @@ def member(data: object, key: str, what: str) -> Any:
     if not isinstance(data, Mapping):
         raise ModelReplyError(f"{what} must be an object, found {_shown(data)}")
     return data.get(key)
+
+
+def members(listed: Sequence[Any], keys: Sequence[str], what: str) -> list[list[Any]]:
+    """Return one list for each key: its values in a list of objects."""
+    if not _are_all(listed, dict):
+        raise ModelReplyError(f"{what} must be a list of objects, found {_shown(listed)}")
+    return [[entry.get(key) for entry in listed] for key in keys]
+
+
+def _are_all(values: Sequence[object], kind: type) -> bool:
+    """Whether all are of exactly this type (a bool is no int here); answers are long, and this is fast."""
+    return set(map(type, values)) <= {kind}
 
 
 def _span(item: object, what: str) -> WeightSpan:

@@ -17,10 +17,10 @@ from hermes_core.models.sampled import (
     read_echo,
     read_finish,
     read_ids,
-    read_logprob,
+    read_logprobs,
     read_usage,
     read_weight_spans,
-    same_token,
+    same_tokens,
 )
 from hermes_core.models.sampling import SamplingNames
 
@@ -118,7 +118,7 @@ def _tokens(
         raise ModelReplyError("output_token_logprobs must hold [logprob, token id, text], found something else")
     ids = read_ids([pair[1] for pair in listed], "output_token_logprobs", finish=finish)
     _compare(output_ids, ids)
-    return ids, tuple(read_logprob(pair[0], at, "output_token_logprobs") for at, pair in enumerate(listed))
+    return ids, read_logprobs([pair[0] for pair in listed], "output_token_logprobs")
 
 
 def _compare(output_ids: object, ids: Sequence[int]) -> None:
@@ -127,8 +127,7 @@ def _compare(output_ids: object, ids: Sequence[int]) -> None:
         return
     if len(output_ids) not in {len(ids), len(ids) - 1}:
         raise ModelReplyError(f"output_ids has {len(output_ids)} tokens, output_token_logprobs {len(ids)}")
-    for position, sampled in enumerate(output_ids):
-        same_token(position, sampled, ids[position], "output_token_logprobs")
+    same_tokens(output_ids, ids[: len(output_ids)], "output_token_logprobs")
 
 
 def _weights(meta: Mapping[str, Any], count: int) -> tuple[WeightSpan, ...]:

@@ -14,14 +14,15 @@ from hermes_core.models.refusals import Refusal
 from hermes_core.models.sampled import (
     entries,
     member,
+    members,
     only,
     read_echo,
     read_finish,
     read_ids,
-    read_logprob,
+    read_logprobs,
     read_usage,
     read_weight_spans,
-    same_token,
+    same_tokens,
 )
 from hermes_core.models.sampling import SamplingNames
 
@@ -106,8 +107,6 @@ class VllmGenerateClient(HttpGenerateClient):
 def _logprobs(value: object, ids: tuple[int, ...]) -> tuple[float | None, ...]:
     content = None if value is None else member(value, "content", "logprobs")
     listed = entries(content, len(ids), "logprobs.content", missing=_MISSING)
-    read: list[float | None] = []
-    for position, (token, entry) in enumerate(zip(ids, listed, strict=True)):
-        same_token(position, token, member(entry, "token_id", "an entry of logprobs.content"), "logprobs.content")
-        read.append(read_logprob(entry.get("logprob"), position, "logprobs.content"))
-    return tuple(read)
+    named, logprobs = members(listed, ("token_id", "logprob"), "logprobs.content")
+    same_tokens(ids, named, "logprobs.content")
+    return read_logprobs(logprobs, "logprobs.content")
