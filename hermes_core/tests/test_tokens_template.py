@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_a_loop_may_be_left():
 
 
 def test_the_date_is_that_of_the_templates_making():
-    times = iter([datetime(2026, 1, 2), datetime(2027, 1, 2)])
+    times = iter([datetime(2026, 1, 2, tzinfo=UTC), datetime(2027, 1, 2, tzinfo=UTC)])
     template = ChatTemplate("{{ strftime_now('%d %b %Y') }}", clock=lambda: next(times))
     assert [template.render([USER]), template.render([USER])] == ["02 Jan 2026", "02 Jan 2026"]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from hermes_core.tokens.tokenizer import ChatTokenizer
 
 CORPUS = (
-    "You help with the weather. What is the weather in Oslo, and the time? And in Malmö? It is 7 °C, clear, wind: 3 m/s",
-    'user system assistant tool output {"name": "weather", "arguments": {"place": "Oslo"}} function call response value',
+    "You help with the weather. What is the weather in Oslo, and the time? And in Malmö? It is 7 °C, clear, wind 3",
+    'user system assistant tool output {"name": "weather", "arguments": {"place": "Oslo"}} function value',
     "the quick brown fox jumps over the lazy dog 0123456789 <tool_response> </tool_response> <think> </think> im_end",
 )
 CONTROL = re.compile(

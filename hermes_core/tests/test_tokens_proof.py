@@ -1,0 +1,110 @@
+"""The start-up proof says where rule and template differ, and what a template does not support."""
+
+from __future__ import annotations
+
+import pytest
+from chatml_folder import TEMPLATE
+from small_tokenizers import KINDS, tokenizer_for
+
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.tokens.append import AppendRule
+from hermes_core.tokens.plain import PlainEncoder
+from hermes_core.tokens.proof import Prover, prove
+
+TOOLS = ({"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {}}},)
+PLAIN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+
+
+def proved(template, **options):
+    kwargs = options.pop("template_kwargs", {})
+    tools = options.pop("tools", ())
+    return prove(AppendRule(tokenizer_for(template, **options), tools=tools, template_kwargs=kwargs))
+
+
+def case(proof, name):
+    return next(case for case in proof.cases if case.name == name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("flags", [{}, {"rstrip": True}, {"lstrip": True}])
+def test_a_sound_template_is_exact_with_every_kind_of_tokenizer(kind, flags):
+    proof = proved(TEMPLATE, kind=kind, tools=TOOLS, **flags)
+    assert {case.name: case.result for case in proof.cases if case.result != "ok"} == {}
+    assert proof.is_exact
+    proof.require()
+
+
+def test_a_history_that_changes_what_comes_after_a_turn_is_found():
+    """The number of the message is in its text: no rule that looks at one turn can know it."""
+    numbered = PLAIN.replace("{{ m.role }}", "{{ m.role }} {{ loop.index }}")
+    proof = proved(numbered)
+    assert not proof.is_exact
+    assert case(proof, "user_message").result == "ok"
+    with pytest.raises(ConfigError, match=r"differ: the texts differ\n  template: .*tool 6.*\n  rule:     .*tool 5"):
+        proof.require()
+
+
+def test_ids_that_differ_where_the_texts_agree_are_found(monkeypatch):
+    """A piece in the middle that gets a space before it, as it would at the start of a text."""
+    tokenizer = tokenizer_for(PLAIN, kind="metaspace_first")
+    encode = PlainEncoder.encode
+    monkeypatch.setattr(PlainEncoder, "encode", lambda self, text, **_: encode(self, text, at_start=True))
+    proof = prove(AppendRule(tokenizer))
+    assert not proof.is_exact
+    with pytest.raises(ConfigError, match="the texts agree, the ids do not"):
+        proof.require()
+
+
+def test_a_token_too_many_or_too_few_is_found(monkeypatch):
+    tokenizer = tokenizer_for(TEMPLATE)
+    encode = type(tokenizer).encode_scaffold
+    extra = tokenizer.controls.by_text["<|im_end|>"].id
+    for changed in (lambda self, text: [*encode(self, text), extra], lambda self, text: [extra, *encode(self, text)]):
+        monkeypatch.setattr(type(tokenizer), "encode_scaffold", changed)
+        assert case(prove(AppendRule(tokenizer)), "opening").result == "failed"
+
+
+def test_tools_that_do_not_change_the_text_are_not_supported():
+    proof = proved(PLAIN, tools=TOOLS)
+    assert case(proof, "tools").result == "unsupported"
+    assert not proof.is_exact
+    with pytest.raises(ConfigError, match=r"support for tools was wanted, found none: the text is the same with tools"):
+        proof.require()
+    assert proved(PLAIN).is_exact
+
+
+@pytest.mark.parametrize(
+    ("tool", "reason"),
+    [("{{ raise_exception('no tools here') }}", "no tools here"), ("", "leaves it out")],
+)
+def test_a_template_without_tool_messages_will_not_do_for_tools(tool, reason):
+    text = "{{ tools | tojson }}" + PLAIN.replace("<|im_start|>", f"{{% if m.role == 'tool' %}}{tool}{{% else %}}", 1)
+    text = text.replace("{% endfor %}", "{% endif %}{% endfor %}")
+    with pytest.raises(ConfigError, match=rf"support for tool results was wanted, found none: .*{reason}"):
+        proved(text, tools=TOOLS).require()
+    proof = proved(text)
+    assert case(proof, "tool_result").result == "unsupported"
+    assert proof.is_exact
+
+
+def test_a_template_that_takes_no_conversation_at_all_is_refused():
+    proof = proved("{{ raise_exception('never') }}")
+    with pytest.raises(ConfigError, match=r"conversation that begins with a user's message was wanted.*never"):
+        proof.require()
+
+
+def test_a_proof_is_made_once_for_tokenizer_tools_and_arguments():
+    tokenizer, prover = tokenizer_for(TEMPLATE), Prover()
+    first = prover.prove(AppendRule(tokenizer))
+    assert prover.prove(AppendRule(tokenizer)) is first
+    assert prover.prove(AppendRule(tokenizer, tools=TOOLS)) is not first
+    assert prover.prove(AppendRule(tokenizer, template_kwargs={"thinking": True})) is not first
+    assert Prover().prove(AppendRule(tokenizer)) is not first
+
+
+def test_the_report_has_every_case_and_why_one_is_not_supported():
+    report = proved(PLAIN, tools=TOOLS).to_json()
+    assert report["is_exact"] is False
+    assert report["cases"]["tools"] == "unsupported"
+    assert report["reasons"] == {"tools": "the text is the same with tools and without"}
+    assert set(report["cases"].values()) == {"ok", "unsupported"}
