@@ -7,6 +7,7 @@ changed and the guard beside it may go.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import inspect
 import json
 import os
@@ -134,9 +135,8 @@ async def test_12_bare_sending_stumbles_over_group_overrides_that_are_none(token
 
 
 async def test_8_bare_managed_server_takes_no_parser():
-    from atroposlib.envs.server_handling.server_manager import ServerManager
-
-    assert "tool_call_parser" not in inspect.signature(ServerManager.managed_server).parameters
+    manager = importlib.import_module("atroposlib.envs.server_handling.server_manager").ServerManager
+    assert "tool_call_parser" not in inspect.signature(manager.managed_server).parameters
 
 
 async def test_19_a_bare_openai_server_samples_to_see_whether_it_is_there(monkeypatch):
@@ -147,8 +147,7 @@ async def test_19_a_bare_openai_server_samples_to_see_whether_it_is_there(monkey
             {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
         )
 
-    from atroposlib.envs.server_handling import openai_server
-
+    openai_server = importlib.import_module("atroposlib.envs.server_handling.openai_server")
     real_sleep, naps = asyncio.sleep, []
 
     async def nap(seconds):
@@ -168,7 +167,7 @@ async def test_19_a_bare_openai_server_samples_to_see_whether_it_is_there(monkey
 
 
 async def test_20_a_bare_openai_server_sends_a_refused_request_nine_times(monkeypatch):
-    from atroposlib.envs.server_handling.openai_server import OpenAIServer
+    OpenAIServer = importlib.import_module("atroposlib.envs.server_handling.openai_server").OpenAIServer  # noqa: N806
     from tenacity import RetryError, wait_none
 
     for method in (OpenAIServer.chat_completion, OpenAIServer._chat_comp):

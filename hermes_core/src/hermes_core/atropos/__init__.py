@@ -7,6 +7,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hermes_core.atropos.base_env import HermesAgentBaseEnv
     from hermes_core.atropos.compat import APIServerConfig, EvalHandlingEnum, ServerBaseline
     from hermes_core.atropos.config import HermesAgentEnvConfig
     from hermes_core.contracts.rollout import AgentResult, ToolError
@@ -15,6 +16,7 @@ _HOMES = {
     "APIServerConfig": "hermes_core.atropos.compat",
     "AgentResult": "hermes_core.contracts.rollout",
     "EvalHandlingEnum": "hermes_core.atropos.compat",
+    "HermesAgentBaseEnv": "hermes_core.atropos.base_env",
     "HermesAgentEnvConfig": "hermes_core.atropos.config",
     "ServerBaseline": "hermes_core.atropos.compat",
     "ToolError": "hermes_core.contracts.rollout",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, Self
 
@@ -55,7 +56,9 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
     prompt_field: str = Field(default="prompt", description="Which field of a record is the prompt.")
 
     tool_pool_size: int = Field(default=128, ge=1, description="Worker threads for synchronous tools and rewards.")
-    tool_call_parser: str = Field(default="hermes", description="Parser of raw model text; phase 2 only.")
+    tool_call_parser: str | None = Field(
+        default="hermes", description="Parser of raw model text, phase 2 only; None: the text is all there is."
+    )
     extra_body: dict[str, Any] | None = Field(
         default=None, description="Further fields of a chat completion request; phase 1 only."
     )
@@ -70,7 +73,11 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
     generate_protocol: Protocol = Field(
         default="auto", description="What a vllm or sglang server speaks; auto asks the server."
     )
-    tool_call_parser_options: dict[str, Any] = Field(default_factory=dict)
+    tool_call_parser_options: dict[str, Any] = Field(default_factory=dict, description="The parser's own options.")
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, description="Variables of the chat template.")
+    logprobs_mode: Literal["raw", "processed"] | None = Field(
+        default=None, description="Which logprobs the server sends, as its own option says; recorded with the data."
+    )
     allow_branches: bool = Field(
         default=False, description="Go on with a chat template that rewrites history: several sequences a rollout."
     )
@@ -83,6 +90,8 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
     max_attempts: int = Field(default=3, ge=1, description="Rollouts played for one place of a group.")
     min_group_size: int = Field(default=2, ge=1, description="A group with fewer scored rollouts is rejected.")
     policy: dict[str, Action] = Field(default_factory=dict, description="Cause → retry, drop, score or mask.")
+
+    max_concurrent_groups: int = Field(default=64, ge=1, description="Groups in flight in `process`.")
 
     time_limit: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="Seconds of one rollout.")
     max_total_tokens: int | None = Field(default=None, ge=1, description="Sampled tokens of one rollout.")
@@ -159,7 +168,7 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
 
     def plugin_settings(self) -> PluginSettings:
         """Return which plugins to load."""
-        return PluginSettings().with_config(self.plugins.model_dump())
+        return PluginSettings.from_environment(os.environ).with_config(self.plugins.model_dump())
 
     def backend_ref(self) -> Ref:
         """Return the terminal backend."""

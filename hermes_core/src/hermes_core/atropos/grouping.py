@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hermes_core.atropos.compat import declared_group_size
 from hermes_core.atropos.sequences import Item
 from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.tokens import IGNORED
@@ -25,11 +27,15 @@ class GroupError(HermesError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a trainer takes. `max_token_len` is the trainer's, 0 or less means that it looks after itself."""
+    """What is taken. `max_token_len` is the trainer's, 0 or less means that it looks after itself.
+
+    A file (`for_trainer` False) takes what no trainer may be sent.
+    """
 
     group_size: int
     max_token_len: int = 0
     distinct_scores: bool = True
+    for_trainer: bool = True
 
 
 def group_of(items: Sequence[Item], *, group_size: int, about: Mapping[str, Any] | None = None) -> Group:
@@ -57,24 +63,31 @@ def group_of(items: Sequence[Item], *, group_size: int, about: Mapping[str, Any]
 
 
 def refusal(group: Group, limits: Limits) -> str | None:
-    """Return why a group must not go to a trainer, None if it may."""
-    return next(_reasons(group, limits), None)
+    """Return why a group is not taken, None if it is."""
+    reasons = _reasons(group, limits)
+    if limits.for_trainer:
+        reasons = itertools.chain(reasons, _trainer_reasons(group, limits))
+    return next(reasons, None)
 
 
 def _reasons(group: Group, limits: Limits) -> Iterator[str]:
-    overrides = group.get("overrides") or []
-    tokens, scores = group["tokens"], group["scores"]
+    tokens, scores = group.get("tokens") or [], group.get("scores") or []
     if not tokens:
         yield "no scored rollout is left"
-        return
+    elif len(tokens) != declared_group_size(group, limits.group_size):
+        yield f"a group of {len(tokens)} sequences, {declared_group_size(group, limits.group_size)} were wanted"
+    elif limits.distinct_scores and len(set(scores)) == 1:
+        yield f"all scores are {scores[0]:g}"
+
+
+def _trainer_reasons(group: Group, limits: Limits) -> Iterator[str]:
+    overrides, tokens = group.get("overrides") or [], group["tokens"]
     if any(about.get("trainable") is False for about in overrides):
         yield "not trainable: the server gave no token ids"
     if not all(tokens):
         yield "not trainable: a sequence without tokens"
     if group.get("inference_logprobs") is None and any(about.get("trainable") for about in overrides):
         yield "not trainable: the server gave trained tokens without logprobs"
-    if limits.distinct_scores and len(set(scores)) == 1:
-        yield f"all scores are {scores[0]:g}"
     longest = max(map(len, tokens))
     if 0 < limits.max_token_len <= longest:
         yield f"a sequence has {longest} tokens, the trainer takes fewer than {limits.max_token_len}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -55,6 +57,19 @@ class Ledger:
         if rollout_id in self._open or rollout_id in self._closed:
             raise HermesError(f"the ledger has a line for rollout {rollout_id} already")
         self._open[rollout_id] = Entry(rollout_id=rollout_id, group_id=group_id, split=split)
+
+    @contextmanager
+    def line(self, rollout_id: str, *, group_id: str, split: str = "train") -> Iterator[None]:
+        """Open a rollout for a block, which closes it; where the block raises, it is closed for that."""
+        self.opened(rollout_id, group_id=group_id, split=split)
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            self.close(rollout_id, End.CANCELLED, str(error) or "cancelled")
+            raise
+        except Exception as error:
+            self.close(rollout_id, End.ERRORED, f"{type(error).__name__}: {error}")
+            raise
 
     def close(self, rollout_id: str, end: End, reason: str = "") -> None:
         """Note how it ended."""

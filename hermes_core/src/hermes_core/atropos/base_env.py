@@ -1,0 +1,254 @@
+"""`HermesAgentBaseEnv`: what an author of an environment subclasses."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import logging
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from hermes_core.atropos import display
+from hermes_core.atropos.compat import BaseEnv
+from hermes_core.atropos.config import HermesAgentEnvConfig
+from hermes_core.atropos.dataset import load_items
+from hermes_core.atropos.grouping import Group
+from hermes_core.atropos.ledger import End
+from hermes_core.atropos.outlet import Outlet
+from hermes_core.atropos.planning import Place
+from hermes_core.atropos.playing import PLACE, GroupPlayer, why_unscored
+from hermes_core.atropos.reporting import ReportingMixin
+from hermes_core.atropos.sequences import Item, conversation_item, exact_items
+from hermes_core.atropos.sft import SftTokens
+from hermes_core.atropos.workshop import Workshop
+from hermes_core.contracts.errors import Blame, ConfigError
+from hermes_core.contracts.model import Message, ModelClient
+from hermes_core.contracts.rollout import AgentResult, Failure, RolloutOutcome
+from hermes_core.contracts.tokens import IGNORED
+from hermes_core.rollout import GroupPlan, run_rollout
+
+logger = logging.getLogger(__name__)
+
+
+class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atroposlib ships no types
+    """An environment whose rollouts are agentic: the model calls tools in a sandbox, a reward judges what it did.
+
+    Phase 1 (servers of type openai): the server parses tool calls; what is made is for SFT, tests and evaluation, and
+    never sent to a trainer. Phase 2 (vllm, sglang): token ids and logprobs exactly as they were sampled.
+
+    A subclass writes `compute_reward` and `evaluate`, and, where its items do not come from `dataset_name`, `setup`,
+    `get_next_item` and `format_prompt`. Everything live belongs to this object; two environments share nothing.
+    """
+
+    name: str | None = "hermes-agent"
+    env_config_cls = HermesAgentEnvConfig
+    reward_needs_sandbox: ClassVar[bool] = True
+    """Whether `compute_reward` may use the sandbox; one that does not saves starting one for tools that need none."""
+
+    def __init__(
+        self,
+        config: HermesAgentEnvConfig,
+        server_configs: Any,
+        slurm: bool = False,  # noqa: FBT001, FBT002 - the predecessor's signature
+        testing: bool = False,  # noqa: FBT001, FBT002 - the predecessor's signature
+    ) -> None:
+        # BaseEnv's own constructor asks the network; see compat.REPLACED.
+        self.config = config
+        self._set_base_attributes()
+        self._workshop = Workshop(
+            config,
+            server_configs,
+            slurm=slurm,
+            testing=testing,
+            compute_reward=self.compute_reward,
+            reward_needs_sandbox=self.reward_needs_sandbox,
+            build_model=self.build_model,
+        )
+        self.server = self._workshop.server
+        self.max_num_workers = self._worker_limit()
+        self.ledger = self._workshop.ledger
+        self.outlet = Outlet(config, self.ledger)
+        self._player = GroupPlayer(config, self.ledger, self.collect_trajectory)
+        self._policy = config.rollout_policy()
+        self._sft = SftTokens(config, self.load_tokenizer)
+        self._items: list[dict[str, Any]] = []
+        self._next_item = 0
+
+    def build_model(self) -> ModelClient | None:
+        """Return the model of this environment; None, the default, means the servers of its config."""
+        return None
+
+    async def setup(self) -> None:
+        """Prepare the environment, once; by default reads `dataset_name`."""
+        if self.config.dataset_name is not None:
+            self._items = await asyncio.to_thread(load_items, self.config.dataset_name, self.config.dataset_split)
+
+    async def get_next_item(self) -> Any:
+        """Return the next item to play, None when there are no more; by default cycles through the dataset."""
+        if not self._items:
+            raise ConfigError(
+                f"{type(self).__name__} has no items", hint="set dataset_name, or write get_next_item in the class"
+            )
+        item = self._items[self._next_item % len(self._items)]
+        self._next_item += 1
+        return item
+
+    def format_prompt(self, item: Any) -> str | Sequence[Message]:
+        """Return what the model is asked; by default the item's `prompt_field`."""
+        field = self.config.prompt_field
+        if not isinstance(item, Mapping) or field not in item:
+            found = ", ".join(item) if isinstance(item, Mapping) else type(item).__name__
+            raise ConfigError(f"an item has no field {field!r}, found: {found}", hint="set prompt_field")
+        return str(item[field])
+
+    @abstractmethod
+    def compute_reward(self, item: Any, result: AgentResult, ctx: Any) -> Any:
+        """Score a rollout: any finite number, as an ordinary function or a coroutine function.
+
+        `ctx` reaches the rollout's sandbox and every installed tool; its methods are awaited in a coroutine function
+        and called in an ordinary one, which runs in a worker thread. Raise where a rollout cannot be judged: it then
+        has no reward, never 0.0. Not called when the model answered nothing.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    async def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate, every `steps_per_eval` steps; see `evaluate_items`."""
+        raise NotImplementedError
+
+    async def collect_trajectories(self, item: Any) -> tuple[Group | None, list[Any]]:
+        """Play a group; None where it came to nothing that can be used, with the reason in the ledger."""
+        plan = self.plan_group(item)
+        played = await self._player.play(plan, item, {"group_id": plan.group_id, "task_id": plan.task.id})
+        self._note_tool_errors(played.outcomes)
+        if played.group is None:
+            logger.warning("group %s is rejected: %s", plan.group_id, played.reason)
+        else:
+            params = {**self._workshop.generation_params, **(played.group["generation_params"] or {})}
+            played.group["generation_params"] = params
+        return played.group, list(played.backlog)
+
+    async def collect_trajectory(self, item: Any) -> tuple[Any, list[Any]]:
+        """Play one rollout: one sequence, a list of several where it broke into branches, None without a reward."""
+        place = PLACE.get()
+        if place is not None:
+            items = await self._collected(place)
+        else:  # called by an author's own collect_trajectories
+            place = Place(group=self.plan_group(item))
+            with self.ledger.line(place.rollout_id, group_id=place.group.group_id, split=place.group.task.split):
+                items = await self._collected(place)
+                if not items:
+                    self.ledger.close(place.rollout_id, End.ERRORED, why_unscored(place.outcome))
+        return (items[0] if len(items) == 1 else items or None), []
+
+    async def _collected(self, place: Place) -> list[Item]:
+        outcome = await self._played(place)
+        if self._use_managed_server():
+            return exact_items(outcome)
+        conversation = conversation_item(outcome)
+        if conversation is None:
+            return []
+        tools = json.loads(place.group.tools.schemas.encoded or b"[]")
+        return [await self._sft.fill(conversation, tools)]
+
+    async def handle_send_to_api(
+        self,
+        scored_data: Any,
+        item: Any = None,
+        do_send_to_api: bool = True,  # noqa: FBT001, FBT002 - the predecessor's signature
+        abort_on_any_max_length_exceeded: bool = True,  # noqa: FBT001, FBT002 - the predecessor's signature
+    ) -> None:
+        """Write and send groups; one that may not go where it is meant to is rejected with its reason."""
+        groups = scored_data if isinstance(scored_data, list) else [scored_data]
+        limit = self.max_token_len if abort_on_any_max_length_exceeded else 0
+        for group in groups:
+            if group is None:
+                continue
+            reason = self.outlet.refusal(group, for_trainer=do_send_to_api, max_token_len=limit)
+            if reason is not None:
+                self.outlet.reject(group, reason)
+                continue
+            self.completion_lengths += [sum(mask != IGNORED for mask in masks) for masks in group["masks"]]
+            await self.add_rollouts_for_wandb(group, item)
+            if not await self.outlet.deliver(group, to_trainer=do_send_to_api):
+                continue
+            self.items_sent_this_step += do_send_to_api
+            self.groups_written += not do_send_to_api
+
+    def plan_group(self, item: Any, *, split: str = "train") -> GroupPlan:
+        """Draw the tools of a group and plan its task; what it returns is passed on and never changed."""
+        return self._workshop.planner.group(item, self.format_prompt(item), split=split)
+
+    async def run_item(self, item: Any, *, split: str = "eval") -> RolloutOutcome:
+        """Play one rollout outside of any group, in the same way as for training; it is labelled with its split."""
+        place = Place(group=self.plan_group(item, split=split))
+        with self.ledger.line(place.rollout_id, group_id=place.group.group_id, split=split):
+            outcome = await self._played(place)
+            end = End.ERRORED if outcome.reward is None else End.REJECTED
+            why = why_unscored(outcome) if outcome.reward is None else f"{split}: not for training"
+            self.ledger.close(place.rollout_id, end, why)
+        return outcome
+
+    async def _played(self, place: Place) -> RolloutOutcome:
+        workshop = self._workshop
+        model = workshop.fleet.of_split(place.group.task.split)
+        outcome = await run_rollout(workshop.planner.rollout(place), workshop.runtime, model)
+        outcome = self._exact_or_dropped(self._policy.settled(outcome))
+        place.outcome = outcome
+        return outcome
+
+    def _exact_or_dropped(self, outcome: RolloutOutcome) -> RolloutOutcome:
+        exactness = outcome.exactness
+        if not self.config.require_exact or exactness is None or exactness.is_exact:
+            return outcome
+        fault = exactness.faults[0] if exactness.faults else str(exactness.to_json())
+        failure = Failure(blame=Blame.FRAMEWORK, type="NotExact", message=f"require_exact: {fault}")
+        return dataclasses.replace(outcome, disposition="drop", failure=failure)
+
+    def _use_managed_server(self) -> bool:
+        """Tell whether this is phase 2: token ids and logprobs."""
+        return self._workshop.server.is_recording
+
+    @staticmethod
+    def _format_trajectory_for_display(messages: Sequence[Message]) -> str:
+        """Return a conversation as text for people."""
+        return display.format_trajectory(messages)
+
+    async def preflight(self) -> None:
+        """Check once, before the first rollout, what every rollout would stumble over: servers, template, backend."""
+        await self._workshop.check(needs_sandbox=self.reward_needs_sandbox)
+
+    async def aclose(self) -> None:
+        """Close everything live: sandboxes, connections, files."""
+        await self.outlet.aclose()
+        await self._workshop.aclose()
+
+    async def env_manager(self) -> None:
+        """Serve a trainer until it has had all its steps."""
+        from hermes_core.atropos.serving import Serving
+
+        await Serving(self).run()
+
+    async def process_manager(self) -> None:
+        """Play `total_steps` groups, several at one time, into `data_path_to_save_groups`."""
+        from hermes_core.atropos.processing import process
+
+        await process(self)
+
+    async def _run_evaluate(self) -> Any:
+        """Set up, evaluate, and close."""
+        try:
+            await self.setup()
+            await self.preflight()
+            return await self.evaluate()
+        finally:
+            await self.aclose()
+
+    @classmethod
+    def cli(cls, arguments: Sequence[str] | None = None) -> None:
+        """Run the command line: serve, process or evaluate."""
+        from hermes_core.atropos.command import main
+
+        main(cls, arguments)

@@ -1,0 +1,237 @@
+"""The command line of an environment: `serve`, `process` and `evaluate`, with the predecessor's flags and YAML.
+
+`--config x.yaml` has the sections `env:` and `openai:` and the keys `slurm` and `testing`; a flag `--env.k v` or
+`--openai.k v` wins over it, and both win over `config_init()`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
+
+from hermes_core.atropos.compat import APIServerConfig
+from hermes_core.atropos.config import nearest
+from hermes_core.contracts.errors import ConfigError, HermesError, UserError
+from hermes_core.runner.config import load_config
+
+if TYPE_CHECKING:
+    from hermes_core.atropos.base_env import HermesAgentBaseEnv
+
+COMMANDS: Final = ("serve", "process", "evaluate")
+_SECTIONS: Final = ("env", "openai", "slurm", "testing")
+_IGNORED: Final = frozenset({"max_n_completions", "proxy_url", "server"})
+"""Keys of old files that steer parts of atroposlib which are not used here."""
+_SWITCHES: Final = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
+_SECRET: Final = "***"  # noqa: S105 - what is shown in a key's place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """What a command line and its file come to."""
+
+    command: str
+    env: Any
+    servers: Any
+    slurm: bool = False
+    testing: bool = False
+
+
+def main(cls: type[HermesAgentBaseEnv], arguments: Sequence[str] | None = None) -> None:
+    """Run a command line; exits with 2 when the user must change something, 1 when something else went wrong."""
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    if not argv or argv[0] in {"-h", "--help"}:
+        sys.stdout.write(_help(cls))
+        sys.exit(0 if argv else 2)
+    try:
+        asyncio.run(run(cls, parse(cls, argv)))
+    except HermesError as error:
+        sys.stderr.write(f"{cls.name}: {error}\n")
+        sys.exit(2 if isinstance(error, UserError) else 1)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
+
+
+async def run(cls: type[HermesAgentBaseEnv], invocation: Invocation) -> None:
+    """Make the environment and do what was asked."""
+    env = cls(invocation.env, invocation.servers, slurm=invocation.slurm, testing=invocation.testing)
+    sys.stdout.write(f"{shown(invocation)}\n")
+    if invocation.command == "serve":
+        await env.env_manager()
+    elif invocation.command == "process":
+        env.process_mode = True
+        await env.process_manager()
+    else:
+        await asyncio.to_thread(_save_config, invocation)
+        await env._run_evaluate()
+
+
+def parse(cls: type[HermesAgentBaseEnv], argv: Sequence[str]) -> Invocation:
+    """Read a command line; raises `ConfigError` that names what is wrong and the nearest known word."""
+    command, *rest = argv
+    if command not in COMMANDS:
+        raise ConfigError(f"there is no command {command!r}", hint=nearest(command, COMMANDS))
+    flags = _flags(rest)
+    path = flags.pop("config", None)
+    file = {} if path is None else load_config(Path(str(path)))
+    if unknown := sorted(set(file) - {*_SECTIONS, *_IGNORED}):
+        raise ConfigError(f"config {path} has an unknown key {unknown[0]!r}", hint=nearest(unknown[0], _SECTIONS))
+    default_env, default_servers = cls.config_init()
+    given = {name: _section(flags, name) for name in ("env", "openai")}
+    switches = {name: _switch(name, flags.pop(name, file.get(name, False))) for name in ("slurm", "testing")}
+    for flag in flags:
+        known = [f"env.{name}" for name in type(default_env).model_fields]
+        known += [f"openai.{name}" for name in APIServerConfig.model_fields]
+        raise ConfigError(f"unknown argument --{flag}", hint=nearest(flag, [*known, "config", "slurm", "testing"]))
+    env = _environment(command, cls, default_env, _mapping(file, "env", path), given["env"])
+    servers = _servers(default_servers, file.get("openai"), given["openai"])
+    return Invocation(command=command, env=env, servers=servers, **switches)
+
+
+def _flags(arguments: Sequence[str]) -> dict[str, Any]:
+    """Read `--key value`, `--key=value` and `--key`, which is true."""
+    flags: dict[str, Any] = {}
+    words = list(arguments)
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--"):
+            raise ConfigError(f"unexpected argument {word!r}", hint="flags are --env.NAME VALUE or --openai.NAME VALUE")
+        key, equals, value = word[2:].partition("=")
+        if equals:
+            flags[key] = value
+        elif words and not words[0].startswith("--"):
+            flags[key] = words.pop(0)
+        else:
+            flags[key] = True
+    return flags
+
+
+def _section(flags: dict[str, Any], name: str) -> dict[str, Any]:
+    keys = [key for key in flags if key.startswith(f"{name}.")]
+    return {key.removeprefix(f"{name}."): flags.pop(key) for key in keys}
+
+
+def _mapping(file: Mapping[str, Any], name: str, path: Any) -> Mapping[str, Any]:
+    section = file.get(name) or {}
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"config {path}: {name} is a mapping of keys to values, found {type(section).__name__}")
+    return section
+
+
+def _environment(
+    command: str,
+    cls: type[HermesAgentBaseEnv],
+    default: Any,
+    file: Mapping[str, Any],
+    flags: Mapping[str, Any],
+) -> Any:
+    kind = type(default)
+    values = {name: getattr(default, name) for name in default.model_fields_set}
+    if command == "process":
+        values |= {"ensure_scores_are_not_same": False, "include_messages": True}
+        values.setdefault("data_path_to_save_groups", f"data/{cls.name or 'groups'}.jsonl")
+    values |= dict(file)
+    values |= {name: typed(kind, name, text) for name, text in flags.items()}
+    if values.get("wandb_name") is None:
+        values["wandb_name"] = cls.name
+    return _validated(kind, values, "env")
+
+
+def _servers(default: Any, file: Any, flags: Mapping[str, Any]) -> Any:
+    listed = file if isinstance(file, list) else [file] if file else []
+    defaults = default if isinstance(default, list) else [default]
+    if flags and max(len(listed), len(defaults)) > 1:
+        raise ConfigError(
+            "--openai flags steer one server, several are configured", hint="change the list in the config file"
+        )
+    given = {name: typed(APIServerConfig, name, text) for name, text in flags.items()}
+    if len(listed) > 1:
+        return [_validated(APIServerConfig, server, "openai") for server in listed]
+    if not listed and not given:
+        return default
+    base = defaults[0].model_dump() if defaults else {}
+    return [_validated(APIServerConfig, {**base, **(listed[0] if listed else {}), **given}, "openai")]
+
+
+def typed(kind: Any, name: str, text: Any) -> Any:
+    """Return a flag's text as what its field takes: JSON or YAML for lists and mappings, text for text."""
+    if text == "None":
+        return None
+    field = kind.model_fields.get(name)
+    if not isinstance(text, str) or field is None or field.annotation is str:
+        return text
+    import yaml
+
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    wants_list = "list" in str(field.annotation)
+    if wants_list and isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    return value if isinstance(value, list | dict | bool | int | float) and not _wants_text(field) else text
+
+
+def _wants_text(field: Any) -> bool:
+    return str(field.annotation).replace("typing.", "") in {"str | None", "Optional[str]"}
+
+
+def _validated(kind: Any, values: Mapping[str, Any], section: str) -> Any:
+    for key in values:
+        if key not in kind.model_fields:
+            raise ConfigError(f"{section} has no key {key!r}", hint=nearest(key, kind.model_fields))
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = ".".join(map(str, problem["loc"]))
+        raise ConfigError(f"{section}.{key}: {problem['msg']}, found {problem['input']!r}") from error
+
+
+def _switch(name: str, value: Any) -> bool:
+    found = value if isinstance(value, bool) else _SWITCHES.get(str(value).lower())
+    if found is None:
+        raise ConfigError(f"{name} is true or false, found {value!r}")
+    return bool(found)
+
+
+def shown(invocation: Invocation) -> str:
+    """Return the whole configuration as YAML that can be given back with `--config`, without keys."""
+    import yaml
+
+    from hermes_core.atropos.server_list import server_list
+
+    servers = [server.model_dump(mode="json") for server in server_list(invocation.servers)]
+    for server in servers:
+        server["api_key"] = _SECRET if server.get("api_key") else server.get("api_key")
+    values = {
+        "env": invocation.env.model_dump(mode="json"),
+        "openai": servers,
+        "slurm": invocation.slurm,
+        "testing": invocation.testing,
+    }
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def _save_config(invocation: Invocation) -> None:
+    folder = invocation.env.data_dir_to_save_evals
+    if folder is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder, "evaluate_config.yaml").write_text(shown(invocation), encoding="utf-8")
+
+
+def _help(cls: type[HermesAgentBaseEnv]) -> str:
+    kind = type(cls.config_init()[0])
+    width = max(map(len, kind.model_fields))
+    lines = [f"  --env.{name:{width}}  {field.description or ''}" for name, field in kind.model_fields.items()]
+    lines += [
+        f"  --openai.{name:{width - 3}}  {f.description or ''}" for name, f in APIServerConfig.model_fields.items()
+    ]
+    head = f"usage: {cls.__name__} {{{','.join(COMMANDS)}}} [--config FILE] [--slurm] [--testing] [--env.NAME VALUE] …"
+    return "\n".join([head, "", *lines, ""])

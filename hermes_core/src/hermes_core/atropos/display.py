@@ -1,0 +1,70 @@
+"""Conversations as text for people: rollout tables, and the page beside a file of groups."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hermes_core.contracts.model import Message
+
+_THINKING = 300
+_ARGUMENTS = 200
+_RESULT = 500
+
+
+def format_trajectory(messages: Sequence[Message]) -> str:
+    """Show a conversation with reasoning, tool calls and results, the long ones cut."""
+    return "\n\n".join(part for message in messages for part in _parts(message))
+
+
+def _parts(message: Message) -> list[str]:
+    role, content = message.get("role", "unknown"), _text(message.get("content"))
+    if role in {"system", "user"}:
+        return [f"[{role.upper()}]\n{content}"]
+    if role == "tool":
+        return [f"[TOOL RESULT] {_cut(content, _RESULT)}"]
+    if role != "assistant":
+        return []
+    reasoning = message.get("reasoning_content")
+    parts = [f"[ASSISTANT thinking]\n{_cut(str(reasoning), _THINKING)}"] if reasoning else []
+    parts += [f"[ASSISTANT]\n{content}"] if content else []
+    return parts + [_call(call.get("function", {})) for call in message.get("tool_calls") or ()]
+
+
+def _call(function: Mapping[str, Any]) -> str:
+    return f"[TOOL CALL] {function.get('name', '?')}({_cut(str(function.get('arguments', '{}')), _ARGUMENTS)})"
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):  # parts of a multimodal message
+        return "".join(part.get("text", f"[{part.get('type', '?')}]") for part in content if isinstance(part, dict))
+    return "" if content is None else str(content)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[:length] + "..."
+
+
+def page(title: str, groups: Sequence[Mapping[str, Any]]) -> str:
+    """Return one self-contained page with every group's conversations and scores."""
+    sections = "\n".join(_section(number, group) for number, group in enumerate(groups, 1))
+    shown = html.escape(title)
+    return (
+        "<!doctype html>\n"
+        f'<html lang="en"><head><meta charset="utf-8"><title>{shown}</title><style>'
+        "body{font:14px/1.5 system-ui,sans-serif;margin:2rem;max-width:70rem}"
+        "pre{white-space:pre-wrap;background:#f6f6f4;padding:.75rem;border-radius:4px}"
+        "</style></head><body>\n"
+        f"<h1>{shown}</h1>\n{sections}\n</body></html>\n"
+    )
+
+
+def _section(number: int, group: Mapping[str, Any]) -> str:
+    scores = group.get("scores") or []
+    conversations = group.get("messages") or [[] for _ in scores]
+    items = "\n".join(
+        f"<details><summary>score {score:g}</summary><pre>{html.escape(format_trajectory(messages))}</pre></details>"
+        for score, messages in zip(scores, conversations, strict=True)
+    )
+    return f"<h2>group {number}</h2>\n{items}"

@@ -1,0 +1,95 @@
+"""Everything live of one environment: plugins, runtime, servers, planner, ledger; opened and closed as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from hermes_core.atropos.config import HermesAgentEnvConfig
+from hermes_core.atropos.journal import Journal
+from hermes_core.atropos.ledger import Ledger
+from hermes_core.atropos.models import Fleet, Lane, RecordingFleet, open_fleet, sampling_of
+from hermes_core.atropos.planning import Planner
+from hermes_core.atropos.reward import Compute, RewardRegistry
+from hermes_core.atropos.server_list import server_list
+from hermes_core.atropos.servers import Servers
+from hermes_core.contracts.model import ModelClient
+from hermes_core.contracts.tokens import RecordingModel
+from hermes_core.discovery import Registry, load_plugins
+from hermes_core.models.nop import NopModel
+from hermes_core.rollout import Runtime
+from hermes_core.specs import Ref
+
+_MANY = 1_000_000
+
+
+class Workshop:
+    """What the rollouts of one environment share. Belongs to one event loop; two of them share nothing.
+
+    `testing` puts a model in the servers' place that answers without a server.
+    """
+
+    def __init__(
+        self,
+        config: HermesAgentEnvConfig,
+        server_configs: Any,
+        *,
+        slurm: bool,
+        testing: bool,
+        compute_reward: Compute,
+        reward_needs_sandbox: bool,
+        build_model: Callable[[], ModelClient | None],
+    ) -> None:
+        self.configs = server_list(server_configs, slurm=slurm)
+        registry = load_plugins(config.plugin_settings())
+        model = build_model() or (NopModel() if testing else None)
+        self.fleet = open_fleet(config, self.configs) if model is None else _fleet_of(model)
+        rewarding = RewardRegistry(registry, compute_reward, needs_sandbox=reward_needs_sandbox)
+        self.runtime = _runtime(config, rewarding, is_recording=isinstance(self.fleet, RecordingFleet))
+        self.server = Servers(self.fleet, self.configs, parser=self.runtime.parser)
+        sampling = sampling_of(config, self.configs)
+        self.planner = Planner(config, registry, sampling)
+        self.generation_params = {
+            "temperature": sampling["temperature"],
+            "max_tokens": sampling["max_tokens"],
+            "logprobs_mode": config.logprobs_mode,
+        }
+        self._journal = None if config.ledger_path is None else Journal(Path(config.ledger_path))
+        self.ledger = Ledger(None if self._journal is None else self._journal.append)
+
+    async def check(self, *, needs_sandbox: bool) -> None:
+        """Ask the servers, and the backend where rollouts need it, whether they can do what is wanted."""
+        await self.fleet.check()
+        if needs_sandbox:
+            await self.runtime.backend.check(self.runtime.sandbox_spec)
+
+    async def aclose(self) -> None:
+        """Close sandboxes, connections and the ledger's file."""
+        try:
+            await self.runtime.aclose()
+            await self.fleet.aclose()
+        finally:
+            if self._journal is not None:
+                await self._journal.aclose()
+
+
+def _fleet_of(model: ModelClient) -> Fleet:
+    lanes = [Lane(model, requests=_MANY, eval_requests=_MANY)]
+    return RecordingFleet(lanes) if isinstance(model, RecordingModel) else Fleet(lanes)
+
+
+def _runtime(config: HermesAgentEnvConfig, registry: RewardRegistry, *, is_recording: bool) -> Runtime:
+    parser = None
+    if is_recording and config.tool_call_parser is not None:
+        parser = Ref(kind="parser", name=config.tool_call_parser, options=config.tool_call_parser_options)
+    return Runtime(
+        cast("Registry", registry),
+        backend=config.backend_ref(),
+        sandbox=config.sandbox_spec(),
+        parser=parser,
+        budget=config.result_budget(),
+        tool_pool_size=config.tool_pool_size,
+        max_sandbox_starts=config.max_sandbox_starts,
+        verifier_timeout=config.verifier_timeout,
+    )
