@@ -193,6 +193,20 @@ async def test_a_chat_is_logged_with_the_ids_it_carries(log):
     assert [(line["protocol"], line["ids"]) for line in read(log)] == [("chat", [4, 5]), ("chat", [])]
 
 
+async def test_credentials_in_the_upstream_url_are_sent_there(log):
+    async def handler(request):
+        return web.json_response([request.headers.get("Authorization"), request.query_string])
+
+    async with running(handler) as upstream:
+        known = upstream.replace("http://", "http://ann:cret@") + "?token=t0ken"
+        async with (
+            recording(RecordingProxy(known, log)) as url,
+            aiohttp.ClientSession() as session,
+            session.get(f"{url}/v1/models?a=1") as response,
+        ):
+            assert await response.json() == ["Basic YW5uOmNyZXQ=", "a=1&token=t0ken"]
+
+
 @pytest.mark.parametrize("answer", [b"", b"{", b"[]", b'{"choices": 3}', b'{"meta_info": null}', b"[" * 99_999])
 @pytest.mark.parametrize("asked", [b'{"token_ids": 3}', b'{"prompt": {}}', b"[]", b"\xff"])
 @pytest.mark.parametrize("path", ["/inference/v1/generate", "/generate", "/chat/completions"])

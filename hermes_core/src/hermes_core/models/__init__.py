@@ -1,4 +1,4 @@
-"""Model clients: an OpenAI-compatible chat client, and models that are part of the package.
+"""Model clients: OpenAI-compatible chat, three token-level protocols, and models that are part of the package.
 
 Import the module you need (`hermes_core.models.factory`, …); this package itself imports nothing.
 """

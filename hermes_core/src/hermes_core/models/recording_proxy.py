@@ -94,6 +94,8 @@ class RecordingProxy:
     async def _exchange(self, request: web.Request, body: bytes, exchange: Exchange) -> web.StreamResponse:
         assert self._session is not None  # set when the application starts
         headers = [pair for pair in _forwarded(request.headers) if pair[0].lower() != "content-length"]
+        if self._address.authorization is not None and "Authorization" not in request.headers:
+            headers.append(("Authorization", self._address.authorization))
         data = io.BytesIO(body) if len(body) > _LARGE_BODY else body or None
         try:
             upstream = await self._session.request(
