@@ -8,6 +8,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_core.atropos.base_env import HermesAgentBaseEnv
+    from hermes_core.atropos.bridge import bridged
     from hermes_core.atropos.compat import APIServerConfig, EvalHandlingEnum, ServerBaseline
     from hermes_core.atropos.config import HermesAgentEnvConfig
     from hermes_core.contracts.rollout import AgentResult, ToolError
@@ -20,6 +21,7 @@ _HOMES = {
     "HermesAgentEnvConfig": "hermes_core.atropos.config",
     "ServerBaseline": "hermes_core.atropos.compat",
     "ToolError": "hermes_core.contracts.rollout",
+    "bridged": "hermes_core.atropos.bridge",
 }
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "HermesAgentEnvConfig",
     "ServerBaseline",
     "ToolError",
+    "bridged",
 ]
 
 

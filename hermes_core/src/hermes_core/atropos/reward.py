@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
+from hermes_core.atropos.bridged_context import rewarded
 from hermes_core.contracts.errors import VerifierError
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.verifier import Score
@@ -22,7 +23,7 @@ Compute = Callable[[Any, AgentResult, Any], Any]
 
 
 class AwaitedReward:
-    """A `compute_reward` that is a coroutine function; runs on the event loop with the asynchronous context."""
+    """A `compute_reward` that is a coroutine function; runs on the event loop, its context's calls awaited or not."""
 
     def __init__(self, compute: Compute, item: Any) -> None:
         self._compute = compute
@@ -30,7 +31,7 @@ class AwaitedReward:
 
     async def score(self, result: AgentResult, context: Any) -> Score:
         """Judge one rollout."""
-        return as_score(await awaited(self._compute, self._item, result, context))
+        return as_score(await rewarded(self._compute, self._item, result, context))
 
 
 class CalledReward:
@@ -43,11 +44,6 @@ class CalledReward:
     def score(self, result: AgentResult, context: Any) -> Score:
         """Judge one rollout."""
         return as_score(self._compute(self._item, result, context))
-
-
-async def awaited(compute: Compute, item: Any, result: AgentResult, context: Any) -> Any:
-    """Call a coroutine `compute_reward`. The one place where it happens, for both kinds of authors to be served."""
-    return await cast("Awaitable[Any]", compute(item, result, context))
 
 
 def as_score(value: Any) -> Score:

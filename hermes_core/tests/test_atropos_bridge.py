@@ -1,0 +1,454 @@
+"""An `async def compute_reward` calls its context's methods without await, or with it, and blocks nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import threading
+import traceback
+
+import pytest
+
+pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+
+from atropos_envs import ChatDouble, PuzzleEnv, environment
+
+from hermes_core.atropos import bridged
+from hermes_core.atropos.bridged_context import CALLED, rewarded
+from hermes_core.contracts.errors import VerifierError
+from hermes_core.rollout.context import RolloutContext
+
+
+class Context(RolloutContext):
+    """A context whose commands wait on the event loop, and answer what they were."""
+
+    def __init__(self, gate=None):
+        super().__init__(None, rollout_id="r", sandbox=None)
+        self.gate = gate
+        self.log = []
+
+    async def terminal(self, command, timeout=180):
+        self.log.append(f"begin {command}")
+        try:
+            if command == "hang":
+                await asyncio.Event().wait()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            if self.gate is not None:
+                await self.gate.wait()
+            if command == "raise":
+                raise ValueError("no such command")
+        finally:
+            self.log.append(f"end {command}")
+        return {"exit_code": 0, "output": command, "error": None}
+
+    async def call_tool(self, tool_name, arguments):
+        await asyncio.sleep(0)
+        return json.dumps({"tool": tool_name, **arguments})
+
+    async def exists(self, path):
+        await asyncio.sleep(0)
+        return False
+
+
+async def reward(compute, context=None, item=None, result=None):
+    return await rewarded(compute, item, result, context or Context())
+
+
+async def test_calls_without_await_return_their_answers():
+    async def compute(item, result, ctx):
+        test = ctx.terminal("pytest", timeout=60)
+        return 1.0 if test["exit_code"] == 0 and test["output"] == "pytest" else 0.0
+
+    assert await reward(compute) == 1.0
+
+
+async def test_awaited_calls_return_the_same():
+    async def compute(item, result, ctx):
+        test = await ctx.terminal("pytest")
+        return test["output"], json.loads(await ctx.call_tool("t", {"a": 1})), await ctx.exists("x")
+
+    assert await reward(compute) == ("pytest", {"tool": "t", "a": 1}, False)
+
+
+async def test_an_answer_is_a_plain_dictionary_to_json_and_to_comparisons():
+    async def compute(item, result, ctx):
+        answer = ctx.terminal("x")
+        assert json.loads(json.dumps(answer)) == answer
+        assert isinstance(ctx.call_tool("t", {}), str)
+        return answer == await answer
+
+    assert await reward(compute) is True
+
+
+async def test_real_awaits_between_the_calls_reach_the_event_loop():
+    async def compute(item, result, ctx):
+        future = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(future.set_result, "later")
+        first = ctx.terminal("a")["output"]
+        return [first, await future, ctx.terminal("b")["output"], await asyncio.to_thread(lambda: "thread")]
+
+    assert await reward(compute) == ["a", "later", "b", "thread"]
+
+
+@pytest.mark.parametrize("style", ["called", "awaited"])
+async def test_an_error_is_raised_at_the_call_and_its_traceback_shows_both_sides(style):
+    async def compute(item, result, ctx):
+        try:
+            ctx.terminal("raise") if style == "called" else await ctx.terminal("raise")
+        except ValueError:
+            return "caught"
+
+    assert await reward(compute) == "caught"
+
+    async def careless(item, result, ctx):
+        return ctx.terminal("raise") if style == "called" else await ctx.terminal("raise")
+
+    with pytest.raises(ValueError, match="no such command") as caught:
+        await reward(careless)
+    names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert names.index("careless") < names.index("terminal")
+
+
+async def test_an_error_of_the_reward_itself_keeps_its_traceback():
+    def judge():
+        raise KeyError("missing")
+
+    async def compute(item, result, ctx):
+        ctx.terminal("a")
+        judge()
+
+    with pytest.raises(KeyError) as caught:
+        await reward(compute)
+    assert [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)][-2:] == ["compute", "judge"]
+
+
+@pytest.mark.parametrize("style", ["called", "awaited"])
+async def test_cancellation_in_the_middle_of_a_call_is_raised_there_and_cleans_up(style):
+    context, seen = Context(), []
+
+    async def compute(item, result, ctx):
+        try:
+            ctx.terminal("hang") if style == "called" else await ctx.terminal("hang")
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+        finally:
+            seen.append(ctx.terminal("clean up")["output"])
+
+    task = asyncio.create_task(reward(compute, context))
+    while "begin hang" not in context.log:
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+    assert seen == ["cancelled", "clean up"]
+    assert context.log == ["begin hang", "end hang", "begin clean up", "end clean up"]
+
+
+async def test_a_timeout_around_a_call_ends_it():
+    context = Context()
+
+    async def compute(item, result, ctx):
+        try:
+            async with asyncio.timeout(0.01):
+                ctx.terminal("hang")
+        except TimeoutError:
+            return ctx.terminal("after")["output"]
+
+    assert await reward(compute, context) == "after"
+    assert "end hang" in context.log
+    assert asyncio.current_task().cancelling() == 0
+
+
+async def test_context_variables_are_those_of_the_task_in_both_directions():
+    variable = contextvars.ContextVar("variable", default="none")
+    seen = []
+
+    class Looking(Context):
+        async def terminal(self, command, timeout=180):
+            seen.append(variable.get())
+            await asyncio.sleep(0)
+            variable.set("by the call")
+            return {"output": command}
+
+    async def compute(item, result, ctx):
+        seen.append(variable.get())
+        variable.set("by the reward")
+        ctx.terminal("a")
+        seen.append(variable.get())
+
+    variable.set("by the caller")
+    await reward(compute, Looking())
+    assert seen == ["by the caller", "by the reward", "by the call"]
+    assert variable.get() == "by the call"
+
+
+async def test_the_running_task_and_loop_are_the_same_inside():
+    here = asyncio.current_task()
+
+    async def compute(item, result, ctx):
+        ctx.terminal("a")
+        return asyncio.current_task() is here and asyncio.get_running_loop() is here.get_loop()
+
+    assert await reward(compute) is True
+
+
+async def test_gather_takes_calls_of_the_reward_itself():
+    async def compute(item, result, ctx):
+        answers = await asyncio.gather(ctx.terminal("a"), ctx.terminal("b"))
+        async with asyncio.TaskGroup() as tasks:
+            third = tasks.create_task(ctx.terminal("c"))
+            fourth = tasks.create_task(ctx.asynchronous.terminal("d"))
+        return [answer["output"] for answer in [*answers, third.result(), fourth.result()]]
+
+    assert await reward(compute) == ["a", "b", "c", "d"]
+
+
+async def test_child_tasks_may_await_their_calls():
+    async def check(ctx, name):
+        return (await ctx.terminal(name))["output"]
+
+    async def compute(item, result, ctx):
+        return await asyncio.gather(check(ctx, "a"), check(ctx, "b"))
+
+    context = Context()
+    assert await reward(compute, context) == ["a", "b"]
+    assert context.log[:2] == ["begin a", "begin b"], "they run at the same time"
+
+
+async def test_child_tasks_that_are_bridged_may_call_without_await():
+    async def check(ctx, name):
+        return ctx.terminal(name)["output"]
+
+    async def compute(item, result, ctx):
+        return await asyncio.gather(bridged(check(ctx, "a")), bridged(check(ctx, "b")))
+
+    context = Context()
+    assert await reward(compute, context) == ["a", "b"]
+    assert context.log[:2] == ["begin a", "begin b"], "they run at the same time"
+
+
+async def using(ctx):
+    return ctx.terminal("x")["output"]
+
+
+async def deciding(ctx):
+    return 1.0 if ctx.terminal("x") else 0.0
+
+
+async def asking(ctx):
+    return ctx.terminal("x").get("output")
+
+
+async def ignoring(ctx):
+    ctx.write_file("x", "y")
+
+
+@pytest.mark.parametrize("check", [using, deciding, asking, ignoring])
+async def test_a_child_task_that_calls_without_await_is_told_what_to_do(check):
+    async def compute(item, result, ctx):
+        await asyncio.gather(check(ctx))
+        return 1.0
+
+    with pytest.raises(VerifierError, match=r"await ctx\.\w+\(…\), or start that task with .*bridged\(coroutine\)"):
+        await reward(compute)
+
+
+async def test_a_method_that_the_predecessor_had_not_must_be_awaited():
+    async def compute(item, result, ctx):
+        return 1.0 if ctx.exists("solution.py") else 0.0
+
+    with pytest.raises(VerifierError, match=r"ctx\.exists\(\).*\n.*await ctx\.exists\(…\)"):
+        await reward(compute)
+
+
+async def test_a_thread_that_the_reward_starts_calls_without_await():
+    async def compute(item, result, ctx):
+        return await asyncio.to_thread(lambda: ctx.terminal("in a thread")["output"])
+
+    assert await reward(compute) == "in a thread"
+
+
+async def test_rewards_nest():
+    async def inner(item, result, ctx):
+        return ctx.terminal("inner")["output"]
+
+    async def compute(item, result, ctx):
+        first = ctx.terminal("outer")["output"]
+        return [first, await rewarded(inner, item, result, ctx.asynchronous), ctx.terminal("again")["output"]]
+
+    assert await reward(compute) == ["outer", "inner", "again"]
+
+
+async def test_generators_of_both_kinds_may_call():
+    async def compute(item, result, ctx):
+        def lines():
+            for name in "ab":
+                yield ctx.terminal(name)["output"]
+
+        async def more():
+            for name in "cd":
+                await asyncio.sleep(0)
+                yield ctx.terminal(name)["output"]
+
+        return [*lines(), *[line async for line in more()]]
+
+    assert await reward(compute) == ["a", "b", "c", "d"]
+
+
+async def test_a_generator_used_outside_of_the_reward_waits_for_nobody():
+    kept = []
+
+    async def compute(item, result, ctx):
+        kept.append(ctx.terminal(name)["output"] for name in ["late"])
+        return 1.0
+
+    await reward(compute)
+    with pytest.raises(VerifierError, match="has to be awaited"):
+        next(kept[0])
+
+
+async def test_a_reward_that_is_closed_in_the_middle_of_a_call_ends_its_call():
+    context, seen = Context(), []
+
+    async def compute(item, result, ctx):
+        try:
+            ctx.terminal("hang")
+        finally:
+            seen.append("closed")
+
+    coroutine = reward(compute, context)
+    while "begin hang" not in context.log:
+        coroutine.send(None)
+    coroutine.close()
+    assert seen == ["closed"]
+    assert context.log == ["begin hang", "end hang"]
+
+
+async def test_stop_iteration_in_a_reward_is_an_error_and_no_result():
+    async def compute(item, result, ctx):
+        ctx.terminal("a")
+        next(iter(()))
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await reward(compute)
+
+
+async def test_two_hundred_rewards_wait_together_while_other_tasks_go_on():
+    """The predecessor blocked the loop in each call: 0 ticks of another task."""
+    gate, ticks = asyncio.Event(), []
+    contexts = [Context(gate) for _ in range(200)]
+
+    async def compute(item, result, ctx):
+        return ctx.terminal("a")["exit_code"] + ctx.terminal("b")["exit_code"] + 1.0
+
+    tasks = [asyncio.create_task(reward(compute, context)) for context in contexts]
+    while not all(context.log for context in contexts):
+        await asyncio.sleep(0)
+    for tick in range(1000):
+        await asyncio.sleep(0)
+        ticks.append(tick)
+    assert not any(task.done() for task in tasks), "all 200 are in the middle of a call"
+    gate.set()
+    assert await asyncio.gather(*tasks) == [1.0] * 200
+    assert len(ticks) == 1000
+
+
+@pytest.mark.parametrize("name", sorted(CALLED))
+def test_every_method_of_the_predecessor_is_a_coroutine_function_of_ours(name):
+    assert asyncio.iscoroutinefunction(getattr(RolloutContext, name))
+
+
+class FilesEnv(PuzzleEnv):
+    """The reward uses the methods of the predecessor's ToolContext as its environments did."""
+
+    reward_needs_sandbox = True
+
+    async def compute_reward(self, item, result, ctx):
+        self.answers = {
+            "write": ctx.write_file("notes.txt", "first\n"),
+            "read": ctx.read_file("notes.txt"),
+            "terminal": ctx.terminal("cat notes.txt; exit 3", timeout=20),
+            "search": ctx.search("first", path="."),
+            "upload": ctx.upload_file(str(self.folder / "up" / "a.bin"), "a.bin"),
+            "upload_missing": ctx.upload_file(str(self.folder / "none"), "b.bin"),
+            "upload_dir": ctx.upload_dir(str(self.folder / "up"), "tree"),
+            "download": ctx.download_file("tree/a.bin", str(self.folder / "down" / "a.bin")),
+            "download_missing": ctx.download_file("none", str(self.folder / "none")),
+            "download_dir": ctx.download_dir("tree", str(self.folder / "down")),
+            "call_tool": ctx.call_tool("terminal", {"command": "echo raw"}),
+        }
+        asked = await self.server.chat_completion(messages=[{"role": "user", "content": "is it good?"}])
+        self.judged = asked.choices[0].message.content
+        return 1.0
+
+
+async def test_every_file_method_of_the_predecessor_answers_with_its_keys(tmp_path):
+    (tmp_path / "up" / "deep").mkdir(parents=True)
+    (tmp_path / "up" / "a.bin").write_bytes(bytes(range(256)))
+    (tmp_path / "up" / "deep" / "b.txt").write_text("b")
+    env = environment(ChatDouble(), kind=FilesEnv, group_size=1, min_group_size=1)
+    env.folder = tmp_path
+    await env.setup()
+    outcome = await env.run_item(await env.get_next_item())
+    await env.aclose()
+    assert outcome.reward == 1.0, outcome.reward_failure
+    answers = env.answers
+    assert answers["terminal"] == {"exit_code": 3, "output": "first\n", "error": None}
+    assert "first" in answers["read"]["content"]
+    assert "error" not in answers["write"]
+    assert "error" not in answers["search"]
+    assert answers["upload"]["exit_code"] == 0
+    assert answers["upload_missing"]["exit_code"] == -1
+    assert [answer["exit_code"] for answer in answers["upload_dir"]] == [0, 0]
+    assert answers["download"] == {"success": True, "bytes": 256}
+    assert answers["download_missing"]["success"] is False
+    assert answers["download_missing"]["error"]
+    assert [answer["success"] for answer in answers["download_dir"]] == [True, True]
+    assert (tmp_path / "down" / "deep" / "b.txt").read_text() == "b"
+    assert json.loads(answers["call_tool"])["output"] == "raw"
+    assert env.judged == "done"
+
+
+async def test_a_method_whose_tool_is_not_installed_names_its_package():
+    class Web(PuzzleEnv):
+        async def compute_reward(self, item, result, ctx):
+            return 1.0 if ctx.web_search("x") else 0.0
+
+    env = environment(ChatDouble(), kind=Web)
+    await env.setup()
+    outcome = await env.run_item(await env.get_next_item())
+    await env.aclose()
+    assert outcome.reward is None
+    assert "hermes-tools-web" in outcome.reward_failure.message
+
+
+async def test_an_ordinary_reward_runs_in_a_worker_thread():
+    class Plain(PuzzleEnv):
+        def compute_reward(self, item, result, ctx):
+            self.thread = threading.current_thread()
+            return 1.0 if ctx.terminal("true")["exit_code"] == 0 else 0.0
+
+        reward_needs_sandbox = True
+
+    env = environment(ChatDouble(), kind=Plain)
+    await env.setup()
+    outcome = await env.run_item(await env.get_next_item())
+    await env.aclose()
+    assert outcome.reward == 1.0, outcome.reward_failure
+    assert env.thread is not threading.main_thread()
+
+
+async def test_a_reward_that_yields_is_told_that_a_number_was_wanted():
+    class Yielding(PuzzleEnv):
+        async def compute_reward(self, item, result, ctx):
+            yield 1.0
+
+    env = environment(ChatDouble(), kind=Yielding)
+    await env.setup()
+    outcome = await env.run_item(await env.get_next_item())
+    await env.aclose()
+    assert "compute_reward returned async_generator, a number was wanted" in outcome.reward_failure.message
