@@ -149,7 +149,7 @@ def _read(
             if is_shallow(piece, at - offset, end):
                 return shift(value, offset), end + offset
     elif dead := dead_at_once(scan, at):
-        raise dead
+        raise out_of_place(scan.text, at, *dead)
     balance = Balance(at, keeps_lines=scan.lenient)
     while not balance.advance(scan.text):
         if scan.final:
@@ -174,10 +174,10 @@ def window(text: str, at: int) -> tuple[str, int]:
     return text[at : at + WINDOW], at
 
 
-def dead_at_once(scan: Scan, at: int) -> JsonError | None:
-    """Return why the text stops to be JSON, where it does before any closing bracket: the way through a run of faults.
+def dead_at_once(scan: Scan, at: int) -> tuple[int, int] | None:
+    """Return where the text stops to be JSON if it does before any closing bracket: the way through a run of faults.
 
-    The bracket at `at` begins the value.
+    The bracket at `at` begins the value. The second place is the quote of the string that a line break cuts, or -1.
     """
     text = scan.text
     found = (_lenient_run() if scan.lenient else _strict_run())(text, at)
@@ -186,6 +186,11 @@ def dead_at_once(scan: Scan, at: int) -> JsonError | None:
         dead == len(text) or (char := text[dead]) in '{}[]"' or (char in "tfn" and len(text) - dead < _LONGEST_WORD)
     ):
         return None
+    return dead, opened
+
+
+def out_of_place(text: str, at: int, dead: int, opened: int) -> JsonError:
+    """Make the error of a value that begins at `at`, from what `dead_at_once` says of it."""
     error = JsonError(f"{text[dead]!r} is out of place", dead, start=at)
     error.opened = opened
     return error

@@ -60,6 +60,12 @@ class Ends:
         return "" if is_open and any(mark != rest and mark.startswith(rest) for mark in self.closers) else None
 
 
+def broken_at_once(text: str, start: int, end: int, dead: int) -> Draft:
+    """Make the draft of a call that stops to be JSON at `dead`, as `broken` does, without an error's cost."""
+    reason = f"{text[dead]!r} is out of place, {dead - start} characters into the call"
+    return Draft(start, end, INVALID_JSON, None, None, None, reason)
+
+
 def broken(start: int, end: int, status: AttemptStatus, error: JsonError) -> Draft:
     """Make the draft of a call that cannot be read."""
     if status is TRUNCATED:

@@ -229,8 +229,9 @@ class ScanStream:
         drafts = self._scan.drafts
         if len(drafts) == first:
             return -1
-        for place in range(first, len(drafts)):
-            self._take(drafts[place], told, start, is_first=place == first)
+        self._take(drafts[first], told, start, is_first=True)
+        for place in range(first + 1, len(drafts)):
+            self._take(drafts[place], told, start, is_first=False)
         self._spans[-1].end = self._base + end
         return end
 

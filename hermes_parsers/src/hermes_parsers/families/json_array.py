@@ -24,7 +24,7 @@ from hermes_parsers.engine.json_calls import (
 )
 from hermes_parsers.engine.json_text import FEW, JsonError, Members, dead_at_once, read_members
 from hermes_parsers.engine.parser import ScanningParser
-from hermes_parsers.engine.recovery import broken
+from hermes_parsers.engine.recovery import broken, broken_at_once
 from hermes_parsers.engine.scan import (
     INVALID_JSON,
     OK,
@@ -96,13 +96,13 @@ class JsonArrayParser(ScanningParser):
         return UNDECIDED
 
     def _read_dead(self, scan: Scan, start: int, at: int, opener: str) -> int:
-        if (error := dead_at_once(scan, at)) is None:
+        if (dead := dead_at_once(scan, at)) is None:
             return -1
         text = scan.text
         found = self._boundary(text, at + 1)
         if found is not None and found[0][0] == "}":
             return -1
-        draft = broken(start, len(text) if found is None else found.start(), INVALID_JSON, error)
+        draft = broken_at_once(text, start, len(text) if found is None else found.start(), dead[0])
         if not self.takes(text, opener, at, draft):
             return -1
         closer = self.closers[opener]
@@ -112,7 +112,10 @@ class JsonArrayParser(ScanningParser):
         return draft.end
 
     def _opener(self, text: str, at: int) -> str:
-        return next((mark for mark in self.openers if text.startswith(mark, at)), "")
+        for mark in self.openers:
+            if text.startswith(mark, at):
+                return mark
+        return ""
 
     def read(self, scan: Scan, at: int) -> Wait:
         """Read the array; an item is handed in when what follows it shows that it is whole."""

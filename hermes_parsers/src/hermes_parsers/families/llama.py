@@ -11,7 +11,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from hermes_parsers.engine.json_calls import CallKeys, draft_of, plain_call, plain_head, repaired_object, unspanned
-from hermes_parsers.engine.json_text import FEW, WINDOW, JsonError, dead_at_once, read_members
+from hermes_parsers.engine.json_text import FEW, WINDOW, JsonError, dead_at_once, out_of_place, read_members
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.recovery import broken
 from hermes_parsers.engine.scan import (
@@ -88,7 +88,8 @@ class LlamaParser(ScanningParser):
         if is_tagged:
             at = SPACE(scan.text, at + len(_TAG)).end()  # type: ignore[union-attr]  # the pattern matches everywhere
         draft = None
-        if scan.faults >= FEW and not scan.lenient and (error := dead_at_once(scan, at)):
+        if scan.faults >= FEW and not scan.lenient and (dead := dead_at_once(scan, at)):
+            error = out_of_place(scan.text, at, *dead)
             draft = self._judge(scan, start, at, error, is_tagged=is_tagged)
         elif (draft := self._read_plain(scan, start, at)) is None:
             return UNDECIDED

@@ -23,9 +23,8 @@ from hermes_parsers.engine.json_calls import (
 )
 from hermes_parsers.engine.json_text import FEW, JsonError, dead_at_once, read_members, read_value
 from hermes_parsers.engine.parser import ScanningParser
-from hermes_parsers.engine.recovery import Ends, broken
+from hermes_parsers.engine.recovery import Ends, broken, broken_at_once
 from hermes_parsers.engine.scan import (
-    INVALID_JSON,
     REPAIRED,
     UNCLOSED,
     UNDECIDED,
@@ -104,10 +103,10 @@ class TaggedJsonParser(ScanningParser):
 
     def _read_dead(self, scan: Scan, start: int, opener: str) -> int:
         body = self._plain[opener][2](scan.text, start)
-        if body is None or (error := dead_at_once(scan, body.end())) is None:
+        if body is None or (dead := dead_at_once(scan, body.end())) is None:
             return -1
         end = self._ends.at_mark(scan.text, body.end())[1]
-        scan.drafts.append(broken(start, end, INVALID_JSON, error))
+        scan.drafts.append(broken_at_once(scan.text, start, end, dead[0]))
         return end
 
     def _opener(self, scan: Scan, at: int) -> str:
