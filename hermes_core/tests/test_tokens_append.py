@@ -311,3 +311,19 @@ def test_what_depends_on_an_earlier_tool_result_is_told_apart():
     first, later = (rule.delta(ClosedTurn(calls=(CALL,)), [RESULT], after_tools=after) for after in (False, True))
     mark = token(rule, "<｜tool▁outputs▁begin｜>")
     assert (mark in first.ids, mark in later.ids) == (True, False)
+
+
+@pytest.mark.parametrize("kind", ["metaspace_first", "metaspace_always", "prepending", "byte_level_with_prefix"])
+def test_text_that_continues_a_turn_gets_no_space_before_it(kind):
+    text = "{% for m in messages %}<|im_start|>{{ m.content }}!<|im_end|>{% endfor %}"
+    rule = AppendRule(tokenizer_for(text, kind=kind))
+    first = rule.delta(ClosedTurn(), [USER]).ids[0]
+    assert rule.tokenizer._backend.id_to_token(first) in {"!", "<0x21>", "<unk>"}
+
+
+def test_of_control_tokens_that_begin_alike_the_longest_is_found():
+    template = "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>>{% endfor %}"
+    tokenizer = tokenizer_for(template, more=("<|im_end|>>", "<|im"))
+    opening = AppendRule(tokenizer).opening([USER])
+    assert opening.ids[-1] == tokenizer.controls.by_text["<|im_end|>>"].id
+    assert list(opening.ids) == tokenizer.encode_scaffold("<|im_start|>And then?<|im_end|>>")

@@ -88,3 +88,10 @@ def test_whatever_a_template_stumbles_over_is_a_template_error(text):
 def test_a_template_cannot_reach_out_of_its_sandbox():
     with pytest.raises(TemplateError, match="SecurityError"):
         ChatTemplate("{{ ''.__class__.__mro__[1].__subclasses__() }}").render([USER])
+
+
+def test_further_arguments_need_no_second_compilation(monkeypatch):
+    template = ChatTemplate("{{ a }}{{ b }}{{ strftime_now('%Y') }}", kwargs={"a": 1})
+    monkeypatch.setattr("hermes_core.tokens.template._compiled", None)
+    other = template.using({"b": 2}, clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
+    assert other.render([USER]) == "122030"

@@ -19,7 +19,6 @@ from hermes_core.tokens.reasoning import Reasoning
 from hermes_core.tokens.scaffold import ContextSpan, Scaffold, treatments
 from hermes_core.tokens.slots import SlottedMessages
 from hermes_core.tokens.stub import StubRenderer
-from hermes_core.tokens.template import ChatTemplate
 from hermes_core.tokens.tokenizer import ChatTokenizer
 
 # Shapes are few: how many results of which tools' calls come back at once. White space is part of a shape.
@@ -76,8 +75,7 @@ class AppendRule:
         self.tokenizer = tokenizer
         self.tools = tuple(tools)
         kwargs = dict(template_kwargs or {})
-        text = tokenizer.template_for(self.tools)
-        self.template = ChatTemplate(text, special_tokens=tokenizer.special_tokens, kwargs=kwargs, clock=clock)
+        self.template = tokenizer.template(self.tools).using(kwargs, clock=clock)
         self.renderer = StubRenderer(self.template, self.tools)
         self.reasoning = Reasoning.of(self.renderer)
         self._marker = self.reasoning.marker_spans(tokenizer)

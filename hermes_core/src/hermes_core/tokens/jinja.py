@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, NoReturn
 
 from jinja2 import Environment, TemplateError, nodes
@@ -28,14 +27,13 @@ class GenerationBlock(Extension):
         return caller()
 
 
-def environment(clock: Callable[[], datetime]) -> Environment:
-    """Return a new environment; `strftime_now` reads the given clock."""
+def environment() -> Environment:
+    """Return a new environment; `strftime_now` comes with the variables of a rendering."""
     made = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[GenerationBlock, loopcontrols]
     )
     made.filters["tojson"] = _tojson
     made.globals["raise_exception"] = _raise_exception
-    made.globals["strftime_now"] = lambda form: clock().strftime(form)
     return made
 
 

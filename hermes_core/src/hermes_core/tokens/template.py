@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -34,16 +35,21 @@ class ChatTemplate:
         clock: Callable[[], datetime] = datetime.now,
     ) -> None:
         self.text = text
-        self._variables = {**(special_tokens or {}), **(kwargs or {})}
-        now = clock()
-        self._compiled = _compiled(text, lambda: now)
+        self._compiled = _compiled(text)
+        self.variables = {"strftime_now": clock().strftime, **(special_tokens or {}), **(kwargs or {})}
+
+    def using(self, kwargs: Mapping[str, Any], *, clock: Callable[[], datetime] = datetime.now) -> ChatTemplate:
+        """Return the template with further arguments and the present time; it is not compiled again."""
+        other = copy.copy(self)
+        other.variables = {**self.variables, "strftime_now": clock().strftime, **kwargs}
+        return other
 
     def render(
         self, messages: Sequence[Message], *, tools: Sequence[Any] = (), add_generation_prompt: bool = True
     ) -> str:
         """Return the conversation's text; raises `TemplateError` with the template's own words."""
         variables = {
-            **self._variables,
+            **self.variables,
             "messages": [_with_reasoning(message) for message in messages],
             "tools": list(tools) or None,
             "documents": None,
@@ -55,7 +61,7 @@ class ChatTemplate:
             raise _refused(error, messages) from error
 
 
-def _compiled(text: str, clock: Callable[[], datetime]) -> Any:
+def _compiled(text: str) -> Any:
     try:
         from jinja2 import TemplateSyntaxError
 
@@ -63,7 +69,7 @@ def _compiled(text: str, clock: Callable[[], datetime]) -> Any:
     except ImportError as error:
         raise ConfigError("chat templates need jinja2, which is not installed", hint=INSTALL_HINT) from error
     try:
-        return environment(clock).from_string(text)
+        return environment().from_string(text)
     except TemplateSyntaxError as error:
         raise TemplateError(
             f"a chat template in Jinja was wanted, found a syntax error in line {error.lineno}: {error.message}",

@@ -14,7 +14,7 @@ from typing import Any, Self
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.tokens.folder import TokenizerFolder
 from hermes_core.tokens.plain import PlainEncoder
-from hermes_core.tokens.template import INSTALL_HINT
+from hermes_core.tokens.template import INSTALL_HINT, ChatTemplate
 from hermes_core.tokens.vocabulary import ControlToken, ControlTokens, is_blank, text_ids
 
 NO_TEMPLATE = "add chat_template.jinja to the tokenizer's folder, or chat_template to its tokenizer_config.json"
@@ -44,6 +44,7 @@ class ChatTokenizer:
         entries = [entry for entry in data["added_tokens"] if not is_blank(entry["content"])]
         self.controls = ControlTokens(ControlToken.of(entry) for entry in entries)
         self.control_ids = frozenset(self.controls.by_id) - (text_ids(data) - self.stop_ids)
+        self._compiled: dict[str, ChatTemplate] = {}
         self._plain = PlainEncoder(data, self.control_ids)
         described = json.dumps([self.templates, sorted(self.stop_ids), self.special_tokens], default=str)
         self.fingerprint = sha256(f"{serialised}\0{described}".encode("utf-8", "replace")).hexdigest()
@@ -100,6 +101,13 @@ class ChatTokenizer:
                 hint=NO_TEMPLATE,
             )
         raise ConfigError("a tokenizer with a chat template was wanted, found one without", hint=NO_TEMPLATE)
+
+    def template(self, tools: Sequence[Any]) -> ChatTemplate:
+        """Return the template for these tools, compiled once."""
+        text = self.template_for(tools)
+        if text not in self._compiled:
+            self._compiled[text] = ChatTemplate(text, special_tokens=self.special_tokens)
+        return self._compiled[text]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text, control tokens included; bytes that are no whole character become U+FFFD."""
