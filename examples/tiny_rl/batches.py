@@ -9,7 +9,7 @@ import numpy as np
 
 from tiny_rl.model import Array
 
-WIDTHS: Final = (64, 96, 128, 192, 256, 384, 512)
+WIDTHS: Final = (32, 64, 96, 128, 192, 256, 384, 512)
 """The lengths that arrays may have."""
 
 

@@ -20,13 +20,13 @@ Caches = tuple[tuple[Array, Array], ...]
 class Sampling(NamedTuple):
     """How each row of a batch is sampled; arrays of one entry (or row) each.
 
-    `stop_ids` [batch, n] is padded with -1; `keys` are random keys; `limit` is the most tokens to sample.
+    `stop_ids` [batch, n] is padded with -1; `seeds` are 32 bits each; `limit` is the most tokens to sample.
     """
 
     temperature: Array
     top_p: Array
     stop_ids: Array
-    keys: Array
+    seeds: Array
     limit: Array
 
 
@@ -114,7 +114,8 @@ def _draw(raw: Array, sampling: Sampling, step: Array) -> tuple[Array, Array, Ar
     narrows = jnp.any(sampling.top_p < 1)
     # Sorting costs more than the rest of the draw; without top-p nothing is sorted.
     allowed = jax.lax.cond(narrows, _nucleus, lambda scaled, _: scaled, normal / heat, sampling.top_p)
-    keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(sampling.keys, step)
+    # Each row has randomness of its own, so that a seed draws the same tokens whoever else is in the batch.
+    keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), step))(sampling.seeds)
     noise = jax.vmap(lambda key: jax.random.gumbel(key, normal.shape[1:]))(keys)
     greedy = sampling.temperature <= 0
     ids = jnp.argmax(jnp.where(greedy[:, None], normal, allowed + noise), axis=-1).astype(jnp.int32)

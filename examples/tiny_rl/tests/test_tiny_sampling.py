@@ -7,6 +7,7 @@ pytest.importorskip("jax", reason="jax is not installed")
 import jax
 import jax.numpy as jnp
 import numpy as np
+
 from tiny_rl import model
 from tiny_rl.sampling import Sampling, sample
 
@@ -24,7 +25,7 @@ def drawn(prompts=PROMPTS, *, seeds=None, temperature=1.0, top_p=1.0, stops=(-1,
         temperature=jnp.full(size, temperature),
         top_p=jnp.full(size, top_p),
         stop_ids=jnp.broadcast_to(jnp.array(stops), (size, len(stops))),
-        keys=jax.vmap(jax.random.key)(jnp.array(seeds or range(size))),
+        seeds=jnp.array(seeds or range(size), jnp.uint32),
         limit=jnp.full(size, limit),
     )
     pads = jnp.array([time - len(prompt) for prompt in prompts])
