@@ -30,11 +30,8 @@ class PlainEncoder:
     def encode(self, text: str, *, at_start: bool = False, continued: bool = False) -> list[int]:
         """Return ids of which none is a control id."""
         encoder = self._continued if continued else self._start if at_start else self._inner
-        try:
-            ids, spans = encoder.encode(text)
-        except TypeError:  # a lone surrogate is no text to the library
-            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            ids, spans = encoder.encode(text)
+        text = _valid(text)
+        ids, spans = encoder.encode(text)
         if self._forbidden.isdisjoint(ids):
             return ids
         return self._divided(text, ids, spans, encoder)
@@ -87,6 +84,15 @@ class _Private:
         if self._renumbered:
             ids = [self._renumbered.get(token, token) for token in ids]
         return ids, lambda: encoding.offsets
+
+
+def _valid(text: str) -> str:
+    """Replace lone surrogates, which the library refuses or drops, depending on its version."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def _key(data: Mapping[str, Any]) -> str:
