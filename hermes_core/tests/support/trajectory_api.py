@@ -1,0 +1,101 @@
+"""The real trajectory API of atroposlib in a process of its own, and a trainer that only knows its HTTP interface."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+
+import aiohttp
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class RunApi:
+    """`run-api` on the loopback interface; can be killed and started again on its port."""
+
+    def __init__(self):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._process = None
+
+    def start(self):
+        command = [sys.executable, "-m", "atroposlib.cli.run_api", "--host", "127.0.0.1", "--port", str(self.port)]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def kill(self):
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+class Trainer:
+    """Registers, and takes batches."""
+
+    def __init__(self, url, session):
+        self.url = url
+        self._session = session
+        self.batches = []
+
+    async def ask(self, method, path, payload=None):
+        async with self._session.request(method, self.url + path, json=payload) as response:
+            return await response.json()
+
+    async def is_there(self):
+        with contextlib.suppress(aiohttp.ClientError):
+            return (await self.ask("GET", "/"))["message"] == "AtroposLib API"
+        return False
+
+    async def ready(self):
+        """Wait until the API answers."""
+        async with asyncio.timeout(60):
+            while not await self.is_there():
+                await asyncio.sleep(0.05)
+
+    async def register(self, *, batch_size=2, max_token_len=100, num_steps=100, starting_step=0):
+        fields = {
+            "wandb_group": "g",
+            "wandb_project": "p",
+            "batch_size": batch_size,
+            "max_token_len": max_token_len,
+            "checkpoint_dir": "",
+            "save_checkpoint_interval": -1,
+            "starting_step": starting_step,
+            "num_steps": num_steps,
+        }
+        await self.ask("POST", "/register", fields)
+        await self.ask("GET", "/batch")  # only now the API lets environments in
+
+    async def batch(self):
+        """Wait for a batch and return its groups."""
+        async with asyncio.timeout(60):
+            while True:
+                batch = (await self.ask("GET", "/batch"))["batch"]
+                if batch is not None:
+                    self.batches.append(batch)
+                    return batch
+                await asyncio.sleep(0.02)
+
+    async def queue(self):
+        return (await self.ask("GET", "/status"))["queue_size"]
+
+    async def queued(self, count):
+        """Wait until the queue holds this many groups."""
+        async with asyncio.timeout(60):
+            while await self.queue() < count:
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def trainer_at(url):
+    connector = aiohttp.TCPConnector(force_close=True)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        yield Trainer(url, session)
