@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import random
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tiny_rl import model, optimizer
+from tiny_rl import model, optimizer, tokenizer
 from tiny_rl.batches import padded
+from tiny_rl.compiling import keep_compiled
 from tiny_rl.model import Array, Params
-from tiny_rl.tasks import demonstration, tasks
-from tiny_rl.tokenizer import render
+from tiny_rl.tasks import COLOURS, demonstration, tasks
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -40,12 +44,12 @@ class Example:
 def texts(seed: int) -> Iterator[str]:
     """Yield demonstrations of training tasks without end, as the chat template writes them."""
     chance = random.Random(f"sft-{seed}")  # noqa: S311 - reproducible examples, nothing to guard
-    return (render(demonstration(task, chance), TOOLS) for task in tasks("train", seed))
+    return (tokenizer.render(demonstration(task, chance), TOOLS) for task in tasks("train", seed))
 
 
-def encoded(tokenizer: Tokenizer, text: str) -> Example:
+def encoded(coder: Tokenizer, text: str) -> Example:
     """Encode a conversation; what an assistant wrote has loss, its closing token included."""
-    encoding = tokenizer.encode(text.removesuffix("\n"))
+    encoding = coder.encode(text.removesuffix("\n"))
     spans = [match.span() for match in _ASSISTANT.finditer(text)]
     trained = [any(start <= first and last <= end for start, end in spans) for first, last in encoding.offsets]
     return Example(ids=encoding.ids, trained=trained)
@@ -79,7 +83,7 @@ step: Final = jax.jit(_step)
 
 def learn(
     params: Params,
-    tokenizer: Tokenizer,
+    coder: Tokenizer,
     *,
     steps: int,
     seed: int,
@@ -91,7 +95,7 @@ def learn(
     moments = optimizer.start(params)
     losses: list[float] = []
     began = time.monotonic()
-    source = (encoded(tokenizer, text) for text in texts(seed))
+    source = (encoded(coder, text) for text in texts(seed))
     for number, (tokens, weights) in enumerate(islice(batches(source, size, seed), steps)):
         warm, left = min(1.0, (number + 1) / 20), 1 - number / steps
         params, moments, loss = step(params, moments, tokens, weights, jnp.float32(rate * warm * (0.1 + 0.9 * left)))
@@ -99,3 +103,36 @@ def learn(
         if number % 20 == 19:
             report({"sft_step": number + 1, "loss": losses[-1], "seconds": round(time.monotonic() - began, 1)})
     return params, losses
+
+
+def teach(folder: Path, *, steps: int, seed: int) -> list[float]:
+    """Write a folder with a tokenizer and weights that know the format; returns the losses."""
+    coder = tokenizer.train(islice(texts(seed), _TOKENIZER_TEXTS), COLOURS)
+    tokenizer.save(coder, folder)
+    params = model.create(model.Shape(vocabulary=coder.get_vocab_size()), seed)
+    params, losses = learn(params, coder, steps=steps, seed=seed, report=_print)
+    model.save(params, folder / "model.npz")
+    return losses
+
+
+_TOKENIZER_TEXTS: Final = 1000
+
+
+def _print(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Teach a fresh model."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="gets the tokenizer and model.npz")
+    parser.add_argument("--steps", type=int, default=160)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    keep_compiled(options.folder.parent / "compiled")
+    teach(options.folder, steps=options.steps, seed=options.seed)
+
+
+if __name__ == "__main__":
+    main()

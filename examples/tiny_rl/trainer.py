@@ -1,0 +1,132 @@
+"""A small GRPO trainer that knows Atropos' HTTP API, the place for weights, and nothing of environments."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.request import Request, urlopen
+
+from tiny_rl import grpo, model, optimizer
+from tiny_rl.compiling import keep_compiled
+from tiny_rl.engine import CONTEXT
+from tiny_rl.model import Params
+
+_KEPT: Final = 16
+"""Versions of the weights to check data against; data that is older is not trained on."""
+_PAUSE: Final = 0.05
+
+
+class Trainer:
+    """Takes batches, makes steps, hands out weights. `folder` gets the weights and `steps.jsonl`, `data.jsonl`."""
+
+    def __init__(self, params: Params, *, api: str, server: str, folder: Path, steps: int, rate: float) -> None:
+        self._params, self._moments = params, optimizer.start(params)
+        self._api, self._server, self._folder = api, server, folder
+        self._steps, self._rate = steps, rate
+        self._kept: deque[tuple[str, Params]] = deque([("v0", params)], maxlen=_KEPT)
+        self._began = time.monotonic()
+
+    def run(self, batch_size: int) -> None:
+        """Register, and train for the given number of steps."""
+        _ask(f"{self._api}/register", _registration(batch_size, self._steps))
+        for number in range(1, self._steps + 1):
+            waited = time.monotonic()
+            groups = self._batch()
+            taken = time.monotonic()
+            line = {"step": number, **self._train(groups, f"v{number}")}
+            line |= {"waited": round(taken - waited, 2), "trained": round(time.monotonic() - taken, 2)}
+            line["seconds"] = round(time.monotonic() - self._began, 1)
+            self._append("steps.jsonl", [line])
+            self._append("data.jsonl", groups)
+
+    def _batch(self) -> list[dict[str, Any]]:
+        while True:
+            groups = _ask(f"{self._api}/batch")["batch"]
+            if groups:
+                return list(groups)
+            time.sleep(_PAUSE)
+
+    def _train(self, groups: Sequence[Mapping[str, Any]], version: str) -> dict[str, Any]:
+        rows = grpo.sequences(groups)
+        batch = grpo.arrays(rows)
+        found = grpo.agreement(batch, dict(self._kept))
+        # What does not move the weights need not be computed: all rollouts of its group scored the same.
+        useful = grpo.arrays([row for row in rows if row.advantage])
+        self._params, self._moments, norm = grpo.step(self._params, self._moments, useful, self._rate)
+        self._hand_out(version)
+        scores = [score for group in groups for score in group["scores"]]
+        behind = [int(version[1:]) - 1 - int(name[1:]) for row in rows for name in set(row.versions) if name]
+        return {
+            "reward": sum(scores) / len(scores),
+            "sequences": len(rows),
+            "useful": sum(bool(row.advantage) for row in rows),
+            "trained_tokens": found.tokens,
+            "unknown_tokens": found.unknown,
+            "largest_difference": found.largest,
+            "mean_difference": found.total / max(1, found.tokens),
+            "most_steps_behind": max(behind, default=0),
+            "gradient": round(norm, 4),
+        }
+
+    def _hand_out(self, version: str) -> None:
+        path = self._folder / "weights" / f"{version}.npz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        model.save(self._params, path)
+        self._kept.append((version, self._params))
+        _ask(f"{self._server}/update_weights", {"path": str(path.absolute()), "version": version})
+        # A server has read what it was told of; the last one stays for who comes later.
+        (path.parent / f"v{int(version[1:]) - 1}.npz").unlink(missing_ok=True)
+
+    def _append(self, name: str, lines: Sequence[Mapping[str, Any]]) -> None:
+        with (self._folder / name).open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+
+
+def _registration(batch_size: int, steps: int) -> dict[str, Any]:
+    return {
+        "wandb_group": "tiny_rl",
+        "wandb_project": "tiny_rl",
+        "batch_size": batch_size,
+        "max_token_len": CONTEXT,
+        "checkpoint_dir": "",
+        "save_checkpoint_interval": -1,
+        "starting_step": 0,
+        "num_steps": steps,
+    }
+
+
+def _ask(url: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    data = None if body is None else json.dumps(body).encode()
+    request = Request(url, data, {"Content-Type": "application/json"})  # noqa: S310 - our own servers
+    with urlopen(request, timeout=600) as response:  # noqa: S310 - our own servers
+        answer: dict[str, Any] = json.load(response)
+    return answer
+
+
+def main() -> None:
+    """Train until the steps are done."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path, help="folder with the first weights, in model.npz")
+    parser.add_argument("folder", type=Path, help="folder for what comes out")
+    parser.add_argument("--api", default="http://127.0.0.1:8000", help="Atropos' trajectory API")
+    parser.add_argument("--server", default="http://127.0.0.1:8900", help="the model's server")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--rate", type=float, default=2e-4)
+    options = parser.parse_args()
+    keep_compiled(options.model.parent / "compiled")
+    params = model.load(options.model / "model.npz")
+    options.folder.mkdir(parents=True, exist_ok=True)
+    trainer = Trainer(
+        params, api=options.api, server=options.server, folder=options.folder, steps=options.steps, rate=options.rate
+    )
+    trainer.run(options.batch_size)
+
+
+if __name__ == "__main__":
+    main()
