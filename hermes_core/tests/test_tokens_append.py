@@ -173,7 +173,8 @@ def test_what_a_template_does_with_a_text_is_done_to_it(expression, written):
     assert text_of(rule, rule.opening([{"role": "user", "content": ' é"\n'}])) == f"<|im_start|>{written}<|im_end|>"
 
 
-NAMED = """{% for m in messages %}{% if m.role == 'tool' %}<|im_start|>{{ m.name }}:{{ m.tool_call_id }}
+NAMED = """{% for m in messages %}{% if m.role == 'tool' %}<|im_start|>
+{{ (m.extra or [''])[0] }}{{ m.name }}:{{ m.tool_call_id }}
 {{ m.content }}<|im_end|>{% else %}<|im_start|>{{ m.role }}
 {{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>{{ c.id }}{{ c.function.name }}{{ c.function.arguments |
 tojson }}</tool_call>{% endfor %}<|im_end|>{% endif %}{% endfor %}"""
@@ -214,11 +215,11 @@ def named_rule():
 @settings(max_examples=50, deadline=None)
 def test_a_history_in_the_first_prompt_makes_no_control_token(content, argument):
     def opening(content, argument):
-        function = {"name": argument, "arguments": {"a": [argument, {"b": argument}], "n": 1}}
+        function = {"name": argument, "arguments": {"a": [argument, {"b": argument}], argument: 1}}
         calls = [{"id": argument, "type": "function", "function": function}]
         said = {"role": "assistant", "content": content, "reasoning_content": content, "tool_calls": calls}
         result = {"role": "tool", "name": argument, "tool_call_id": argument, "content": content}
-        return named_rule().opening([{"role": "user", "content": content}, said, result])
+        return named_rule().opening([{"role": "user", "content": content}, said, {**result, "extra": [argument]}])
 
     assert _controls(named_rule(), opening(content, argument)) == _controls(named_rule(), opening("x", "x"))
 
@@ -327,3 +328,31 @@ def test_of_control_tokens_that_begin_alike_the_longest_is_found():
     opening = AppendRule(tokenizer).opening([USER])
     assert opening.ids[-1] == tokenizer.controls.by_text["<|im_end|>>"].id
     assert list(opening.ids) == tokenizer.encode_scaffold("<|im_start|>And then?<|im_end|>>")
+
+
+def history(turns):
+    for number in range(turns):
+        function = {"name": "look", "arguments": {"at": f"place {number}"}}
+        call = {"id": f"call{number:05d}", "type": "function", "function": function}
+        yield {"role": "assistant", "content": "", "tool_calls": [call]}
+        yield {"role": "tool", "tool_call_id": f"call{number:05d}", "content": f"result {number}"}
+
+
+@needs_trl
+@pytest.mark.parametrize("name", ["qwen3", "glm4moe", "gemma4_v5", "gptoss", "nemotron_3_nano"])
+def test_a_long_history_is_taken_apart_without_rendering_it_message_by_message(name, monkeypatch):
+    rule = AppendRule(trl_tokenizer(name))
+    rendered, render = [], ChatTemplate.render
+    monkeypatch.setattr(ChatTemplate, "render", lambda *a, **k: rendered.append(1) or render(*a, **k))
+    messages = [USER, *history(20)]
+    opening = rule.opening(messages)
+    assert len(rendered) <= 10
+    assert list(opening.ids) == rule.tokenizer.encode_scaffold(rule.template.render(messages))
+    spans = [span for span in opening.spans if span.role == "tool"]
+    assert len(spans) == 20
+    for number, span in enumerate(spans):
+        assert f"result {number}" in rule.tokenizer.decode(span.ids)
+        assert "place" not in rule.tokenizer.decode(span.ids)
+    said = [rule.tokenizer.decode(span.ids) for span in opening.spans if span.role == "assistant"]
+    assert [f"place {number}" in text for number, text in zip(range(20), said, strict=False)] == [True] * 20
+    assert not any("result" in text for text in said)

@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar
 
 from hermes_core.contracts.model import Message, RequestedCall
 from hermes_core.contracts.tokens import FinishReason
-from hermes_core.tokens.junction import Shape, message_ends, require_texts
+from hermes_core.tokens.ends import message_ends
+from hermes_core.tokens.junction import Shape, require_texts
 from hermes_core.tokens.reasoning import Reasoning
 from hermes_core.tokens.scaffold import ContextSpan, Scaffold, treatments
 from hermes_core.tokens.slots import SlottedMessages
@@ -23,6 +24,8 @@ from hermes_core.tokens.tokenizer import ChatTokenizer
 
 # Shapes are few: how many results of which tools' calls come back at once. White space is part of a shape.
 _MAX_SHAPES: Final = 512
+# Of whole conversations, which may be long.
+_MAX_OPENINGS: Final = 64
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
@@ -90,7 +93,7 @@ class AppendRule:
         found = self._openings.get(slotted.key)
         if found is None:
             found = self._opening(slotted)
-            _remember(self._openings, slotted.key, found)
+            _remember(self._openings, slotted.key, found, _MAX_OPENINGS)
         scaffold, opens_reasoning = found
         return Appended(spans=tuple(scaffold.spans(slotted.values)), opens_reasoning=opens_reasoning)
 
@@ -121,7 +124,7 @@ class AppendRule:
         shape = self._shapes.get(key)
         if shape is None:
             shape = Shape.of(self.renderer, self.tokenizer, slotted, after_tools=after_tools)
-            _remember(self._shapes, key, shape)
+            _remember(self._shapes, key, shape, _MAX_SHAPES)
         return shape, slotted
 
     def opening_text(self, messages: Sequence[Message]) -> str:
@@ -134,12 +137,11 @@ class AppendRule:
         text = self.renderer.render(new)
         require_texts(slotted, text)
         probe = self.renderer.render(slotted.padded())
-        counts = range(1, len(new) + 1)
         scaffold = Scaffold(
             self.tokenizer,
             text,
             treatments=treatments(text, probe, slotted.texts),
-            ends=message_ends(text, lambda count: self.renderer.render(new[:count], prompt=False), counts),
+            ends=message_ends(text, lambda count: self.renderer.render(new[:count], prompt=False), slotted, first=1),
             roles=[*(str(message.get("role")) for message in new), "assistant"],
             at_start=True,
         )
@@ -157,7 +159,7 @@ def _merged(spans: Sequence[ContextSpan]) -> tuple[ContextSpan, ...]:
     return tuple(merged)
 
 
-def _remember(cache: dict[_Key, _Value], key: _Key, value: _Value) -> None:
-    if len(cache) >= _MAX_SHAPES:
+def _remember(cache: dict[_Key, _Value], key: _Key, value: _Value, most: int) -> None:
+    if len(cache) >= most:
         cache.pop(next(iter(cache)))
     cache[key] = value

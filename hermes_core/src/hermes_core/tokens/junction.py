@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from hermes_core.contracts.model import Message
+from hermes_core.tokens.ends import message_ends
 from hermes_core.tokens.scaffold import Scaffold, Treatment, treatments
-from hermes_core.tokens.slots import SLOT, SlottedMessages, common_start, slot
+from hermes_core.tokens.slots import SLOT, SlottedMessages, slot
 from hermes_core.tokens.stub import StubRenderer
 from hermes_core.tokens.template import TemplateError
 from hermes_core.tokens.tokenizer import ChatTokenizer
@@ -61,7 +62,7 @@ class Shape:
         stub = renderer.stub(slotted.calls, new, after_tools=after_tools)
         text = stub.after(new)
         require_texts(slotted, text)
-        ends = message_ends(text, lambda count: stub.after(new[:count], prompt=False), range(len(new) + 1))
+        ends = message_ends(text, lambda count: stub.after(new[:count], prompt=False), slotted, first=0)
         tokens = list(_placed(tokenizer.controls, text, _first_text(slotted, text)))
         close = _close(tokens, tokenizer.stop_ids)
         if close is None and stub.has_calls:
@@ -113,18 +114,6 @@ class Shape:
             roles=self.roles,
             after=after,
         )
-
-
-def message_ends(text: str, prefix: Callable[[int], str], counts: Sequence[int]) -> list[int]:
-    """Return where messages end in a text: as far as it begins like the text of fewer messages."""
-    ends: list[int] = []
-    for count in counts:
-        try:
-            end = common_start(text, prefix(count))
-        except TemplateError:  # some messages stand only before others
-            end = 0
-        ends.append(max(end, ends[-1] if ends else 0))
-    return ends
 
 
 def require_texts(slotted: SlottedMessages, text: str) -> None:

@@ -17,6 +17,7 @@ from hermes_core.contracts.model import Message, RequestedCall
 SLOT: Final = re.compile(r"Hq(\d{5})vZ")
 BODY: Final = "Hq99999vZ"
 """Stands for what the model wrote in its turn."""
+_NAME: Final = re.compile(r"[\w .-]*")
 _TEXTS: Final = ("content", "reasoning_content", "reasoning", "thinking")
 # A text whose white space, quotes, line end and letters show what a template does with it.
 _BEFORE, _BETWEEN, _AFTER = " \n", '"\\\n<é>', " \n"
@@ -30,7 +31,8 @@ def slot(index: int) -> str:
 class SlottedMessages:
     """Messages with slots, and what belongs in them; `key` is equal for messages of one shape.
 
-    `texts` are the slots that hold prose, `required` those that the model must read, with the role of their message.
+    `texts` are the slots that hold prose, `required` those that the model must read, with the role of their message;
+    `bounds` say how many slots there are before the first message and after each.
     """
 
     def __init__(self, messages: Sequence[Message], calls: Sequence[RequestedCall] = ()) -> None:
@@ -39,6 +41,7 @@ class SlottedMessages:
         self.required: dict[int, str] = {}
         self._ids: dict[str, str] = {}
         self.calls = [self._call(call) for call in calls]
+        self.bounds: list[int] = [len(self.values)]
         self.messages = [self._message(message) for message in messages]
 
     @property
@@ -64,10 +67,9 @@ class SlottedMessages:
                 made[key] = [self._tool_call(call) for call in value or ()]
             elif key == "tool_call_id":
                 made[key] = None if value is None else self._id(value)
-            elif key == "name" and isinstance(value, str):
-                made[key] = self._take(value)
             else:
-                made[key] = value
+                made[key] = value if key == "role" else _mapped(value, self._take, self._key)
+        self.bounds.append(len(self.values))
         return made
 
     def _text(self, value: Any, role: str = "") -> str:
@@ -88,9 +90,13 @@ class SlottedMessages:
     def _tool_call(self, call: Mapping[str, Any]) -> dict[str, Any]:
         function = call.get("function") or call
         made: dict[str, Any] = {"name": self._take(str(function.get("name", "")))}
-        made["arguments"] = _mapped(_decoded(function.get("arguments")), self._text)
+        made["arguments"] = _mapped(_decoded(function.get("arguments")), self._text, self._key)
         identity = {"id": self._id(call["id"])} if call.get("id") else {}
         return {**identity, "type": "function", "function": made}
+
+    def _key(self, key: str) -> str:
+        """Keep a plain key, and with it its place where a template sorts by key."""
+        return key if _NAME.fullmatch(key) else self._take(key)
 
     def _id(self, value: Any) -> str:
         text = str(value)
@@ -116,13 +122,13 @@ def common_start(text: str, other: str) -> int:
     return next(place for place in range(shorter) if text[place] != other[place])
 
 
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+def _mapped(value: Any, change: Callable[[str], str], rename: Callable[[str], str] = str) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
-        return {key: _mapped(each, change) for key, each in value.items()}
+        return {rename(key): _mapped(each, change, rename) for key, each in value.items()}
     if isinstance(value, list):
-        return [_mapped(each, change) for each in value]
+        return [_mapped(each, change, rename) for each in value]
     return value
 
 
