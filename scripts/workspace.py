@@ -75,11 +75,15 @@ def requirement_name(requirement: str) -> str:
 
 
 def third_party(root: Path = ROOT, *, for_tests: bool = False) -> Iterator[str]:
-    """Yield what the packages require, at run time or besides for their tests, that is no package of this workspace."""
+    """Yield what the packages require, at run time or besides for their tests, that is no package of this workspace.
+
+    Tests see all extras: what they bring is tested like everything else.
+    """
     members = packages(root)
     own = {package.name for package in members}
     for package in members:
-        lines = package.test_dependencies if for_tests else package.dependencies
+        extras = [line for lines in package.extras.values() for line in lines]
+        lines = [*package.test_dependencies, *extras] if for_tests else package.dependencies
         yield from (line for line in lines if requirement_name(line) not in own)
 
 

@@ -46,7 +46,7 @@ def root(tmp_path: Path) -> Path:
     for name in ("setup_env.py", "workspace.py"):
         shutil.copy(ROOT / "scripts" / name, root / "scripts" / name)
     (root / "requirements").mkdir()
-    for name in ("run.txt", "dev.txt"):
+    for name in ("run.txt", "dev.txt", "bare.txt"):
         (root / "requirements" / name).write_text("# nothing\n", encoding="utf-8")
     (root / "pyproject.toml").write_text('[tool.uv.workspace]\nmembers = ["one"]\n', encoding="utf-8")
     source = root / "one" / "src" / "one"
