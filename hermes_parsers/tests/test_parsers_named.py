@@ -45,7 +45,12 @@ def test_an_id_that_mistral_s_servers_refuse_is_replaced_and_kept_as_it_was_writ
     assert call.wire_id == "call_1"
 
 
-@pytest.mark.parametrize("word", ["null", "true", "false"])
+def test_null_for_mistral_s_arguments_is_none_at_all():
+    result = read("mistral", '[TOOL_CALLS]f[ARGS]null[TOOL_CALLS]g[ARGS]{"a": 1}')
+    assert meaning(result) == [("f", {}), ("g", {"a": 1})]
+
+
+@pytest.mark.parametrize("word", ["true", "false"])
 def test_a_word_for_mistral_s_arguments_is_a_broken_call_and_leaves_the_next_one_alone(word):
     result = read("mistral", f'[TOOL_CALLS]f[ARGS]{word}[TOOL_CALLS]g[ARGS]{{"a": 1}}')
     broken = result.attempts[0]

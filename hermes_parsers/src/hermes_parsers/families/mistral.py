@@ -92,8 +92,7 @@ class MistralParser(NamedJsonParser):
         """Read arguments that are JSON in a string, as templates write them that dump texts once more."""
         start, at = head.start(1), head.end()
         if word := next((word for word in _WORDS if scan.text.startswith(word, at)), ""):
-            reason = f"arguments are an object, found {word}"
-            return self._hand_in(scan, head, Draft(start, at + len(word), INVALID_JSON, reason=reason))
+            return self._hand_in(scan, head, _word_for_arguments(start, at, word))
         while not (found := _STRING(scan.text, at)) and not scan.final:
             yield '"'
         draft = Draft(start, len(scan.text), TRUNCATED, reason="the text ends inside the call")
@@ -121,6 +120,13 @@ class MistralParser(NamedJsonParser):
     def write_call(self, call: WrittenCall, index: int) -> str:  # noqa: ARG002 - the base's signature
         """Write the name and the arguments."""
         return f"{_OPENER}{call.name}[ARGS]{call.arguments}"
+
+
+def _word_for_arguments(start: int, at: int, word: str) -> Draft:
+    """Take null for no arguments, as all families do."""
+    if word == "null":
+        return Draft(start, at + len(word), arguments="{}", value={})
+    return Draft(start, at + len(word), INVALID_JSON, reason=f"arguments are an object, found {word}")
 
 
 def _unquoted(text: str) -> Any:
