@@ -1,10 +1,10 @@
 """Install every wheel by itself, load all of it, and run the package's own tests there.
 
 Each package gets an empty environment with its wheel, what the wheel declares, and nothing else; siblings come from
-the built wheels only when they are declared. There every module is imported and every entry point loaded, so that
-an undeclared import fails. Then the test runner, the package's extras and its dependency group `test` are added, and
-the tests run on a copy that cannot see the source tree. With `--lowest` everything a package of ours declares is installed in
-the lowest version it allows, so that a lower bound is a tested promise.
+the built wheels only when they are declared. There every module is imported and every entry point loaded, so that an
+undeclared import fails. Then the test runner, the package's extras and its dependency group `test` are added, and the
+tests run on a copy that cannot see the source tree. With `--lowest` everything a package of ours declares is
+installed in the lowest version it allows, so that a lower bound is a tested promise.
 """
 
 from __future__ import annotations
