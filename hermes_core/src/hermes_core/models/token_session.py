@@ -17,6 +17,7 @@ from hermes_core.tokens.trajectory import ROOT, Trajectory
 if TYPE_CHECKING:
     from hermes_core.models.token_model import TokenModel
     from hermes_core.tokens.append import Appended, AppendRule, ClosedTurn
+    from hermes_core.tokens.parity import Parity
     from hermes_core.tokens.reasoning import Reasoning
 
 _CONTINUATIONS: Final = 3
@@ -86,13 +87,9 @@ class TokenSession:
     def exactness(self) -> Exactness:
         """Return the report so far; the last prompt is compared with what the template itself writes."""
         found = report(self._trajectory, self.samples())
-        if not self._turns or not self._is_proved:
+        parity = self._parity()
+        if parity is None:
             return found
-        from hermes_core.tokens.parity import compare
-
-        assert self._rule is not None
-        spans = self._trajectory.spans_before_turn(self._turns[-1].after)
-        parity = compare(self._rule, self._known, spans)
         return replace(
             found,
             parity_checked=1,
@@ -100,6 +97,19 @@ class TokenSession:
             foreign_control_tokens=parity.foreign,
             faults=(*found.faults, *([f"turn {found.turns - 1}: {parity.fault}"] if parity.fault else [])),
         )
+
+    def _parity(self) -> Parity | None:
+        """Compare the last prompt; None where there is nothing to compare it with."""
+        if not self._turns or not self._is_proved or self._rule is None:
+            return None
+        from hermes_core.tokens.parity import compare
+        from hermes_core.tokens.template import TemplateError
+
+        try:
+            return compare(self._rule, self._known, self._trajectory.spans_before_turn(self._turns[-1].after))
+        except TemplateError:
+            # The template refuses as a whole what it takes piece by piece: two calls in a turn, for some.
+            return None
 
     def managed_state(self) -> Mapping[str, Any]:
         """Return one node a sample, in the predecessor's form: a logprob of 1.0 where none was sampled."""
