@@ -167,15 +167,15 @@ async def test_19_a_bare_openai_server_samples_to_see_whether_it_is_there(monkey
 
 
 async def test_20_a_bare_openai_server_sends_a_refused_request_nine_times(monkeypatch):
-    OpenAIServer = importlib.import_module("atroposlib.envs.server_handling.openai_server").OpenAIServer  # noqa: N806
+    kind = importlib.import_module("atroposlib.envs.server_handling.openai_server").OpenAIServer
     from tenacity import RetryError, wait_none
 
-    for method in (OpenAIServer.chat_completion, OpenAIServer._chat_comp):
+    for method in (kind.chat_completion, kind._chat_comp):
         monkeypatch.setattr(method.retry, "wait", wait_none())
 
     async with answering(lambda _request: web.json_response({"error": "context too long"}, status=400)) as server:
         config = compat.APIServerConfig(base_url=f"{server.url}/v1", api_key="x", health_check=False)
-        bare = OpenAIServer(config)
+        bare = kind(config)
         with pytest.raises(RetryError):
             await bare.chat_completion(messages=[{"role": "user", "content": "x"}])
         await bare.openai.close()

@@ -206,14 +206,23 @@ async def test_what_the_api_refuses_is_recorded_with_its_answer(trainer):
     assert await trainer.queue() == 0
 
 
-async def test_phase_one_sends_nothing_to_a_trainer(trainer):
+async def test_phase_one_is_not_served(trainer):
+    with pytest.raises(ConfigError, match=r"serve wants token ids(.|\n)*server_type: vllm"):
+        await served(ChatDouble(), trainer).env_manager()
+
+
+async def test_what_is_not_trainable_is_never_sent_and_soon_ends_the_service(trainer):
+    class OwnGroups(PuzzleEnv):
+        async def collect_trajectories(self, item):
+            return await super().collect_trajectories(item)
+
     await trainer.register()
-    env = served(ChatDouble(), trainer)
-    async with serving(env):
-        await until(lambda: env.ledger.summary()["rejected"] >= 4)
-    assert {entry.reason for entry in env.ledger.entries if entry.end == "rejected"} == {
-        "not trainable: the server gave no token ids"
-    }
+    env = served(ChatDouble(), trainer, kind=OwnGroups)
+    with pytest.raises(UserError, match=r"\d groups in a row cannot be sent: not trainable: the server gave no token"):
+        await env.env_manager()
+    reasons = {entry.reason for entry in env.ledger.entries if entry.end == "rejected"}
+    assert reasons == {"not trainable: the server gave no token ids"}
+    assert env.ledger.summary()["open"] == 0
     assert await trainer.queue() == 0
 
 

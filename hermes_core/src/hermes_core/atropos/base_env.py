@@ -192,12 +192,14 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
         return outcome
 
     async def _played(self, place: Place) -> RolloutOutcome:
-        workshop = self._workshop
-        model = workshop.fleet.of_split(place.group.task.split)
-        outcome = await run_rollout(workshop.planner.rollout(place), workshop.runtime, model)
+        model = self._workshop.fleet.of_split(place.group.task.split)
+        outcome = await self._run(place, model)
         outcome = self._exact_or_dropped(self._policy.settled(outcome))
         place.outcome = outcome
         return outcome
+
+    async def _run(self, place: Place, model: ModelClient) -> RolloutOutcome:
+        return await run_rollout(self._workshop.planner.rollout(place), self._workshop.runtime, model)
 
     def _exact_or_dropped(self, outcome: RolloutOutcome) -> RolloutOutcome:
         exactness = outcome.exactness
@@ -215,6 +217,17 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
     def _format_trajectory_for_display(messages: Sequence[Message]) -> str:
         """Return a conversation as text for people."""
         return display.format_trajectory(messages)
+
+    def require_trainable(self) -> None:
+        """Raise a `ConfigError` where nothing that is played could be sent to a trainer."""
+        own = HermesAgentBaseEnv
+        has_own_groups = type(self).collect_trajectories is not own.collect_trajectories
+        has_own_rollouts = type(self).collect_trajectory is not own.collect_trajectory
+        if not (self._use_managed_server() or has_own_groups or has_own_rollouts):
+            raise ConfigError(
+                "serve wants token ids and logprobs, which servers of type openai do not give",
+                hint="server_type: vllm or sglang; for SFT data: process",
+            )
 
     async def preflight(self) -> None:
         """Check once, before the first rollout, what every rollout would stumble over: servers, template, backend."""

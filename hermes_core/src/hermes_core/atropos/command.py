@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -49,13 +50,21 @@ def main(cls: type[HermesAgentBaseEnv], arguments: Sequence[str] | None = None) 
         sys.stdout.write(_help(cls))
         sys.exit(0 if argv else 2)
     try:
-        asyncio.run(run(cls, parse(cls, argv)))
+        asyncio.run(_stoppable(run(cls, parse(cls, argv))))
     except HermesError as error:
         sys.stderr.write(f"{cls.name}: {error}\n")
         sys.exit(2 if isinstance(error, UserError) else 1)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         sys.stderr.write("interrupted\n")
         sys.exit(130)
+
+
+async def _stoppable(work: Coroutine[Any, Any, None]) -> None:
+    """Let SIGTERM, which schedulers send, end it as Ctrl-C does: with every rollout cleaned up."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel, "SIGTERM")
+    await work
 
 
 async def run(cls: type[HermesAgentBaseEnv], invocation: Invocation) -> None:

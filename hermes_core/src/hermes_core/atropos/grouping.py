@@ -15,6 +15,9 @@ from hermes_core.contracts.tokens import IGNORED
 Group = dict[str, Any]
 """A `ScoredDataGroup`: lists with one entry a sequence, None for a field that no sequence has."""
 
+UNTRAINABLE: Final = "not trainable"
+"""How the reasons begin that are no accident of one group."""
+
 NUMBERS: Final = ("advantages", "ref_logprobs", "inference_logprobs", "distill_token_ids", "distill_logprobs")
 """Fields with one entry a token; a group has them for all of its sequences or for none."""
 _FILLED: Final[Mapping[str, Any]] = {"messages": [], "overrides": {}, "images": None}
@@ -83,11 +86,11 @@ def _reasons(group: Group, limits: Limits) -> Iterator[str]:
 def _trainer_reasons(group: Group, limits: Limits) -> Iterator[str]:
     overrides, tokens = group.get("overrides") or [], group["tokens"]
     if any(about.get("trainable") is False for about in overrides):
-        yield "not trainable: the server gave no token ids"
+        yield f"{UNTRAINABLE}: the server gave no token ids"
     if not all(tokens):
-        yield "not trainable: a sequence without tokens"
+        yield f"{UNTRAINABLE}: a sequence without tokens"
     if group.get("inference_logprobs") is None and any(about.get("trainable") for about in overrides):
-        yield "not trainable: the server gave trained tokens without logprobs"
+        yield f"{UNTRAINABLE}: the server gave trained tokens without logprobs"
     longest = max(map(len, tokens))
     if 0 < limits.max_token_len <= longest:
         yield f"a sequence has {longest} tokens, the trainer takes fewer than {limits.max_token_len}"

@@ -7,18 +7,20 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hermes_core.atropos import display
 from hermes_core.atropos.api import ApiRefusedError
 from hermes_core.atropos.config import HermesAgentEnvConfig
-from hermes_core.atropos.grouping import Group, Limits, parts, refusal
+from hermes_core.atropos.grouping import UNTRAINABLE, Group, Limits, parts, refusal
 from hermes_core.atropos.journal import Journal, unused
 from hermes_core.atropos.ledger import End, Ledger
 from hermes_core.atropos.playing import rollout_ids
-from hermes_core.contracts.errors import HermesError
+from hermes_core.contracts.errors import HermesError, UserError
 
 logger = logging.getLogger(__name__)
+
+_TOO_MANY: Final = 8
 
 Send = Callable[[Sequence[Group]], Awaitable[str]]
 """Hands groups to the trajectory API; returns what it says of them, raises where it will not have them."""
@@ -31,6 +33,7 @@ class Outlet:
         self._config = config
         self._ledger = ledger
         self._journal: Journal | None = None
+        self._untrainable = 0
         self._shown: list[Mapping[str, Any]] = []
         self.path: Path | None = None
         self.send: Send | None = None
@@ -49,14 +52,21 @@ class Outlet:
         return refusal(group, limits)
 
     def reject(self, group: Group, reason: str) -> None:
-        """Note that a group goes nowhere."""
+        """Note that a group goes nowhere; raises `UserError` when that is what has become of all lately."""
         logger.warning("group %s is rejected: %s", (group.get("group_overrides") or {}).get("group_id"), reason)
         self.settle(group, End.REJECTED, reason)
+        self._untrainable = self._untrainable + 1 if reason.startswith(UNTRAINABLE) else 0
+        if self._untrainable >= _TOO_MANY:
+            raise UserError(
+                f"{self._untrainable} groups in a row cannot be sent: {reason}",
+                hint="a trainer needs token ids and logprobs: see server_type, and the server's own options",
+            )
 
     async def deliver(self, group: Group, *, to_trainer: bool) -> bool:
         """Write a group to the file, if there is one, and send it, if it is meant to be sent; False if refused."""
         if not self._config.include_messages:
             group = {**group, "messages": None}
+        self._untrainable = 0
         reason = ""
         if self.path is not None:
             reason = f"written to {self.path}"

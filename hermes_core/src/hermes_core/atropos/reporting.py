@@ -88,8 +88,12 @@ class ReportingMixin:
         messages = (group.get("messages") or [])[index : index + 1]
         if messages and messages[0]:
             return format_trajectory(messages[0])
-        tokens = (group.get("tokens") or [])[index : index + 1]
-        return str(self.tokenizer.decode(tokens[0])) if tokens and tokens[0] else "(no data)"
+        tokens = (group.get("tokens") or [[]])[index]
+        if not tokens:
+            return "(no data)"
+        # Without wandb nobody sees the table, and a tokenizer may have to be downloaded.
+        has_reader = self._tokenizer is not None or self.config.use_wandb
+        return str(self.tokenizer.decode(tokens)) if has_reader else f"({len(tokens)} tokens)"
 
     async def create_rollout_table(self, wandb_metrics: dict[str, Any]) -> dict[str, Any]:
         """Add the rollout table; without wandb there is nothing to make it of."""

@@ -49,6 +49,11 @@ class Servers:
         self.servers = [ServerHandle(config) for config in configs]
 
     @property
+    def model(self) -> Fleet:
+        """The servers as one of our model clients."""
+        return self._fleet
+
+    @property
     def is_recording(self) -> bool:
         """Whether token ids and logprobs are to be had: phase 2."""
         return isinstance(self._fleet, RecordingFleet)

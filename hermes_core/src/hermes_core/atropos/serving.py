@@ -38,6 +38,7 @@ class Serving:
         """
         env, reason = self._env, "the service was stopped"
         try:
+            env.require_trainable()
             await env.setup()
             await env.preflight()
             await self._begin()
