@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import cast
 
@@ -11,7 +12,7 @@ from hermes_core.contracts.events import RolloutFinished, RolloutStarted
 from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.rollout import RolloutOutcome, StopReason
 from hermes_core.contracts.sandbox import Sandbox
-from hermes_core.contracts.tokens import RecordingModel
+from hermes_core.contracts.tokens import ModelSession, RecordingModel
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.loop import AgentLoop
 from hermes_core.rollout.plan import RolloutSpec
@@ -20,8 +21,20 @@ from hermes_core.rollout.runtime import Runtime, overridden
 from hermes_core.rollout.verification import verify
 from hermes_core.specs import VerifierSpec
 
+Agent = Callable[[Runtime, ModelClient | ModelSession, RolloutContext, RolloutRecord], Awaitable[StopReason]]
+"""Plays the model's part of a rollout and returns why it ended; errors of the model and of the sandbox propagate."""
 
-async def run_rollout(spec: RolloutSpec, runtime: Runtime, model: ModelClient) -> RolloutOutcome:
+
+async def call_tools(
+    runtime: Runtime, model: ModelClient | ModelSession, context: RolloutContext, record: RolloutRecord
+) -> StopReason:
+    """Play with OpenAI tool calling: the agent where nothing else is said."""
+    return await AgentLoop(runtime, model, context, record).run()
+
+
+async def run_rollout(
+    spec: RolloutSpec, runtime: Runtime, model: ModelClient, *, agent: Agent = call_tools
+) -> RolloutOutcome:
     """Play one rollout and return its one outcome.
 
     Whatever goes wrong inside is an outcome too. Two things are raised instead: cancellation (after clean-up, and after
@@ -34,7 +47,7 @@ async def run_rollout(spec: RolloutSpec, runtime: Runtime, model: ModelClient) -
     started = RolloutStarted(rollout_id=spec.rollout_id, task_id=spec.task.id, group_id=spec.group.group_id)
     runtime.registry.fire("hermes_rollout_started", started)
     try:
-        await _Play(runtime, model, record).run()
+        await _Play(runtime, model, record, agent).run()
     except asyncio.CancelledError:
         record.stop_reason = StopReason.CANCELLED
         _finish(runtime, record)
@@ -53,10 +66,11 @@ def _finish(runtime: Runtime, record: RolloutRecord) -> RolloutOutcome:
 class _Play:
     """The phases of one rollout, in order: sandbox, world, agent, verification, clean-up."""
 
-    def __init__(self, runtime: Runtime, model: ModelClient, record: RolloutRecord) -> None:
+    def __init__(self, runtime: Runtime, model: ModelClient, record: RolloutRecord, agent: Agent) -> None:
         self._runtime = runtime
         self._model = model
         self._record = record
+        self._agent = agent
         self._task = record.spec.task
 
     async def run(self) -> None:
@@ -79,7 +93,8 @@ class _Play:
         try:
             if sandbox is not None:
                 await self._set_up(sandbox)
-            record.stop_reason = await AgentLoop(self._runtime, record.session or self._model, context, record).run()
+            model = record.session or self._model
+            record.stop_reason = await self._agent(self._runtime, model, context, record)
         except HermesError as error:
             if error.fatal:
                 raise

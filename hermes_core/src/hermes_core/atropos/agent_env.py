@@ -1,0 +1,227 @@
+"""`AgentEnv`: environments whose agent thinks and calls tools in text, on whatever backend the config names."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import uuid
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Generic, TypeVar, cast
+
+from hermes_core.atropos.agent import AgentConfig, AgentResult
+from hermes_core.atropos.agent_config import AgentEnvConfig
+from hermes_core.atropos.agent_play import PLAY, AgentPlay, EnvironmentTools
+from hermes_core.atropos.agent_tools import InstalledTool, ToolCall, ToolRegistry, ToolResult
+from hermes_core.atropos.base_env import HermesAgentBaseEnv
+from hermes_core.atropos.planning import Place
+from hermes_core.atropos.react import system_prompt
+from hermes_core.atropos.tool_server import ToolServerClient
+from hermes_core.contracts.errors import UnknownComponentError
+from hermes_core.contracts.model import ModelClient, ToolSchemas
+from hermes_core.contracts.rollout import RolloutOutcome
+from hermes_core.discovery import Registry
+from hermes_core.discovery.suggestions import package_for
+from hermes_core.rollout import GroupPlan, run_rollout
+from hermes_core.specs import ToolSpec
+from hermes_core.tools.selection import ToolSelection, select_tools
+
+__all__ = ["AgentEnv", "AgentEnvConfig"]
+
+AgentEnvConfigT = TypeVar("AgentEnvConfigT", bound=AgentEnvConfig)
+ExecTool = Callable[[ToolCall], Awaitable[ToolResult]]
+"""Makes one call in a rollout's sandbox; what the hooks get as `exec_tool`."""
+
+
+class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
+    """An environment in which an `AtroposAgent` works on each item.
+
+    A subclass writes `setup_agent_env`, `get_next_item`, `build_task` and `score_trajectory`; where the workspace has
+    to be prepared or looked at, `setup_trajectory_workspace` and `verify_and_score_trajectory`. Grouping, outcomes,
+    `serve`, `process` and `evaluate` are those of every environment here.
+    """
+
+    name: str | None = "agent"
+    env_config_cls = AgentEnvConfig
+    config: AgentEnvConfigT
+
+    def __init__(
+        self,
+        config: AgentEnvConfigT,
+        server_configs: Any,
+        slurm: bool = False,  # noqa: FBT001, FBT002 - the predecessor's signature
+        testing: bool = False,  # noqa: FBT001, FBT002 - the predecessor's signature
+    ) -> None:
+        super().__init__(config, server_configs, slurm=slurm, testing=testing)
+        self.config = config
+        self._tool_server: ToolServerClient | None = None
+        self.tools: ToolRegistry = self.build_tools()
+        runtime = self._workshop.runtime
+        runtime.registry = cast("Registry", EnvironmentTools(runtime.registry, self.tools))
+
+    def build_tools(self) -> ToolRegistry:
+        """Return the tools of this environment: those of its toolsets; extend it with `Tool`s of your own.
+
+        Tools that act outside the sandbox are in it where `tool_server_url` is `inprocess`; those of a tool server
+        join when the environment is set up.
+        """
+        config, tools = self.config, ToolRegistry()
+        selection = select_tools(
+            self._workshop.runtime.registry,
+            enabled_toolsets=["all"] if config.distribution is not None else config.enabled_toolsets,
+            disabled_toolsets=config.disabled_toolsets,
+        )
+        for spec in selection.specs:
+            if spec.side_effects != "external" or config.tool_server_url == "inprocess":
+                tools.register(InstalledTool(spec))
+        return tools
+
+    @abstractmethod
+    def build_task(self, item: Any) -> str:
+        """Return what the agent is asked."""
+
+    @abstractmethod
+    async def score_trajectory(self, item: Any, final_response: str) -> float:
+        """Score a trajectory by its final answer."""
+
+    @abstractmethod
+    async def setup_agent_env(self) -> None:
+        """Prepare the environment, once, when its backend is there."""
+
+    async def setup_trajectory_workspace(
+        self,
+        item: Any,  # noqa: ARG002 - for subclasses
+        *,
+        trajectory_id: str,  # noqa: ARG002 - for subclasses
+        exec_tool: ExecTool,  # noqa: ARG002 - for subclasses
+    ) -> Mapping[str, Any]:
+        """Prepare a trajectory's workspace before its agent starts; what it returns is passed to verification."""
+        return {}
+
+    async def verify_and_score_trajectory(
+        self,
+        item: Any,
+        final_response: str,
+        *,
+        trajectory_id: str,  # noqa: ARG002 - for subclasses
+        exec_tool: ExecTool,  # noqa: ARG002 - for subclasses
+        agent_result: AgentResult | None = None,  # noqa: ARG002 - for subclasses
+        workspace_meta: Mapping[str, Any] | None = None,  # noqa: ARG002 - for subclasses
+    ) -> tuple[float, Mapping[str, Any]]:
+        """Score a trajectory in its workspace; by default by its final answer.
+
+        Called for a run that used up its steps too: see `agent_result.success`. Every process of the agent has been
+        stopped before, its files are as it left them. Numbers in the metadata become parts of the reward,
+        `verification_messages` are added to the stored messages.
+        """
+        return await self.score_trajectory(item, final_response), {}
+
+    def build_agent_config(self, item: Any) -> AgentConfig:  # noqa: ARG002 - for subclasses
+        """Return how the agent works on an item; by default as the config says."""
+        return self._agent_config()
+
+    async def setup(self) -> None:
+        """Start the tool backend, then call `setup_agent_env`."""
+        await super().setup()
+        await self._start_tool_backend()
+        await self.setup_agent_env()
+
+    async def evaluate(self, *_args: Any, **_kwargs: Any) -> Any:
+        """Evaluate nothing."""
+        return {}
+
+    def format_prompt(self, item: Any) -> str:
+        """Return the task."""
+        return self.build_task(item)
+
+    async def compute_reward(self, item: Any, result: Any, ctx: Any) -> Any:
+        """Score a rollout with `verify_and_score_trajectory`."""
+        play: AgentPlay = ctx.state[PLAY]
+        return await play.verified(item, result.final_response, ctx.asynchronous)
+
+    def plan_group(self, item: Any, *, split: str = "train") -> GroupPlan:
+        """Plan a group; its tools are in the system prompt."""
+        return self._equipped(super().plan_group(item, split=split), self.build_agent_config(item))
+
+    async def run_agent(self, task: str, *, trajectory_id: str | None = None) -> tuple[str, dict[str, Any]]:
+        """Let the agent work on a task, in a sandbox of its own and without a score.
+
+        Returns its final answer and `success`, `error` and `tool_calls`. It is not in the ledger.
+        """
+        config = self._agent_config()
+        plan = self._equipped(self._workshop.planner.group(None, task, split="agent"), config)
+        plan = dataclasses.replace(plan, task=dataclasses.replace(plan.task, verifier=None))
+        place = Place(group=plan, rollout_id=trajectory_id or str(uuid.uuid4()))
+        play = AgentPlay(self, config, has_item=False)
+        outcome = await self._run_play(place, self._workshop.fleet, play)
+        result = play.result()
+        error = result.error if outcome.failure is None else f"{outcome.failure.type}: {outcome.failure.message}"
+        about = {"success": error is None, "error": error, "tool_calls": result.total_tool_calls}
+        return result.final_response, about
+
+    async def shutdown_tool_backend(self) -> None:
+        """Close every sandbox and the connection to the tool server; called at the end in any case."""
+        await self._workshop.runtime.aclose()
+        if self._tool_server is not None:
+            await self._tool_server.aclose()
+
+    async def aclose(self) -> None:
+        """Close everything live."""
+        try:
+            await self.shutdown_tool_backend()
+        finally:
+            await super().aclose()
+
+    async def _start_tool_backend(self) -> None:
+        mode = self.config.tool_pool_mode
+        try:
+            _ = self._workshop.runtime.backend
+        except UnknownComponentError as error:
+            package = package_for("backend", mode)
+            install = f"pip install {package}, or " if package else ""
+            raise UnknownComponentError(
+                f"tool_pool_mode: {mode} wants a terminal backend of this name, and none is installed",
+                hint=f"{install}set tool_pool_mode: local",
+            ) from error
+        url = self.config.tool_server_url
+        if url is not None and url != "inprocess" and self._tool_server is None:
+            self._tool_server = ToolServerClient(url, self.config.tool_server_token)
+            for tool in await self._tool_server.tools():
+                if self._may_join(tool.schema.name):
+                    self.tools.register(tool)
+
+    def _may_join(self, name: str) -> bool:
+        return self.tools.get(name) is None and name not in (self.config.disabled_toolsets or ())
+
+    def _agent_config(self) -> AgentConfig:
+        config = self.config
+        return AgentConfig(
+            max_steps=config.agent_max_steps,
+            temperature=config.agent_temperature,
+            max_tokens=config.agent_max_tokens,
+            system_prompt=config.system_prompt,
+            tool_delay_s=config.agent_tool_delay_s,
+        )
+
+    def _equipped(self, plan: GroupPlan, config: AgentConfig) -> GroupPlan:
+        """Offer the environment's tools, of the plugins' those that were drawn, and write the system prompt."""
+        drawn = set(plan.tools.names)
+        offered = [t for t in self.tools.list_tools() if not isinstance(t, InstalledTool) or t.schema.name in drawn]
+        specs: list[ToolSpec] = [t.spec if isinstance(t, InstalledTool) else t.schema.spec() for t in offered]
+        definitions = json.dumps([tool.schema.to_dict() for tool in offered], ensure_ascii=False)
+        tools = ToolSelection(
+            specs=tuple(specs),
+            schemas=ToolSchemas.of([spec.openai_schema() for spec in specs]),
+            drawn=plan.tools.drawn,
+            skipped=plan.tools.skipped,
+        )
+        return dataclasses.replace(plan, tools=tools, system_prompt=system_prompt(definitions, config.system_prompt))
+
+    async def _run(self, place: Place, model: ModelClient) -> RolloutOutcome:
+        verifier = place.group.task.verifier
+        item = None if verifier is None else verifier.options.get("item")
+        return await self._run_play(place, model, AgentPlay(self, self.build_agent_config(item), item))
+
+    async def _run_play(self, place: Place, model: ModelClient, play: AgentPlay) -> RolloutOutcome:
+        spec = play.spec(self._workshop.planner.rollout(place))
+        return play.completed(await run_rollout(spec, self._workshop.runtime, model, agent=play))

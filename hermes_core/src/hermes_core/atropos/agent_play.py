@@ -1,0 +1,200 @@
+"""One rollout of an `AgentEnv`: its workspace, the agent's loop, and what verification is told of both."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from hermes_core.atropos.agent import ReactLoop, paused
+from hermes_core.atropos.agent_results import AgentConfig, AgentResult
+from hermes_core.atropos.agent_tools import InstalledTool, Tool, ToolCall, ToolRegistry, ToolResult, executed
+from hermes_core.atropos.reward import as_score
+from hermes_core.atropos.workbench import Workbench, answering, as_result, clamped, without_policy
+from hermes_core.contracts import tool as contract
+from hermes_core.contracts.errors import HermesError, TaskError, VerifierError
+from hermes_core.contracts.model import ModelClient, RequestedCall, encode
+from hermes_core.contracts.rollout import RolloutOutcome, StopReason
+from hermes_core.contracts.tokens import ModelSession
+from hermes_core.contracts.verifier import Score
+from hermes_core.rollout import RolloutSpec, Runtime
+from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout.dispatch import ToolDispatcher
+from hermes_core.rollout.record import RolloutRecord
+from hermes_core.specs import Declaration
+
+if TYPE_CHECKING:
+    from hermes_core.atropos.agent_env import AgentEnv
+
+PLAY: Final = "hermes_core.atropos.agent_play"
+"""Where a rollout's `context.state` holds its `AgentPlay`, for the verification that follows."""
+
+
+class AgentPlay:
+    """Plays the model's part of one rollout; called by the engine. Without `item` there is no workspace to set up."""
+
+    def __init__(self, env: AgentEnv[Any], config: AgentConfig, item: Any = None, *, has_item: bool = True) -> None:
+        self._env = env
+        self._config = config
+        self._item = item
+        self._has_item = has_item
+        self._loop: ReactLoop | None = None
+        self.workspace_meta: Mapping[str, Any] = {}
+        self.score_metadata: dict[str, Any] = {}
+
+    def spec(self, spec: RolloutSpec) -> RolloutSpec:
+        """Return the rollout with what the agent's own config says."""
+        sampling = {name: value for name, value in spec.sampling.items() if name != "max_tokens"}
+        sampling["temperature"] = self._config.temperature
+        if self._config.max_tokens is not None:
+            sampling["max_tokens"] = self._config.max_tokens
+        limits = spec.limits.replaced({"max_agent_turns": self._config.max_steps})
+        return dataclasses.replace(spec, sampling=sampling, limits=limits)
+
+    async def __call__(
+        self, runtime: Runtime, model: ModelClient | ModelSession, context: RolloutContext, record: RolloutRecord
+    ) -> StopReason:
+        """Set up the workspace and play until a stop reason."""
+        context.state[PLAY] = self
+        if self._has_item:
+            await self._set_up(context)
+        if self._config.working_dir is not None:
+            await _enter(context, self._config.working_dir)
+        calls = _ModelCalls(ToolDispatcher(runtime, context, record), self._config.tool_delay_s)
+        with_metadata = self._env.config.agent_tool_metadata
+        self._loop = ReactLoop(record, self._config, calls.run, with_metadata=with_metadata)
+        return await self._loop.run(model)
+
+    def result(self) -> AgentResult:
+        """Describe the model's part."""
+        return (
+            AgentResult(success=False, error="The run was not started") if self._loop is None else self._loop.result()
+        )
+
+    async def verified(self, item: Any, final_response: str, context: RolloutContext) -> Score:
+        """Score the rollout with the environment's hook, in the workspace as the agent left it."""
+        hook = self._env.verify_and_score_trajectory
+        given = {
+            "trajectory_id": context.rollout_id,
+            "exec_tool": Workbench(context).execute,
+            "agent_result": self.result(),
+            "workspace_meta": self.workspace_meta,
+        }
+        answer: Any = await hook(item, final_response, **_accepted(hook, given))
+        if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], Mapping | None):
+            found = type(answer).__name__
+            raise VerifierError(
+                f"verify_and_score_trajectory returned {found}, a pair of score and metadata was wanted"
+            )
+        self.score_metadata = dict(answer[1] or {})
+        parts = {name: float(value) for name, value in self.score_metadata.items() if _is_number(value)}
+        score = as_score(answer[0])
+        return dataclasses.replace(score, parts={**parts, **score.parts})
+
+    def completed(self, outcome: RolloutOutcome) -> RolloutOutcome:
+        """Add to the outcome what verification said: its messages, and the rest of its metadata."""
+        about = {name: value for name, value in self.score_metadata.items() if name != "verification_messages"}
+        added = self.score_metadata.get("verification_messages") or ()
+        provenance = {**outcome.provenance, "score_metadata": about} if about else outcome.provenance
+        return dataclasses.replace(outcome, messages=[*outcome.messages, *added], provenance=provenance)
+
+    async def _set_up(self, context: RolloutContext) -> None:
+        hook = self._env.setup_trajectory_workspace
+        try:
+            meta = await hook(self._item, trajectory_id=context.rollout_id, exec_tool=Workbench(context).execute)
+        except HermesError:
+            raise
+        except Exception as error:  # the boundary to an environment's own code: its task is to blame
+            raise TaskError(f"setup_trajectory_workspace raised {type(error).__name__}: {error}") from error
+        self.workspace_meta = meta or {}
+
+
+class _ModelCalls:
+    """The calls of one rollout's model: checked, recorded and shortened like any others, answered as `ToolResult`s."""
+
+    def __init__(self, dispatcher: ToolDispatcher, delay: float) -> None:
+        self._dispatcher = dispatcher
+        self._delay = delay
+        self._made = 0
+
+    async def run(self, turn: int, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        if not self._delay:
+            return await self._batch(turn, calls)
+        results: list[ToolResult] = []
+        for call in calls:
+            if self._made:
+                await paused(self._delay)
+            self._made += 1
+            results += await self._batch(turn, [call])
+        return results
+
+    async def _batch(self, turn: int, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        messages = await self._dispatcher.run(turn, [_requested(call) for call in calls])
+        return [answering(call, as_result(m["content"])) for call, m in zip(calls, messages, strict=True)]
+
+
+class EnvironmentTools:
+    """A registry that knows the environment's own tools besides those of plugins."""
+
+    def __init__(self, registry: Any, tools: ToolRegistry) -> None:
+        self._registry = registry
+        self._tools = tools
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._registry, name)
+
+    def spec(self, kind: str, name: str) -> Declaration:
+        """Return a declaration; see `Registry.spec`."""
+        own = self._own(kind, name)
+        found: Declaration = self._registry.spec(kind, name) if own is None else own.schema.spec()
+        return found
+
+    def create(self, kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
+        """Build a component; see `Registry.create`."""
+        own = self._own(kind, name)
+        return self._registry.create(kind, name, options) if own is None else _HostedTool(own)
+
+    def _own(self, kind: str, name: str) -> Tool | None:
+        tool = self._tools.get(name) if kind == "tool" else None
+        return None if isinstance(tool, InstalledTool) else tool
+
+
+class _HostedTool:
+    """An environment's own tool in the form that the dispatcher calls."""
+
+    def __init__(self, tool: Tool) -> None:
+        self._tool = tool
+
+    async def call(self, arguments: dict[str, Any], context: RolloutContext) -> contract.ToolResult:
+        about = {"trajectory_id": context.rollout_id, "task_id": context.task_id}
+        result = await executed(self._tool, ToolCall(self._tool.schema.name, arguments), about)
+        return contract.ToolResult(content=encode(result.to_dict()).decode(), error=result.error)
+
+
+def _requested(call: ToolCall) -> RequestedCall:
+    arguments = without_policy(call.arguments)
+    timeout = clamped(arguments.get("timeout"))
+    if timeout is not None:
+        arguments["timeout"] = int(timeout)
+    return RequestedCall(id=call.uniq_id, name=call.name, arguments=encode(arguments).decode())
+
+
+async def _enter(context: RolloutContext, folder: str) -> None:
+    quoted = shlex.quote(folder)
+    result = await context.sandbox.exec(f"mkdir -p -- {quoted} && cd -- {quoted}")
+    if result.exit_code != 0:
+        raise TaskError(f"working_dir {folder!r} cannot be entered: {result.output.strip()[-300:]}")
+
+
+def _accepted(hook: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what an older hook has no parameter for."""
+    parameters = inspect.signature(hook).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    return {name: value for name, value in given.items() if takes_any or name in parameters}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

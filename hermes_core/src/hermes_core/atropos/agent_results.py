@@ -1,0 +1,115 @@
+"""What `AtroposAgent` is told and what it gives back, in the predecessor's shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hermes_core.atropos.agent_tools import ToolCall, ToolResult
+from hermes_core.atropos.react import observation
+from hermes_core.contracts.model import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """How an agent works.
+
+    `max_tokens` None leaves the length of a turn to the server. `system_prompt` takes the place of the built-in
+    instructions. `tool_delay_s` is waited between two calls. `working_dir` is where the session begins, made if it
+    is not there.
+    """
+
+    temperature: float = 0.7
+    max_tokens: int | None = None
+    max_steps: int = 50
+    system_prompt: str | None = None
+    tool_delay_s: float = 0.0
+    working_dir: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceData:
+    """A sequence for the trainer: -100 in `masked_tokens` where there is no loss, 1.0 where there is no logprob."""
+
+    full_text: str
+    tokens: Sequence[int]
+    masked_tokens: Sequence[int]
+    logprobs: Sequence[float]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_node(cls, node: Mapping[str, Any]) -> SequenceData:
+        """Read a node of a session's state."""
+        return cls(
+            full_text=str(node.get("full_text") or ""),
+            tokens=list(node["tokens"]),
+            masked_tokens=list(node.get("masked_tokens") or ()),
+            logprobs=list(node.get("logprobs") or ()),
+            metadata=dict(node.get("metadata") or {}),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class AgentStep:
+    """One turn: what the model wrote, the calls in it, their answers (those of unreadable calls are the last)."""
+
+    step_number: int
+    assistant_message: str
+    tool_calls: list[ToolCall] = field(default_factory=list)
+    tool_results: list[ToolResult] = field(default_factory=list)
+    sequence_data: SequenceData | None = None
+    """Set on the last step of a rollout whose tokens were recorded: the whole sequence."""
+
+    @property
+    def has_tool_calls(self) -> bool:
+        """Whether tools were called."""
+        return bool(self.tool_calls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentResult:
+    """How a run of an agent ended.
+
+    `trajectory_data` is its sequence of exact tokens, the last one where it broke into several; None from a server
+    without token ids. `total_tokens` are those sampled.
+    """
+
+    success: bool
+    final_response: str = ""
+    steps: Sequence[AgentStep] = ()
+    total_tokens: int = 0
+    error: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    trajectory_data: SequenceData | None = None
+
+    @property
+    def num_steps(self) -> int:
+        """How many turns the model took."""
+        return len(self.steps)
+
+    @property
+    def total_tool_calls(self) -> int:
+        """How many tools it called."""
+        return sum(len(step.tool_calls) for step in self.steps)
+
+    def to_messages(self) -> list[Message]:
+        """Return the turns and their answers as chat messages, without what came before them."""
+        messages: list[Message] = []
+        for step in self.steps:
+            messages.append({"role": "assistant", "content": step.assistant_message})
+            if step.tool_results:
+                messages.append({"role": "user", "content": observation(step.tool_results)})
+        return messages
+
+    def to_scored_data(self, score: float) -> dict[str, Any] | None:
+        """Return the sequence as Atropos' `ScoredDataItem`; None where no tokens were recorded."""
+        data = self.trajectory_data
+        if data is None:
+            return None
+        return {
+            "tokens": list(data.tokens),
+            "masks": list(data.masked_tokens),
+            "scores": score,
+            "inference_logprobs": list(data.logprobs),
+        }

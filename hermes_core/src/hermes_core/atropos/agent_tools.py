@@ -1,0 +1,180 @@
+"""Tools as `AgentEnv` knows them: a `ToolCall` in, a `ToolResult` out; those of plugins, and an environment's own."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.model import encode
+from hermes_core.specs import ToolSpec
+
+# In a tool's output these would pass for the protocol's own marks; as an escape the JSON means the same.
+_MARK: Final = re.compile(r"<(?=/?(?:tools|tool_call|tool_response|think)\b)")
+_ESCAPED: Final = r"\\u003c"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSchema:
+    """What the model is told of a tool.
+
+    `parameters` is a JSON schema of type object, or only its `properties`, with `required` beside it. An `external`
+    tool runs outside the sandbox.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    required: list[str] | None = None
+    external: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry of the prompt's `<tools>` list."""
+        return {"name": self.name, "description": self.description, "parameters": self.json_schema(), "required": None}
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON schema of the arguments."""
+        if self.parameters.get("type") == "object":
+            return dict(self.parameters)
+        schema: dict[str, Any] = {"type": "object", "properties": dict(self.parameters)}
+        return {**schema, "required": list(self.required)} if self.required else schema
+
+    def spec(self) -> ToolSpec:
+        """Return the declaration that our dispatcher works with."""
+        return ToolSpec(
+            name=self.name,
+            summary=self.description.partition("\n")[0] or self.name,
+            description=self.description,
+            parameters=self.json_schema(),
+            target="hermes_core.atropos.agent_tools:Tool",
+            toolset="environment",
+            needs_sandbox=False,
+            side_effects="external" if self.external else "none",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call. `raw_text` is the model's own text of it, `uniq_id` the id that its answer repeats."""
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    raw_text: str = ""
+    uniq_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """An answer. `metadata` (exit code, …) is for the environment; the model sees it only where it is asked for."""
+
+    success: bool
+    output: str = ""
+    error: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    uniq_id: str = ""
+
+    def to_dict(self, *, with_metadata: bool = True) -> dict[str, Any]:
+        """Return the answer as plain JSON values."""
+        answer: dict[str, Any] = {"success": self.success, "output": self.output}
+        if self.error is not None:
+            answer["error"] = self.error
+        if with_metadata and self.metadata:
+            answer["metadata"] = dict(self.metadata)
+        return {**answer, "uniq_id": self.uniq_id} if self.uniq_id else answer
+
+    def to_xml(self, *, with_metadata: bool = False) -> str:
+        """Return the answer as the model reads it; marks of the protocol inside it are escaped."""
+        text = encode(self.to_dict(with_metadata=with_metadata)).decode()
+        return f"<tool_response>{_MARK.sub(_ESCAPED, text)}</tool_response>"
+
+
+class Tool(ABC):
+    """A tool that an environment writes itself; it runs in the environment's process, on its event loop."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> ToolSchema:
+        """What the model is told of it."""
+
+    @abstractmethod
+    async def execute(self, **arguments: Any) -> ToolResult:
+        """Do it. `trajectory_id` and `task_id` are passed where the signature names them."""
+
+    def is_available(self) -> tuple[bool, str | None]:
+        """Tell whether it can be used here, and if not, why; one that cannot is not offered."""
+        return True, None
+
+
+class InstalledTool(Tool):
+    """A tool of an installed plugin, run in each rollout's sandbox."""
+
+    def __init__(self, spec: ToolSpec) -> None:
+        self.spec = spec
+
+    @property
+    def schema(self) -> ToolSchema:
+        """Return the plugin's own description."""
+        spec = self.spec
+        return ToolSchema(spec.name, spec.description, spec.parameters, external=spec.side_effects == "external")
+
+    async def execute(self, **_arguments: Any) -> ToolResult:
+        """Refuse: without a rollout there is no sandbox."""
+        problem = f"{self.spec.name} runs in a rollout's sandbox; call it with the hook's exec_tool"
+        return ToolResult(success=False, error=problem)
+
+
+class ToolRegistry:
+    """The tools of one environment, by name."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, Tool] = {}
+
+    def register(self, tool: Tool) -> None:
+        """Add a tool; one of the same name is replaced."""
+        self._tools[tool.schema.name] = tool
+
+    def get(self, name: str) -> Tool | None:
+        """Return a tool, None if there is none of this name."""
+        return self._tools.get(name)
+
+    def list_tools(self) -> list[Tool]:
+        """Return the tools that can be used here, in the order in which they were added."""
+        return [tool for tool in self._tools.values() if tool.is_available()[0]]
+
+    def get_schemas(self) -> list[ToolSchema]:
+        """Return what the model is told."""
+        return [tool.schema for tool in self.list_tools()]
+
+    def get_prompt_description(self) -> str:
+        """Return one line a tool."""
+        return "\n".join(f"- {schema.name}: {schema.description}" for schema in self.get_schemas())
+
+    def get_prompt_tool_definitions_json(self) -> str:
+        """Return the content of the prompt's `<tools>`."""
+        return json.dumps([schema.to_dict() for schema in self.get_schemas()], ensure_ascii=False)
+
+    async def execute(self, call: ToolCall, **about: Any) -> ToolResult:
+        """Call a tool; whatever goes wrong is in the result. `about` is passed where the tool's signature names it."""
+        tool = self.get(call.name)
+        if tool is None:
+            return ToolResult(success=False, error=f"Unknown tool: {call.name}", uniq_id=call.uniq_id)
+        return await executed(tool, call, about)
+
+
+async def executed(tool: Tool, call: ToolCall, about: Mapping[str, Any]) -> ToolResult:
+    """Call a tool of an environment; whatever it raises is the result's error."""
+    named = inspect.signature(tool.execute).parameters
+    extra = {name: value for name, value in about.items() if name in named and name not in call.arguments}
+    try:
+        result: Any = await tool.execute(**{**call.arguments, **extra})
+    except Exception as error:  # noqa: BLE001 - the boundary to an environment's own tool: the model reads of it
+        return ToolResult(success=False, error=f"{type(error).__name__}: {error}", uniq_id=call.uniq_id)
+    if not isinstance(result, ToolResult):
+        found = type(result).__name__
+        raise ConfigError(f"tool {call.name!r} returned {found}, a ToolResult of hermes_core.atropos was wanted")
+    return ToolResult(result.success, result.output, result.error, result.metadata, call.uniq_id)

@@ -1,0 +1,198 @@
+"""The text protocol of `AtroposAgent`: tools in the system prompt, `<tool_call>` in the model's text.
+
+A turn thinks in `<think>`, then calls tools or answers. The answers to its calls come back as one user message of
+`<tool_response>` blocks. A call that cannot be read is answered too: it never passes for a final answer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from hermes_core.atropos.agent_tools import ToolCall, ToolResult
+from hermes_core.contracts.model import ModelReply
+
+_INSTRUCTIONS: Final = """\
+You solve a task by working with tools. The tools you have, as JSON:
+<tools>{tools}</tools>
+
+How to answer, in every turn:
+1. Think once, inside <think> and </think>: what is known, what is missing, what to do next.
+2. Then call one tool or several. Each call is one JSON object with "name" and "arguments" inside its own tags:
+   <tool_call>{{"name": "NAME", "arguments": {{"PARAMETER": "VALUE"}}}}</tool_call>
+3. After your calls, stop. Their answers arrive in the next message, one <tool_response> for each call in the same
+   order, as JSON with "success", "output" and, where something went wrong, "error". Never write one yourself.
+4. When the task is done, answer in plain text without any tool call. That ends the task.
+
+Commands are run by a shell without a person at it: nothing can be confirmed, typed or paged. Use options that do not
+ask (-y, --no-pager), give here-documents and quotes their ends, and look at what a command printed before you go on.
+Files written in one call are there in the next.
+
+Examples of turns:
+<think>I have to know which files there are.</think>
+<tool_call>{{"name": "terminal", "arguments": {{"command": "ls -la"}}}}</tool_call>
+
+<think>Both files matter, and neither depends on the other.</think>
+<tool_call>{{"name": "read_file", "arguments": {{"path": "a.txt"}}}}</tool_call>
+<tool_call>{{"name": "read_file", "arguments": {{"path": "b.txt"}}}}</tool_call>
+
+<think>The tests pass now, so the task is done.</think>
+The error was in parse(): an empty line was taken for a header. It is fixed, and all tests pass.
+"""
+_MARK: Final = re.compile(r"<think>|</think>|<tool_call>\s*")
+_CLOSER: Final = re.compile(r"\s*</tool_call>")
+_NAME: Final = re.compile(r"([\w.:-]+)\s*(?=\{)")
+_MOST_PROBLEMS: Final = 16  # in a row; more of them tell the model nothing
+_DECODER: Final = json.JSONDecoder(strict=False)  # a raw line break in a string is what models write
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReactTurn:
+    """A turn as it was read. `problems` answer the calls that could not be; `answer` is its text without either."""
+
+    message: str
+    calls: Sequence[ToolCall] = ()
+    problems: Sequence[ToolResult] = ()
+    answer: str = ""
+
+
+def system_prompt(definitions: str, own: str | None = None) -> str:
+    """Return the system prompt for tool definitions in JSON; `own` instructions take the place of the built-in ones.
+
+    `<tools>` is added to instructions that have none.
+    """
+    if own is None:
+        return _INSTRUCTIONS.format(tools=definitions)
+    return own if "<tools>" in own else f"{own}\n\n<tools>{definitions}</tools>"
+
+
+def read_turn(reply: ModelReply, step: int) -> ReactTurn:
+    """Read a reply: its content, or its reasoning where the content is empty, or the calls that a server took out."""
+    text = reply.content or ""
+    if reply.tool_calls:  # a server that parses <tool_call> itself; the turn is written as the model wrote it
+        text = "\n".join([text, *(_written(call.name, call.arguments) for call in reply.tool_calls)]).strip("\n")
+    elif not text.strip():
+        text = reply.reasoning or ""
+    reader = _Reader(text)
+    reader.run()
+    calls: list[ToolCall] = []
+    problems: list[ToolResult] = []
+    for number, found in enumerate(reader.found, 1):
+        uniq_id = f"call_{step}_{number}"
+        if isinstance(found, ToolCall):
+            calls.append(replace(found, uniq_id=found.uniq_id or uniq_id))
+        else:
+            error = f"This tool call could not be read: {found}. Write it again."
+            problems.append(ToolResult(success=False, error=error, uniq_id=uniq_id))
+    return ReactTurn(message=text, calls=calls, problems=problems, answer="".join(reader.spoken).strip())
+
+
+def observation(results: Sequence[ToolResult], *, with_metadata: bool = False) -> str:
+    """Return the user message that answers a turn's calls."""
+    return "\n".join(result.to_xml(with_metadata=with_metadata) for result in results)
+
+
+class _UnreadableError(Exception):
+    """What is wrong with a call."""
+
+
+class _Reader:
+    """Goes through a turn once, from mark to mark; a mark inside a call's JSON or a thought is text.
+
+    A thought that was opened in the prompt ends with a mark of its own, and takes back what was read before; one that
+    never ends is all there is, and is read like the rest.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._last_closer = text.rfind("</think>")
+        self._has_thought = False
+        self.found: list[ToolCall | _UnreadableError] = []
+        self.spoken: list[str] = []
+
+    def run(self) -> None:
+        """Fill `found` with the calls in order, and `spoken` with the text around them."""
+        while (mark := _MARK.search(self._text, self._at)) is not None:
+            self.spoken.append(self._text[self._at : mark.start()])
+            self._at = mark.end()
+            if mark.group() == "<think>":
+                self._skip_thought()
+            elif mark.group() == "</think>":
+                self._take_back()
+            else:
+                self._read_call(mark.start())
+            if sum(isinstance(found, _UnreadableError) for found in self.found[-_MOST_PROBLEMS:]) == _MOST_PROBLEMS:
+                return
+        self.spoken.append(self._text[self._at :])
+
+    def _skip_thought(self) -> None:
+        self._has_thought = True
+        if self._at <= self._last_closer:
+            self._at = self._text.index("</think>", self._at) + len("</think>")
+
+    def _take_back(self) -> None:
+        if not self._has_thought:
+            self.found.clear()
+            self.spoken.clear()
+        self._has_thought = True
+
+    def _read_call(self, start: int) -> None:
+        try:
+            name, value, self._at = _body(self._text, self._at)
+            closer = _CLOSER.match(self._text, self._at)
+            if closer is None:
+                raise _UnreadableError("it has no </tool_call> after its JSON")  # noqa: TRY301 - kept like the rest
+            self._at = closer.end()
+            self.found.append(_call(name, value, self._text[start : self._at]))
+        except _UnreadableError as problem:
+            self.found.append(problem)
+
+
+def _body(text: str, at: int) -> tuple[str | None, Any, int]:
+    """Return the name before the braces, if it stands there, what the JSON holds, and where it ends."""
+    name = _NAME.match(text, at)
+    at = at if name is None else name.end()
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+    except RecursionError:
+        raise _UnreadableError("its JSON is nested too deep") from None
+    except ValueError:
+        wanted = '{"name": …, "arguments": {…}}'
+        raise _UnreadableError(f"{wanted} was wanted, found {text[at : at + 40]!r}") from None
+    return (name.group(1) if name else None), value, end
+
+
+def _call(name: str | None, value: Any, raw: str) -> ToolCall:
+    if not isinstance(value, dict):
+        raise _UnreadableError(f"a JSON object was wanted, found {type(value).__name__}")
+    if name is not None:
+        return ToolCall(name=name, arguments=value, raw_text=raw)
+    if not isinstance(value.get("name"), str) or not value["name"]:
+        raise _UnreadableError('it has no "name"')
+    given = value.get("uniq_id") or value.get("id")
+    own_id = given if isinstance(given, str) else ""
+    return ToolCall(name=value["name"], arguments=_arguments(value), raw_text=raw, uniq_id=own_id)
+
+
+def _arguments(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    arguments = value.get("arguments", {})
+    if isinstance(arguments, str):
+        try:
+            arguments = _DECODER.decode(arguments)
+        except (ValueError, RecursionError) as error:
+            raise _UnreadableError('its "arguments" are a text that is no JSON') from error
+    if not isinstance(arguments, dict):
+        raise _UnreadableError(f'its "arguments" are no JSON object but {type(arguments).__name__}')
+    return arguments
+
+
+def _written(name: str, arguments: str) -> str:
+    try:
+        value: Any = json.loads(arguments or "{}")
+    except ValueError:
+        value = arguments
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': value}, ensure_ascii=False)}</tool_call>"

@@ -1,0 +1,95 @@
+"""Tools that run outside the sandbox, behind the predecessor's tool server: `GET /tools`, `POST /execute`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import aiohttp
+
+from hermes_core.atropos.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
+from hermes_core.contracts.errors import ConfigError
+
+_TIMEOUT: Final = 120.0
+_MARGIN: Final = 5.0
+_ERRORS: Final = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
+
+
+class ToolServerClient:
+    """Talks to one tool server; made on the event loop that uses it."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self._url = url.rstrip("/")
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def tools(self) -> list[RemoteTool]:
+        """Ask what there is; a `ConfigError` where the server does not answer as one."""
+        try:
+            answer = await self._asked("GET", "/tools", None, _TIMEOUT)
+            listed = answer.get("tools", []) if isinstance(answer, Mapping) else answer
+            return [RemoteTool(self, _schema(entry)) for entry in listed]
+        except (*_ERRORS, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"tool_server_url: a tool server was wanted at {self._url}, GET /tools: {_brief(error)}",
+                hint="start it, set tool_server_token, or leave tool_server_url out",
+            ) from error
+
+    async def execute(self, call: ToolCall, trajectory_id: str, timeout: float = _TIMEOUT) -> ToolResult:
+        """Run a tool there; whatever goes wrong is in the result, and nothing is sent twice."""
+        tool = {"name": call.name, "arguments": dict(call.arguments), "uniq_id": call.uniq_id}
+        body = {"trajectory_id": trajectory_id, "tool": tool, "timeout_s": timeout}
+        try:
+            answer = await self._asked("POST", "/execute", body, timeout + _MARGIN)
+            return ToolResult(
+                success=bool(answer["success"]),
+                output=str(answer.get("output") or ""),
+                error=answer.get("error"),
+                metadata=answer.get("metadata") or {},
+            )
+        except (*_ERRORS, KeyError, TypeError, AttributeError) as error:
+            return ToolResult(success=False, error=f"the tool server could not run {call.name}: {_brief(error)}")
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+    async def _asked(self, method: str, path: str, body: Any, timeout: float) -> Any:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(headers=self._headers)
+        limit = aiohttp.ClientTimeout(total=timeout)
+        async with self._session.request(method, self._url + path, json=body, timeout=limit) as response:
+            text = await response.text()
+            if response.status != 200:
+                raise ValueError(f"status {response.status}: {text[:200]}")
+            return json.loads(text)
+
+
+class RemoteTool(Tool):
+    """A tool of a tool server."""
+
+    def __init__(self, client: ToolServerClient, schema: ToolSchema) -> None:
+        self._client = client
+        self._schema = schema
+
+    @property
+    def schema(self) -> ToolSchema:
+        """Return the server's own description."""
+        return self._schema
+
+    async def execute(self, trajectory_id: str = "", **arguments: Any) -> ToolResult:
+        """Run it there."""
+        return await self._client.execute(ToolCall(self._schema.name, arguments), trajectory_id)
+
+
+def _schema(entry: Mapping[str, Any]) -> ToolSchema:
+    function = entry.get("function", entry)
+    parameters = function.get("parameters") or {"type": "object", "properties": {}}
+    return ToolSchema(function["name"], function.get("description") or "", parameters, external=True)
+
+
+def _brief(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:200]}"
