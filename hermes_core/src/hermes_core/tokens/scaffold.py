@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -112,7 +113,7 @@ class Scaffold:
         place = 0
         for index, piece in enumerate(pieces):
             place += len(piece.text if isinstance(piece, ControlToken) else piece)
-            span = sum(end < place for end in self._ends)
+            span = bisect_left(self._ends, place)  # ends never go back
             if isinstance(piece, ControlToken):
                 yield _Run(span=span, parts=(piece.text,), ids=(piece.id,))
                 before = piece
