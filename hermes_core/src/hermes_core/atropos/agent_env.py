@@ -25,6 +25,7 @@ from hermes_core.discovery.suggestions import package_for
 from hermes_core.rollout import GroupPlan, run_rollout
 from hermes_core.specs import ToolSpec
 from hermes_core.tools.selection import ToolSelection, select_tools
+from hermes_core.tools.toolsets import resolve_toolset, validate_toolset
 
 __all__ = ["AgentEnv", "AgentEnvConfig"]
 
@@ -191,7 +192,9 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
                     self.tools.register(tool)
 
     def _may_join(self, name: str) -> bool:
-        return self.tools.get(name) is None and name not in (self.config.disabled_toolsets or ())
+        registry = self._workshop.runtime.registry
+        toolsets = [toolset for toolset in self.config.disabled_toolsets or () if validate_toolset(registry, toolset)]
+        return self.tools.get(name) is None and not any(name in resolve_toolset(registry, one) for one in toolsets)
 
     def _agent_config(self) -> AgentConfig:
         config = self.config
