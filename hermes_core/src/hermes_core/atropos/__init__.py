@@ -9,17 +9,30 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_core.atropos.base_env import HermesAgentBaseEnv
     from hermes_core.atropos.bridge import bridged
-    from hermes_core.atropos.compat import APIServerConfig, EvalHandlingEnum, ServerBaseline
+    from hermes_core.atropos.compat import (
+        APIServerConfig,
+        BaseEnvConfig,
+        EvalHandlingEnum,
+        ScoredDataGroup,
+        ScoredDataItem,
+        ServerBaseline,
+    )
     from hermes_core.atropos.config import HermesAgentEnvConfig
+    from hermes_core.atropos.own_rollouts import HermesAgentLoop, ToolContext
     from hermes_core.contracts.rollout import AgentResult, ToolError
 
 _HOMES = {
     "APIServerConfig": "hermes_core.atropos.compat",
     "AgentResult": "hermes_core.contracts.rollout",
+    "BaseEnvConfig": "hermes_core.atropos.compat",
     "EvalHandlingEnum": "hermes_core.atropos.compat",
     "HermesAgentBaseEnv": "hermes_core.atropos.base_env",
     "HermesAgentEnvConfig": "hermes_core.atropos.config",
+    "HermesAgentLoop": "hermes_core.atropos.own_rollouts",
+    "ScoredDataGroup": "hermes_core.atropos.compat",
+    "ScoredDataItem": "hermes_core.atropos.compat",
     "ServerBaseline": "hermes_core.atropos.compat",
+    "ToolContext": "hermes_core.atropos.own_rollouts",
     "ToolError": "hermes_core.contracts.rollout",
     "bridged": "hermes_core.atropos.bridge",
 }
@@ -27,10 +40,15 @@ _HOMES = {
 __all__ = [
     "APIServerConfig",
     "AgentResult",
+    "BaseEnvConfig",
     "EvalHandlingEnum",
     "HermesAgentBaseEnv",
     "HermesAgentEnvConfig",
+    "HermesAgentLoop",
+    "ScoredDataGroup",
+    "ScoredDataItem",
     "ServerBaseline",
+    "ToolContext",
     "ToolError",
     "bridged",
 ]

@@ -7,16 +7,19 @@ import dataclasses
 import json
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from hermes_core.atropos import display
+from hermes_core.atropos.bridge import bridged
 from hermes_core.atropos.compat import BaseEnv
 from hermes_core.atropos.config import HermesAgentEnvConfig
 from hermes_core.atropos.dataset import load_items
+from hermes_core.atropos.evaluation import PASSED, evaluate_items
 from hermes_core.atropos.grouping import Group
 from hermes_core.atropos.ledger import End
 from hermes_core.atropos.outlet import Outlet
+from hermes_core.atropos.own_rollouts import owned
 from hermes_core.atropos.planning import Place
 from hermes_core.atropos.playing import PLACE, GroupPlayer, why_unscored
 from hermes_core.atropos.reporting import ReportingMixin
@@ -103,6 +106,10 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
             raise ConfigError(f"an item has no field {field!r}, found: {found}", hint="set prompt_field")
         return str(item[field])
 
+    def sandbox_for(self, item: Any) -> Mapping[str, Any]:  # noqa: ARG002 - for a subclass
+        """Return fields of the sandbox's spec that hold for one item: its image, for example."""
+        return {}
+
     @abstractmethod
     def compute_reward(self, item: Any, result: AgentResult, ctx: Any) -> Any:
         """Score a rollout: any finite number, as an ordinary function or a coroutine function.
@@ -179,7 +186,13 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
 
     def plan_group(self, item: Any, *, split: str = "train") -> GroupPlan:
         """Draw the tools of a group and plan its task; what it returns is passed on and never changed."""
-        return self._workshop.planner.group(item, self.format_prompt(item), split=split)
+        sandbox = self.sandbox_for(item)
+        return self._workshop.planner.group(item, self.format_prompt(item), split=split, sandbox=sandbox)
+
+    def _resolve_tools_for_group(self) -> tuple[list[dict[str, Any]], set[str]]:
+        """Draw the tools of one more group, for an own `HermesAgentLoop`: schemas and names."""
+        selection = self._workshop.planner.draw()
+        return [spec.openai_schema() for spec in selection.specs], set(selection.names)
 
     async def run_item(self, item: Any, *, split: str = "eval") -> RolloutOutcome:
         """Play one rollout outside of any group, in the same way as for training; it is labelled with its split."""
@@ -190,6 +203,10 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
             why = why_unscored(outcome) if outcome.reward is None else f"{split}: not for training"
             self.ledger.close(place.rollout_id, end, why)
         return outcome
+
+    async def evaluate_items(self, items: Iterable[Any], *, passed: float = PASSED) -> dict[str, float]:
+        """Play items for an evaluation; returns `eval/pass_rate`, `eval/pass_rate_<category>` and the counts."""
+        return await evaluate_items(self, items, passed=passed)
 
     async def _played(self, place: Place) -> RolloutOutcome:
         model = self._workshop.fleet.of_split(place.group.task.split)
@@ -242,22 +259,25 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
         """Serve a trainer until it has had all its steps."""
         from hermes_core.atropos.serving import Serving
 
-        await Serving(self).run()
+        with owned(self.server.own):
+            await Serving(self).run()
 
     async def process_manager(self) -> None:
         """Play `total_steps` groups, several at one time, into `data_path_to_save_groups`."""
         from hermes_core.atropos.processing import process
 
-        await process(self)
+        with owned(self.server.own):
+            await process(self)
 
     async def _run_evaluate(self) -> Any:
         """Set up, evaluate, and close."""
-        try:
-            await self.setup()
-            await self.preflight()
-            return await self.evaluate()
-        finally:
-            await self.aclose()
+        with owned(self.server.own):
+            try:
+                await self.setup()
+                await self.preflight()
+                return await bridged(self.evaluate())
+            finally:
+                await self.aclose()
 
     @classmethod
     def cli(cls, arguments: Sequence[str] | None = None) -> None:

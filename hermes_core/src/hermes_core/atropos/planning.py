@@ -47,16 +47,24 @@ class Planner:
         self._numbers = itertools.count()
         self._check_tools()
 
-    def group(self, item: Any, prompt: str | Sequence[Message], *, split: str = "train") -> GroupPlan:
+    def group(
+        self,
+        item: Any,
+        prompt: str | Sequence[Message],
+        *,
+        split: str = "train",
+        sandbox: Mapping[str, Any] | None = None,
+    ) -> GroupPlan:
         """Draw a group's tools and plan its task; raises a `HermesError` when that cannot be."""
         config = self._config
         seed = seed_of(config.seed, split, next(self._numbers))
-        tools = self._tools(seed)
+        tools = self.draw(seed)
         group_id = f"gr_{uuid.uuid4().hex[:12]}"
         task = Task(
             id=task_id(item, group_id),
             messages=_opening(prompt),
             verifier=reward_ref(item),
+            sandbox=dict(sandbox or {}),
             split=split,
             metadata={"category": item["category"]} if _has(item, "category") else {},
         )
@@ -72,7 +80,9 @@ class Planner:
             seed=seed,
         )
 
-    def _tools(self, seed: int) -> ToolSelection:
+    def draw(self, seed: int | None = None) -> ToolSelection:
+        """Draw the tools of a group; without a seed, those of one more group."""
+        seed = seed_of(self._config.seed, next(self._numbers)) if seed is None else seed
         try:
             return self._select(seed)
         except ConfigError as error:

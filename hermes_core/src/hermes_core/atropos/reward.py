@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.atropos.bridged_context import rewarded
+from hermes_core.atropos.nodes import with_nodes
 from hermes_core.contracts.errors import VerifierError
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.verifier import Score
@@ -31,7 +32,7 @@ class AwaitedReward:
 
     async def score(self, result: AgentResult, context: Any) -> Score:
         """Judge one rollout."""
-        return as_score(await rewarded(self._compute, self._item, result, context))
+        return as_score(await rewarded(self._compute, self._item, with_nodes(result), context))
 
 
 class CalledReward:
@@ -43,7 +44,7 @@ class CalledReward:
 
     def score(self, result: AgentResult, context: Any) -> Score:
         """Judge one rollout."""
-        return as_score(self._compute(self._item, result, context))
+        return as_score(self._compute(self._item, with_nodes(result), context))
 
 
 def as_score(value: Any) -> Score:

@@ -15,10 +15,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from hermes_core.atropos.models import Fleet, RecordingFleet
+from hermes_core.atropos.nodes import as_nodes
+from hermes_core.atropos.own_rollouts import OwnRollouts
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import Conversation, Message, ModelReply, ModelRequest, ToolSchemas
 from hermes_core.contracts.parsing import ToolCallParser
 from hermes_core.contracts.tokens import ModelSession
+from hermes_core.rollout import Runtime
 from hermes_core.rollout.interpretation import interpret
 
 _NOT_SENT = frozenset({"messages", "tools", "n", "split", "extra_body", "model", "skip_reasoning", "timeout"})
@@ -39,13 +42,14 @@ class ServerHandle:
 class Servers:
     """All servers of an environment.
 
-    `parse` is the parser for raw text, None where the servers parse. What cannot be done raises a `ModelError`; nothing
-    is repeated here, for the clients have done what helps.
+    Raw text is read by the runtime's parser, if it has one. What cannot be done raises a `ModelError`; nothing is
+    repeated here, for the clients have done what helps. `own` are the rollouts that the environment's own code plays.
     """
 
-    def __init__(self, fleet: Fleet, configs: Sequence[Any], *, parser: ToolCallParser | None) -> None:
+    def __init__(self, fleet: Fleet, configs: Sequence[Any], runtime: Runtime) -> None:
         self._fleet = fleet
-        self._parser = parser
+        self._parser = runtime.parser
+        self.own = OwnRollouts(runtime)
         self.servers = [ServerHandle(config) for config in configs]
 
     @property
@@ -57,6 +61,15 @@ class Servers:
     def is_recording(self) -> bool:
         """Whether token ids and logprobs are to be had: phase 2."""
         return isinstance(self._fleet, RecordingFleet)
+
+    @property
+    def own_model(self) -> Fleet:
+        """What an own agent loop asks."""
+        return self._fleet.of_split("eval")
+
+    def state(self) -> None:
+        """Return what a session knows of tokens: nothing, there is none."""
+        return
 
     async def chat_completion(self, **options: Any) -> Any:
         """Ask for `n` chat completions; the options are those of `chat.completions.create`, and `split`."""
@@ -83,7 +96,7 @@ class Servers:
         """Open a session that keeps the tokens of one conversation; a `tokenizer` is taken and not needed."""
         if not isinstance(self._fleet, RecordingFleet):
             raise NotImplementedError("servers of type openai give no token ids; use server_type vllm or sglang")
-        yield ManagedSession(self._fleet.session(uuid.uuid4().hex), tool_call_parser or self._parser)
+        yield ManagedSession(self._fleet.session(uuid.uuid4().hex), tool_call_parser or self._parser, self.own)
 
     async def update_weight(self, weight: float) -> None:
         """Take this environment's share of the servers."""
@@ -91,21 +104,12 @@ class Servers:
             lane.weigh(weight)
 
 
-class Node(dict[str, Any]):
-    """One sequence of a session, by key and by attribute: tokens, masked_tokens, logprobs."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-
 class ManagedSession:
     """The predecessor's ManagedServer: chat completions whose tokens are kept."""
 
-    def __init__(self, session: ModelSession, parser: ToolCallParser | None) -> None:
-        self._session = session
+    def __init__(self, session: ModelSession, parser: ToolCallParser | None, own: OwnRollouts) -> None:
+        self.own_model = session
+        self.own = own
         self._parser = parser
         self._used_ids: set[str] = set()
 
@@ -113,17 +117,14 @@ class ManagedSession:
         """Sample one turn of the conversation."""
         if int(options.get("n") or 1) != 1:
             raise ConfigError("a session holds one conversation, n=1 was wanted", hint="open a session for each")
-        reply = await self._session.chat(_request(options, uuid.uuid4().hex))
+        reply = await self.own_model.chat(_request(options, uuid.uuid4().hex))
         return _completion([reply], self._parser, options, self._used_ids)
 
     def get_state(self) -> dict[str, Any]:
         """Return `{"nodes": [...]}`, one node for each sequence a trainer may learn from."""
-        return as_nodes(self._session.managed_state())
+        return as_nodes(self.own_model.managed_state())
 
-
-def as_nodes(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a session's state with nodes that have attributes as well as keys."""
-    return {**state, "nodes": [Node(node) for node in state.get("nodes", ())]}
+    state = get_state
 
 
 def _request(options: Mapping[str, Any], rollout_id: str) -> ModelRequest:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hermes_core.atropos.api import TrajectoryApi
+from hermes_core.atropos.bridge import bridged
 from hermes_core.atropos.compat import EvalHandlingEnum
 from hermes_core.atropos.delivery import Delivery
 from hermes_core.atropos.items import play_item
@@ -167,7 +168,7 @@ class Serving:
         if env.eval_runner is not None and not env.eval_runner.done():
             logger.warning("the last evaluation has not ended; this one is left out")
             return
-        env.eval_runner = asyncio.create_task(env.evaluate())
+        env.eval_runner = asyncio.create_task(bridged(env.evaluate()))
         env.eval_runner.add_done_callback(_tell_failure)
 
     async def _stop(self, reason: str) -> None:

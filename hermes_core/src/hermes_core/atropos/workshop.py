@@ -47,7 +47,7 @@ class Workshop:
         self.fleet = open_fleet(config, self.configs) if model is None else _fleet_of(model)
         rewarding = RewardRegistry(registry, compute_reward, needs_sandbox=reward_needs_sandbox)
         self.runtime = _runtime(config, rewarding, is_recording=isinstance(self.fleet, RecordingFleet))
-        self.server = Servers(self.fleet, self.configs, parser=self.runtime.parser)
+        self.server = Servers(self.fleet, self.configs, self.runtime)
         sampling = sampling_of(config, self.configs)
         self.planner = Planner(config, registry, sampling)
         self.generation_params = {
@@ -67,6 +67,7 @@ class Workshop:
     async def aclose(self) -> None:
         """Close sandboxes, connections and the ledger's file."""
         try:
+            await self.server.own.aclose()
             await self.runtime.aclose()
             await self.fleet.aclose()
         finally:

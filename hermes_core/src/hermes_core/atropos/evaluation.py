@@ -1,0 +1,55 @@
+"""Evaluation over items, with the predecessor's metric names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from hermes_core.contracts.rollout import RolloutOutcome
+
+if TYPE_CHECKING:
+    from hermes_core.atropos.base_env import HermesAgentBaseEnv
+
+PASSED: Final = 1.0
+
+
+async def evaluate_items(
+    env: HermesAgentBaseEnv, items: Iterable[Any], *, split: str = "eval", passed: float = PASSED
+) -> dict[str, float]:
+    """Play every item once, `max_eval_workers` at a time, and return the metrics.
+
+    An item passes with a reward of at least `passed`. One without a reward is no failure of the model: it is counted
+    under `eval/errors` and in no rate.
+    """
+    slots = asyncio.Semaphore(env.config.max_eval_workers)
+
+    async def one(item: Any) -> tuple[str, RolloutOutcome]:
+        async with slots:
+            return _category(item), await env.run_item(item, split=split)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(item)) for item in items]
+    return _metrics([task.result() for task in tasks], passed)
+
+
+def _category(item: Any) -> str:
+    return str(item.get("category", "")) if isinstance(item, Mapping) else ""
+
+
+def _metrics(outcomes: list[tuple[str, RolloutOutcome]], passed: float) -> dict[str, float]:
+    scored = [(category, outcome.reward) for category, outcome in outcomes if outcome.reward is not None]
+    by_category: dict[str, list[bool]] = defaultdict(list)
+    for category, reward in scored:
+        by_category[category].append(reward >= passed)
+    metrics: dict[str, float] = {
+        "eval/total_tasks": len(outcomes),
+        "eval/passed_tasks": sum(reward >= passed for _, reward in scored),
+        "eval/errors": len(outcomes) - len(scored),
+    }
+    if scored:
+        metrics["eval/pass_rate"] = metrics["eval/passed_tasks"] / len(scored)
+        metrics["eval/mean_reward"] = sum(reward for _, reward in scored) / len(scored)
+    rates = {f"eval/pass_rate_{name}": sum(hits) / len(hits) for name, hits in sorted(by_category.items()) if name}
+    return metrics | rates
