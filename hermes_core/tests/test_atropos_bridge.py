@@ -216,16 +216,82 @@ async def test_child_tasks_may_await_their_calls():
     assert context.log[:2] == ["begin a", "begin b"], "they run at the same time"
 
 
-async def test_child_tasks_that_are_bridged_may_call_without_await():
+@pytest.mark.parametrize("start", ["gather", "wait_for", "create_task", "TaskGroup"])
+async def test_child_tasks_may_call_without_await(start):
     async def check(ctx, name):
         return ctx.terminal(name)["output"]
 
     async def compute(item, result, ctx):
-        return await asyncio.gather(bridged(check(ctx, "a")), bridged(check(ctx, "b")))
+        if start == "gather":
+            return await asyncio.gather(check(ctx, "a"), check(ctx, "b"))
+        if start == "wait_for":
+            return [await asyncio.wait_for(check(ctx, name), 30) for name in "ab"]
+        if start == "create_task":
+            tasks = [asyncio.create_task(check(ctx, name)) for name in "ab"]
+            return [await task for task in tasks]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(check(ctx, name)) for name in "ab"]
+        return [task.result() for task in tasks]
 
     context = Context()
     assert await reward(compute, context) == ["a", "b"]
-    assert context.log[:2] == ["begin a", "begin b"], "they run at the same time"
+    together = context.log[:2] == ["begin a", "begin b"]
+    assert together is (start != "wait_for"), "tasks of their own run at the same time"
+
+
+async def test_children_of_children_may_call_too_and_be_cancelled():
+    context = Context()
+
+    async def inner(ctx):
+        return ctx.terminal("hang")
+
+    async def outer(ctx):
+        return await asyncio.wait_for(inner(ctx), 0.01)
+
+    async def compute(item, result, ctx):
+        never = asyncio.create_task(inner(ctx))
+        never.cancel()
+        return await asyncio.gather(outer(ctx), never, return_exceptions=True)
+
+    errors = await reward(compute, context)
+    assert [type(error) for error in errors] == [TimeoutError, asyncio.CancelledError]
+    assert context.log == ["begin hang", "end hang"]
+
+
+async def test_the_loops_own_way_of_making_tasks_is_as_before_afterwards():
+    loop, made = asyncio.get_running_loop(), []
+
+    def factory(loop, coroutine, **options):
+        made.append(coroutine)
+        return asyncio.Task(coroutine, loop=loop, **options)
+
+    async def compute(item, result, ctx):
+        return await asyncio.gather(ctx.asynchronous.terminal("a"))
+
+    await reward(compute)
+    assert loop.get_task_factory() is None
+    loop.set_task_factory(factory)
+    await reward(compute)
+    assert loop.get_task_factory() is factory
+    loop.set_task_factory(None)
+    assert len(made) == 1
+
+
+def elsewhere(coroutine):
+    """Start a task from a callback, out of the reward's sight."""
+    started = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(lambda: started.set_result(asyncio.ensure_future(coroutine)))
+    return started
+
+
+async def test_a_task_from_elsewhere_may_call_where_it_is_bridged():
+    async def check(ctx):
+        return ctx.terminal("a")["output"]
+
+    async def compute(item, result, ctx):
+        return await (await elsewhere(bridged(check(ctx))))
+
+    assert await reward(compute) == "a"
 
 
 async def using(ctx):
@@ -245,12 +311,12 @@ async def ignoring(ctx):
 
 
 @pytest.mark.parametrize("check", [using, deciding, asking, ignoring])
-async def test_a_child_task_that_calls_without_await_is_told_what_to_do(check):
+async def test_a_task_from_elsewhere_that_calls_without_await_is_told_what_to_do(check):
     async def compute(item, result, ctx):
-        await asyncio.gather(check(ctx))
+        await (await elsewhere(check(ctx)))
         return 1.0
 
-    with pytest.raises(VerifierError, match=r"await ctx\.\w+\(…\), or start that task with .*bridged\(coroutine\)"):
+    with pytest.raises(VerifierError, match=r"await ctx\.\w+\(…\), or run the task's work in .*bridged\(coroutine\)"):
         await reward(compute)
 
 

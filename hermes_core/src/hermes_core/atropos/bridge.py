@@ -3,28 +3,31 @@
 The coroutine runs inside a greenlet. A call that has to wait switches to the greenlet of the event loop, which awaits
 it there like anything else and switches back with the answer; to the caller it looks like an ordinary call. What the
 coroutine itself awaits is passed on to the event loop unchanged. So one task stays one task: cancellation, timeouts,
-context variables and tracebacks are what they would be with `await` written out.
+context variables and tracebacks are what they would be with `await` written out. Tasks that the coroutine starts
+(`asyncio.gather`, `wait_for`, `create_task`) run in greenlets of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Generator
+import inspect
+from collections.abc import Awaitable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from greenlet import getcurrent, greenlet
 
 T = TypeVar("T")
 
 
-async def bridged(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Await a coroutine in which a `ToolContext`'s methods may be called without `await`.
+def bridged(coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    """Return a coroutine's twin in which a `ToolContext`'s methods may be called without `await`.
 
-    An environment's `compute_reward` is run this way. A task that it starts itself is not: wrap what goes into
-    `asyncio.gather` or `create_task` where it calls without `await`.
+    An environment's `compute_reward` is run this way, and the tasks it starts. A task that is started from elsewhere
+    (a callback, a task that was there before) is not: wrap what it calls.
     """
-    return await _Bridged(coroutine)
+    return _Bridged(coroutine)
 
 
 def can_wait() -> bool:
@@ -58,29 +61,51 @@ def _switch_out(step: _Step) -> Any:
     return driver.switch(step)
 
 
-class _Bridged(Generic[T]):
-    """Awaits a coroutine from inside a greenlet; the generator below runs in the event loop's own."""
+class _Bridged(Coroutine[Any, Any, T]):
+    """Drives a coroutine from inside a greenlet; the generator below runs in the event loop's own."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine
+        self._steps: Generator[Any, Any, T] | None = None
+
+    def send(self, value: Any) -> Any:
+        """Take a step, as a coroutine does."""
+        if self._steps is None:
+            self._steps = self.__await__()
+        return self._steps.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise inside, as a coroutine does."""
+        if self._steps is None:
+            self._steps = self.__await__()
+            self._coroutine.close()  # it was cancelled before it began
+        return self._steps.throw(*error)
+
+    def close(self) -> None:
+        """End it, as a coroutine does."""
+        if self._steps is not None:
+            self._steps.close()
+        self._coroutine.close()
 
     def __await__(self) -> Generator[Any, Any, T]:
         runner = _Runner(self._run)
         runner.task = asyncio.current_task()
         # A greenlet begins with no context variables; the task's own context makes what is set visible outside, too.
         runner.gr_context = getcurrent().gr_context
-        step = runner.switch()
-        while not runner.dead:
-            failure: BaseException | None = None
-            answer: Any = None
-            try:
-                answer = (yield from step.value.__await__()) if step.is_call else (yield step.value)
-            except BaseException as error:  # noqa: BLE001 - whatever it is, cancellation too: it belongs to the caller
-                failure = error
-            if failure is None:
-                step = runner.switch(answer)
-            else:  # with the traceback, which greenlet leaves out of its own accord
-                step = runner.throw(type(failure), failure, failure.__traceback__)
+        with _children_bridged(asyncio.get_running_loop()):
+            step = runner.switch()
+            while not runner.dead:
+                failure: BaseException | None = None
+                answer: Any = None
+                try:
+                    answer = (yield from step.value.__await__()) if step.is_call else (yield step.value)
+                except BaseException as error:  # noqa: BLE001 - whatever it is, cancellation too: it is the caller's
+                    failure = error
+                runner.parent = getcurrent()  # not the one it began in, where a task's first step is taken at once
+                if failure is None:
+                    step = runner.switch(answer)
+                else:  # with the traceback, which greenlet leaves out of its own accord
+                    step = runner.throw(type(failure), failure, failure.__traceback__)
         return cast("T", step)
 
     def _run(self) -> T:
@@ -97,3 +122,34 @@ class _Bridged(Generic[T]):
                 answer = _switch_out(_Step(awaited))
             except BaseException as error:  # noqa: BLE001 - thrown into the coroutine, which waits for it
                 failure = error
+
+
+@contextmanager
+def _children_bridged(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Let the event loop make bridged tasks of what bridged code starts, while there is any."""
+    found: Any = loop.get_task_factory()
+    factory = found if isinstance(found, _TaskFactory) else _TaskFactory(found)
+    loop.set_task_factory(factory)
+    factory.users += 1
+    try:
+        yield
+    finally:
+        factory.users -= 1
+        now: Any = loop.get_task_factory()
+        if not factory.users and now is factory:
+            loop.set_task_factory(factory.previous)
+
+
+class _TaskFactory:
+    """Makes tasks as the factory before it did; only what bridged code starts itself is bridged too."""
+
+    def __init__(self, previous: Any) -> None:
+        self.previous = previous
+        self.users = 0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> Any:
+        if can_wait() and inspect.iscoroutine(coroutine):
+            coroutine = _Bridged(coroutine)
+        if self.previous is not None:
+            return self.previous(loop, coroutine, **options)
+        return asyncio.Task(coroutine, loop=loop, **options)

@@ -1,8 +1,8 @@
 """The `ToolContext` of an `async def compute_reward`: its methods are called as the predecessor's were, or awaited.
 
 Inside `compute_reward` a call of one of the predecessor's methods returns when it has its answer, a dictionary, list or
-text that may be awaited as well. Where that cannot be (in a task of its own, and for the methods that the predecessor
-had not) it returns something to be awaited, and nothing is done until then.
+text that may be awaited as well. Where that cannot be (in a task that is not of its making, and for the methods that
+the predecessor had not) it returns something to be awaited, and nothing is done until then.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ async def rewarded(compute: Callable[..., Any], item: Any, result: Any, context:
 class BridgedContext:
     """One rollout's `ToolContext` for code in any style.
 
-    Called in `compute_reward` itself: the answer, awaitable. Called in a task that it started: to be awaited. Called
-    in a worker thread (`asyncio.to_thread`): the answer. `asynchronous` is the plain asynchronous context, for calls
-    that are to run at the same time.
+    Called in `compute_reward` or a task that it started: the answer, awaitable. Called in another task: to be awaited.
+    Called in a worker thread (`asyncio.to_thread`): the answer. `asynchronous` is the plain asynchronous context, for
+    `asyncio.gather(ctx.asynchronous.terminal("a"), ctx.asynchronous.terminal("b"))`.
     """
 
     def __init__(self, context: RolloutContext) -> None:
@@ -115,8 +115,8 @@ class Deferred(Coroutine[Any, Any, Any]):
         """Raise what the author has to do; the call will not be made."""
         self.close()
         if self._name in CALLED:
-            where = "outside of compute_reward's own task a call has to be awaited"
-            hint = f"await ctx.{self._name}(…), or start that task with hermes_core.atropos.bridged(coroutine)"
+            where = "in a task that compute_reward did not start itself a call has to be awaited"
+            hint = f"await ctx.{self._name}(…), or run the task's work in hermes_core.atropos.bridged(coroutine)"
         else:
             where, hint = "this method has to be awaited", f"await ctx.{self._name}(…)"
         raise VerifierError(f"ctx.{self._name}() {problem}; {where}", hint=hint)
