@@ -45,6 +45,8 @@ class LookupEnv(HermesAgentBaseEnv):
         config = LookupConfig(
             tokenizer_name="model",
             group_size=8,
+            # As many as the trainer says when it registers.
+            total_steps=-1,
             max_num_workers=8,
             max_batches_offpolicy=1,
             enabled_toolsets=["file"],

@@ -16,7 +16,7 @@ from zlib import crc32
 Split = Literal["train", "test"]
 Message = dict[str, Any]
 
-COLOURS: Final = ("red", "blue", "green", "gold", "white")
+COLOURS: Final = ("red", "blue", "green", "gold", "white", "black", "pink", "brown")
 THINGS: Final = (
     "box", "cup", "door", "hat", "key", "lamp", "map", "book",
     "coat", "ring", "ship", "tree", "bag", "chair", "clock", "desk",
@@ -75,21 +75,25 @@ def reward(task: Task, answer: str) -> float:
 
 
 def demonstration(task: Task, chance: random.Random) -> list[Message]:
-    """Return a rollout that shows the format and the purpose, but reads files at random.
+    """Return a rollout that shows the format, but mostly reads files at random.
 
     It reads until it finds a code, as the tool would answer, and then answers that code, right or wrong.
     """
     messages: list[Message] = [{"role": "user", "content": task.question}]
+    wanted = task.path[0]
     for _ in range(_MOST_READ):
-        path = chance.choice(sorted(task.files))
+        path = wanted if chance.random() < _ORACLE_SHARE else chance.choice(sorted(task.files))
         messages += [_call(path, len(messages)), _answer(path, task.files[path], len(messages))]
         word, value = task.files[path].split()
         if word == "code":
             return [*messages, {"role": "assistant", "content": value}]
+        wanted = _file(value)
     return [*messages, {"role": "assistant", "content": "none"}]
 
 
 _MOST_READ: Final = 3
+_ORACLE_SHARE: Final = 0.25
+"""How often a demonstration reads the right file on purpose; from nothing at all reinforcement finds it too slowly."""
 
 
 def _call(path: str, number: int) -> Message:

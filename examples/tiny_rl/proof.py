@@ -1,0 +1,77 @@
+"""The three things a run must show: what was trained is what was sampled, the reward rose, nothing got lost.
+
+The exactness is counted from the model server's log and the data that the trainer received, the two ends of the line;
+nothing in between is asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from hermes_core.contracts.tokens import Exactness
+from hermes_core.tokens.exactness import Exchange, check
+
+LARGEST_DIFFERENCE: Final = 1e-3
+LEAST_RISE: Final = 0.3
+MOST_SECONDS: Final = 15 * 60.0
+
+
+def lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a JSONL file."""
+    with path.open(encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
+def exactness(folder: Path) -> dict[str, Any]:
+    """Compare what the server sampled with what the trainer received, rollout by rollout."""
+    exchanges: dict[str, list[Exchange]] = defaultdict(list)
+    for line in lines(folder / "wire.jsonl"):
+        exchange = Exchange.of_line(line)
+        if exchange is not None:
+            exchanges[exchange.rollout_id].append(exchange)
+    samples: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for group in lines(folder / "data.jsonl"):
+        for rollout_id, sample in _samples(group):
+            samples[rollout_id].append(sample)
+    total = sum((check(exchanges[name], received) for name, received in samples.items()), Exactness())
+    ends = _ends(folder, exchanges, samples)
+    report = {**total.to_json(), "rollouts": len(samples), "samples_per_rollout": total.samples / max(1, len(samples))}
+    return {**report, "not_received": dict(ends), "is_exact": total.is_exact and "unknown" not in ends}
+
+
+def _samples(group: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    rows = zip(group["overrides"], group["tokens"], group["masks"], group["inference_logprobs"], strict=True)
+    for about, tokens, masks, logprobs in rows:
+        yield about["rollout_id"], {"tokens": tokens, "masks": masks, "logprobs": logprobs}
+
+
+def _ends(folder: Path, sampled: Mapping[str, Any], received: Mapping[str, Any]) -> Counter[str]:
+    """Count the rollouts that were sampled and not received, by what the ledger says of them."""
+    ledger = {line["rollout_id"]: f"{line['end']}: {line['reason']}" for line in lines(folder / "ledger.jsonl")}
+    return Counter(ledger.get(name, "unknown") for name in sampled if name not in received)
+
+
+def judged(folder: Path, *, seconds: float) -> dict[str, Any]:
+    """Return what a seed's run has shown; `seconds` is how long it trained."""
+    steps = list(lines(folder / "steps.jsonl"))
+    before, after = (line["reward"] for line in lines(folder / "evals.jsonl"))
+    largest = max(line["largest_difference"] for line in steps)
+    unknown = sum(line["unknown_tokens"] for line in steps)
+    report = exactness(folder)
+    trained = sum(line["trained_tokens"] for line in steps)
+    return {
+        "reward_before": before,
+        "reward_after": after,
+        "seconds": round(seconds, 1),
+        "steps": len(steps),
+        "trained_tokens": trained,
+        "largest_difference": largest,
+        "exactness": report,
+        "logprobs_agree": largest <= LARGEST_DIFFERENCE and unknown == 0 and trained > 0,
+        "reward_rose": after - before >= LEAST_RISE and seconds <= MOST_SECONDS,
+        "nothing_lost": bool(report["is_exact"]) and report["trained_tokens"] == trained,
+    }
