@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
+import sys
 import traceback
 
 import pytest
@@ -275,6 +276,22 @@ async def test_the_loops_own_way_of_making_tasks_is_as_before_afterwards():
     assert loop.get_task_factory() is factory
     loop.set_task_factory(None)
     assert len(made) == 1
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks that take their first step at once are new in 3.12")
+async def test_tasks_that_take_their_first_step_at_once_may_call_too():
+    async def check(ctx, name):
+        return ctx.terminal(name)["output"]
+
+    async def compute(item, result, ctx):
+        return [*await asyncio.gather(check(ctx, "a"), check(ctx, "b")), ctx.terminal("c")["output"]]
+
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(asyncio.eager_task_factory)
+    try:
+        assert await asyncio.create_task(reward(compute)) == ["a", "b", "c"]
+    finally:
+        loop.set_task_factory(None)
 
 
 def elsewhere(coroutine):
