@@ -1,6 +1,6 @@
 """Environments for Atropos; the only room that imports atroposlib, and only when a name of it is used.
 
-See the README of hermes-agent-core for the map from the predecessor's modules to these.
+See ATROPOS.md beside the README for the map from the predecessor's modules to these.
 """
 
 from __future__ import annotations
