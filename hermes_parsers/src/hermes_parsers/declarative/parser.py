@@ -72,7 +72,7 @@ class TemplateParser(ScanningParser):
         if template.calls is not None:
             marks += [mark for mark in template.calls.opening.marks if mark not in template.calls.opening.weak]
         # What other families declare on their class is the metadata's to say here, for this object alone.
-        vars(self).update(openers=tuple(dict.fromkeys(marks)), reasoning_tags=tags)
+        vars(self).update(openers=tuple(dict.fromkeys(marks)), reasoning_tags=tags, other_thinking=())
         if reasoning_opened and tags is None:
             raise TemplateError(
                 "reasoning_opened: this template's reasoning cannot be told to have begun in the prompt",

@@ -12,6 +12,7 @@ from zlib import crc32
 from hermes_core.contracts.parsing import ParseMode, ParseResult, ToolSchema
 from hermes_parsers.engine.scan import UNDECIDED, Marks, Scan, Wait
 from hermes_parsers.engine.stream import ScanStream
+from hermes_parsers.engine.thinking import THINK, Thinking, by_mark
 
 if TYPE_CHECKING:
     from hermes_parsers.engine.options import ParserOptions
@@ -51,6 +52,9 @@ class ScanningParser:
     pattern: ClassVar[str] = ""
     """A regular expression that may begin a block as well, with the same duties."""
     reasoning_tags: ClassVar[tuple[str, str] | None] = ("<think>", "</think>")
+    """What the template puts around reasoning; None for a format that has none."""
+    other_thinking: ClassVar[tuple[Thinking, ...]] = (THINK,)
+    """What else is read as reasoning in a format that has some."""
     calls_end_reasoning: ClassVar[bool] = False
     """Whether a call in reasoning that never ends is real: only where the marks are special tokens."""
     framing: ClassVar[str] = ""
@@ -71,11 +75,18 @@ class ScanningParser:
             promote_drafts, reasoning_opened = options.promote_drafts, options.reasoning_opened
         self.promote_drafts = promote_drafts
         self.reasoning_opened = reasoning_opened
-        self.marks, self.stirs = _marks(self.openers, self.reasoning_tags or (), self.pattern, self.body)
+        self.thinking = self._thinking()
+        self.marks, self.stirs = _marks(self.openers, tuple(self.thinking), self.pattern, self.body)
         self.prepare()
 
     def prepare(self) -> None:
         """Compile what reading takes; called once, when the parser is made."""
+
+    def _thinking(self) -> dict[str, Thinking]:
+        if self.reasoning_tags is None:
+            return {}
+        own = Thinking(*self.reasoning_tags, *self.reasoning_framing, self.reasoning_end)
+        return by_mark(own, *self.other_thinking)
 
     def read(self, scan: Scan, at: int) -> Wait:
         """Read a block from its mark: add a `Draft` per attempt to `scan.drafts` and return where it ended, or -1."""

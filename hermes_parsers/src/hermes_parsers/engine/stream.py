@@ -19,6 +19,7 @@ from hermes_core.contracts.parsing import (
 )
 from hermes_parsers.engine.building import Span, attempt_of, build_call, build_result, segment_of, text_only
 from hermes_parsers.engine.scan import INVALID_JSON, UNDECIDED, UNKNOWN_TOOL, Draft, Scan, sees, skip_space
+from hermes_parsers.engine.thinking import THINK
 
 if TYPE_CHECKING:
     from hermes_parsers.engine.parser import ScanningParser
@@ -57,6 +58,7 @@ class ScanStream:
         self._ids: dict[str, int] = {}
         self._attempts: list[Draft] = []
         self._drafted: list[tuple[Draft, AttemptStatus]] = []
+        self._thinking = next(iter(parser.thinking.values()), THINK)
         self._run = self._main()
 
     def feed(self, delta: str) -> Sequence[ParseEvent]:
@@ -139,7 +141,7 @@ class ScanStream:
 
     def _main(self) -> Generator[str, None, None]:
         scan, parser = self._scan, self._parser
-        tags = parser.reasoning_tags or ()
+        tags = parser.thinking
         # With all the text there a block never waits, and need not be a generator in a generator.
         is_plain = not self.own_blocks
         told = at = 0
@@ -175,12 +177,14 @@ class ScanStream:
 
     def _tagged(self, told: int, start: int, mark: str) -> Generator[str, None, int]:
         """Read the reasoning that a tag opens or ends; return where it ended, or -1 when the tag is text."""
-        tags = self._parser.reasoning_tags
-        if tags is not None and mark == tags[0]:
+        thinking = self._parser.thinking[mark]
+        if mark == thinking.opening:
             if self._begins(told, start):
+                self._thinking = thinking
                 return (yield from self._reasoning(told, start + len(mark)))
             self._is_quoted = True
-        elif tags is not None and self._is_lone() and not self._is_quoted:
+        elif self._is_lone() and not self._is_quoted:
+            self._thinking = thinking
             return (yield from self._was_reasoning(start, start + len(mark)))
         return -1
 
@@ -311,9 +315,7 @@ class ScanStream:
 
     def _reasoning(self, told: int, body: int) -> Generator[str, None, int]:
         """Take the reasoning up to its closing tag; what is drafted in it is an attempt, not a call."""
-        scan, parser = self._scan, self._parser
-        assert parser.reasoning_tags is not None
-        closing = parser.reasoning_tags[1]
+        scan, closing = self._scan, self._thinking.closing
         at = len(scan.text) if self._is_open else body
         while (found := scan.text.find(closing, at)) < 0 and not scan.final:
             at = max(body, len(scan.text) - len(closing) + 1)
@@ -328,16 +330,14 @@ class ScanStream:
 
     def _repeated_opening(self) -> Generator[str, None, int]:
         """Return where reasoning begins that the prompt has opened, and the model perhaps again."""
-        opening = (self._parser.reasoning_tags or ("",))[0]
+        opening = self._thinking.opening
         at = yield from skip_space(self._scan, 0)
         return at + len(opening) if (yield from sees(self._scan, opening, at)) else 0
 
     def _was_reasoning(self, found: int, after: int) -> Generator[str, None, int]:
         """Take everything so far as reasoning: its opening tag was part of the prompt."""
         end = yield from self._after_reasoning(after)
-        thought = ("".join(self._source)[: self._base] + self._scan.text[:found]).removesuffix(
-            self._parser.reasoning_framing[1]
-        )
+        thought = ("".join(self._source)[: self._base] + self._scan.text[:found]).removesuffix(self._thinking.after)
         self._spans.clear()
         self._add_thought(0, self._base + end, thought)
         return end
@@ -345,7 +345,7 @@ class ScanStream:
     def _after_reasoning(self, end: int) -> Generator[str, None, int]:
         """Skip what the template writes after the closing tag."""
         scan = self._scan
-        limit = end + len(self._parser.reasoning_end)
+        limit = end + len(self._thinking.end)
         while end < limit:
             if end == len(scan.text):
                 if scan.final:
@@ -372,17 +372,14 @@ class ScanStream:
         while (found := marks.sure(scan.text, at)) is not None:
             probe = Scan(lenient=scan.lenient, tools=scan.tools)
             probe.text, probe.final = scan.text, True
-            if (
-                found[0] not in (self._parser.reasoning_tags or ())
-                and self._parser.read_whole(probe, found.start()) >= 0
-            ):
+            if found[0] not in self._parser.thinking and self._parser.read_whole(probe, found.start()) >= 0:
                 return found.start()
             at = found.start() + 1
         return len(scan.text)
 
     def _thought(self, told: int, body: int, stop: int, end: int) -> None:
-        before, after = self._parser.reasoning_framing
-        thought = self._scan.text[body:stop].removeprefix(before).removesuffix(after)
+        thinking = self._thinking
+        thought = self._scan.text[body:stop].removeprefix(thinking.before).removesuffix(thinking.after)
         self._add_thought(self._base + told, self._base + end, thought)
         self._drafts(body, stop)
 
@@ -403,8 +400,7 @@ class ScanStream:
         probe.text, probe.final = scan.text[start:stop], True
         at = 0
         while (found := parser.marks.sure(probe.text, at)) is not None:
-            tags = parser.reasoning_tags or ()
-            end = -1 if found[0] in tags else parser.read_whole(probe, found.start())
+            end = -1 if found[0] in parser.thinking else parser.read_whole(probe, found.start())
             at = max(found.start() + 1, probe.resume) if end < 0 else end
         for draft in probe.drafts:
             if draft.is_good:
