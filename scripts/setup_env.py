@@ -44,6 +44,8 @@ class State:
     pins: str = ""
     packages: str = ""
     groups: list[str] = field(default_factory=list)
+    # Digests of the requirements of examples that are installed besides, by path.
+    also: dict[str, str] = field(default_factory=dict)
     # An environment somebody else made is installed into, never deleted.
     made_here: bool = False
     busy: bool = False
@@ -68,6 +70,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="the environment's folder")
     parser.add_argument("--group", choices=GROUPS, default="dev", help="run: what a user needs; dev: tests and checks")
+    parser.add_argument("--also", type=Path, help="requirements of an example, installed besides the group")
     options = parser.parse_args(arguments)
     if sys.version_info < (3, 11):  # noqa: UP036 -- this very line is what tells the user of an older Python
         raise SystemExit(f"error: Python 3.11 or newer is needed, this is {platform.python_version()}")
@@ -75,6 +78,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with _locked(environment):
             ensure(environment, options.group)
+            if options.also is not None:
+                add(environment, options.also)
     except SetupError as error:
         print(error, file=sys.stderr)
         return 1
@@ -102,6 +107,18 @@ def ensure(environment: Path, group: str) -> None:
     state.busy = False
     state.write(environment)
     _say("ready")
+
+
+def add(environment: Path, requirements: Path) -> None:
+    """Install the requirements of an example into an environment that is there, unless they are in it."""
+    state = State.read(environment)
+    digest, name = _digest([requirements]), str(requirements.absolute())
+    if state is None or state.also.get(name) == digest:
+        return
+    _say(f"installing {requirements}")
+    _run([*_installer(environment), "-r", requirements])
+    state.also[name] = digest
+    state.write(environment)
 
 
 def _wanted() -> State:

@@ -186,3 +186,13 @@ def test_the_python_somebody_chose_is_the_only_candidate(tmp_path: Path):
     _fake(tmp_path, "python3", "3.13.0")
     _fake(tmp_path, "python3.12", "3.12.1")
     assert _find(tmp_path, PYTHON="python3.12").stdout.strip() == str(tmp_path / "python3.12")
+
+
+def test_the_requirements_of_an_example_are_installed_once_and_again_when_they_change(root: Path):
+    example = root / "example.txt"
+    example.write_text("# nothing\n", encoding="utf-8")
+    arguments = ("--group", "run", "--also", str(example))
+    assert "installing" in _set_up(root, *arguments).stderr
+    assert "example.txt" not in _set_up(root, *arguments).stderr
+    example.write_text("# still nothing\n", encoding="utf-8")
+    assert f"installing {example}" in _set_up(root, *arguments).stderr
