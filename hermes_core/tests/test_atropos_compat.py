@@ -56,6 +56,19 @@ def test_16_ours_imports_wandb_when_it_is_used_and_leaves_the_log_level_alone():
     assert after(f"{code}; assert callable(b.wandb.init)")["wandb"]
 
 
+def test_without_atroposlib_the_error_says_what_to_install():
+    code = "import sys; sys.modules['atroposlib'] = None; import hermes_core.atropos as a; a.HermesAgentBaseEnv"
+    answer = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert "pip install 'hermes-agent-core[atropos]'" in answer.stderr
+
+
+def test_the_package_itself_imports_nothing_of_atroposlib():
+    code = (
+        "import sys; import hermes_core.atropos; assert not any(name.startswith('atroposlib') for name in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_16_bare_atroposlib_loads_a_tokenizer_by_its_network_name_at_construction(tokenizers):
     BareEnv()
     assert tokenizers.asked == ["NousResearch/DeepHermes-3-Llama-3-3B-Preview"]

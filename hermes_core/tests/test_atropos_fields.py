@@ -202,6 +202,16 @@ async def test_the_parser_reads_raw_text_in_phase_two():
     assert [message["role"] for message in group["messages"][0]] == ["user", "assistant"]
 
 
+async def test_what_a_chat_server_left_unread_is_read_by_the_parser():
+    def answer(request):
+        return says("done") if len(request.conversation) > 2 else says("CALL noop")
+
+    group, _ = await play(ChatDouble(answer), tool_call_parser="shouting")
+    assert [message["role"] for message in group["messages"][0]] == ["user", "assistant", "tool", "assistant"]
+    group, _ = await play(ChatDouble(answer), tool_call_parser="hermes")
+    assert [message["role"] for message in group["messages"][0]] == ["user", "assistant"]
+
+
 async def test_a_parser_that_is_not_installed_is_an_error_that_says_where_it_is():
     with pytest.raises(UnknownComponentError, match="hermes-parsers"):
         environment(TokenDouble(), tool_call_parser="hermes", plugins={"allow": ["hermes-agent-core"]})

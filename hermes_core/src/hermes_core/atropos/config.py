@@ -57,7 +57,8 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
 
     tool_pool_size: int = Field(default=128, ge=1, description="Worker threads for synchronous tools and rewards.")
     tool_call_parser: str | None = Field(
-        default="hermes", description="Parser of raw model text, phase 2 only; None: the text is all there is."
+        default="hermes",
+        description="Parser of raw model text; of a chat server's only what it left unread. None: there is none.",
     )
     extra_body: dict[str, Any] | None = Field(
         default=None, description="Further fields of a chat completion request; phase 1 only."

@@ -29,7 +29,7 @@ class Serving:
         self._env = env
         self._delivery = Delivery(env.config, TrajectoryApi(env.config.rollout_server_url))
         self._groups: dict[asyncio.Task[bool], float] = {}
-        self._no_more_items = False
+        self._is_out_of_items = False
 
     async def run(self) -> Mapping[str, int]:
         """Serve until the trainer has had all its steps, and return the ledger's counts.
@@ -82,8 +82,6 @@ class Serving:
 
     def _is_over(self, status: Mapping[str, Any]) -> bool:
         config = self._env.config
-        if self._no_more_items and not self._groups:
-            return True
         queued = status["queue_size"] * config.group_size // config.batch_size
         step = int(status["current_step"])
         return bool(step >= config.total_steps or step + queued > config.total_steps)
@@ -107,14 +105,21 @@ class Serving:
 
     async def _admit(self, room: int) -> None:
         env = self._env
-        while len(self._groups) < room and not self._no_more_items:
+        while len(self._groups) < room:
             item = env.backlog.pop() if env.backlog else await env.get_next_item()
             if item is None:
-                self._no_more_items = True
+                self._tell_of_no_items()
                 return
+            self._is_out_of_items = False
             task = asyncio.create_task(self._play(item))
             self._groups[task] = time.monotonic()
             env.workers.add(task)
+
+    def _tell_of_no_items(self) -> None:
+        """Say once that there is nothing to play; it is asked again, for an environment may have items later."""
+        if not self._is_out_of_items:
+            self._is_out_of_items = True
+            logger.warning("get_next_item has no item; waiting for one")
 
     async def _play(self, item: Any) -> bool:
         env, started = self._env, time.monotonic()

@@ -82,8 +82,10 @@ def _fleet_of(model: ModelClient) -> Fleet:
 
 def _runtime(config: HermesAgentEnvConfig, registry: RewardRegistry, *, is_recording: bool) -> Runtime:
     parser = None
-    if is_recording and config.tool_call_parser is not None:
-        parser = Ref(kind="parser", name=config.tool_call_parser, options=config.tool_call_parser_options)
+    name = config.tool_call_parser
+    # A chat server reads the calls itself; what it leaves unread is read here, if the parser happens to be installed.
+    if name is not None and (is_recording or name in registry.names("parser")):
+        parser = Ref(kind="parser", name=name, options=config.tool_call_parser_options)
     return Runtime(
         cast("Registry", registry),
         backend=config.backend_ref(),
