@@ -11,7 +11,13 @@ import pytest
 from chatml_folder import TEMPLATE, chatml_folder
 from token_server import Fault, Sampled, TokenServer, serving_tokens
 
-from hermes_core.contracts.errors import ConfigError, ModelReplyError, ModelServerError
+from hermes_core.contracts.errors import (
+    ConfigError,
+    ContextOverflowError,
+    ModelReplyError,
+    ModelRequestError,
+    ModelServerError,
+)
 from hermes_core.contracts.model import Conversation, ModelRequest, ToolSchemas
 from hermes_core.models.factory import create_generate_client
 from hermes_core.models.token_model import TokenModel
@@ -198,6 +204,44 @@ async def test_a_request_that_failed_can_be_made_again_without_a_trace(folder):
         assert play.text().count("More.") == 1
         assert play.session.exactness().to_json()["break_reasons"] == {}
         assert sample.reason == ""
+
+
+async def test_a_last_request_that_failed_leaves_the_parity_of_what_was_sampled(folder):
+    async with rollout(folder, [f"{CALL_TEXT}<|im_end|>", "done<|im_end|>"]) as play:
+        await play.ask(USER)
+        await play.ask(USER, CALLED, RESULT)
+        play.server.plays(Fault.refuse(400, "This model's maximum context length is 10 tokens"))
+        answered = {"role": "assistant", "content": "done"}
+        with pytest.raises(ContextOverflowError):
+            await play.ask(USER, CALLED, RESULT, answered, {"role": "user", "content": "More."})
+        assert play.session.exactness().faults == ()
+        assert play.check().is_exact
+
+
+async def test_a_changed_history_whose_request_failed_is_not_taken_for_the_one_that_was_sampled(folder):
+    async with rollout(folder, ["one<|im_end|>", "two<|im_end|>"]) as play:
+        await play.ask(USER)
+        other = ({"role": "user", "content": "Other."}, {"role": "assistant", "content": "one"}, USER)
+        play.server.plays(Fault.refuse(400))
+        with pytest.raises(ModelRequestError):
+            await play.ask(*other)
+        await play.ask(*other)
+        assert "Other." in play.text(1)
+        assert play.check().trained == play.check().sampled
+
+
+async def test_another_stop_token_gives_way_once_although_the_next_request_is_made_again(folder):
+    async with rollout(folder, ["odd end<|endoftext|>", "done<|im_end|>"]) as play:
+        await play.ask(USER)
+        more = (USER, {"role": "assistant", "content": "odd end"}, {"role": "user", "content": "Go on."})
+        play.server.plays(Fault.refuse(400))
+        with pytest.raises(ModelRequestError):
+            await play.ask(*more)
+        await play.ask(*more)
+        assert "odd end<|im_end|>\n" in play.text(1)
+        assert play.session.exactness().to_json()["break_reasons"] == {"junction": 1}
+        assert play.session.exactness().faults == ()
+        assert play.check().trained == play.check().sampled
 
 
 async def test_a_turn_that_the_server_aborts_goes_on_where_it_stopped(folder):

@@ -34,6 +34,8 @@ class _Turn:
     last_id: int | None
     finish_reason: FinishReason
     reasoning_open: bool
+    is_cut: bool = False
+    """Whether the last id, a stop token that the template does not write, is left behind in a branch of its own."""
 
     def is_kept_in(self, message: Message) -> bool:
         """Whether a message is this turn as the caller read it, and not something else in its place."""
@@ -77,8 +79,10 @@ class TokenSession:
         rule, is_proved = self._model.rule(request.tools)
         self._rule, self._is_proved = rule, is_proved
         self._continue(rule, messages, is_proved=is_proved)
+        generated = await self._sample(request)
+        # Only now: the turns that are there were sampled after this conversation, not after one that got no answer.
         self._known = messages
-        return self._answered(await self._sample(request), len(messages), rule.reasoning)
+        return self._answered(generated, len(messages), rule.reasoning)
 
     def samples(self) -> Sequence[TrainingSample]:
         """Return the samples so far."""
@@ -147,8 +151,10 @@ class TokenSession:
         delta = rule.delta(turn.closed(own), new, after_tools=after_tools)
         if self._trajectory.head != turn.after:  # an earlier turn, or a request that failed
             self._trajectory.rewind(turn.after, "engine" if turn is self._turns[-1] else "scaffold")
-        if delta.replaced:
+        if delta.replaced and not turn.is_cut:
             self._trajectory.drop_last()
+            place = self._turns.index(turn)
+            self._turns[place] = replace(turn, after=self._trajectory.head, is_cut=True)
         self._append(delta)
         return True
 
