@@ -11,6 +11,7 @@ from chat_server import completion, serving_answers
 from chatml_folder import chatml_folder
 from token_server import Sampled, TokenServer, serving_tokens
 
+from hermes_core.atropos import HermesAgentLoop
 from hermes_core.contracts.errors import ConfigError, ModelRequestError
 from hermes_core.tokens.tokenizer import ChatTokenizer
 
@@ -35,7 +36,7 @@ def writer(folder, *texts):
     return sample
 
 
-def env_for(url, folder, tmp_path, **fields):
+def env_for(url, folder, tmp_path, kind=PuzzleEnv, **fields):
     server_fields = {key: fields.pop(key) for key in ("server_type", "model_name") if key in fields}
     defaults = {
         "tokenizer_name": str(folder),
@@ -44,7 +45,7 @@ def env_for(url, folder, tmp_path, **fields):
         "include_messages": True,
         "data_path_to_save_groups": str(tmp_path / "g.jsonl"),
     }
-    return PuzzleEnv(config(**{**defaults, **fields}), [server(base_url=f"{url}/v1", **server_fields)])
+    return kind(config(**{**defaults, **fields}), [server(base_url=f"{url}/v1", **server_fields)])
 
 
 @pytest.mark.parametrize(("protocol", "kind"), [("vllm", "vllm"), ("sglang", "sglang"), ("atropos", "vllm")])
@@ -182,6 +183,48 @@ async def test_own_code_gets_exact_tokens_from_a_managed_server(folder, tmp_path
     trained = [mask for mask in node.masked_tokens if mask != -100]
     assert ChatTokenizer.load(folder).decode(trained) == "one<|im_end|>two<|im_end|>"
     assert len(node.logprobs) == len(node["tokens"])
+
+
+async def test_an_own_agent_loop_on_a_managed_server_keeps_the_tokens_of_all_turns(folder, tmp_path):
+    texts = ("CALL noop<|im_end|>", "the answer<|im_end|>")
+    async with serving_tokens(TokenServer("vllm", writer(folder, *texts))) as served:
+        env = env_for(served.url, folder, tmp_path, server_type="vllm", tool_call_parser="shouting")
+        tools, names = env._resolve_tools_for_group()
+        messages = [{"role": "user", "content": "x"}]
+        async with env.server.managed_server(tokenizer=None) as managed:
+            loop = HermesAgentLoop(managed, tools, names, max_turns=5, temperature=0.0, max_tokens=9)
+            result = await loop.run(messages)
+        await env.aclose()
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
+    (node,) = result.managed_state["nodes"]
+    trained = [mask for mask in node.masked_tokens if mask != -100]
+    assert ChatTokenizer.load(folder).decode(trained) == "".join(texts)
+
+
+async def test_an_own_agent_loop_whose_server_fails_has_not_finished(folder, tmp_path):
+    async with serving_answers() as served:
+        served.plays((400, {"error": {"message": "bad"}}, {}))
+        env = env_for(served.url.removesuffix("/v1"), folder, tmp_path)
+        messages = [{"role": "user", "content": "x"}]
+        result = await HermesAgentLoop(env.server, [], []).run(messages)
+        await env.aclose()
+    assert (result.finished_naturally, result.turns_used, result.managed_state) == (False, 0, None)
+
+
+async def test_a_reward_reads_the_nodes_of_its_rollout_by_attribute_and_by_key(folder, tmp_path):
+    seen = []
+
+    class Reading(PuzzleEnv):
+        async def compute_reward(self, item, result, ctx):
+            node = result.managed_state["nodes"][-1]
+            seen.append(node.tokens == node["tokens"])
+            return 1.0
+
+    async with serving_tokens(TokenServer("vllm", writer(folder, "one<|im_end|>"))) as served:
+        env = env_for(served.url, folder, tmp_path, kind=Reading, server_type="vllm")
+        await env.process_manager()
+    assert seen == [True]
+    assert lines(tmp_path / "g.jsonl")[0]["overrides"][0]["exactness"]["sampled_trained_share"] == 1.0
 
 
 def test_the_parser_of_the_tests_is_there():

@@ -275,6 +275,7 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
             try:
                 await self.setup()
                 await self.preflight()
+                self.begin_wandb()
                 return await bridged(self.evaluate())
             finally:
                 await self.aclose()

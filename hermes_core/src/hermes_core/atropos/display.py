@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hermes_core.contracts.model import Message
@@ -46,18 +48,23 @@ def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[:length] + "..."
 
 
-def page(title: str, groups: Sequence[Mapping[str, Any]]) -> str:
-    """Return one self-contained page with every group's conversations and scores."""
-    sections = "\n".join(_section(number, group) for number, group in enumerate(groups, 1))
-    shown = html.escape(title)
-    return (
-        "<!doctype html>\n"
-        f'<html lang="en"><head><meta charset="utf-8"><title>{shown}</title><style>'
-        "body{font:14px/1.5 system-ui,sans-serif;margin:2rem;max-width:70rem}"
-        "pre{white-space:pre-wrap;background:#f6f6f4;padding:.75rem;border-radius:4px}"
-        "</style></head><body>\n"
-        f"<h1>{shown}</h1>\n{sections}\n</body></html>\n"
-    )
+def write_page(groups: Path, target: Path) -> None:
+    """Write one self-contained page with the conversations and scores of a file of groups; blocks.
+
+    The file is read line by line: it may be larger than the memory.
+    """
+    shown = html.escape(groups.stem)
+    with groups.open(encoding="utf-8") as lines, target.open("w", encoding="utf-8") as out:
+        out.write(
+            "<!doctype html>\n"
+            f'<html lang="en"><head><meta charset="utf-8"><title>{shown}</title><style>'
+            "body{font:14px/1.5 system-ui,sans-serif;margin:2rem;max-width:70rem}"
+            "pre{white-space:pre-wrap;background:#f6f6f4;padding:.75rem;border-radius:4px}"
+            f"</style></head><body>\n<h1>{shown}</h1>\n"
+        )
+        for number, line in enumerate(lines, 1):
+            out.write(_section(number, json.loads(line)) + "\n")
+        out.write("</body></html>\n")
 
 
 def _section(number: int, group: Mapping[str, Any]) -> str:

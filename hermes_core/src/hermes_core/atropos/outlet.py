@@ -34,7 +34,6 @@ class Outlet:
         self._ledger = ledger
         self._journal: Journal | None = None
         self._untrainable = 0
-        self._shown: list[Mapping[str, Any]] = []
         self.path: Path | None = None
         self.send: Send | None = None
         if config.data_path_to_save_groups is not None:
@@ -71,7 +70,6 @@ class Outlet:
         if self.path is not None:
             reason = f"written to {self.path}"
             self._open().append(group)
-            self._shown.append({"scores": group["scores"], "messages": group["messages"]})
         if not to_trainer:
             self.settle(group, End.SENT, reason or "kept nowhere: data_path_to_save_groups is not set")
             return True
@@ -114,8 +112,7 @@ class Outlet:
             return
         journal, self._journal = self._journal, None
         await journal.aclose()
-        page = display.page(self.path.stem, self._shown)
-        await asyncio.to_thread(self.path.with_suffix(".html").write_text, page, encoding="utf-8")
+        await asyncio.to_thread(display.write_page, self.path, self.path.with_suffix(".html"))
 
     def _open(self) -> Journal:
         if self._journal is None:

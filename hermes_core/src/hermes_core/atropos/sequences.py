@@ -86,7 +86,9 @@ def _logprobs(sample: TrainingSample) -> list[float] | None:
 
 
 def _about(outcome: RolloutOutcome) -> dict[str, Any]:
+    exactness = {} if outcome.exactness is None else {"exactness": outcome.exactness.to_json()}
     return {
+        **exactness,
         "rollout_id": outcome.rollout_id,
         "stop_reason": str(outcome.stop_reason),
         "reward_parts": dict(outcome.reward_parts),
