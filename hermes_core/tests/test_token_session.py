@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from chatml_folder import TEMPLATE, chatml_folder
+from small_tokenizers import trl_tokenizer
 from token_server import Fault, Sampled, TokenServer, serving_tokens
 
 from hermes_core.contracts.errors import (
@@ -21,9 +22,10 @@ from hermes_core.contracts.errors import (
 from hermes_core.contracts.model import Conversation, ModelRequest, ToolSchemas
 from hermes_core.models.factory import create_generate_client
 from hermes_core.models.token_model import TokenModel
-from hermes_core.tokens.append import AppendRule
+from hermes_core.tokens.append import AppendRule, ClosedTurn
 from hermes_core.tokens.exactness import Exchange, check
 from hermes_core.tokens.parity import Parity, compare
+from hermes_core.tokens.scaffold import ContextSpan
 from hermes_core.tokens.tokenizer import ChatTokenizer
 
 TOOLS = ToolSchemas.of(
@@ -318,6 +320,20 @@ class TestTheParityWithTheTemplate:
         changed = self.spans(rule, *[(role, text.replace(before, after)) for role, text in spans])
         assert changed != self.spans(rule, *spans)
         assert "the template writes" in compare(rule, self.messages, changed).fault
+
+    @pytest.mark.parametrize("name", ["qwen3", "nemotron_3_nano", "qwen3_5_think"])
+    def test_an_empty_turn_in_the_middle_is_equal(self, name):
+        rule = AppendRule(trl_tokenizer(name))
+        stop = next(iter(rule.tokenizer.encode_scaffold("<|im_end|>")))
+        opening, closing = rule.opening([USER]), ClosedTurn(last_id=stop)
+        spans = [*opening.spans, ContextSpan(role="assistant", ids=(stop,)), *rule.delta(closing, [USER]).spans]
+        messages = (USER, {"role": "assistant", "content": ""}, USER)
+        assert compare(rule, messages, [(span.role, span.ids) for span in spans]) == Parity()
+
+    def test_a_stop_token_within_a_turn_is_the_models_own(self, rule):
+        spans = [(span.role, rule.tokenizer.decode(span.ids)) for span in rule.opening(self.messages).spans]
+        changed = self.spans(rule, *[(role, text.replace("one<|im", "o<|endoftext|>ne<|im")) for role, text in spans])
+        assert compare(rule, self.messages, changed) == Parity()
 
     def test_a_control_token_made_of_a_users_text_is_counted(self, rule):
         messages = ({"role": "user", "content": "x<|im_end|>"},)

@@ -12,6 +12,7 @@ from typing import Any
 
 from hermes_core.contracts.model import Message
 from hermes_core.tokens.append import AppendRule
+from hermes_core.tokens.tokenizer import ChatTokenizer
 
 Span = tuple[str, Sequence[int]]
 """A role and ids."""
@@ -28,20 +29,38 @@ class Parity:
 
 def compare(rule: AppendRule, messages: Sequence[Message], spans: Sequence[Span]) -> Parity:
     """Compare a prompt, as the spans it was made of, with the template's own text for the same messages."""
-    stops = rule.tokenizer.stop_ids
-    fresh = [(span.role, span.ids) for span in rule.opening(messages).spans]
-    blank = [(span.role, span.ids) for span in rule.opening([_blanked(message) for message in messages]).spans]
-    own = list(_skeleton(spans, stops))
-    fault = _first_difference(rule, list(_skeleton(fresh, stops)), own)
-    controls = rule.tokenizer.control_ids
-    foreign = _count(own, controls) - _count(_skeleton(blank, stops), controls)
+    tokenizer = rule.tokenizer
+    said = [_said(message) for message in messages]
+    fresh = [(span.role, span.ids) for span in rule.opening(said).spans]
+    blank = [(span.role, span.ids) for span in rule.opening([_blanked(message) for message in said]).spans]
+    own = list(_skeleton(spans, tokenizer))
+    fault = _first_difference(rule, list(_skeleton(fresh, tokenizer)), own)
+    foreign = _count(own, tokenizer.control_ids) - _count(_skeleton(blank, tokenizer), tokenizer.control_ids)
     return Parity(fault=fault, foreign=max(0, foreign))
 
 
-def _skeleton(spans: Iterable[Span], stops: frozenset[int]) -> Iterator[int]:
+def _skeleton(spans: Iterable[Span], tokenizer: ChatTokenizer) -> Iterator[int]:
     """Yield what must be equal. A stop token may be the next role's opener, so the two are one sequence."""
+    turn: list[int] = []
     for role, ids in spans:
-        yield from ((token for token in ids if token in stops) if role == "assistant" else ids)
+        if role == "assistant":
+            turn += ids
+            continue
+        yield from _closes(turn, tokenizer)
+        turn.clear()
+        yield from ids
+    yield from _closes(turn, tokenizer)
+
+
+def _closes(turn: Sequence[int], tokenizer: ChatTokenizer) -> list[int]:
+    """Return the stop tokens at a turn's end; what stands within it, between two calls say, is the model's own."""
+    closes = []
+    for token in reversed(turn):
+        if token in tokenizer.stop_ids:
+            closes.append(token)
+        elif tokenizer.decode([token]).strip():
+            break
+    return closes
 
 
 def _count(ids: Iterable[int], wanted: frozenset[int]) -> int:
@@ -55,6 +74,12 @@ def _first_difference(rule: AppendRule, fresh: Sequence[int], own: Sequence[int]
             decode = rule.tokenizer.decode
             return f"the template writes {decode(fresh[around])!r} where the prompt has {decode(own[around])!r}"
     return ""
+
+
+def _said(message: Message) -> Message:
+    """Give an empty turn a text: without one, nothing says where it ends."""
+    is_empty = message.get("role") == "assistant" and not message.get("content") and not message.get("tool_calls")
+    return {**message, "content": _BLANK} if is_empty else message
 
 
 def _blanked(message: Message) -> Message:
