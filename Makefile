@@ -18,7 +18,7 @@ TEST_FOLDERS := $(wildcard */tests plugins/*/tests tests)
 # The set-up is called every time: it takes a tenth of a second when there is nothing to do.
 setup = python=$$(PYTHON="$(PYTHON)" sh scripts/find_python.sh) && "$$python" scripts/setup_env.py --venv "$(VENV)" --group
 
-.PHONY: help demo test check check-format check-lint check-style check-requirements check-types check-test-types format wheels install-alone lowest bench bench-parsers lock env clean
+.PHONY: help demo test check check-format check-lint check-style check-requirements check-types check-test-types format wheels install-alone lowest bench bench-parsers bench-tokens lock env clean
 
 help:
 	@echo "make demo           set up and run the shipped tasks on the embedded oracle model; writes $(DEMO_OUT)"
@@ -92,6 +92,12 @@ bench-parsers:
 	-$(BIN)/python benchmarks/parsers.py --write $(if $(PEERS),--peers-python $(PEERS))
 	$(BIN)/python benchmarks/parser_behaviours.py --write $(if $(PEERS),--peers-python $(PEERS))
 	$(BIN)/python benchmarks/parser_tables.py
+
+# PEERS: a Python that has the peers; without it only those that the development environment has are played.
+bench-tokens:
+	@$(setup) dev
+	-$(BIN)/python benchmarks/tokens.py --write
+	$(BIN)/python benchmarks/token_scenarios.py --write $(if $(PEERS),--peers-python $(PEERS))
 
 lock:
 	@$(setup) dev

@@ -1,0 +1,35 @@
+"""The README's figures at token level are those of the committed measurement."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tokenizers", reason="the extra hermes-agent-core[tokens] is not installed")
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def tokens(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("tokens")
+
+
+@pytest.fixture
+def committed(tokens):
+    return json.loads(tokens.RESULTS.read_text(encoding="utf-8"))
+
+
+def test_the_table_is_that_of_the_committed_results(tokens, committed):
+    readme = (ROOT / "hermes_core" / "README.md").read_text(encoding="utf-8")
+    assert tokens.with_table(readme, committed) == readme
+
+
+def test_every_target_was_measured_and_met(tokens, committed):
+    assert committed["targets"] == tokens.TARGETS
+    assert committed["met"]
+    assert set(tokens.TARGETS) <= set(committed["ratios"])
