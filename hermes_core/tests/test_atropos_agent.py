@@ -230,3 +230,14 @@ async def test_in_phase_one_a_chat_server_will_do(tmp_path):
     assert responses(outcome.messages[3]["content"])[0]["output"] == "heron"
     assert outcome.reward == 0.5, outcome.reward_failure
     assert outcome.samples == ()
+
+
+async def test_in_phase_one_tokens_for_supervised_learning_hold_the_tools_once(folder, tmp_path):
+    path = tmp_path / "g.jsonl"
+    fields = {"group_size": 1, "data_path_to_save_groups": str(path), "tokenizer_name": str(folder)}
+    await agent_env(ChatDouble(copying), **fields).process_manager()
+    (group,) = lines(path)
+    text = ChatTokenizer.load(folder).decode(group["tokens"][0])
+    assert text.count('"name": "read_file", "description"') == 1
+    assert "Tools:" not in text, "what the chat template writes for tools of its own"
+    assert group["overrides"][0]["trainable"] is False

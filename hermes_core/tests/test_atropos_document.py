@@ -27,7 +27,7 @@ def text():
 
 
 async def test_its_example_plays(text, tmp_path):
-    (code,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    code, *_ = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     names: dict = {"__name__": "colours"}
     exec(code, names)  # the document's own text
     command = '{"command": "printf blue > colour.txt"}'

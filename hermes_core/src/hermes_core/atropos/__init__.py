@@ -7,6 +7,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hermes_core.atropos.agent import AtroposAgent
+    from hermes_core.atropos.agent_env import AgentEnv, AgentEnvConfig
     from hermes_core.atropos.base_env import HermesAgentBaseEnv
     from hermes_core.atropos.bridge import bridged
     from hermes_core.atropos.compat import (
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "APIServerConfig": "hermes_core.atropos.compat",
+    "AgentEnv": "hermes_core.atropos.agent_env",
+    "AgentEnvConfig": "hermes_core.atropos.agent_env",
     "AgentResult": "hermes_core.contracts.rollout",
+    "AtroposAgent": "hermes_core.atropos.agent",
     "BaseEnvConfig": "hermes_core.atropos.compat",
     "EvalHandlingEnum": "hermes_core.atropos.compat",
     "HermesAgentBaseEnv": "hermes_core.atropos.base_env",
@@ -39,7 +44,10 @@ _HOMES = {
 
 __all__ = [
     "APIServerConfig",
+    "AgentEnv",
+    "AgentEnvConfig",
     "AgentResult",
+    "AtroposAgent",
     "BaseEnvConfig",
     "EvalHandlingEnum",
     "HermesAgentBaseEnv",

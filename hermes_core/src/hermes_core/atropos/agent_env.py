@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 from hermes_core.atropos.agent import AgentConfig, AgentResult
 from hermes_core.atropos.agent_config import AgentEnvConfig
 from hermes_core.atropos.agent_play import PLAY, AgentPlay, EnvironmentTools
-from hermes_core.atropos.agent_tools import InstalledTool, ToolCall, ToolRegistry, ToolResult
+from hermes_core.atropos.agent_tools import InstalledTool, ToolCall, ToolRegistry, ToolResult, build_tool_registry
 from hermes_core.atropos.base_env import HermesAgentBaseEnv
 from hermes_core.atropos.planning import Place
 from hermes_core.atropos.react import system_prompt
@@ -24,7 +24,7 @@ from hermes_core.discovery import Registry
 from hermes_core.discovery.suggestions import package_for
 from hermes_core.rollout import GroupPlan, run_rollout
 from hermes_core.specs import ToolSpec
-from hermes_core.tools.selection import ToolSelection, select_tools
+from hermes_core.tools.selection import ToolSelection
 from hermes_core.tools.toolsets import resolve_toolset, validate_toolset
 
 __all__ = ["AgentEnv", "AgentEnvConfig"]
@@ -61,21 +61,14 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         runtime.registry = cast("Registry", EnvironmentTools(runtime.registry, self.tools))
 
     def build_tools(self) -> ToolRegistry:
-        """Return the tools of this environment: those of its toolsets; extend it with `Tool`s of your own.
-
-        Tools that act outside the sandbox are in it where `tool_server_url` is `inprocess`; those of a tool server
-        join when the environment is set up.
-        """
-        config, tools = self.config, ToolRegistry()
-        selection = select_tools(
-            self._workshop.runtime.registry,
-            enabled_toolsets=["all"] if config.distribution is not None else config.enabled_toolsets,
-            disabled_toolsets=config.disabled_toolsets,
+        """Return the tools of this environment: those of its toolsets; extend it with `Tool`s of your own."""
+        config = self.config
+        return build_tool_registry(
+            ["all"] if config.distribution is not None else config.enabled_toolsets,
+            config.disabled_toolsets,
+            config.tool_server_url,
+            registry=self._workshop.runtime.registry,
         )
-        for spec in selection.specs:
-            if spec.side_effects != "external" or config.tool_server_url == "inprocess":
-                tools.register(InstalledTool(spec))
-        return tools
 
     @abstractmethod
     def build_task(self, item: Any) -> str:
@@ -207,14 +200,16 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         )
 
     def _equipped(self, plan: GroupPlan, config: AgentConfig) -> GroupPlan:
-        """Offer the environment's tools, of the plugins' those that were drawn, and write the system prompt."""
-        drawn = set(plan.tools.names)
-        offered = [t for t in self.tools.list_tools() if not isinstance(t, InstalledTool) or t.schema.name in drawn]
+        """Offer the environment's tools, with a distribution those that were drawn, and write the system prompt."""
+        offered = self.tools.list_tools()
+        if self.config.distribution is not None:
+            drawn = set(plan.tools.names)
+            offered = [tool for tool in offered if not isinstance(tool, InstalledTool) or tool.schema.name in drawn]
         specs: list[ToolSpec] = [t.spec if isinstance(t, InstalledTool) else t.schema.spec() for t in offered]
         definitions = json.dumps([tool.schema.to_dict() for tool in offered], ensure_ascii=False)
         tools = ToolSelection(
             specs=tuple(specs),
-            schemas=ToolSchemas.of([spec.openai_schema() for spec in specs]),
+            schemas=ToolSchemas(),  # none is sent, nor rendered by a chat template: they are in the prompt
             drawn=plan.tools.drawn,
             skipped=plan.tools.skipped,
         )

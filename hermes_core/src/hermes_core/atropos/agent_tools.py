@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import encode
+from hermes_core.discovery import PluginSettings, Registry, load_plugins
 from hermes_core.specs import ToolSpec
+from hermes_core.tools.selection import select_tools
 
 # In a tool's output these would pass for the protocol's own marks; as an escape the JSON means the same.
 _MARK: Final = re.compile(r"<(?=/?(?:tools|tool_call|tool_response|think)\b)")
@@ -178,3 +181,27 @@ async def executed(tool: Tool, call: ToolCall, about: Mapping[str, Any]) -> Tool
         found = type(result).__name__
         raise ConfigError(f"tool {call.name!r} returned {found}, a ToolResult of hermes_core.atropos was wanted")
     return ToolResult(result.success, result.output, result.error, result.metadata, call.uniq_id)
+
+
+def build_tool_registry(
+    enabled_toolsets: Sequence[str] | None = None,
+    disabled_toolsets: Sequence[str] | None = None,
+    tool_server_url: str | None = None,
+    *,
+    registry: Registry | None = None,
+) -> ToolRegistry:
+    """Return the installed tools of some toolsets, by default of `default`.
+
+    Tools that act outside the sandbox are in it where `tool_server_url` is `inprocess`; those of a tool server join
+    when the environment is set up. `registry` holds the plugins, by default all that are installed.
+    """
+    selection = select_tools(
+        load_plugins(PluginSettings.from_environment(os.environ)) if registry is None else registry,
+        enabled_toolsets=enabled_toolsets or ["default"],
+        disabled_toolsets=disabled_toolsets,
+    )
+    tools = ToolRegistry()
+    for spec in selection.specs:
+        if spec.side_effects != "external" or tool_server_url == "inprocess":
+            tools.register(InstalledTool(spec))
+    return tools

@@ -1,0 +1,134 @@
+"""An environment written over the predecessor's AgentEnv, with its imports changed alone: process, serve, evaluate."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+
+from agent_envs import agent_config, call_of, responses
+from aiohttp import web
+from atropos_envs import ChatDouble, lines, says, server
+from chat_server import completion, serving_answers
+from chatml_folder import chatml_folder
+from token_server import Sampled, TokenServer, serving_tokens
+from trajectory_api import RunApi, trainer_at
+from written_agent_env import SumsEnv
+
+from hermes_core.atropos.command import parse
+from hermes_core.contracts.errors import PluginError
+from hermes_core.tokens.tokenizer import ChatTokenizer
+
+PLUGINS = '{"allow": ["hermes-agent-core"]}'
+AWK = call_of("terminal", command="awk '{s+=$1} END {print s}' numbers.txt > sum.txt")
+
+
+def environment(*words, command="process", mode="local", **fields):
+    flags = [word for name, value in fields.items() for word in (f"--env.{name}", str(value))]
+    words = [command, "--env.plugins", PLUGINS, "--env.tool_pool_mode", mode, *flags, *words]
+    invocation = parse(SumsEnv, words)
+    return SumsEnv(invocation.env, invocation.servers)
+
+
+async def answers(request):
+    body = await request.json()
+    is_first = body["messages"][-1]["content"].startswith(("Write", "Say"))
+    return web.json_response(completion(f"<think>Add.</think>{AWK}" if is_first else "<think>Good.</think>Done."))
+
+
+@pytest.fixture
+async def chat():
+    async with serving_answers() as served:
+        served.plays(answers)
+        yield served
+
+
+async def test_process_scores_what_is_in_the_workspace(chat, tmp_path):
+    path, before = tmp_path / "g.jsonl", dict(os.environ)
+    env = environment("--openai.base_url", chat.url, data_path_to_save_groups=path, total_steps=2, numbers=12)
+    await env.process_manager()
+    groups = lines(path)
+    assert [group["scores"] for group in groups] == [[1.0, 1.0]] * 2
+    assert env.scores == [1.0] * 4
+    assert groups[0]["overrides"][0]["reward_parts"] == {"exit_code": 0.0, "steps": 2.0}
+    assert [message["role"] for message in groups[0]["messages"][0]] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+    ]
+    assert dict(os.environ) == before
+
+
+async def test_evaluate_runs_the_agent(chat):
+    env = environment("--openai.base_url", chat.url, command="evaluate")
+    assert await env._run_evaluate() == {"success": 1.0, "calls": 1, "length": 5}
+
+
+async def test_its_own_pool_names_the_package_that_is_missing(chat):
+    env = environment("--openai.base_url", chat.url, mode="nomad")
+    with pytest.raises(PluginError, match="pip install hermes-backend-nomad, or set tool_pool_mode: local"):
+        await env.process_manager()
+
+
+async def test_serve_sends_a_trainer_what_was_sampled(tmp_path):
+    folder = chatml_folder(tmp_path / "tokenizer")
+    tokenizer = ChatTokenizer.load(folder)
+    texts = (f"{AWK}<|im_end|>", "Done.<|im_end|>")
+
+    def sample(prompt, sampling):
+        is_first = tokenizer.decode(prompt).count("<|im_start|>assistant") == 1
+        ids = tokenizer.encode_scaffold(texts[0 if is_first else 1])
+        return Sampled(ids=ids, logprobs=[-0.5] * len(ids), stop_id=ids[-1])
+
+    api = RunApi()
+    api.start()
+    try:
+        async with serving_tokens(TokenServer("vllm", sample)) as served, trainer_at(api.url) as trainer:
+            await trainer.ready()
+            await trainer.register(batch_size=2, max_token_len=9000)
+            env = environment(
+                "--openai.base_url",
+                f"{served.url}/v1",
+                "--openai.server_type",
+                "vllm",
+                command="serve",
+                rollout_server_url=api.url,
+                tokenizer_name=folder,
+                total_steps=1,
+                require_exact="true",
+            )
+            task = asyncio.create_task(env.env_manager())
+            (group,) = await trainer.batch()
+            await asyncio.wait_for(task, 60)
+    finally:
+        api.kill()
+    assert group["scores"] == [1.0, 1.0]
+    assert tokenizer.decode([mask for mask in group["masks"][0] if mask != -100]) == "".join(texts)
+    assert env.ledger.summary()["open"] == 0
+
+
+async def test_the_documents_example_plays(tmp_path):
+    document = Path(__file__).parent.parent.joinpath("ATROPOS.md")
+    if not document.is_file():
+        pytest.skip("ATROPOS.md lies in the repository only")
+    codes = re.findall(r"^```python\n(.*?)^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    names: dict = {"__name__": "lines"}
+    exec(next(code for code in codes if "class Lines" in code), names)  # the document's own text
+    kind = names["Lines"]
+    kind.build_model = lambda self: ChatDouble(
+        lambda request: (
+            says(responses(request.conversation.messages[-1]["content"])[0]["output"])
+            if len(request.conversation) > 2
+            else says(call_of("terminal", command="wc -l < notes.txt"))
+        )
+    )
+    path = tmp_path / "g.jsonl"
+    await kind(agent_config(data_path_to_save_groups=str(path), total_steps=2), [server()]).process_manager()
+    assert [group["scores"] for group in lines(path)] == [[1.0, 1.0]] * 2
