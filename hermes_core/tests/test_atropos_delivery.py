@@ -28,6 +28,7 @@ class Api:
         self.registered = 0
 
     async def register(self, fields, patience):
+        self.fields = fields
         self.registered += 1
         return JOINED if self.registered == 1 else Registration(**{**_fields(JOINED), "env_id": self.registered})
 
@@ -76,6 +77,22 @@ async def delivery():
     made = Delivery(config(serve_poll_interval=0.001, api_patience=5), Api())
     await made.join()
     return made
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "name"),
+    [
+        ("max_token_length", 77, "max_token_length"),
+        ("wandb_name", "mine", "desired_name"),
+        ("inference_weight", 0.5, "weight"),
+        ("min_batch_allocation", 0.25, "min_batch_allocation"),
+        ("group_size", 4, "group_size"),
+    ],
+)
+async def test_the_api_is_told_what_the_config_says(field, value, name):
+    made = Delivery(config(**{field: value}), Api())
+    await made.join()
+    assert made.api.fields[name] == value
 
 
 async def test_a_group_carries_the_number_of_its_environment(delivery):

@@ -16,7 +16,7 @@ pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] i
 from atropos_envs import ChatDouble, PuzzleEnv, TokenDouble, calls, environment, lines, says
 
 from hermes_core.atropos import compat
-from hermes_core.contracts.errors import ModelAuthError
+from hermes_core.contracts.errors import ModelAuthError, ModelServerError
 from hermes_core.contracts.rollout import RewardStatus
 
 
@@ -157,8 +157,6 @@ async def test_a_reward_that_is_no_number_is_an_error(value):
 
 
 async def test_a_model_that_answers_nothing_is_not_rewarded():
-    from hermes_core.contracts.errors import ModelServerError
-
     env = environment(TokenDouble(lambda _: ModelServerError("502")), max_attempts=1)
     await group_of(env)
     assert env.rewarded == []
@@ -182,6 +180,34 @@ async def test_a_rollout_outside_of_a_group_has_its_split_and_enters_no_table():
     assert (outcome.split, outcome.reward_status) == ("eval", RewardStatus.OK)
     assert env.ledger.entries[0].reason == "eval: not for training"
     assert env._tool_errors == []
+
+
+@pytest.mark.parametrize("most", [1, 3])
+async def test_max_eval_workers_bounds_an_evaluation(most):
+    together, seen = [0], []
+
+    async def answer(_request):
+        together[0] += 1
+        seen.append(together[0])
+        for _ in range(5):
+            await asyncio.sleep(0)
+        together[0] -= 1
+        return says("0")
+
+    env = environment(ChatDouble(answer), max_eval_workers=most)
+    await env.setup()
+    metrics = await env.evaluate_items(env.puzzles[:6])
+    await env.aclose()
+    assert max(seen) == most
+    assert (metrics["eval/total_tasks"], metrics["eval/passed_tasks"], metrics["eval/errors"]) == (6, 1, 0)
+
+
+async def test_an_item_without_a_reward_is_in_no_rate():
+    env = environment(ChatDouble(lambda _: ModelServerError("502")))
+    await env.setup()
+    metrics = await env.evaluate_items(env.puzzles[:2])
+    await env.aclose()
+    assert metrics == {"eval/total_tasks": 2, "eval/passed_tasks": 0, "eval/errors": 2}
 
 
 async def test_two_environments_share_nothing():

@@ -318,6 +318,22 @@ async def test_branches_beyond_the_group_size_arrive_in_parts(trainer):
     assert {group["group_overrides"]["parts"] for group in groups} == {2}
 
 
+@pytest.mark.parametrize(("least", "reports"), [(1, 1), (99, 0)])
+async def test_metrics_are_reported_when_enough_was_sent(trainer, least, reports):
+    class Reporting(PuzzleEnv):
+        logged = 0
+
+        async def wandb_log(self, wandb_metrics=None):
+            self.logged += 1
+
+    await trainer.register()
+    env = served(varied(), trainer, kind=Reporting, min_items_sent_before_logging=least)
+    async with serving(env):
+        await trainer.batch()
+        await until(lambda: env.curr_step > 0)
+    assert min(env.logged, 1) == reports
+
+
 async def test_a_shrunk_group_waits_in_the_apis_buffer_and_the_ledger_says_so(trainer):
     from hermes_core.contracts.errors import ModelServerError
 
@@ -340,6 +356,25 @@ async def test_bare_api_takes_data_before_its_trainer_and_then_forgets_what_the_
     await trainer.ask("POST", "/scored_data", {"tokens": [[1]], "masks": [[1]], "scores": [1.0]})
     await trainer.ask("POST", "/register", REGISTRATION)
     assert (await trainer.ask("GET", "/info"))["batch_size"] == -1
+
+
+async def test_an_api_that_does_not_come_back_ends_the_service_with_every_line_closed():
+    api = RunApi()
+    api.start()
+    try:
+        async with trainer_at(api.url) as trainer:
+            await trainer.ready()
+            await trainer.register(batch_size=2)
+            env = served(varied(), trainer, api_patience=1.0)
+            task = asyncio.create_task(env.env_manager())
+            await trainer.queued(1)
+            api.kill()
+            with pytest.raises(UserError, match=r"no trajectory API answers at(.|\n)*start it and its trainer"):
+                await asyncio.wait_for(task, 60)
+    finally:
+        api.kill()
+    assert env.ledger.summary()["open"] == 0
+    assert env.ledger.summary()["sent"] >= 2
 
 
 async def test_an_api_that_restarts_gets_what_was_lost_and_the_service_goes_on():
