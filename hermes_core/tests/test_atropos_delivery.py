@@ -90,9 +90,9 @@ async def delivery():
     ],
 )
 async def test_the_api_is_told_what_the_config_says(field, value, name):
-    made = Delivery(config(**{field: value}), Api())
-    await made.join()
-    assert made.api.fields[name] == value
+    api = Api()
+    await Delivery(config(**{field: value}), api).join()
+    assert api.fields[name] == value
 
 
 async def test_a_group_carries_the_number_of_its_environment(delivery):
