@@ -38,21 +38,28 @@ def sequences(groups: Sequence[Mapping[str, Any]]) -> list[Trained]:
     return [one for group in groups for one in _of_group(group)]
 
 
+class KindOfLogprobError(Exception):
+    """The recorded log-probabilities are not those that the weights alone give, so they cannot be checked."""
+
+
 def _of_group(group: Mapping[str, Any]) -> Iterator[Trained]:
+    kind = group["generation_params"]
+    if (kind["logprobs_mode"], kind["temperature"]) != ("raw", 1.0):
+        raise KindOfLogprobError(f"raw logprobs at temperature 1 were wanted, found {kind}")
     scores = np.asarray(group["scores"])
     advantages = (scores - scores.mean()) / (scores.std() + 1e-4)
     for index, tokens in enumerate(group["tokens"]):
-        about = group["overrides"][index]
+        own = group["overrides"][index]
         versions = [""] * len(tokens)
-        for span in about["weight_versions"]:
+        for span in own["weight_versions"]:
             versions[span["start"] : span["end"]] = [span["version"]] * (span["end"] - span["start"])
         yield Trained(
             tokens=tokens,
             trained=[mask >= 0 for mask in group["masks"][index]],
             recorded=group["inference_logprobs"][index],
-            advantage=float(advantages[index]) * about.get("weight", 1.0),
+            advantage=float(advantages[index]) * own.get("weight", 1.0),
             versions=versions,
-            rollout_id=about["rollout_id"],
+            rollout_id=own["rollout_id"],
         )
 
 

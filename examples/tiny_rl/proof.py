@@ -1,7 +1,7 @@
 """The three things a run must show: what was trained is what was sampled, the reward rose, nothing got lost.
 
 The exactness is counted from the model server's log and the data that the trainer received, the two ends of the line;
-nothing in between is asked.
+nothing in between is believed: the rollouts' own reports must be perfect as well.
 """
 
 from __future__ import annotations
@@ -34,13 +34,29 @@ def exactness(folder: Path) -> dict[str, Any]:
         if exchange is not None:
             exchanges[exchange.rollout_id].append(exchange)
     samples: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    doubtful = 0
     for group in lines(folder / "data.jsonl"):
+        doubtful += sum(not _is_reported_exact(about["exactness"]) for about in group["overrides"])
         for rollout_id, sample in _samples(group):
             samples[rollout_id].append(sample)
     total = sum((check(exchanges[name], received) for name, received in samples.items()), Exactness())
     ends = _ends(folder, exchanges, samples)
-    report = {**total.to_json(), "rollouts": len(samples), "samples_per_rollout": total.samples / max(1, len(samples))}
-    return {**report, "not_received": dict(ends), "is_exact": total.is_exact and "unknown" not in ends}
+    report = {
+        **total.to_json(),
+        "trained_tokens": total.trained,
+        "rollouts": len(samples),
+        "samples_per_rollout": total.samples / max(1, len(samples)),
+    }
+    is_exact = total.is_exact and not doubtful and "unknown" not in ends
+    return {**report, "reported_inexact": doubtful, "not_received": dict(ends), "is_exact": is_exact}
+
+
+def _is_reported_exact(report: Mapping[str, Any]) -> bool:
+    """Say whether a rollout's own report is perfect: shares are 1, or None where there was nothing to count."""
+    shares = [value for name, value in report.items() if name.endswith(("_share", "_parity", "_coverage"))]
+    return (
+        all(share in {None, 1.0} for share in shares) and not report["faults"] and not report["foreign_control_tokens"]
+    )
 
 
 def _samples(group: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -45,14 +45,15 @@ def group(rewards, versions=("v0",), weight=1.0):
     """A group of sequences [prompt, sampled, sampled], the logprobs as the weights give them."""
     tokens = [[3, 4, 5 + number, 6] for number in range(len(rewards))]
     logprobs = np.asarray(model.logprobs(PARAMS, jnp.array(tokens)))
-    about = [{"version": version, "start": 2, "end": 4} for version in versions]
+    spans = [{"version": version, "start": 2, "end": 4} for version in versions]
     return {
         "tokens": tokens,
         "masks": [[-100, -100, *row[2:]] for row in tokens],
         "scores": list(rewards),
         "inference_logprobs": [[1.0, 1.0, *map(float, row[2:])] for row in logprobs],
+        "generation_params": {"temperature": 1.0, "logprobs_mode": "raw"},
         "overrides": [
-            {"rollout_id": f"ro_{n}", "weight_versions": about, "weight": weight} for n in range(len(tokens))
+            {"rollout_id": f"ro_{n}", "weight_versions": spans, "weight": weight} for n in range(len(tokens))
         ],
     }
 
@@ -101,6 +102,14 @@ def test_data_is_checked_against_the_weights_that_it_names():
     data = group([1.0, 0.0], versions=("v1",))
     found = grpo.agreement(grpo.arrays(grpo.sequences([data])), {"v0": PARAMS, "v1": other})
     assert found.largest > 1e-3
+
+
+@pytest.mark.parametrize("kind", [{"logprobs_mode": "processed"}, {"temperature": 0.7}, {"logprobs_mode": None}])
+def test_logprobs_of_another_kind_are_refused(kind):
+    data = group([1.0, 0.0])
+    data["generation_params"] |= kind
+    with pytest.raises(grpo.KindOfLogprobError, match="raw"):
+        grpo.sequences([data])
 
 
 def test_tokens_of_weights_that_are_gone_are_counted():
