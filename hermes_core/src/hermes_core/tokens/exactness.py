@@ -45,13 +45,15 @@ class Exchange:
 def report(trajectory: Trajectory, samples: Sequence[TrainingSample]) -> Exactness:
     """Describe a trajectory and the samples that were made of it."""
     sampled = list(trajectory.sampled())
-    trained = sum(mask != IGNORED for sample in samples for mask in sample.masks)
+    # Whole lists at a time: a rollout has tens of thousands of tokens, and the event loop waits.
+    trained = sum(len(sample.masks) - sample.masks.count(IGNORED) for sample in samples)
     count = sum(len(node.ids) for node in sampled)
     turns = {node.turn for node in sampled}
     faults = [] if trained == count else [f"{count - trained} of {count} sampled tokens have no loss"]
     faults += [
         f"turn {node.turn}: sampled token {place} (id {node.ids[place]}) has no logprob"
         for node in sampled
+        if None in node.logprobs
         for place, logprob in enumerate(node.logprobs)
         if logprob is None
     ][:_FAULTS_SHOWN]
@@ -63,7 +65,7 @@ def report(trajectory: Trajectory, samples: Sequence[TrainingSample]) -> Exactne
         continued=max(0, trajectory.turns - 1),
         prefix_exact=max(0, trajectory.turns - 1 - trajectory.breaks.total()),
         samples=len(samples),
-        with_logprob=sum(logprob is not None for node in sampled for logprob in node.logprobs),
+        with_logprob=sum(len(node.logprobs) - node.logprobs.count(None) for node in sampled),
         break_reasons={str(reason): count for reason, count in trajectory.breaks.items()},
         faults=tuple(faults),
     )
