@@ -1,7 +1,7 @@
 """Every work-around for atroposlib 0.4.0, the one module that imports it.
 
-Each guard names the defect it answers; `tests/test_atropos_compat.py` first shows the defect on bare atroposlib, so
-that a version without it is noticed. What is replaced as a whole, rather than guarded, is named in `REPLACED`.
+Each guard names the defect it answers; `tests/test_atropos_compat.py` and `test_atropos_token_defects.py` first show the
+defect on bare atroposlib, so that a version without it is noticed. What is replaced as a whole, rather than guarded, is named in `REPLACED`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ REPLACED: Final[Mapping[str, str]] = {
     "BaseEnv.env_manager": "cancels rollouts in flight when the queue is full or an evaluation starts",
     "BaseEnv.process_manager": "plays one group at a time; a failing one ends the run; forces use_wandb",
     "ServerManager.managed_server": "takes no tool_call_parser; parses tool calls only where vLLM is installed",
+    "ManagedServer": "doubles close tokens, loses turns to a changed history, hides cut turns, makes up logprobs",
     "OpenAIServer": "samples once a second to see whether the server is there; sends a refused request nine times",
 }
 """What of atroposlib is not used at all, and why."""
