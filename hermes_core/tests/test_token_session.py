@@ -19,7 +19,7 @@ from hermes_core.contracts.errors import (
     ModelRequestError,
     ModelServerError,
 )
-from hermes_core.contracts.model import Conversation, ModelRequest, ToolSchemas
+from hermes_core.contracts.model import Conversation, ModelRequest, RequestedCall, ToolSchemas
 from hermes_core.models.factory import create_generate_client
 from hermes_core.models.token_model import TokenModel
 from hermes_core.tokens.append import AppendRule, ClosedTurn
@@ -329,6 +329,30 @@ class TestTheParityWithTheTemplate:
         spans = [*opening.spans, ContextSpan(role="assistant", ids=(stop,)), *rule.delta(closing, [USER]).spans]
         messages = (USER, {"role": "assistant", "content": ""}, USER)
         assert compare(rule, messages, [(span.role, span.ids) for span in spans]) == Parity()
+
+    @pytest.mark.parametrize(
+        ("name", "stop", "content", "arguments"),
+        [
+            ("gemma4", "<|tool_response>", "I look.", '{"place": "Oslo"}'),
+            ("muse_glimmer", "<|eot|>", "", '{"count": 3}'),
+            ("qwen3", "<|im_end|>", "I look.", "{}"),
+        ],
+        ids=["text that the template moves behind the results", "a call without text", "a call without arguments"],
+    )
+    def test_calls_whose_rendering_is_not_what_was_sampled_are_equal(self, name, stop, content, arguments):
+        rule = AppendRule(trl_tokenizer(name), tools=json.loads(TOOLS.encoded))
+        names = ("terminal", "terminal", "terminal")
+        made = [{"id": f"call0000{at}", "type": "function", "function": {"name": n}} for at, n in enumerate(names)]
+        for each in made:
+            each["function"]["arguments"] = arguments
+        called = {"role": "assistant", "content": content, "tool_calls": made}
+        results = [{"role": "tool", "tool_call_id": each["id"], "content": "found"} for each in made]
+        sampled = rule.tokenizer.encode_scaffold(f"whatever it wrote{stop}")
+        calls = tuple(RequestedCall(id=each["id"], name="terminal", arguments=arguments) for each in made)
+        delta = rule.delta(ClosedTurn(last_id=sampled[-1], calls=calls), results)
+        spans = [*rule.opening([USER]).spans, ContextSpan(role="assistant", ids=tuple(sampled)), *delta.spans]
+        found = compare(rule, [USER, called, *results], [(span.role, span.ids) for span in spans])
+        assert found == Parity()
 
     def test_a_stop_token_within_a_turn_is_the_models_own(self, rule):
         spans = [(span.role, rule.tokenizer.decode(span.ids)) for span in rule.opening(self.messages).spans]

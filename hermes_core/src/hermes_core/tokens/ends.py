@@ -35,7 +35,7 @@ def _size(rest: str, last: int | None, prefix: Callable[[int], str], count: int)
         return 0
     if last is None:
         return common_start(rest, shorter)
-    _, found, tail = shorter.rpartition(slot(last))
+    _, found, tail = shorter.partition(slot(last))  # the place that `_between` names: a name may stand there twice
     return common_start(rest, tail) if found else 0
 
 
