@@ -115,9 +115,14 @@ async def test_2_a_changed_history_makes_a_bare_node_that_forgets_the_turns_befo
 
 def test_3_the_bare_flag_that_preserves_thinking_turns_its_protection_off(tokenizer, monkeypatch):
     protected = []
+
+    def protect(messages):
+        protected.append(messages)
+        return messages
+
     for preserve in (False, True):
         bare = managed(Scripted(tokenizer), preserve_think_blocks=preserve)
-        monkeypatch.setattr(bare, "_protect_think_blocks", lambda messages: protected.append(1) or messages)
+        monkeypatch.setattr(bare, "_protect_think_blocks", protect)
         bare._convert_messages_to_prompt(ASKED)
         assert len(protected) == 1
 

@@ -1,7 +1,8 @@
 """Every work-around for atroposlib 0.4.0, the one module that imports it.
 
-Each guard names the defect it answers; `tests/test_atropos_compat.py` and `test_atropos_token_defects.py` first show the
-defect on bare atroposlib, so that a version without it is noticed. What is replaced as a whole, rather than guarded, is named in `REPLACED`.
+Each guard names the defect it answers, by its number in the tests `test_atropos_compat.py` and
+`test_atropos_token_defects.py`. They first show it on bare atroposlib, so that a version without it is noticed. What is
+replaced as a whole, rather than guarded, is named in `REPLACED`.
 """
 
 from __future__ import annotations
