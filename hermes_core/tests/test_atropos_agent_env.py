@@ -14,7 +14,7 @@ from atropos_envs import ChatDouble, TokenDouble, lines, says
 
 from hermes_core.atropos.agent import AgentConfig
 from hermes_core.atropos.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
-from hermes_core.contracts.errors import ModelServerError
+from hermes_core.contracts.errors import ModelServerError, SandboxRefusedError
 from hermes_core.contracts.rollout import StopReason
 
 
@@ -89,12 +89,14 @@ async def test_hooks_of_the_first_generation_know_no_workspace_meta():
         async def verify_and_score_trajectory(
             self, item, final_response, *, trajectory_id, exec_tool, agent_result=None
         ):
-            return 0.25, {"verification_messages": [{"role": "user", "content": "judged"}], "note": "x"}
+            messages = [{"role": "user", "content": "judged"}]
+            return 0.25, {"verification_messages": messages, "note": "x", "huge": 10**400, "none": float("nan")}
 
     outcome, _, _ = await play_one(copying, kind=Old)
     assert outcome.reward == 0.25, outcome.reward_failure
     assert outcome.messages[-1] == {"role": "user", "content": "judged"}
-    assert outcome.provenance["score_metadata"] == {"note": "x"}
+    assert outcome.provenance["score_metadata"]["note"] == "x"
+    assert outcome.reward_parts == {}
 
 
 async def test_without_a_verification_of_its_own_the_answer_is_scored():
@@ -277,6 +279,23 @@ async def test_evaluate_does_nothing_unless_it_is_written():
     env = agent_env(ChatDouble(copying))
     assert await env.evaluate() == {}
     await env.aclose()
+
+
+async def test_items_are_evaluated_with_the_predecessors_metrics():
+    env = agent_env(ChatDouble(copying))
+    await env.setup()
+    metrics = await env.evaluate_items(env.items)
+    await env.aclose()
+    assert (metrics["eval/total_tasks"], metrics["eval/passed_tasks"]) == (2, 2)
+
+
+async def test_an_items_own_sandbox_is_asked_for():
+    class Own(NotesEnv):
+        def sandbox_for(self, item):
+            return {"image": "mine:1"}
+
+    with pytest.raises(SandboxRefusedError, match="cannot enforce image 'mine:1'"):
+        await play_one(copying, kind=Own)
 
 
 async def test_a_cancelled_trajectory_cleans_up_and_is_in_the_ledger():

@@ -9,13 +9,14 @@ import pytest
 
 pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
 
-from agent_envs import agent_config, agent_env, call_of, copying, play_one, responses, script
+from agent_envs import NotesEnv, agent_config, agent_env, call_of, copying, play_one, responses, script
 from aiohttp import web
 from atropos_envs import PLUGINS, ChatDouble, says
 
 from hermes_core.atropos import agent
 from hermes_core.atropos.agent_config import OWNERS
 from hermes_core.atropos.agent_env import AgentEnvConfig
+from hermes_core.atropos.command import parse, shown
 from hermes_core.contracts.errors import ConfigError, PluginError
 from hermes_core.contracts.rollout import StopReason
 
@@ -147,6 +148,15 @@ def test_fields_that_have_another_name_here_say_so():
 def test_an_unknown_key_names_the_nearest_known_one():
     with pytest.raises(ConfigError, match=r"did you mean 'agent_max_steps'\?"):
         agent_config(agent_max_step=3)
+
+
+@pytest.mark.parametrize("mode", ["local", "nomad", "modal", "docker"])
+def test_the_whole_configuration_as_it_is_shown_can_be_given_back(mode, tmp_path):
+    path = tmp_path / "shown.yaml"
+    first = parse(NotesEnv, ["process", "--env.tool_pool_mode", mode, "--env.agent_max_steps", "7"])
+    path.write_text(shown(first))
+    second = parse(NotesEnv, ["process", "--config", str(path)])
+    assert second.env == first.env
 
 
 async def test_the_steps_are_bounded():

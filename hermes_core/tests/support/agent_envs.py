@@ -29,6 +29,10 @@ class NotesEnv(AgentEnv[AgentEnvConfig]):
     model = None
     own_agent_config = None
 
+    @classmethod
+    def config_init(cls):
+        return agent_config(), [server()]
+
     def build_model(self):
         return self.model
 

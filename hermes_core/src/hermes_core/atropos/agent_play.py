@@ -197,4 +197,7 @@ def _accepted(hook: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, A
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+    try:
+        return isinstance(value, int | float) and math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
