@@ -167,8 +167,11 @@ def folder(tmp_path_factory):
     return chatml_folder(tmp_path_factory.mktemp("tokenizer"))
 
 
-def sampler(folder):
-    """Sample what `copying` would say, after reading the prompt's text; the stop token is sampled too."""
+def sampler(folder, *, opened=""):
+    """Sample what `copying` would say, after reading the prompt's text; the stop token is sampled too.
+
+    What the prompt has `opened` is not sampled.
+    """
     tokenizer = ChatTokenizer.load(folder)
 
     def sample(prompt, sampling):
@@ -178,7 +181,7 @@ def sampler(folder):
             for role, _, content in (turn.partition("\n") for turn in turns[:-1])
         ]
         request = type("Asked", (), {"conversation": type("Talk", (), {"messages": messages})})
-        text = copying(request).content + "<|im_end|>"
+        text = copying(request).content.removeprefix(opened) + "<|im_end|>"
         sampled.append(text)
         ids = tokenizer.encode_scaffold(text)
         return Sampled(ids=ids, logprobs=[-(1 + place) / 64 for place in range(len(ids))], stop_id=ids[-1])
@@ -217,6 +220,28 @@ async def test_at_token_level_every_sampled_token_is_trained_once(protocol, kind
     assert list(result.trajectory_data.tokens) == group["tokens"][0]
     assert result.steps[-1].sequence_data == result.trajectory_data
     assert result.to_scored_data(1.0)["masks"] == group["masks"][0]
+
+
+async def test_reasoning_that_the_prompt_opens_is_exact_too(folder, tmp_path):
+    sample = sampler(folder, opened="<think>")
+    async with serving_tokens(TokenServer("vllm", sample)) as served:
+        fields = {
+            "tokenizer_name": str(folder),
+            "group_size": 1,
+            "require_exact": True,
+            "include_messages": True,
+            "chat_template_kwargs": {"thinking": True},
+            "data_path_to_save_groups": str(tmp_path / "g.jsonl"),
+            "agent_max_tokens": 400,
+        }
+        env = NotesEnv(agent_config(**fields), [server(base_url=f"{served.url}/v1", server_type="vllm")])
+        await env.process_manager()
+    (group,) = lines(tmp_path / "g.jsonl")
+    tokenizer = ChatTokenizer.load(folder)
+    trained = [mask for mask in group["masks"][0] if mask != -100]
+    assert trained == [token for text in sample.sampled for token in tokenizer.encode_scaffold(text)]
+    assert group["scores"] == [1.0]
+    assert group["messages"][0][2]["content"].startswith("<think>Read first.</think>")
 
 
 async def test_in_phase_one_a_chat_server_will_do(tmp_path):
