@@ -153,12 +153,10 @@ def _read(
     balance = Balance(at, keeps_lines=scan.lenient)
     while not balance.advance(scan.text):
         if scan.final:
-            raise _explained(balance, JsonError("the text ends inside the JSON", len(scan.text), is_cut=True))
+            raise _fault(balance, scan.text)
         yield "}" if scan.text[at] == "{" else "]"
     if balance.end < 0:
-        found = scan.text[balance.dead]
-        reason = "nested too deeply" if balance.depth > MAX_DEPTH else f"{found!r} is out of place"
-        raise _explained(balance, JsonError(reason, balance.dead))
+        raise _fault(balance, scan.text)
     try:
         value, size = read(scan.text[at : balance.end], 0)
     except JsonError as error:
@@ -196,9 +194,20 @@ def out_of_place(text: str, at: int, dead: int, opened: int) -> JsonError:
     return error
 
 
+def _fault(balance: Balance, text: str) -> JsonError:
+    """Make the error of brackets that do not balance."""
+    if balance.dead < 0 and balance.loose < 0:
+        return _explained(balance, JsonError("the text ends inside the JSON", len(text), is_cut=True))
+    if balance.dead < 0:
+        balance.dead = balance.loose
+    reason = "nested too deeply" if balance.depth > MAX_DEPTH else f"{text[balance.dead]!r} is out of place"
+    return _explained(balance, JsonError(reason, balance.dead))
+
+
 def _explained(balance: Balance, error: JsonError) -> JsonError:
     error.end = balance.end
-    error.start, error.opened = balance.start, balance.opened
+    is_loose = 0 <= balance.loose == balance.dead
+    error.start, error.opened = balance.start, -1 if is_loose else balance.opened
     return error
 
 
@@ -264,10 +273,11 @@ class Balance:
     """Finds where a JSON object or array ends, in text that grows; each character is looked at twice at most.
 
     After `advance` has returned True, `end` is its end, or -1 where it stopped to be JSON at `dead`. `opened` is where
-    a string began that does not end. Unless `keeps_lines`, a raw newline in a string is no JSON, as in the standard.
+    a string began that does not end, `loose` where the first object is without a comma before it. Unless `keeps_lines`,
+    a raw newline in a string is no JSON, as in the standard.
     """
 
-    __slots__ = ("_in_string", "_keeps_lines", "_skip", "at", "dead", "depth", "end", "opened", "start")
+    __slots__ = ("_in_string", "_keeps_lines", "_skip", "at", "dead", "depth", "end", "loose", "opened", "start")
 
     def __init__(self, at: int, *, keeps_lines: bool = False) -> None:
         self.start = self.at = at
@@ -275,6 +285,7 @@ class Balance:
         self.opened = -1
         self.end = -1
         self.dead = -1
+        self.loose = -1
         self._in_string = False
         self._keeps_lines = keeps_lines
         self._skip = _lenient() if keeps_lines else _strict()
@@ -292,8 +303,8 @@ class Balance:
             self.at = at + 1
             if char in "{[":
                 self.depth += 1
-                if self.depth > MAX_DEPTH:
-                    self.dead = at
+                if self.depth > MAX_DEPTH or (char == "{" and self._is_dead(text, at)):
+                    self.dead = at if self.depth > MAX_DEPTH else self.loose
                     return True
             elif char in "}]":
                 self.depth -= 1
@@ -313,6 +324,15 @@ class Balance:
                 self.dead = at
                 return True
         return True
+
+    def _is_dead(self, text: str, at: int) -> bool:
+        """Whether the object at `at` shows that this is no JSON: it is the second one without a comma before it."""
+        if at == self.start or not _is_loose(text, at):
+            return False
+        if self.loose >= 0:
+            return True
+        self.loose = at
+        return False
 
     def _leave_string(self, text: str) -> bool:
         found = text.find('"', self.at)
@@ -335,6 +355,14 @@ def _last_string(text: str, start: int, end: int) -> int:
     while opening > start and _is_escaped(text, opening):
         opening = text.rfind('"', start, opening)
     return opening
+
+
+def _is_loose(text: str, at: int) -> bool:
+    """Whether neither a comma, a colon nor an opening bracket stands before this."""
+    at -= 1
+    while text[at] in " \t\n\r":
+        at -= 1
+    return text[at] not in "{[,:"
 
 
 def _is_escaped(text: str, at: int) -> bool:

@@ -53,13 +53,15 @@ class JsonArrayParser(ScanningParser):
     """The closing mark of each opening one; "" for a format without. The key "" stands for `pattern`."""
     keys: ClassVar[CallKeys] = OPENAI_KEYS
     body: ClassVar[str] = r"[ \t\n\r]*+(?:\[[ \t\n\r]*+(?:\{|\Z)|\{|\Z)"
+    ends: ClassVar[str] = ""
+    """What else an item that cannot be read ends in front of, as a regular expression."""
     between: ClassVar[str] = ", "
     wire_open: ClassVar[str] = "["
     wire_close: ClassVar[str] = "]"
 
     def prepare(self) -> None:
         """Compile what reading takes."""
-        self._boundary = _boundary(self.keys, tuple(self.closers.values()), self.openers)
+        self._boundary = _boundary(self.keys, tuple(self.closers.values()), self.openers, self.ends)
         self._next = _next_item(self.keys, tuple(self.closers.values()), self.openers)
         self._plain = self.plain_patterns()
         self._first = {opener: _first(opener) for opener in self.closers}
@@ -280,10 +282,11 @@ def _begins(keys: CallKeys) -> str:
 
 
 @cache
-def _boundary(keys: CallKeys, closers: tuple[str, ...], openers: tuple[str, ...]) -> Match:
+def _boundary(keys: CallKeys, closers: tuple[str, ...], openers: tuple[str, ...], ends: str) -> Match:
     """Compile where a broken item may end: at the next item, which begins with a call's key, or at a mark."""
     marks = [re.escape(mark) for mark in (*closers, *openers) if mark]
-    return re.compile("|".join([rf"\}}{_SPACE},(?={_SPACE}{_begins(keys)})", *marks])).search
+    more = [ends] if ends else []
+    return re.compile("|".join([rf"\}}{_SPACE},(?={_SPACE}{_begins(keys)})", *marks, *more])).search
 
 
 @cache

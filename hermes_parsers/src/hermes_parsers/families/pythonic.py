@@ -94,7 +94,7 @@ class PythonicParser(ScanningParser):
         marks = [re.escape(mark) for mark in (self.closer, *self.openers) if mark and self.needs_closer]
         ends = [rf"\)({SPACES},{SPACES})(?=({NAME}){ARGUMENTS_OPEN})", *marks]
         if not self.needs_closer:
-            ends.append(rf"\){SPACES}\](?=[ \t]*+[\r\n])")
+            ends.append(rf"\){SPACES}\](?:{SPACES}{mark}|(?=[ \t]*+[\r\n]))")
         self._resume = re.compile("|".join(ends))
         self._stop = re.compile(rf"[)\]]|{mark}").search
 

@@ -33,6 +33,8 @@ class XlamParser(JsonArrayParser):
     }
     body: ClassVar[str] = rf"{_SPACE}(?:{_ITEM}|\Z)"
     pattern: ClassVar[str] = _ITEM
+    # In no JSON do brackets meet like this: another array begins.
+    ends: ClassVar[str] = rf'\](?={_SPACE}\[{_SPACE}\{{{_SPACE}"name")'
 
     def takes(self, text: str, opener: str, at: int, draft: Draft) -> bool:
         """Whether the first item is a call: without another model's mark it must have a name and arguments."""
