@@ -13,8 +13,8 @@ CALLS = {
     "mistral": '[TOOL_CALLS]f[ARGS]{"a": "x"}',
     "gemma4": '<|tool_call>call:f{a:<|"|>x<|"|>}<tool_call|>',
     "seed_oss": "<seed:tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n</function>\n</seed:tool_call>",
-    "kimi_k3": '<|open|>tools<|sep|><|open|>call tool="f" index="1"<|sep|><|open|>argument key="a" type="string"<|sep|>x'
-    "<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
+    "kimi_k3": '<|open|>tools<|sep|><|open|>call tool="f" index="1"<|sep|><|open|>argument key="a" type="string"'
+    "<|sep|>x<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
 }
 EVERY_CALL = pytest.mark.parametrize(("name", "call"), CALLS.items(), ids=list(CALLS))
 """The families whose templates think in other marks."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from hermes_parsers.engine.scan import Draft, Scan, cut
-from hermes_parsers.families.named_json import END, FENCE, SPACES, NamedJsonParser
+from hermes_parsers.families.named_json import END, FENCE, SPACES, NamedJsonParser, behind
 
 if TYPE_CHECKING:
     from hermes_parsers.engine.rendering import WrittenCall
@@ -35,7 +35,11 @@ class DeepseekV3Parser(NamedJsonParser):
     """V3-0324 and R1-0528; reads V3.1 as well."""
 
     openers: ClassVar[tuple[str, ...]] = (_SECTION, _CALL)
-    body: ClassVar[str] = rf"{SPACES}{_MARK}(?:{cut(_CALL)}|{_NAME}{SPACES}(?:{_SEPARATOR}|{_CUT_SEPARATOR}))"
+    # A section's mark and a word, at the text's end, are prose; behind a call's own mark the word is its name.
+    body: ClassVar[str] = (
+        rf"{SPACES}{_MARK}(?:{cut(_CALL)}|{_NAME}{SPACES}(?:{_SEPARATOR}|{cut(_SEPARATOR)}))|"
+        rf"{behind(_CALL)}{_NAME}{SPACES}{_CUT_SEPARATOR}"
+    )
     head: ClassVar[str] = (
         rf"{_BEFORE}({_MARK}({_NAME}){SPACES}{_SEPARATOR}{SPACES}"
         rf"(?:({_NAME}){SPACES}(?={FENCE}|[{{\[]))?+(?:{FENCE}(?:json)?+{SPACES})?+)"

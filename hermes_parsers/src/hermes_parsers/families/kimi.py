@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.engine.scan import Draft, Scan, cut
-from hermes_parsers.families.named_json import END, SPACES, NamedJsonParser
+from hermes_parsers.families.named_json import END, SPACES, NamedJsonParser, behind
 from hermes_parsers.schemas import known_names, tools_that_take
 
 if TYPE_CHECKING:
@@ -40,7 +40,11 @@ class KimiParser(NamedJsonParser):
     """Calls whose name is taken from the id."""
 
     openers: ClassVar[tuple[str, ...]] = (*_SECTIONS, _CALL)
-    body: ClassVar[str] = rf"{SPACES}{_MARK}(?:{cut(_CALL)}|{_ID}{SPACES}(?:{re.escape(_ARGUMENTS)}|{_CUT_FOR_GOOD}))"
+    # A section's mark and a word, at the text's end, are prose; behind a call's own mark the word is its id.
+    body: ClassVar[str] = (
+        rf"{SPACES}{_MARK}(?:{cut(_CALL)}|{_ID}{SPACES}(?:{re.escape(_ARGUMENTS)}|{_CUT_ARGUMENTS}))|"
+        rf"{behind(_CALL)}{_ID}{SPACES}{_CUT_FOR_GOOD}"
+    )
     head: ClassVar[str] = rf"(?:{_BEFORE})?+({_MARK}({_ID}){SPACES}{re.escape(_ARGUMENTS)}{SPACES})"
     cut_head: ClassVar[str] = (
         rf"(?:{_BEFORE})?+({_MARK}(?:{cut(_CALL)}|"

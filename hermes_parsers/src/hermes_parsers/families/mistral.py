@@ -26,17 +26,19 @@ _NAME: Final = r"[\w.\-/:]{1,256}+"
 _ID: Final = r"[\w\-]{1,64}+"
 _CALL_ID: Final = rf"(?:{SPACES}\[CALL_ID\]{SPACES}({_ID}))?+"
 _WORDS: Final = ("null", "true", "false")
-"""What is JSON but no arguments: behind [ARGS] it was meant as some."""
-_MARKED: Final = rf"{SPACES}\[ARGS\]{SPACES}(?=[{{\[]|\"{SPACES}\{{|{'|'.join(_WORDS)})"
+"""What is JSON but no arguments, as are numbers and texts: behind [ARGS] it was meant as some."""
+_MARKED: Final = rf"{SPACES}\[ARGS\]{SPACES}(?=[{{\[\"]|-?+[0-9]|{'|'.join(_WORDS)})"
 # Without [ARGS] a name and a brace may be prose, so that the brace must follow at once or begin a JSON object.
 _ARGS: Final = rf"(?:{_MARKED}|(?=\{{)|{SPACES}(?=\{{{SPACES}[\"'}}]))"
 _CUT: Final = (
     rf"(?:{SPACES}\[CALL_ID\]{SPACES}{_ID})?+{SPACES}"
-    rf"(?:{cut('[ARGS]')}|{cut('[CALL_ID]')}|\[CALL_ID\]{SPACES}\Z|\[ARGS\]{SPACES}\"?+{SPACES}\Z|\{{{SPACES}\Z|"
+    rf"(?:{cut('[ARGS]')}|{cut('[CALL_ID]')}|\[CALL_ID\]{SPACES}\Z|\[ARGS\]{SPACES}[\"\-]?+{SPACES}\Z|\{{{SPACES}\Z|"
     rf"\[ARGS\]{SPACES}(?:{'|'.join(map(cut, _WORDS))}))"
 )
 _CUT_FOR_GOOD: Final = _CUT.replace(r"\Z", END)
 _MODEL_ID: Final = re.compile(r"[A-Za-z0-9]{9}").fullmatch
+_WORD: Final = re.compile(rf"{'|'.join(_WORDS)}|[0-9.eE+\-]++").match
+_CUT_NUMBER: Final = re.compile(r"[0-9.eE+\-]++\Z").match
 _STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL).match
 _OPENER: Final = "[TOOL_CALLS]"
 _ARRAY: Final = re.compile(rf"(?:{_MARK}{SPACES}(?={_MARK}))?+({_MARK}{SPACES}(?=\[{SPACES}\{{|\{{))").match
@@ -91,8 +93,11 @@ class MistralParser(NamedJsonParser):
     def _read_other(self, scan: Scan, head: re.Match[str]) -> Wait:
         """Read arguments that are JSON in a string, as templates write them that dump texts once more."""
         start, at = head.start(1), head.end()
-        if word := next((word for word in _WORDS if scan.text.startswith(word, at)), ""):
-            return self._hand_in(scan, head, _word_for_arguments(start, at, word))
+        if scan.text[at] != '"':
+            yield from wait(scan, _CUT_NUMBER, at)
+            word = _WORD(scan.text, at)
+            assert word is not None
+            return self._hand_in(scan, head, _word_for_arguments(start, at, word[0]))
         while not (found := _STRING(scan.text, at)) and not scan.final:
             yield '"'
         draft = Draft(start, len(scan.text), TRUNCATED, reason="the text ends inside the call")

@@ -50,6 +50,7 @@ class NamedJsonParser(ScanningParser):
         self._head, self._cut_head = re.compile(self.head).match, re.compile(self.cut_head).match
         self._usual_head = re.compile(self.usual_head or self.head).match
         self._tail, self._cut_tail = _tail(self.closers, FENCE if self.is_fenced else "")
+        self._sure_tail = self._tail if self.closers else _NO_BRACE
         self._next, self._cut_next = _next(self.opener, self.section_closers)
         self._ends = Ends(self.closers, self.breaks)
 
@@ -89,7 +90,7 @@ class NamedJsonParser(ScanningParser):
         except JsonError:
             scan.faults += 1
             return -1
-        tail = self._tail(text, end)
+        tail = self._sure_tail(text, end) if scan.lenient else self._tail(text, end)
         if type(value) is not dict or not tail or not is_shallow(text, body, end):
             return -1
         draft = self.draft(scan, head, tail.end())
@@ -162,6 +163,8 @@ class NamedJsonParser(ScanningParser):
                     draft.end = fence.end()
                 if self._cut_tail(scan.text, end):
                     draft.end = max(end, len(scan.text.rstrip()))
+        elif scan.lenient:
+            yield from _take_braces(scan, draft)
         scan.drafts.append(self.finished(scan, draft))
         return draft.end
 
@@ -197,9 +200,17 @@ class NamedJsonParser(ScanningParser):
 
 _FEW: Final = 8
 """After so many failed reads of a text, the long way is taken at once."""
+_NO_BRACE: Final = re.compile(r"(?=[ \t\n\r]*+[^ \t\n\r}])").match
+_BRACES: Final = re.compile(r"((?:[ \t\n\r]*+\})*+)[ \t\n\r]*+").match
 _CUT: Final = JsonError("the text ends inside the call", 0, is_cut=True)
 _FENCE_END: Final = re.compile(rf"{SPACES}{FENCE}").match
 _EXTRA: Final = re.compile(r"[ \t\n\r]*+[{}\]]").match
+
+
+def behind(mark: str) -> str:
+    """Match what may stand between a mark, which an opener may be, and what follows it."""
+    escaped = re.escape(mark)
+    return rf"(?:(?<={escaped})|{SPACES}{escaped}){SPACES}(?:{escaped}{SPACES})?+"
 
 
 def wait(scan: Scan, cut_here: Find, at: int) -> Generator[str, None, None]:
@@ -215,6 +226,18 @@ def _string(body: str) -> str | None:
     except JsonError:
         return None
     return value if isinstance(value, str) and end == len(body) else None
+
+
+def _take_braces(scan: Scan, draft: Draft) -> Generator[str, None, None]:
+    """Take closing braces that are too many, where no closing mark tells what they belong to."""
+    while True:
+        found = _BRACES(scan.text, draft.end)
+        if found and found[1]:
+            draft.end = found.end(1)
+            draft.fail(AttemptStatus.REPAIRED, "repaired: extra closing brackets")
+        if scan.final or not found or found.end() < len(scan.text):
+            return
+        yield ""
 
 
 def _end_of_repairable(text: str, at: int, stop: int) -> int:
