@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -198,6 +199,55 @@ class TestTheCheck:
     def test_a_changed_logprob_is_found(self):
         found = check(self.exchanges(), [self.sample(logprobs=[None, -0.02, -0.031, None, -0.05])])
         assert found.faults == ("turn 0: sampled token 1 has logprob -0.031, -0.03 was sent",)
+
+    @pytest.mark.parametrize(
+        ("changed", "words"),
+        [
+            ({"masks": [IGNORED, 2, 9, IGNORED, 5]}, "token 2 (id 3) has the mask 9"),
+            ({"masks": [IGNORED, 2, 3, IGNORED]}, "4 masks"),
+            ({"logprobs": [None, -0.02]}, "2 logprobs"),
+            ({"tokens": [1, 2, 3.0, 4, 5]}, "whole numbers"),
+            ({"tokens": None}, "must be lists"),
+            ({"logprobs": [-0.5, -0.02, -0.03, None, -0.05]}, "token 0 (id 1) has no loss and the logprob -0.5"),
+            ({"logprobs": [None, None, -0.03, None, -0.05]}, "has logprob None, -0.02 was sent"),
+        ],
+    )
+    def test_a_sample_that_says_what_nobody_sent_is_found(self, changed, words):
+        found = check(self.exchanges(), [self.sample(**changed)])
+        assert not found.is_exact
+        assert words in "; ".join(found.faults)
+
+    def test_a_sample_that_trains_nothing_at_its_end_is_found(self):
+        longer = self.sample(
+            tokens=[1, 2, 3, 4, 5, 6],
+            masks=[IGNORED, 2, 3, IGNORED, 5, IGNORED],
+            logprobs=[None, -0.02, -0.03, None, -0.05, None],
+        )
+        assert "its last token has no loss" in check(self.exchanges(), [longer]).faults[0]
+
+    def test_a_logprob_without_loss_is_right_where_another_sample_has_the_loss(self):
+        branch = self.sample(tokens=[1, 2, 7], masks=[IGNORED, IGNORED, 7], logprobs=[None, -0.02, -0.07])
+        exchanges = [*self.exchanges(), Exchange(prompt_ids=[1, 2], ids=[7], logprobs=[-0.07])]
+        assert check(exchanges, [self.sample(), branch]).faults == ()
+
+    def test_one_logprob_does_not_stand_for_two_of_the_same_token(self):
+        twice = [Exchange(prompt_ids=[1], ids=[2], logprobs=[value]) for value in (-0.1, -0.1)]
+        samples = [self.sample(tokens=[1, 2], masks=[IGNORED, 2], logprobs=[None, value]) for value in (-0.1, -0.2)]
+        assert check(twice, samples).faults == ("turn 1: sampled token 0 has logprob -0.2, -0.1 was sent",)
+
+    def test_two_that_sampled_the_same_are_exact(self):
+        twice = [Exchange(prompt_ids=[1], ids=[2], logprobs=[value]) for value in (-0.1, -0.2)]
+        samples = [self.sample(tokens=[1, 2], masks=[IGNORED, 2], logprobs=[None, value]) for value in (-0.2, -0.1)]
+        assert check(twice, samples).faults == ()
+
+    def test_what_an_aborted_request_sampled_for_nobody_is_no_fault(self):
+        aborted = Exchange(prompt_ids=[1, 2, 3, 4, 5, 6], ids=[7], logprobs=[-0.5], aborted=True)
+        assert check([*self.exchanges(), aborted], [self.sample()]).is_exact
+
+    def test_what_an_aborted_request_brought_is_due_its_loss(self):
+        first, second = self.exchanges()
+        found = check([first, replace(second, aborted=True)], [self.sample()])
+        assert (found.sampled, found.is_exact) == (3, True)
 
     def test_a_rewritten_prompt_is_counted(self):
         exchanges = [self.exchanges()[0], Exchange(prompt_ids=[1, 7], ids=[5], logprobs=[-0.05])]

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from hermes_core.contracts.tokens import IGNORED, Exactness, TrainingSample
@@ -20,13 +21,17 @@ _FAULTS_SHOWN = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One request as the other side saw it: the prompt's ids, the sampled ids, their logprobs."""
+    """One request as the other side saw it: the prompt's ids, the sampled ids, their logprobs.
+
+    `aborted`: its client went away or had it stopped, so that the ids may have reached nobody.
+    """
 
     prompt_ids: Sequence[int]
     ids: Sequence[int]
     logprobs: Sequence[float | None] = ()
     rollout_id: str = ""
     request_id: str = ""
+    aborted: bool = False
 
     @classmethod
     def of_line(cls, line: Mapping[str, Any]) -> Exchange | None:
@@ -39,6 +44,7 @@ class Exchange:
             logprobs=line.get("logprobs") or (),
             rollout_id=line.get("rollout_id") or "",
             request_id=line.get("request_id") or "",
+            aborted=bool(line.get("aborted")),
         )
 
 
@@ -72,9 +78,13 @@ def report(trajectory: Trajectory, samples: Sequence[TrainingSample]) -> Exactne
 
 
 def check(exchanges: Iterable[Exchange], samples: Sequence[Mapping[str, Any]]) -> Exactness:
-    """Look for every sampled id of one rollout in its samples (as `rollouts.jsonl` holds them), with loss just once."""
-    exchanges = list(exchanges)
-    found = _Places(samples)
+    """Look for every sampled id of one rollout in its samples (as `rollouts.jsonl` holds them), with loss just once.
+
+    An aborted exchange of which no sample holds anything is passed over: nobody was there to read it.
+    """
+    malformed = [fault for number, sample in enumerate(samples) for fault in _malformed(number, sample)]
+    found = _Places([] if malformed else samples)
+    exchanges = [exchange for exchange in exchanges if not exchange.aborted or found.hold(exchange)]
     total = Exactness(samples=len(samples))
     before: list[int] | None = None
     wanted = Counter(place for exchange in exchanges for place in _sampled_places(exchange))
@@ -88,7 +98,25 @@ def check(exchanges: Iterable[Exchange], samples: Sequence[Mapping[str, Any]]) -
                 prefix_exact=total.prefix_exact + (prompt[: len(before)] == before),
             )
         before = prompt + list(exchange.ids)
-    return replace(total, faults=(*total.faults, *found.made_up(wanted)))
+    return replace(total, faults=(*malformed, *total.faults, *found.made_up(wanted)))
+
+
+def _malformed(number: int, sample: Mapping[str, Any]) -> Iterator[str]:
+    """Name what makes a sample unusable, whatever was sampled."""
+    tokens, masks, logprobs = (sample.get(key) for key in ("tokens", "masks", "logprobs"))
+    if not (isinstance(tokens, list) and isinstance(masks, list) and isinstance(logprobs, list)):
+        yield f"sample {number}: tokens, masks and logprobs must be lists"
+    elif not len(tokens) == len(masks) == len(logprobs):
+        sizes = f"{len(tokens)} tokens, {len(masks)} masks, {len(logprobs)} logprobs"
+        yield f"sample {number}: all three lists must be of one length, found {sizes}"
+    elif not set(map(type, tokens)) | set(map(type, masks)) <= {int}:
+        yield f"sample {number}: tokens and masks must be whole numbers"
+    else:
+        wrong = (at for at, mask in enumerate(masks) if mask not in {IGNORED, tokens[at]})
+        for at in islice(wrong, _FAULTS_SHOWN):
+            yield f"sample {number}: token {at} (id {tokens[at]}) has the mask {masks[at]}"
+        if masks and masks[-1] == IGNORED:
+            yield f"sample {number}: its last token has no loss, and nothing is trained by what stands there"
 
 
 _Place = tuple[int, int]
@@ -107,25 +135,35 @@ def _sampled_places(exchange: Exchange) -> list[_Place]:
 
 
 class _Places:
-    """Where the samples have loss, and with which logprob."""
+    """Where the samples have loss, and with which logprob; and where they have a logprob without loss."""
 
     def __init__(self, samples: Sequence[Mapping[str, Any]]) -> None:
         self._losses: dict[_Place, list[float | None]] = {}
+        self._unmatched: dict[_Place, list[float | None]] = {}
         self._where: dict[_Place, str] = {}
         self._left: Counter[_Place] = Counter()
+        self._claims: list[tuple[_Place, float | None, str]] = []
+        self._sent: dict[_Place, list[float | None]] = {}
         for number, sample in enumerate(samples):
             for at, place in enumerate(_places(sample["tokens"])):
-                if sample["masks"][at] == IGNORED:
-                    continue
-                self._losses.setdefault(place, []).append(sample["logprobs"][at])
-                self._where[place] = f"sample {number}: token {at} (id {sample['tokens'][at]})"
-                self._left[place] += 1
+                name, logprob = f"sample {number}: token {at} (id {place[1]})", sample["logprobs"][at]
+                if sample["masks"][at] != IGNORED:
+                    self._losses.setdefault(place, []).append(logprob)
+                    self._where[place] = name
+                    self._left[place] += 1
+                elif logprob is not None:
+                    self._claims.append((place, logprob, name))
+
+    def hold(self, exchange: Exchange) -> bool:
+        """Say whether any of an exchange's tokens has loss."""
+        return any(place in self._losses for place in _sampled_places(exchange))
 
     def turn(self, number: int, exchange: Exchange, wanted: Counter[_Place]) -> Exactness:
         """Compare one exchange; `wanted` counts how often each place was sampled in all of them."""
         trained, faults = 0, []
         for index, place in enumerate(_sampled_places(exchange)):
             trained += self._take(place)
+            self._sent.setdefault(place, []).append(_logprob(exchange, index))
             count = len(self._losses.get(place, ())) - wanted[place] + 1
             if count != 1:
                 faults.append(f"turn {number}: sampled token {index} (id {place[1]}) has loss {count} times")
@@ -147,17 +185,30 @@ class _Places:
         return True
 
     def _wrong_logprob(self, place: _Place, exchange: Exchange, index: int) -> str | None:
-        if index >= len(exchange.logprobs):
+        """Match one logprob that was sent with one that was kept, which then counts for no other."""
+        if not exchange.logprobs:  # a log without any says nothing of them; that they are missing is counted
             return None
-        sent, kept = exchange.logprobs[index], self._losses[place]
-        if any(_same(logprob, sent) for logprob in kept):
-            return None
-        return f"has logprob {kept[0]!r}, {sent!r} was sent"
+        sent = _logprob(exchange, index)
+        kept = self._unmatched.setdefault(place, list(self._losses[place]))
+        match = next((at for at, logprob in enumerate(kept) if _same(logprob, sent)), None)
+        if match is None:
+            return f"has logprob {kept[0] if kept else None!r}, {sent!r} was sent"
+        del kept[match]
+        return None
 
     def made_up(self, wanted: Counter[_Place]) -> tuple[str, ...]:
-        """Name tokens with loss that nobody sampled."""
+        """Name tokens with loss that nobody sampled, and logprobs of tokens that nobody sent."""
         lines = [f"{name} has loss and was never sampled" for place, name in self._where.items() if not wanted[place]]
+        lines += [
+            f"{name} has no loss and the logprob {logprob!r}, which was never sent"
+            for place, logprob, name in self._claims
+            if not any(_same(logprob, sent) for sent in self._sent.get(place, ()))
+        ]
         return tuple(lines[:_FAULTS_SHOWN])
+
+
+def _logprob(exchange: Exchange, index: int) -> float | None:
+    return exchange.logprobs[index] if index < len(exchange.logprobs) else None
 
 
 def _same(kept: float | None, sent: float | None) -> bool:
