@@ -30,6 +30,7 @@ help:
 	@echo "make lowest         the same with the lowest versions of everything that is declared"
 	@echo "make bench          measure speed and memory"
 	@echo "make bench-parsers  measure the parsers, and compare them with vLLM's and SGLang's (PEERS=python)"
+	@echo "make bench-tokens   measure training data at token level, and compare it with peers' (PEERS=python)"
 	@echo "make lock           pin the requirements anew (UPGRADE=1: to the newest versions)"
 	@echo "make env            only set up $(VENV)"
 	@echo "make clean          remove what these commands wrote"

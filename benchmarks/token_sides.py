@@ -3,6 +3,9 @@
 Runs with the Python of an environment that has the peers; what it lacks is reported as missing:
     python benchmarks/token_sides.py --jobs JOBS.json --out RESULTS.json
 
+All of them: `pip install transformers atroposlib trl accelerate datasets torch renderers verifiers tinker-cookbook`, and
+`verl` and `areal` without dependencies beside what AReaL then asks for by name (ray, torchdata, numba and the like).
+
 A result has the `exchanges` (prompt ids and sampled ids of every turn), `samples` (ids and masks) where the peer makes
 its own, or `error` (what the peer raised) `unsupported` (why it does not play the case) or `absent` (what is not
 installed). The sampler is a script: whatever
@@ -23,6 +26,8 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
+
+import token_verifiers
 
 Job = dict[str, Any]
 Result = dict[str, Any]
@@ -201,13 +206,18 @@ def _bridged(job: Job, **options: Any) -> Result:
 
 
 def bridge(job: Job) -> Result:
-    """`bridge_to_next_turn` of the hand-written renderer, a full render where it declines; so does verifiers."""
+    """`bridge_to_next_turn` of the hand-written renderer, a full render where it declines."""
     return _bridged(job)
 
 
 def bridge_all(job: Job) -> Result:
     """The same with `thinking_retention="all"`."""
     return _bridged(job, thinking_retention="all")
+
+
+def verifiers(job: Job) -> Result:
+    """`TrainClient` and its trace graph, over HTTP."""
+    return token_verifiers.play(job)
 
 
 def tinker(job: Job) -> Result:
@@ -233,6 +243,7 @@ SIDES: Final[dict[str, tuple[Callable[[Job], Result], str]]] = {
     "verl continuous token": (verl, "verl"),
     "renderers bridge": (bridge, "renderers"),
     "renderers, retention all": (bridge_all, "renderers"),
+    "verifiers": (verifiers, "verifiers"),
     "Tinker cookbook": (tinker, "tinker_cookbook"),
 }
 
