@@ -13,7 +13,7 @@ from agent_envs import NotesEnv, agent_env, call_of, copying, last_of, play_one,
 from atropos_envs import ChatDouble, TokenDouble, lines, says
 
 from hermes_core.atropos.agent import AgentConfig
-from hermes_core.atropos.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
+from hermes_core.atropos.agent_tools import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema
 from hermes_core.contracts.errors import ModelServerError, SandboxRefusedError
 from hermes_core.contracts.rollout import StopReason
 
@@ -206,6 +206,35 @@ async def test_what_hooks_read_and_write_is_the_file_as_it_is():
     assert long.output.split("\n")[-2:] in (["19999", "20000"], ["20000", ""])
     assert slow.error == "Command timed out after 1 seconds"
     assert "background" in behind.error
+
+
+async def test_a_tool_that_fails_in_a_hook_is_in_the_result():
+    class Failing(NotesEnv):
+        async def verify_and_score_trajectory(self, item, final_response, *, trajectory_id, exec_tool, **about):
+            self.found = await exec_tool(ToolCall("boom", {}, uniq_id="mine"))
+            return 1.0, {}
+
+    outcome, env, _ = await play_one(script("done"), kind=Failing)
+    assert outcome.reward == 1.0, outcome.reward_failure
+    assert (env.found.success, env.found.uniq_id) == (False, "mine")
+    assert env.found.error
+
+
+async def test_a_config_from_the_base_may_be_changed_and_tools_replaced():
+    class Changed(NotesEnv):
+        def build_agent_config(self, item):
+            config = super().build_agent_config(item)
+            config.max_steps = 1
+            return config
+
+        async def setup_agent_env(self):
+            await super().setup_agent_env()
+            self.tools = ToolRegistry()
+            self.tools.register(Weather())
+
+    outcome, _, _ = await play_one(script(call_of("weather", place="Bonn")), kind=Changed)
+    assert outcome.stop_reason is StopReason.MAX_TURNS
+    assert responses(outcome.messages[3]["content"])[0]["output"] == "rain in Bonn"
 
 
 async def test_a_group_is_written_with_its_scores_and_tokens(tmp_path):

@@ -172,6 +172,12 @@ async def test_temperature_and_tokens_go_into_the_request():
     assert (model.requests[0].sampling["temperature"], model.requests[0].sampling["max_tokens"]) == (0.2, 99)
 
 
+async def test_what_the_config_says_of_sampling_wins():
+    fields = {"sampling": {"max_tokens": 5, "top_p": 0.5}, "extra_body": {"temperature": 0.9}}
+    _, _, model = await play_one(copying, **fields, agent_max_tokens=99)
+    assert model.requests[0].sampling == {"temperature": 0.9, "max_tokens": 5, "top_p": 0.5}
+
+
 async def test_there_is_a_pause_between_two_calls_and_none_before_the_first(monkeypatch):
     pauses = []
 

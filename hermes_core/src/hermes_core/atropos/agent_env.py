@@ -58,7 +58,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         self._tool_server: ToolServerClient | None = None
         self.tools: ToolRegistry = self.build_tools()
         runtime = self._workshop.runtime
-        runtime.registry = cast("Registry", EnvironmentTools(runtime.registry, self.tools))
+        runtime.registry = cast("Registry", EnvironmentTools(runtime.registry, lambda: self.tools))
 
     def build_tools(self) -> ToolRegistry:
         """Return the tools of this environment: those of its toolsets; extend it with `Tool`s of your own."""

@@ -47,10 +47,12 @@ class AgentPlay:
 
     def spec(self, spec: RolloutSpec) -> RolloutSpec:
         """Return the rollout with what the agent's own config says."""
-        sampling = {name: value for name, value in spec.sampling.items() if name != "max_tokens"}
-        sampling["temperature"] = self._config.temperature
+        config = self._env.config
+        own = {"temperature", "max_tokens"} - {*config.sampling, *(config.extra_body or {})}
+        sampling = {name: value for name, value in spec.sampling.items() if name not in own}
+        sampling.setdefault("temperature", self._config.temperature)
         if self._config.max_tokens is not None:
-            sampling["max_tokens"] = self._config.max_tokens
+            sampling.setdefault("max_tokens", self._config.max_tokens)
         limits = spec.limits.replaced({"max_agent_turns": self._config.max_steps})
         return dataclasses.replace(spec, sampling=sampling, limits=limits)
 
@@ -139,7 +141,7 @@ class _ModelCalls:
 class EnvironmentTools:
     """A registry that knows the environment's own tools besides those of plugins."""
 
-    def __init__(self, registry: Any, tools: ToolRegistry) -> None:
+    def __init__(self, registry: Any, tools: Callable[[], ToolRegistry]) -> None:
         self._registry = registry
         self._tools = tools
 
@@ -158,7 +160,7 @@ class EnvironmentTools:
         return self._registry.create(kind, name, options) if own is None else _HostedTool(own)
 
     def _own(self, kind: str, name: str) -> Tool | None:
-        tool = self._tools.get(name) if kind == "tool" else None
+        tool = self._tools().get(name) if kind == "tool" else None
         return None if isinstance(tool, InstalledTool) else tool
 
 
@@ -177,7 +179,7 @@ class _HostedTool:
 def _requested(call: ToolCall) -> RequestedCall:
     arguments = without_policy(call.arguments)
     timeout = clamped(arguments.get("timeout"))
-    if timeout is not None:
+    if timeout is not None and call.name == "terminal":
         arguments["timeout"] = int(timeout)
     return RequestedCall(id=call.uniq_id, name=call.name, arguments=encode(arguments).decode())
 

@@ -11,7 +11,7 @@ from hermes_core.atropos.react import observation
 from hermes_core.contracts.model import Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class AgentConfig:
     """How an agent works.
 
@@ -28,7 +28,7 @@ class AgentConfig:
     working_dir: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SequenceData:
     """A sequence for the trainer: -100 in `masked_tokens` where there is no loss, 1.0 where there is no logprob."""
 
@@ -67,7 +67,7 @@ class AgentStep:
         return bool(self.tool_calls)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class AgentResult:
     """How a run of an agent ended.
 

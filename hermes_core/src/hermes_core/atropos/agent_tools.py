@@ -22,7 +22,7 @@ _MARK: Final = re.compile(r"<(?=/?(?:tools|tool_call|tool_response|think)\b)")
 _ESCAPED: Final = r"\\u003c"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ToolSchema:
     """What the model is told of a tool.
 
@@ -61,7 +61,7 @@ class ToolSchema:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ToolCall:
     """A call. `raw_text` is the model's own text of it, `uniq_id` the id that its answer repeats."""
 
@@ -71,7 +71,7 @@ class ToolCall:
     uniq_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ToolResult:
     """An answer. `metadata` (exit code, …) is for the environment; the model sees it only where it is asked for."""
 

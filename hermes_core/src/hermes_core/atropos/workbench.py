@@ -17,6 +17,7 @@ from hermes_core.rollout.context import RolloutContext
 POLICY: Final = frozenset({"allow_network", "require_sandbox", "require_stateful_sandbox"})
 """Arguments that are the environment's to decide, never a caller's."""
 _ALIASES: Final = {"bash": "terminal", "bash_stateful": "terminal", "terminal_stateful": "terminal"}
+_NEEDED: Final = {"terminal": ("command",), "read_file": ("path",), "write_file": ("path", "content")}
 _LONGEST: Final = 600.0
 _DEFAULT_TIMEOUT: Final = 120.0
 
@@ -31,28 +32,32 @@ class Workbench:
         """Call any installed tool or one of the environment's own; `terminal` and files without the model's limits."""
         arguments = without_policy(call.arguments)
         name = _ALIASES.get(call.name, call.name)
+        missing = [needed for needed in _NEEDED.get(name, ()) if needed not in arguments]
+        if missing:
+            problem = f"{call.name}: argument {missing[0]!r} is missing"
+            return ToolResult(success=False, error=problem, uniq_id=call.uniq_id)
+        return answering(call, await self._guarded(name, arguments, timeout_s))
+
+    async def _guarded(self, name: str, arguments: dict[str, Any], timeout_s: float | None) -> ToolResult:
         try:
-            match name:
-                case "terminal":
-                    result = await self._terminal(arguments, timeout_s)
-                case "read_file" | "write_file":
-                    result = await self._file(name, arguments)
-                case _:
-                    result = as_result(await self._context.call_tool(name, arguments))
-        except KeyError as error:
-            result = ToolResult(success=False, error=f"{call.name}: argument {error} is missing")
+            if name == "terminal":
+                return await self._terminal(arguments, timeout_s)
+            if name in {"read_file", "write_file"}:
+                return await self._file(name, arguments)
+            return as_result(await self._context.call_tool(name, arguments))
         except HermesError as error:
-            if error.retryable or not error.fatal:
+            if not error.fatal:
                 raise
-            result = ToolResult(success=False, error=error.message)  # a tool that is not installed, say
-        return answering(call, result)
+            return ToolResult(success=False, error=error.message)  # a tool that is not installed, say
+        except Exception as error:  # noqa: BLE001 - the plugin boundary: a tool's failure is the hook's to judge
+            return ToolResult(success=False, error=f"{type(error).__name__}: {error}")
 
     async def _terminal(self, arguments: Mapping[str, Any], timeout_s: float | None) -> ToolResult:
         if arguments.get("background"):
             return ToolResult(success=False, error="terminal background execution is not supported in sandbox")
         timeout = clamped(timeout_s if timeout_s is not None else arguments.get("timeout"))
         answer = await self._context.terminal(arguments["command"], timeout=timeout or _DEFAULT_TIMEOUT)
-        return as_result(json.dumps(answer))
+        return _of_command(answer)
 
     async def _file(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         path = str(arguments["path"])
