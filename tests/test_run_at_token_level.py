@@ -170,3 +170,14 @@ async def test_a_token_protocol_without_a_tokenizer_says_what_to_add(tmp_path):
     code, output = await run_cli("run", tasks, "--model", "http://127.0.0.1:9", "--model-protocol", "vllm")
     assert code == 2
     assert "--tokenizer DIR" in output
+
+
+async def test_a_log_of_another_run_is_not_taken_for_this_ones(tokenizer_folder, tmp_path):
+    log = tmp_path / "wire.jsonl"
+    async with serving_tokens(TokenServer("vllm", Solver(tokenizer_folder), log=log)) as server:
+        await play(server, tokenizer_folder, tmp_path)
+    (tmp_path / "out" / "rollouts.jsonl").write_text("", encoding="utf-8")
+    code, output = await run_cli("exactness", tmp_path / "out", "--log", log)
+    assert code == 1
+    assert "unrecorded (rollouts.jsonl has no such rollout" in output
+    assert "nothing was compared" in output

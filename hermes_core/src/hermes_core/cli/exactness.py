@@ -9,6 +9,10 @@ from pathlib import Path
 
 _SHARES = ("sampled_trained_share", "turns_with_loss_share", "prefix_exact_share", "logprob_coverage")
 
+_CAUSES = {
+    "unrecorded": "unrecorded (rollouts.jsonl has no such rollout: cut short, or the log is of more than this run)"
+}
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
@@ -36,7 +40,9 @@ def run(arguments: argparse.Namespace) -> int:
     counts = found.total
     sys.stdout.write(f"{'sampled tokens':24} {counts.sampled} in {found.rollouts} rollouts, {counts.turns} turns\n")
     for cause, tokens in found.left_out.items():
-        sys.stdout.write(f"{'not handed on':24} {tokens} sampled tokens: {cause}\n")
+        sys.stdout.write(f"{'not handed on':24} {tokens} sampled tokens: {_CAUSES.get(cause, cause)}\n")
+    if not counts.sampled:
+        sys.stdout.write("no rollout that is handed on has a token in the log: nothing was compared\n")
     for fault in found.faults:
         sys.stdout.write(f"{'fault':24} {fault}\n")
     return 0 if found.is_exact else 1

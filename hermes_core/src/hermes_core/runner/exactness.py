@@ -44,7 +44,7 @@ class ExactnessSummary:
         report = _report(outcome)
         if report is None:
             return
-        if outcome.get("disposition") != "score" or outcome.get("reward_status") != "ok":
+        if not is_handed_on(outcome):
             self._leave_out(outcome, report)
             return
         self._rollouts += 1
@@ -59,8 +59,7 @@ class ExactnessSummary:
             self._leave_out(outcome, report)
 
     def _leave_out(self, outcome: Mapping[str, Any], report: Exactness) -> None:
-        masked = outcome.get("disposition") == "mask"
-        self._not_trained["masked" if masked else str(outcome.get("stop_reason"))] += report.sampled
+        self._not_trained[why_not_trained(outcome)] += report.sampled
 
     def to_json(self) -> dict[str, Any] | None:
         """Return the sum, with the sampled tokens that are not handed on by cause; None without any tokens."""
@@ -75,6 +74,21 @@ class ExactnessSummary:
             "not_exact": self._not_exact,
             "faults": report["faults"][:_SHOWN],
         }
+
+
+def is_handed_on(outcome: Mapping[str, Any]) -> bool:
+    """Say whether a recorded rollout is trained on: it has a reward, and the run's policy lets it count."""
+    return outcome.get("disposition") == "score" and outcome.get("reward_status") == "ok"
+
+
+def why_not_trained(outcome: Mapping[str, Any]) -> str:
+    """Name the cause for which a rollout is not handed on."""
+    if outcome.get("disposition") == "mask":
+        return "masked"
+    if outcome.get("reward_status") == "error":
+        lost = (outcome.get("reward_failure") or {}).get("blame") == "backend"
+        return "tool_backend_error" if lost else "verifier_error"
+    return "no_reward" if outcome.get("disposition") == "score" else str(outcome.get("stop_reason"))
 
 
 def _report(outcome: Mapping[str, Any]) -> Exactness | None:

@@ -1,19 +1,26 @@
-"""A run's samples against a log that the other side wrote: the server, or `hermes-core record` in front of it."""
+"""A run's samples against a log that the other side wrote: the server, or `hermes-core record` in front of it.
+
+A log holds every prompt in full, so it is many times the size of the samples: one rollout of it is read at a time.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, Self
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.tokens import Exactness
+from hermes_core.runner.exactness import is_handed_on, why_not_trained
 from hermes_core.tokens.exactness import Exchange, check
 
+UNRECORDED: Final = "unrecorded"
 _FAULTS_SHOWN: Final = 20
+# How many ids of a prompt's end may be written otherwise when more follows: a header that opens reasoning.
+_LOOSE_END: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +35,7 @@ class WireCheck:
     @property
     def is_exact(self) -> bool:
         """Whether every sampled token of a rollout that is handed on has loss once, and every other has a cause."""
-        return not self.faults and self.total.is_exact and "unrecorded" not in self.left_out
+        return not self.faults and self.total.is_exact and UNRECORDED not in self.left_out
 
     def to_json(self) -> dict[str, Any]:
         """Return shares, counts and faults as plain JSON values."""
@@ -44,54 +51,115 @@ class WireCheck:
 
 def check_run(folder: Path, log: Path) -> WireCheck:
     """Compare a run's folder with a wire log; raises `ConfigError` if one of the two is not there."""
-    sessions = _sessions(_lines(log))
     total, rollouts = Exactness(), 0
     left_out: Counter[str] = Counter()
     faults: list[str] = []
-    for outcome in _lines(folder / "rollouts.jsonl"):
-        own = sessions.pop(outcome["rollout_id"], [])
-        if not _is_handed_on(outcome):
-            left_out[_cause(outcome)] += sum(map(_size, own))
-            continue
-        rollouts += 1
-        left_out["attempts played again"] += sum(map(_size, own[:-1]))
-        found = check(own[-1] if own else [], outcome["samples"])
-        faults += [f"rollout {outcome['rollout_id']}: {fault}" for fault in found.faults]
-        total += found
-    left_out["unrecorded"] += sum(_size(session) for rest in sessions.values() for session in rest)
+    with _WireLog(log) as wire:
+        for outcome in _outcomes(folder / "rollouts.jsonl"):
+            exchanges = wire.take(outcome["rollout_id"])
+            if not is_handed_on(outcome):
+                left_out[why_not_trained(outcome)] += _size(exchanges)
+                continue
+            rollouts += 1
+            *earlier, own = _attempts(exchanges) or [[]]
+            left_out["attempts played again"] += sum(map(_size, earlier))
+            found = check(own, outcome.get("samples") or ())
+            left_out["aborted requests"] += _size(own) - found.sampled
+            faults += [f"rollout {outcome['rollout_id']}: {fault}" for fault in found.faults]
+            total += found
+        left_out[UNRECORDED] += wire.rest()
     return WireCheck(total=total, rollouts=rollouts, left_out=+left_out, faults=tuple(faults[:_FAULTS_SHOWN]))
 
 
-def _sessions(lines: Iterable[Mapping[str, Any]]) -> dict[str, list[list[Exchange]]]:
-    """Sort exchanges by rollout and, where a rollout was played several times, by attempt in the order they began."""
-    sessions: dict[str, dict[str, list[Exchange]]] = {}
-    for line in lines:
-        exchange = Exchange.of_line(line)
-        if exchange is not None:
-            attempt = exchange.request_id.rpartition("-")[0]
-            sessions.setdefault(exchange.rollout_id, {}).setdefault(attempt, []).append(exchange)
-    return {rollout: list(attempts.values()) for rollout, attempts in sessions.items()}
+class _WireLog:
+    """Knows where the lines of each rollout stand in the file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._places: dict[str, list[int]] = {}
+        self._sizes: Counter[str] = Counter()
+        for place, line in _objects(path):
+            exchange = Exchange.of_line(line)
+            if exchange is not None:
+                self._places.setdefault(exchange.rollout_id, []).append(place)
+                self._sizes[exchange.rollout_id] += len(exchange.ids)
+        self._file: BinaryIO = path.open("rb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def take(self, rollout_id: str) -> list[Exchange]:
+        """Return a rollout's exchanges in their order; once, so that what is left belongs to no rollout."""
+        exchanges = [self._read(place) for place in self._places.pop(rollout_id, ())]
+        del self._sizes[rollout_id]
+        return [exchange for exchange in exchanges if exchange is not None]
+
+    def rest(self) -> int:
+        """Return how many sampled tokens have not been taken."""
+        return self._sizes.total()
+
+    def _read(self, place: int) -> Exchange | None:
+        self._file.seek(place)
+        return Exchange.of_line(json.loads(self._file.readline()))
+
+
+def _attempts(exchanges: Iterable[Exchange]) -> list[list[Exchange]]:
+    """Sort a rollout's exchanges by attempt, in the order they began.
+
+    An attempt has one session, whose name begins the ids of its requests. A session that goes on with what an earlier
+    one began is no new attempt, whatever its name: its tokens are due, and so are the earlier one's.
+    """
+    sessions: dict[str, list[Exchange]] = {}
+    for exchange in exchanges:
+        sessions.setdefault(exchange.request_id.rpartition("-")[0], []).append(exchange)
+    attempts: list[list[Exchange]] = []
+    for session in sessions.values():
+        if attempts and _goes_on(attempts[-1][0].prompt_ids, session[0].prompt_ids):
+            attempts[-1] += session
+        else:
+            attempts.append(session)
+    return attempts
+
+
+def _goes_on(opening: Sequence[int], prompt: Sequence[int]) -> bool:
+    shared = max(1, len(opening) - _LOOSE_END)
+    return len(prompt) > len(opening) and prompt[:shared] == opening[:shared]
 
 
 def _size(session: Iterable[Exchange]) -> int:
     return sum(len(exchange.ids) for exchange in session)
 
 
-def _is_handed_on(outcome: Mapping[str, Any]) -> bool:
-    return outcome.get("disposition") == "score" and outcome.get("reward_status") == "ok"
+def _outcomes(path: Path) -> Iterator[dict[str, Any]]:
+    for place, outcome in _objects(path):
+        if not isinstance(outcome.get("rollout_id"), str):
+            raise ConfigError(f"{path}: a rollout was wanted at byte {place}, found none", hint="name a run's folder")
+        yield outcome
 
 
-def _cause(outcome: Mapping[str, Any]) -> str:
-    return "masked" if outcome.get("disposition") == "mask" else str(outcome.get("stop_reason"))
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield each line with its place in the file."""
+    place = 0
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                try:
-                    yield json.loads(line)
-                except ValueError as error:
-                    raise ConfigError(f"{path} line {number}: a JSON object was wanted: {error}") from error
+                yield place, _object(path, number, line)
+                place += len(line)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}", hint="check the path") from error
+
+
+def _object(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise ConfigError(
+            f"{path} line {number}: a JSON object was wanted: {error}",
+            hint="a line that a killed process left unfinished can be taken out",
+        ) from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path} line {number}: a JSON object was wanted, found {type(value).__name__}")
+    return value
