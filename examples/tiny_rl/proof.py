@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hermes_core.contracts.tokens import Exactness
+from hermes_core.contracts.tokens import IGNORED, Exactness
 from hermes_core.tokens.exactness import Exchange, check
 
 LARGEST_DIFFERENCE: Final = 1e-3
@@ -62,7 +62,9 @@ def _is_reported_exact(report: Mapping[str, Any]) -> bool:
 def _samples(group: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     rows = zip(group["overrides"], group["tokens"], group["masks"], group["inference_logprobs"], strict=True)
     for about, tokens, masks, logprobs in rows:
-        yield about["rollout_id"], {"tokens": tokens, "masks": masks, "logprobs": logprobs}
+        # Atropos' lists hold numbers alone: what stands at a token without loss is filling.
+        sent = [None if mask == IGNORED else logprob for mask, logprob in zip(masks, logprobs, strict=True)]
+        yield about["rollout_id"], {"tokens": tokens, "masks": masks, "logprobs": sent}
 
 
 def _ends(folder: Path, sampled: Mapping[str, Any], received: Mapping[str, Any]) -> Counter[str]:
