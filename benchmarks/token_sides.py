@@ -3,8 +3,8 @@
 Runs with the Python of an environment that has the peers; what it lacks is reported as missing:
     python benchmarks/token_sides.py --jobs JOBS.json --out RESULTS.json
 
-All of them: `pip install transformers atroposlib trl accelerate datasets torch renderers verifiers tinker-cookbook`, and
-`verl` and `areal` without dependencies beside what AReaL then asks for by name (ray, torchdata, numba and the like).
+All of them: `pip install transformers atroposlib trl accelerate datasets torch renderers verifiers tinker-cookbook`;
+`verl` and `areal` without dependencies, and what AReaL then asks for by name (ray, torchdata, numba and the like).
 
 A result has the `exchanges` (prompt ids and sampled ids of every turn), `samples` (ids and masks) where the peer makes
 its own, or `error` (what the peer raised) `unsupported` (why it does not play the case) or `absent` (what is not

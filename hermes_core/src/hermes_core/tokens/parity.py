@@ -30,6 +30,10 @@ class Parity:
 def compare(rule: AppendRule, messages: Sequence[Message], spans: Sequence[Span]) -> Parity:
     """Compare a prompt, as the spans it was made of, with the template's own text for the same messages."""
     said = [_said(message) for message in messages]
+    # What a turn says is not compared; not to encode it saves most of the time of a long conversation.
+    quick = _compared(rule, [_muted(message) for message in said], spans)
+    if not quick.fault:
+        return quick
     found = _compared(rule, said, spans)
     if not found.fault:
         return found
@@ -90,6 +94,12 @@ def _said(message: Message) -> Message:
     """Give an empty turn a text: without one, nothing says where it ends."""
     is_empty = message.get("role") == "assistant" and not message.get("content") and not message.get("tool_calls")
     return {**message, "content": _BLANK} if is_empty else message
+
+
+def _muted(message: Message) -> Message:
+    content = message.get("content")
+    says = message.get("role") == "assistant" and isinstance(content, str) and content.strip()
+    return {**message, "content": _BLANK} if says else message
 
 
 def _without_text(message: Message) -> Message:
