@@ -20,8 +20,10 @@ from typing import Any, Final
 from tiny_rl import curve
 from tiny_rl.processes import ProgramError, Programs, free_port
 from tiny_rl.proof import judged, lines
+from tiny_rl.summary import table
 
 _CHECKS: Final = ("logprobs_agree", "reward_rose", "nothing_lost")
+_WRITTEN: Final = ("results.json", "curve.svg")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,34 +119,51 @@ def _picture(out: Path, results: Sequence[Mapping[str, Any]]) -> str:
     return curve.drawn(training, held_out, title="Mean reward while GRPO trains through Atropos")
 
 
+def _cleared(out: Path) -> Path:
+    """Remove what an earlier run left, and nothing else."""
+    for path in (*out.glob("seed-*"), out / "models"):
+        shutil.rmtree(path, ignore_errors=True)
+    for name in _WRITTEN:
+        (out / name).unlink(missing_ok=True)
+    return out
+
+
+def _played(out: Path, seeds: int, plan: Plan) -> list[dict[str, Any]]:
+    """Play all seeds; after each, what is known so far is written."""
+    results: list[dict[str, Any]] = []
+    for seed in range(seeds):
+        results.append(SeedRun(out / f"seed-{seed}", out / "models", seed, plan).play())
+        sys.stdout.write(json.dumps(results[-1]) + "\n")
+        sys.stdout.flush()
+        (out / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        (out / "curve.svg").write_text(_picture(out, results), encoding="utf-8")
+    return results
+
+
 def main() -> int:
     """Run all seeds; returns 1 when one of them does not show what it must."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("runs/tiny_rl"), help="is emptied first")
+    parser.add_argument("--out", type=Path, default=Path("runs/tiny_rl"), help="what an earlier run left is removed")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sft-steps", type=int, default=220)
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--rate", type=float, default=3e-4)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--eval-tasks", type=int, default=100)
+    parser.add_argument("--write", action="store_true", help="put results.json and curve.svg beside the README")
     options = vars(parser.parse_args())
-    out, seeds = options.pop("out").absolute(), options.pop("seeds")
-    shutil.rmtree(out, ignore_errors=True)
-    plan = Plan(**options)
-    results = []
-    for seed in range(seeds):
-        try:
-            result = SeedRun(out / f"seed-{seed}", out / "models", seed, plan).play()
-        except ProgramError as error:
-            sys.stderr.write(f"{error}\n")
-            return 1
-        results.append(result)
-        sys.stdout.write(json.dumps(result) + "\n")
-        sys.stdout.flush()
-        (out / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-        (out / "curve.svg").write_text(_picture(out, results), encoding="utf-8")
+    out, seeds, keep = _cleared(options.pop("out").absolute()), options.pop("seeds"), options.pop("write")
+    try:
+        results = _played(out, seeds, Plan(**options))
+    except ProgramError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     missed = [f"seed {result['seed']}: {name}" for result in results for name in _CHECKS if not result[name]]
-    sys.stdout.write("\n".join(["failed:", *missed] if missed else ["all seeds show all three"]) + "\n")
+    verdict = "\n".join(["failed:", *missed]) if missed else "all seeds show all three"
+    sys.stdout.write(f"\n{table(results)}\n{verdict}\n")
+    if keep:
+        for name in _WRITTEN:
+            shutil.copy(out / name, Path(__file__).parent / name)
     return 1 if missed else 0
 
 
