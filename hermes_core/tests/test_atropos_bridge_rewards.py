@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 import threading
 
 import pytest
@@ -10,6 +12,8 @@ import pytest
 pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
 
 from atropos_envs import ChatDouble, PuzzleEnv, environment
+
+from hermes_core.contracts.errors import UnavailableComponentError
 
 
 class FilesEnv(PuzzleEnv):
@@ -102,3 +106,10 @@ async def test_a_reward_that_yields_is_told_that_a_number_was_wanted():
     outcome = await env.run_item(await env.get_next_item())
     await env.aclose()
     assert "compute_reward returned async_generator, a number was wanted" in outcome.reward_failure.message
+
+
+def test_without_greenlet_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "greenlet", None)
+    monkeypatch.delitem(sys.modules, "hermes_core.atropos.bridge")
+    with pytest.raises(UnavailableComponentError, match=r"pip install 'hermes-agent-core\[atropos\]'"):
+        importlib.import_module("hermes_core.atropos.bridge")

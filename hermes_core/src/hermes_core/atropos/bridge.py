@@ -16,7 +16,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from greenlet import getcurrent, greenlet
+from hermes_core.contracts.errors import UnavailableComponentError
+
+try:
+    from greenlet import getcurrent, greenlet
+except ImportError as error:
+    raise UnavailableComponentError(
+        f"the Atropos environments need greenlet, which cannot be imported: {error}",
+        hint="pip install 'hermes-agent-core[atropos]'",
+    ) from error
 
 T = TypeVar("T")
 
