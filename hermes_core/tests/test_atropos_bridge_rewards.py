@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import sys
@@ -13,6 +14,7 @@ pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] i
 
 from atropos_envs import ChatDouble, PuzzleEnv, environment
 
+from hermes_core.atropos import ToolContext
 from hermes_core.contracts.errors import UnavailableComponentError
 
 
@@ -106,6 +108,22 @@ async def test_a_reward_that_yields_is_told_that_a_number_was_wanted():
     outcome = await env.run_item(await env.get_next_item())
     await env.aclose()
     assert "compute_reward returned async_generator, a number was wanted" in outcome.reward_failure.message
+
+
+async def test_tasks_that_evaluate_starts_call_a_context_by_task_id_without_await():
+    async def one(number):
+        ctx = ToolContext(f"task-{number}")
+        try:
+            return ctx.terminal(f"echo {number}")["output"].strip()
+        finally:
+            ctx.cleanup()
+
+    class Gathering(PuzzleEnv):
+        async def evaluate(self, *args, **kwargs):
+            return await asyncio.gather(*(asyncio.wait_for(one(number), 60) for number in range(3)))
+
+    env = environment(ChatDouble(), kind=Gathering)
+    assert await env._run_evaluate() == ["0", "1", "2"]
 
 
 def test_without_greenlet_the_extra_is_named(monkeypatch):
