@@ -19,6 +19,7 @@ from tiny_rl.model import Params
 _KEPT: Final = 16
 """Versions of the weights to check data against; data that is older is not trained on."""
 _PAUSE: Final = 0.05
+_PATIENCE: Final = 600.0
 
 
 class Trainer:
@@ -45,11 +46,13 @@ class Trainer:
             self._append("data.jsonl", groups)
 
     def _batch(self) -> list[dict[str, Any]]:
-        while True:
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
             groups = _ask(f"{self._api}/batch")["batch"]
             if groups:
                 return list(groups)
             time.sleep(_PAUSE)
+        raise TimeoutError(f"{self._api} had no batch for {_PATIENCE:.0f} s; look whether an environment serves it")
 
     def _train(self, groups: Sequence[Mapping[str, Any]], version: str) -> dict[str, Any]:
         rows = grpo.sequences(groups)
