@@ -141,7 +141,10 @@ async def test_a_server_without_logprobs_is_refused_and_named(tokenizer_folder, 
         server.plays(*[Fault.named("no_logprobs")] * 20)
         code, output = await play(server, tokenizer_folder, tmp_path)
         assert code != 0
-        assert "logprobs" in output
+        assert "a logprob for each of" in output
+        assert "look at what rewrites requests" in " ".join(output.split())
+        assert "2 x ModelReplyError" in output  # one kind of failure, not one for each request id
+        assert "no rollout has tokens to train on" in output
         assert all(not outcome["samples"] for outcome in outcomes(tmp_path))
 
 
@@ -170,6 +173,30 @@ async def test_a_token_protocol_without_a_tokenizer_says_what_to_add(tmp_path):
     code, output = await run_cli("run", tasks, "--model", "http://127.0.0.1:9", "--model-protocol", "vllm")
     assert code == 2
     assert "--tokenizer DIR" in output
+
+
+class Ender(Solver):
+    """Ends its first turn with a stop token that the template does not write there."""
+
+    def __call__(self, prompt: list[int], sampling) -> Sampled:
+        drawn = super().__call__(prompt, sampling)
+        if len(drawn.ids) < 10:
+            return drawn
+        other = self._tokenizer.encode_scaffold("<|endoftext|>")[0]
+        return Sampled(ids=[*drawn.ids[:-1], other], logprobs=drawn.logprobs, stop_id=other)
+
+
+async def test_a_run_that_must_be_exact_is_not_accepted_when_it_is_started_again(tokenizer_folder, tmp_path):
+    async with serving_tokens(TokenServer("vllm", Ender(tokenizer_folder))) as server:
+        for _ in range(3):
+            code, output = await play(server, tokenizer_folder, tmp_path, "--require-exact", "--max-concurrent", 1)
+            assert code == 1, output
+            assert "exact samples were wanted; prefix_exact_share is 0" in output
+            assert "Traceback" not in output
+        assert len(outcomes(tmp_path)) == 2
+        code, output = await play(server, tokenizer_folder, tmp_path)
+        assert code == 0, output
+        assert "breaks: junction 2" in output
 
 
 async def test_a_log_of_another_run_is_not_taken_for_this_ones(tokenizer_folder, tmp_path):

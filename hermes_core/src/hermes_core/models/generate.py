@@ -165,7 +165,11 @@ class HttpGenerateClient(ABC):
             if inner is not None:
                 return self._explained(self._http.refused(inner, answer.headers, answer.body), inner)
             return self._read(data)
-        except (ValueError, ModelReplyError) as error:
+        except ModelReplyError as error:
+            # The whole answer says no more, and would make the same failure of a thousand rollouts a thousand kinds.
+            message = f"{self.address.shown} answered {answer.status}, but {error.message}"
+            return Refusal(kind=ModelReplyError, message=message, hint=error.hint, cause=error)
+        except ValueError as error:
             return self._http.unreadable(error, answer)
 
     def _abort(self, request_id: str) -> asyncio.Task[object]:

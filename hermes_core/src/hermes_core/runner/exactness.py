@@ -30,6 +30,16 @@ def require_exact(outcome: RolloutOutcome) -> None:
     )
 
 
+def require_exact_run(summary: Mapping[str, Any]) -> None:
+    """Raise `InexactRolloutError` for a rollout that an earlier start of the run has recorded and is not exact."""
+    found = summary.get("exactness") or {}
+    for rollout in found.get("not_exact", ()):
+        raise InexactRolloutError(
+            f"rollout {rollout['rollout_id']}: exact samples were wanted; {rollout['fault']}",
+            hint="an earlier start recorded it in rollouts.jsonl; without --require-exact the run is accepted",
+        )
+
+
 class ExactnessSummary:
     """Sums up reports; a run whose model keeps no tokens has none."""
 

@@ -23,6 +23,7 @@ from hermes_core.contracts.task import Task
 from hermes_core.discovery import PluginState, Registry
 from hermes_core.rollout import RolloutSpec, Runtime, overridden
 from hermes_core.runner.config import RunConfig
+from hermes_core.runner.exactness import require_exact_run
 from hermes_core.runner.models import choose_parser, open_model
 from hermes_core.runner.output import REPORT, ROLLOUTS, SUMMARY, OutputFolder
 from hermes_core.runner.plan import RunPlan, choose, plan_groups, rollouts
@@ -46,6 +47,7 @@ _NEUTRAL = frozenset(
         "model_retries",
         "sinks",
         "max_attempts",
+        "require_exact",
         "tasks",
     }
 )
@@ -116,7 +118,10 @@ class Run:
                     self._sum_up(folder, plan, recorder, len(specs), time.monotonic() - started)
                 raise
             seconds = time.monotonic() - started
-            return await asyncio.to_thread(self._sum_up, folder, plan, recorder, len(specs), seconds)
+            result = await asyncio.to_thread(self._sum_up, folder, plan, recorder, len(specs), seconds)
+            if config.require_exact:
+                require_exact_run(result.summary)
+            return result
 
     async def _play(
         self, pending: list[RolloutSpec], total: int, runtime: Runtime, model: ModelClient, recorder: Recorder

@@ -169,10 +169,8 @@ def _exactness(report: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
         return
     shares = [f"{words} {_exact(report[key])}" for key, words in _SHARES if report[key] is not None]
     breaks = _names(report["break_reasons"]) if report["break_reasons"] else "none"
-    yield (
-        "exactness",
-        f"{', '.join(shares)}; {_number(report['samples_per_rollout'], 2)} samples/rollout, breaks: {breaks}",
-    )
+    samples = f"{_number(report['samples_per_rollout'], 2)} samples/rollout, breaks: {breaks}"
+    yield "exactness", f"{', '.join(shares)}; {samples}" if shares else "no rollout has tokens to train on"
     if report["foreign_control_tokens"]:
         yield "injected", f"{report['foreign_control_tokens']} control tokens were made of untrusted text"
     if report["not_trained"]:
