@@ -127,13 +127,15 @@ async def test_a_single_turn_calls_tools_only_if_wanted():
 
 async def test_a_server_of_atropos_own_shape_will_do():
     class Server:
+        def __init__(self, servers):
+            self.servers = servers
+
         async def chat_completion(self, **options):
             self.options = options
             return await self.servers.chat_completion(**options)
 
     env = agent_env(ChatDouble(script(call_of("double", n=3), "6")))
-    given = Server()
-    given.servers = env.server
+    given = Server(env.server)
     result = await AtroposAgent(given, registry()).run("x")
     assert result.final_response == "6"
     assert given.options["temperature"] == 0.7
@@ -167,14 +169,19 @@ def folder(tmp_path_factory):
     return chatml_folder(tmp_path_factory.mktemp("tokenizer"))
 
 
-def sampler(folder, *, opened=""):
-    """Sample what `copying` would say, after reading the prompt's text; the stop token is sampled too.
+class Sampler:
+    """Samples what `copying` would say, after reading the prompt's text; the stop token is sampled too.
 
     What the prompt has `opened` is not sampled.
     """
-    tokenizer = ChatTokenizer.load(folder)
 
-    def sample(prompt, sampling):
+    def __init__(self, folder, *, opened=""):
+        self.tokenizer = ChatTokenizer.load(folder)
+        self.opened = opened
+        self.sampled = []
+
+    def __call__(self, prompt, sampling):
+        tokenizer, opened, sampled = self.tokenizer, self.opened, self.sampled
         turns = tokenizer.decode(prompt).split("<|im_start|>")[1:]
         messages = [
             {"role": role, "content": content.removesuffix("\n").removesuffix("<|im_end|>")}
@@ -186,14 +193,10 @@ def sampler(folder, *, opened=""):
         ids = tokenizer.encode_scaffold(text)
         return Sampled(ids=ids, logprobs=[-(1 + place) / 64 for place in range(len(ids))], stop_id=ids[-1])
 
-    sampled = []
-    sample.sampled = sampled
-    return sample
-
 
 @pytest.mark.parametrize(("protocol", "kind"), [("vllm", "vllm"), ("sglang", "sglang"), ("atropos", "vllm")])
 async def test_at_token_level_every_sampled_token_is_trained_once(protocol, kind, folder, tmp_path):
-    sample = sampler(folder)
+    sample = Sampler(folder)
     async with serving_tokens(TokenServer(protocol, sample)) as served:
         fields = {
             "tokenizer_name": str(folder),
@@ -223,7 +226,7 @@ async def test_at_token_level_every_sampled_token_is_trained_once(protocol, kind
 
 
 async def test_reasoning_that_the_prompt_opens_is_exact_too(folder, tmp_path):
-    sample = sampler(folder, opened="<think>")
+    sample = Sampler(folder, opened="<think>")
     async with serving_tokens(TokenServer("vllm", sample)) as served:
         fields = {
             "tokenizer_name": str(folder),

@@ -287,7 +287,7 @@ async def test_tasks_that_take_their_first_step_at_once_may_call_too():
         return [*await asyncio.gather(check(ctx, "a"), check(ctx, "b")), ctx.terminal("c")["output"]]
 
     loop = asyncio.get_running_loop()
-    loop.set_task_factory(asyncio.eager_task_factory)
+    loop.set_task_factory(vars(asyncio)["eager_task_factory"])  # there since Python 3.12
     try:
         assert await asyncio.create_task(reward(compute)) == ["a", "b", "c"]
     finally:

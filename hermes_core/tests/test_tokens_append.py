@@ -343,7 +343,12 @@ def history(turns):
 def test_a_long_history_is_taken_apart_without_rendering_it_message_by_message(name, monkeypatch):
     rule = AppendRule(trl_tokenizer(name))
     rendered, render = [], ChatTemplate.render
-    monkeypatch.setattr(ChatTemplate, "render", lambda *a, **k: rendered.append(1) or render(*a, **k))
+
+    def counted(*arguments, **options):
+        rendered.append(1)
+        return render(*arguments, **options)
+
+    monkeypatch.setattr(ChatTemplate, "render", counted)
     messages = [USER, *history(20)]
     opening = rule.opening(messages)
     assert len(rendered) <= 10
