@@ -10,6 +10,7 @@ REPORTS ?=
 DEMO_TASKS ?= examples/terminal_tasks.jsonl
 DEMO_OUT ?= runs/demo
 DEMO_ARGS ?=
+TINY_RL_ARGS ?=
 
 BIN := $(VENV)/bin
 SOURCES := $(wildcard */src plugins/*/src)
@@ -18,7 +19,7 @@ TEST_FOLDERS := $(wildcard */tests plugins/*/tests tests)
 # The set-up is called every time: it takes a tenth of a second when there is nothing to do.
 setup = python=$$(PYTHON="$(PYTHON)" sh scripts/find_python.sh) && "$$python" scripts/setup_env.py --venv "$(VENV)" --group
 
-.PHONY: help demo test check check-format check-lint check-style check-requirements check-types check-test-types format wheels install-alone lowest bench bench-parsers bench-tokens lock env clean
+.PHONY: help demo test check check-format check-lint check-style check-requirements check-types check-test-types format wheels install-alone lowest bench bench-parsers bench-tokens tiny-rl lock env clean
 
 help:
 	@echo "make demo           set up and run the shipped tasks on the embedded oracle model; writes $(DEMO_OUT)"
@@ -31,6 +32,7 @@ help:
 	@echo "make bench          measure speed and memory"
 	@echo "make bench-parsers  measure the parsers, and compare them with vLLM's and SGLang's (PEERS=python)"
 	@echo "make bench-tokens   measure training data at token level, and compare it with peers' (PEERS=python)"
+	@echo "make tiny-rl        teach and train a small transformer through Atropos, three seeds; writes runs/tiny_rl"
 	@echo "make lock           pin the requirements anew (UPGRADE=1: to the newest versions)"
 	@echo "make env            only set up $(VENV)"
 	@echo "make clean          remove what these commands wrote"
@@ -99,6 +101,11 @@ bench-tokens:
 	@$(setup) dev
 	-$(BIN)/python benchmarks/tokens.py --write
 	$(BIN)/python benchmarks/token_scenarios.py --write $(if $(PEERS),--peers-python $(PEERS))
+
+# The framework of its model is installed for it alone. TINY_RL_ARGS="--seeds 1" plays one seed.
+tiny-rl:
+	@$(setup) dev --also examples/tiny_rl/requirements.txt
+	PYTHONPATH=examples $(BIN)/python -m tiny_rl.run $(TINY_RL_ARGS)
 
 lock:
 	@$(setup) dev
