@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_core.contracts.errors import OutputError
-from hermes_core.runner.output import JsonlFile, OutputFolder
+from hermes_core.contracts.model import encode
+from hermes_core.runner.output import JsonlFile, OutputFolder, without_samples
 
 
 def lines(path):
@@ -160,3 +161,19 @@ def test_a_file_of_the_folder_is_replaced_whole(opened):
     folder.write_text("summary.json", "22")
     assert (folder.path / "summary.json").read_text() == "22"
     assert not [path for path in Path(folder.path).iterdir() if path.name.startswith(".summary")]
+
+
+@pytest.mark.parametrize("text", ['a ,"samples":[1],"exactness":{} b', '],"exactness":', ',"samples":['])
+@pytest.mark.parametrize("samples", [[], [{"tokens": [1, 2], "reason": '],"exactness":'}]])
+def test_a_line_is_read_without_its_samples_whatever_its_texts_say(text, samples):
+    value = {"rollout_id": "r", "messages": [{"content": text}], "provenance": {"samples": [text]}}
+    report = {"counts": {"samples": 1}, "faults": [text]}
+    read = json.loads(without_samples(encode({**value, "samples": samples, "exactness": report})))
+    assert read == {**value, "exactness": report}
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"{", b'{"rollout_id":"r"}', b'{"exactness":null,"samples":[1]}', '{"samples":[1]}']
+)
+def test_a_line_of_another_form_is_read_as_it_is(line):
+    assert without_samples(line) == line

@@ -161,7 +161,18 @@ def _forget_failed(folder: Path) -> None:
 
 
 def _is_worthless(line: bytes) -> bool:
-    return bool(json.loads(line).get("disposition") == "drop")
+    return bool(json.loads(without_samples(line)).get("disposition") == "drop")
+
+
+def without_samples(line: str | bytes) -> str | bytes:
+    """Return a line of `rollouts.jsonl` without what a trainer reads: ids and logprobs, often nearly all of it.
+
+    Within a JSON string the marks would have a backslash before each quote; the last ones are the rollout's own.
+    """
+    if isinstance(line, str):
+        return line
+    start, end = line.rfind(b',"samples":['), line.rfind(b'],"exactness":')
+    return line[:start] + line[end + 1 :] if 0 <= start < end else line
 
 
 def rollout_id(line: bytes) -> str:

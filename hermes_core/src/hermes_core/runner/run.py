@@ -25,7 +25,7 @@ from hermes_core.rollout import RolloutSpec, Runtime, overridden
 from hermes_core.runner.config import RunConfig
 from hermes_core.runner.exactness import require_exact_run
 from hermes_core.runner.models import choose_parser, open_model
-from hermes_core.runner.output import REPORT, ROLLOUTS, SUMMARY, OutputFolder
+from hermes_core.runner.output import REPORT, ROLLOUTS, SUMMARY, OutputFolder, without_samples
 from hermes_core.runner.plan import RunPlan, choose, plan_groups, rollouts
 from hermes_core.runner.policy import Policy
 from hermes_core.runner.progress import open_progress
@@ -197,10 +197,10 @@ class Run:
     ) -> RunResult:
         builder = SummaryBuilder()
         for line in folder.rollouts.lines():
-            outcome = json.loads(line)
+            outcome = json.loads(without_samples(line))
             builder.add(outcome, earlier=outcome["rollout_id"] in folder.done)
         for line in folder.attempts.lines():
-            builder.add_attempt(json.loads(line))
+            builder.add_attempt(json.loads(without_samples(line)))
         summary = builder.build(run=self._run_facts(folder, plan, recorder, planned, seconds))
         folder.write_text(SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
         write_report(folder.path / REPORT, summary, folder.rollouts.lines())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.contracts.errors import OutputError
+from hermes_core.runner.output import without_samples
 from hermes_core.runner.report.writer import replacing, write_report
 from hermes_core.runner.summary import SummaryBuilder
 
@@ -53,7 +54,7 @@ def _read(lines: Iterable[bytes]) -> SummaryBuilder:
         if not line.strip():
             continue
         try:
-            outcome = json.loads(line)
+            outcome = json.loads(without_samples(line))
         except (ValueError, RecursionError):
             builder.add_unreadable()
             continue
@@ -70,7 +71,7 @@ def _read_attempts(path: Path, builder: SummaryBuilder) -> None:
     with path.open("rb") as lines:
         for line in lines:
             with contextlib.suppress(ValueError, RecursionError, AttributeError):
-                builder.add_attempt(json.loads(line))
+                builder.add_attempt(json.loads(without_samples(line)))
 
 
 def _old_summary(path: Path) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ from typing import IO, Any, Final
 
 from hermes_core.contracts.errors import OutputError
 from hermes_core.runner.display_text import one_line
+from hermes_core.runner.output import without_samples
 from hermes_core.runner.report.view import detail_view, lengths, row_view, shorten
 
 BUDGET: Final = 64 * 1024 * 1024
@@ -96,7 +97,7 @@ class _Body:
         if not line.strip():
             return
         try:
-            outcome = json.loads(line)
+            outcome = json.loads(without_samples(line))
             row, detail = embed(row_view(outcome, number)), detail_view(outcome)
             texts = [length for length in lengths(detail) if length > _LIMITS[-1]]
             data = embed(detail if self._limit is None else shorten(detail, self._limit))
