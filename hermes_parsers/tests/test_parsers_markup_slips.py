@@ -164,3 +164,10 @@ def test_a_member_of_kimi_k3_s_json_is_noted_where_the_schema_wants_another_type
     assert meaning(result) == [("f", {"a": "x", "b": 2})]
     assert "a: 'x' is no integer" in result.attempts[0].reason
     assert "b:" not in result.attempts[0].reason
+
+
+@pytest.mark.parametrize("block", ["<tool_call>", "<tool_call>\n"])
+def test_a_block_that_begins_inside_a_value_is_seen_however_its_tag_is_cut(block):
+    given_up = "<function=g>\n<parameter=city>\nZ <function=f> <function=f>\n"
+    result = read("qwen3_coder", f"{given_up}{block}<function=f>\n</function>\n</tool_call>")
+    assert [(attempt.name, attempt.status.value) for attempt in result.attempts] == [("g", "invalid_json"), ("f", "ok")]

@@ -168,7 +168,8 @@ class BodyReader:
         for opening, _ in self._dialect.blocks:
             if self._text.startswith(opening, at):
                 at = self._source.space(at + len(opening))
-        return self._source.tag(self._dialect.call, at) is not None
+        call = self._dialect.call
+        return self._source.sees(call.opening, at) and self._source.tag(call, at) is not None
 
     def _split(self, at: int, stop: int) -> None:
         """Split what stands between two places into parameters, by the rule of the flat reading."""
