@@ -46,13 +46,22 @@ def test_a_quote_that_is_missing_in_a_marked_list_leaves_the_next_list(damaged):
     assert meaning(read("llama4_pythonic", "\n".join(lists))) == [PARIS, ROME]
 
 
-@pytest.mark.parametrize("shape", ["f", "f[ARGS]", "f[CALL_ID]abcdefghi[ARGS]"])
-def test_one_brace_too_many_behind_a_mistral_call_is_repaired(shape):
-    text = f'[TOOL_CALLS]{shape}{{"a": 1}}}}'
-    result = read("mistral", text, mode="lenient")
-    assert (meaning(result), statuses(result), result.content) == ([("f", {"a": 1})], ["repaired"], None)
-    strict = read("mistral", text)
-    assert (meaning(strict), strict.content) == ([("f", {"a": 1})], "}")
+UNCLOSED = {
+    "mistral": ["[TOOL_CALLS]f", "[TOOL_CALLS]f[ARGS]", "[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]"],
+    "granite-20b-fc": ['<function_call> {"name": "f", "arguments": '],
+}
+HEADS = [(name, head, "}" if head.endswith(" ") else "") for name, heads in UNCLOSED.items() for head in heads]
+"""Calls that no mark closes: what stands before their arguments, and behind them."""
+
+
+@pytest.mark.parametrize("extra", ["}", "]", "\n}", "} }"])
+@pytest.mark.parametrize(("name", "head", "tail"), HEADS)
+def test_brackets_too_many_behind_a_call_cost_it_in_strict_and_no_text(name, head, tail, extra):
+    text = f'{head}{{"a": 1}}{tail}{extra}\nDone.'
+    lenient = read(name, text, mode="lenient")
+    assert (meaning(lenient), statuses(lenient), lenient.content) == ([("f", {"a": 1})], ["repaired"], "\nDone.")
+    strict = read(name, text)
+    assert (strict.calls, statuses(strict), strict.content) == ((), ["invalid_json"], "\nDone.")
 
 
 @pytest.mark.parametrize("written", ["5", "-1.5", '"text"', "true", "[1]"])

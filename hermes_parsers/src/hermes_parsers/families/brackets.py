@@ -18,6 +18,7 @@ _NEAR: Final = 80
 """How many spaces may stand between what shows that a list is code and the list."""
 # ASCII only: other scripts need no space between words and a call. A quote may be a stray one in prose.
 _CODE_BEFORE: Final = re.compile(r"[A-Za-z0-9_)\]=]\Z|=[ \t]+\Z")
+_EXTRA: Final = re.compile(r"((?:[ \t\n\r]*+[}\]])*+)[ \t\n\r]*+").match
 _OPERATOR: Final = r"[ \t]*+(?:if(?!\w)|[+/%&=]|!=|\*(?!\*))"
 _BEHIND_CALL: Final = re.compile(rf"[ \t]*+(?:[.\[(]|for(?!\w))|{_OPERATOR}")
 _BEHIND_LIST: Final = re.compile(rf"\.[A-Za-z_]|\[[ \t]*+[-:0-9'\"]|\(|:|{_OPERATOR}")
@@ -37,6 +38,26 @@ def judge_extra(scan: Scan, draft: Draft) -> None:
         draft.fail(REPAIRED, "repaired: extra closing brackets")
     else:
         draft.fail(INVALID_JSON, "closing brackets follow the call")
+
+
+def take_extra(scan: Scan, draft: Draft) -> Generator[str, None, None]:
+    """Take closing brackets that are too many behind a call which no mark closes."""
+    while True:
+        found = _EXTRA(scan.text, draft.end)
+        assert found is not None
+        if found[1]:
+            draft.end = found.end(1)
+            judge_extra(scan, draft)
+        if scan.final or found.end() < len(scan.text):
+            return
+        yield ""
+
+
+def is_sure_end(text: str, at: int, *, is_all: bool) -> bool:
+    """Whether what follows a call shows that no bracket is too many; at the text's end only where it is all."""
+    found = SPACE(text, at)
+    after = at if found is None else found.end()
+    return is_all if after == len(text) else text[after] not in "}]"
 
 
 class ListScan(Scan):

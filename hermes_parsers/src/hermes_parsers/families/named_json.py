@@ -13,6 +13,7 @@ from hermes_parsers.engine.json_text import JsonError, is_shallow, read_value, v
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.recovery import Ends, broken
 from hermes_parsers.engine.scan import Draft, Scan, Wait, cut
+from hermes_parsers.families.brackets import is_sure_end, take_extra
 
 Find = Callable[[str, int], re.Match[str] | None]
 SPACES: Final = r"[ \t\n\r]*+"
@@ -50,7 +51,6 @@ class NamedJsonParser(ScanningParser):
         self._head, self._cut_head = re.compile(self.head).match, re.compile(self.cut_head).match
         self._usual_head = re.compile(self.usual_head or self.head).match
         self._tail, self._cut_tail = _tail(self.closers, FENCE if self.is_fenced else "")
-        self._sure_tail = self._tail if self.closers else _NO_BRACE
         self._next, self._cut_next = _next(self.opener, self.section_closers)
         self._ends = Ends(self.closers, self.breaks)
 
@@ -90,7 +90,9 @@ class NamedJsonParser(ScanningParser):
         except JsonError:
             scan.faults += 1
             return -1
-        tail = self._sure_tail(text, end) if scan.lenient else self._tail(text, end)
+        tail = self._tail(text, end)
+        if not self.closers and not is_sure_end(text, end, is_all=scan.final and not offset and text is scan.text):
+            return -1
         if type(value) is not dict or not tail or not is_shallow(text, body, end):
             return -1
         draft = self.draft(scan, head, tail.end())
@@ -163,8 +165,8 @@ class NamedJsonParser(ScanningParser):
                     draft.end = fence.end()
                 if self._cut_tail(scan.text, end):
                     draft.end = max(end, len(scan.text.rstrip()))
-        elif scan.lenient:
-            yield from _take_braces(scan, draft)
+        else:
+            yield from take_extra(scan, draft)
         scan.drafts.append(self.finished(scan, draft))
         return draft.end
 
@@ -200,8 +202,6 @@ class NamedJsonParser(ScanningParser):
 
 _FEW: Final = 8
 """After so many failed reads of a text, the long way is taken at once."""
-_NO_BRACE: Final = re.compile(r"(?=[ \t\n\r]*+[^ \t\n\r}])").match
-_BRACES: Final = re.compile(r"((?:[ \t\n\r]*+\})*+)[ \t\n\r]*+").match
 _CUT: Final = JsonError("the text ends inside the call", 0, is_cut=True)
 _FENCE_END: Final = re.compile(rf"{SPACES}{FENCE}").match
 _EXTRA: Final = re.compile(r"[ \t\n\r]*+[{}\]]").match
@@ -226,18 +226,6 @@ def _string(body: str) -> str | None:
     except JsonError:
         return None
     return value if isinstance(value, str) and end == len(body) else None
-
-
-def _take_braces(scan: Scan, draft: Draft) -> Generator[str, None, None]:
-    """Take closing braces that are too many, where no closing mark tells what they belong to."""
-    while True:
-        found = _BRACES(scan.text, draft.end)
-        if found and found[1]:
-            draft.end = found.end(1)
-            draft.fail(AttemptStatus.REPAIRED, "repaired: extra closing brackets")
-        if scan.final or not found or found.end() < len(scan.text):
-            return
-        yield ""
 
 
 def _end_of_repairable(text: str, at: int, stop: int) -> int:

@@ -35,6 +35,7 @@ from hermes_parsers.engine.scan import (
     sees,
     skip_space,
 )
+from hermes_parsers.families.brackets import take_extra
 from hermes_parsers.writing import dumps
 
 if TYPE_CHECKING:
@@ -137,9 +138,11 @@ class TaggedJsonParser(ScanningParser):
     def _close(self, scan: Scan, draft: Draft, at: int, closer: str) -> Wait:
         """Find the closing mark behind a complete body that begins at `at`, and hand the draft in."""
         after = (yield from skip_space(scan, draft.end)) if closer else draft.end
-        while after == len(scan.text) and not scan.final:
+        while closer and after == len(scan.text) and not scan.final:
             yield ""
-        if scan.text.startswith(("}", "]"), after):
+        if not closer:
+            yield from take_extra(scan, draft)
+        elif scan.text.startswith(("}", "]"), after):
             error = JsonError("brackets follow the object", after)
             error.end = after
             return (yield from self._read_broken(scan, draft.start, at, error))
@@ -188,7 +191,7 @@ class TaggedJsonParser(ScanningParser):
 def _plain_patterns(keys: CallKeys, opener: str, closer: str) -> tuple[Match, Match, Match]:
     """Compile what stands before and after the arguments of a well-formed call, and what stands before any object."""
     # Without a closing mark the next character says whether another bracket spoils the object.
-    tail = rf"{_SPACE}\}}{_SPACE}{re.escape(closer)}" if closer else rf"{_SPACE}\}}(?=[^}}\]])"
+    tail = rf"{_SPACE}\}}{_SPACE}{re.escape(closer)}" if closer else rf"{_SPACE}\}}(?={_SPACE}[^}}\] \t\n\r])"
     mark = re.escape(opener)
     body = rf"{mark}{_SPACE}(?:{mark}{_SPACE})?+(?=\{{)"
     return re.compile(_SPACE + plain_head(keys)).match, re.compile(tail).match, re.compile(body).match
