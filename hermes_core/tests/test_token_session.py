@@ -246,6 +246,25 @@ async def test_another_stop_token_gives_way_once_although_the_next_request_is_ma
         assert play.check().trained == play.check().sampled
 
 
+async def test_a_conversation_that_the_template_cannot_write_ends_its_rollout_and_not_the_run(folder):
+    picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
+    async with rollout(folder, []) as play:
+        with pytest.raises(ModelRequestError, match="text was wanted as a message's content") as raised:
+            await play.ask(picture)
+        assert not raised.value.fatal
+        assert play.server.lines == []
+
+
+async def test_the_newer_name_of_a_turns_bound_is_understood_and_counts_what_was_aborted(folder):
+    tokenizer = ChatTokenizer.load(folder)
+    whole = tokenizer.encode_scaffold("a long answer<|im_end|>")
+    async with rollout(folder, [whole, whole[1:]]) as play:
+        play.server.plays(Fault.named("abort"))
+        await play.ask(USER, max_completion_tokens=50)
+        bodies = [json.loads(body) for _, body in play.server.received]
+        assert [body["sampling_params"]["max_tokens"] for body in bodies] == [50, 49]
+
+
 async def test_a_turn_that_the_server_aborts_goes_on_where_it_stopped(folder):
     tokenizer = ChatTokenizer.load(folder)
     whole = tokenizer.encode_scaffold("a long answer<|im_end|>")

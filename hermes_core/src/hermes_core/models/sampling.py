@@ -32,7 +32,7 @@ class SamplingNames:
         """
         parameters: dict[str, Any] = {}
         fields: dict[str, Any] = {}
-        for name, value in _with_bound(sampling, max_tokens).items():
+        for name, value in with_bound(sampling, max_tokens).items():
             if name in self.parameters:
                 parameters[self.parameters[name]] = value
             elif name in self.fields:
@@ -55,7 +55,7 @@ class SamplingNames:
         )
 
 
-def _with_bound(sampling: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
+def with_bound(sampling: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
     """Return the sampling with exactly one `max_tokens`, under the name both of OpenAI's have here."""
     found = dict(sampling)
     bounds = {value for name in ("max_tokens", "max_completion_tokens") if (value := found.pop(name, None)) is not None}

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from hermes_core.contracts.errors import ModelReplyError, ModelServerError
+from hermes_core.contracts.errors import ConfigError, ModelReplyError, ModelRequestError, ModelServerError
 from hermes_core.contracts.model import Message, ModelReply, ModelRequest, RequestedCall, Usage, encode
 from hermes_core.contracts.tokens import Exactness, FinishReason, Generated, GenerateRequest, TrainingSample
+from hermes_core.models.sampling import with_bound
 from hermes_core.tokens.exactness import report
 from hermes_core.tokens.trajectory import ROOT, Trajectory
 
@@ -78,7 +79,11 @@ class TokenSession:
         messages = list(request.conversation.messages)
         rule, is_proved = self._model.rule(request.tools)
         self._rule, self._is_proved = rule, is_proved
-        self._continue(rule, messages, is_proved=is_proved)
+        try:
+            self._continue(rule, messages, is_proved=is_proved)
+        except ConfigError as error:
+            # The template is proved: it refuses this conversation, and other rollouts have others.
+            raise ModelRequestError(error.message, hint=error.hint) from error
         generated = await self._sample(request)
         # Only now: the turns that are there were sampled after this conversation, not after one that got no answer.
         self._known = messages
@@ -165,7 +170,7 @@ class TokenSession:
 
     async def _sample(self, request: ModelRequest) -> Generated:
         """Sample one turn; one that the server aborts goes on where it stopped."""
-        sampling: dict[str, Any] = {"max_tokens": self._model.max_tokens, **request.sampling}
+        sampling = with_bound(request.sampling, self._model.max_tokens)
         parts: list[Generated] = []
         while True:
             generated = await self._generate(request, sampling)
