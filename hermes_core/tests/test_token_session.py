@@ -181,6 +181,15 @@ async def test_an_assistant_message_that_was_not_sampled_begins_a_branch(folder)
         assert play.check().trained == play.check().sampled
 
 
+async def test_a_name_in_escapes_is_the_one_that_was_sampled(folder):
+    named = CALL_TEXT.replace("terminal", "t\\u00e4glich")
+    called = {**CALLED, "tool_calls": [{**CALL, "function": {**CALL["function"], "name": "täglich"}}]}
+    async with rollout(folder, [f"{named}<|im_end|>", "done<|im_end|>"]) as play:
+        await play.ask(USER)
+        await play.ask(USER, called, RESULT)
+        assert play.session.exactness().is_exact
+
+
 async def test_going_back_to_an_earlier_turn_shares_what_was_before(folder):
     async with rollout(folder, ["one<|im_end|>", "two<|im_end|>", "three<|im_end|>"]) as play:
         one = {"role": "assistant", "content": "one"}

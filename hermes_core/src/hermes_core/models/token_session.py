@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from hermes_core.tokens.parity import Parity
     from hermes_core.tokens.reasoning import Reasoning
 
+_ESCAPE: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
 _CONTINUATIONS: Final = 3
 """How often a turn that the server aborts (for new weights, say) is taken up again where it stopped."""
 
@@ -45,7 +47,7 @@ class _Turn:
         content = message.get("content")
         names = [call["function"]["name"] for call in message.get("tool_calls") or ()]
         text = content.strip() if isinstance(content, str) else ""
-        return _is_within(text, self.text) and all(name in self.text for name in names)
+        return _is_within(text, self.text) and all(_is_named(name, self.text) for name in names)
 
     def closed(self, message: Message) -> ClosedTurn:
         """Describe how the turn ended, to the append rule."""
@@ -234,6 +236,11 @@ def _is_within(part: str, text: str) -> bool:
         return True
     rest = iter(text)
     return all(character in rest for character in part)
+
+
+def _is_named(name: str, text: str) -> bool:
+    """Whether a text has a name, perhaps with letters in JSON's escapes."""
+    return name in text or name in _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
 def _same(first: Sequence[Message], second: Sequence[Message]) -> bool:
