@@ -76,6 +76,7 @@ def test_what_an_aborted_request_sampled_is_left_out_under_its_cause(compared):
         ({"disposition": "drop", "reward_status": "skipped", "stop_reason": "model_error"}, "model_error"),
         ({"disposition": "drop", "reward_status": "error", "reward_failure": {"blame": "verifier"}}, "verifier_error"),
         ({"reward_status": "skipped"}, "no_reward"),
+        ({"reward_status": "skipped", "failure": {"blame": "model"}, "stop_reason": "model_error"}, "model_error"),
     ],
 )
 def test_a_rollout_that_is_not_handed_on_is_left_out_under_its_cause(compared, changed, cause):

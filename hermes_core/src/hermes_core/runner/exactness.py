@@ -98,7 +98,8 @@ def why_not_trained(outcome: Mapping[str, Any]) -> str:
     if outcome.get("reward_status") == "error":
         lost = (outcome.get("reward_failure") or {}).get("blame") == "backend"
         return "tool_backend_error" if lost else "verifier_error"
-    return "no_reward" if outcome.get("disposition") == "score" else str(outcome.get("stop_reason"))
+    has_ended_well = outcome.get("disposition") == "score" and not outcome.get("failure")
+    return "no_reward" if has_ended_well else str(outcome.get("stop_reason"))
 
 
 def _report(outcome: Mapping[str, Any]) -> Exactness | None:
