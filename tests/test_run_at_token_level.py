@@ -100,6 +100,9 @@ async def test_a_run_is_exact_by_the_servers_own_log(tokenizer_folder, tmp_path,
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["exactness"]["sampled_trained_share"] == 1.0
     assert summary["exactness"]["rollouts"] == 2
+    proof = summary["provenance"]["model"]["template_proof"]
+    assert proof["is_exact"]
+    assert proof["cases"]["tool_result"] == "ok"
 
 
 async def test_the_parser_is_found_by_the_chat_template(tokenizer_folder, tmp_path):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hermes_core.tokens.tokenizer import ChatTokenizer
 
 DEFAULT_MAX_TOKENS: Final = 4096
+_REPORTED: Final = frozenset({"is_exact", "cases"})
 
 
 class TokenModel:
@@ -43,11 +44,13 @@ class TokenModel:
         self._template_kwargs = dict(template_kwargs or {})
         self._allow_branches = allow_branches
         self._rules: dict[bytes, tuple[AppendRule, bool]] = {}
+        self._proof: Mapping[str, Any] | None = None
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """The client's, and which tokenizer and template."""
-        return {**self.client.provenance, "tokenizer": self.tokenizer.fingerprint}
+        """The client's, which tokenizer and template, and what the start-up proof has found by case."""
+        proof = {} if self._proof is None else {"template_proof": self._proof}
+        return {**self.client.provenance, "tokenizer": self.tokenizer.fingerprint, **proof}
 
     async def check(self) -> None:
         """Prove the rule without tools, and ask the server."""
@@ -82,6 +85,8 @@ class TokenModel:
         proof = prove(rule)
         if not self._allow_branches:
             proof.require()
+        if not tools.encoded:
+            self._proof = {name: value for name, value in proof.to_json().items() if name in _REPORTED}
         return rule, proof.is_exact
 
 
