@@ -37,7 +37,6 @@ async def test_the_options_of_the_oracle_are_recorded():
         ("10.0.0.7:8000/v1", None, "--model http://10.0.0.7:8000/v1 --model-name NAME"),
         ("", None, "--model http://HOST:PORT/v1"),
         ("oracel", None, "--model http://HOST:PORT/v1"),
-        ("http://host/v1", None, "--model-name NAME"),
         ("http:///v1", "m", "--model http://HOST:PORT/v1"),
     ],
 )

@@ -67,6 +67,25 @@ async def test_a_wrong_model_name_is_found_by_the_check_which_names_the_others(s
 
 
 @pytest.mark.parametrize(
+    ("models", "name"), [([{"id": "qwen"}], "qwen"), ([], "default")], ids=["the only one", "no list"]
+)
+async def test_a_client_without_a_models_name_takes_what_there_is(server, connect, models, name):
+    server.models = web.json_response({"data": models})
+    server.plays(completion())
+    client = connect(model_name="", base_url=server.url.removesuffix("/v1"))
+    await client.check()
+    assert client.provenance["model_name"] == name
+    await client.chat(ask())
+    assert server.chats[-1][1]["model"] == name
+
+
+async def test_a_client_without_a_models_name_chooses_none_of_several(server, connect):
+    server.models = web.json_response({"data": [{"id": "qwen"}, {"id": "llama"}]})
+    with pytest.raises(ModelRequestError, match="the name of one model was wanted; it lists qwen, llama"):
+        await connect(model_name="").check()
+
+
+@pytest.mark.parametrize(
     ("answer", "kind"),
     [((401, b""), ModelAuthError), ((500, b"x"), ModelServerError), ((200, b"<p>"), ModelReplyError)],
 )

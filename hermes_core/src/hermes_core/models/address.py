@@ -30,8 +30,13 @@ class ServerAddress:
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Read the base URL of an OpenAI-compatible server; raises `ConfigError` that says what is wrong with it."""
+        """Read the base URL of an OpenAI-compatible server; raises `ConfigError` that says what is wrong with it.
+
+        A URL without any path means the `/v1` below it, which is where every such server answers.
+        """
         parts, base = _base(url)
+        if not parts.path.strip("/"):
+            base = f"{base}/v1"
         curl = f"{base}/models"
         return cls(
             shown=base,

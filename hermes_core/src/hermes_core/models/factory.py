@@ -47,16 +47,11 @@ def create_model(
         return NopModel()
     if not model.strip().lower().startswith(("http://", "https://")):
         raise _unknown_model(model, model_name)
-    if not model_name:
-        raise ConfigError(
-            "the name of the model on its server was wanted, found none",
-            hint="--model-name NAME; the server lists its models under /models of the URL",
-        )
     from hermes_core.models.openai import OpenAIChatClient
 
     return OpenAIChatClient(
         base_url=model,
-        model_name=model_name,
+        model_name=model_name or "",
         api_key=api_key,
         timeout=timeout,
         max_retries=max_retries,

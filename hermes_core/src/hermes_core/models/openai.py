@@ -13,7 +13,7 @@ from hermes_core.contracts.errors import ConfigError, ModelReplyError
 from hermes_core.contracts.model import ModelReply, ModelRequest, encode
 from hermes_core.models.address import ServerAddress
 from hermes_core.models.http import HttpChannel, HttpOptions, rollout_headers
-from hermes_core.models.listing import check_listed
+from hermes_core.models.listing import check_listed, only_listed
 from hermes_core.models.refusals import Refusal, embedded_status
 from hermes_core.models.replies import decode_json, read_reply
 
@@ -31,16 +31,15 @@ class OpenAIChatClient:
         self,
         *,
         base_url: str,
-        model_name: str,
+        model_name: str = "",
         extra_body: Mapping[str, Any] | None = None,
         **http: Unpack[HttpOptions],
     ) -> None:
         self._address = ServerAddress.parse(base_url)
         self._http = HttpChannel(self._address, **http)
-        self._model_name = model_name
         self._extra_body = dict(extra_body or {})
         _refuse_our_fields(self._extra_body, "extra_body")
-        self._head = encode({"model": model_name, **self._extra_body})[:-1]
+        self._take_name(model_name)
 
     def __repr__(self) -> str:
         return f"OpenAIChatClient(base_url={self._address.shown!r}, model_name={self._model_name!r})"
@@ -61,12 +60,19 @@ class OpenAIChatClient:
         return await self._http.repeat(attempt, timeout=request.timeout)
 
     async def check(self) -> None:
-        """Ask for the list of models."""
-        await check_listed(self._http, self._address.models, self._model_name)
+        """Ask for the list of models; a client without a model's name takes the only one."""
+        if self._model_name:
+            await check_listed(self._http, self._address.models, self._model_name)
+        else:
+            self._take_name(await only_listed(self._http, self._address.models))
 
     async def aclose(self) -> None:
         """Close connections."""
         await self._http.aclose()
+
+    def _take_name(self, model_name: str) -> None:
+        self._model_name = model_name
+        self._head = encode({"model": model_name, **self._extra_body})[:-1]
 
     def _body(self, request: ModelRequest) -> bytes:
         """Join the request: our fields first, then sampling, messages and tools as they were serialised once."""
