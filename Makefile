@@ -14,7 +14,7 @@ TINY_RL_ARGS ?=
 
 BIN := $(VENV)/bin
 SOURCES := $(wildcard */src plugins/*/src)
-TEST_FOLDERS := $(wildcard */tests plugins/*/tests tests)
+TEST_FOLDERS := $(wildcard */tests plugins/*/tests examples/*/tests tests)
 
 # The set-up is called every time: it takes a tenth of a second when there is nothing to do.
 setup = python=$$(PYTHON="$(PYTHON)" sh scripts/find_python.sh) && "$$python" scripts/setup_env.py --venv "$(VENV)" --group
@@ -64,7 +64,7 @@ check-requirements:
 	$(BIN)/python scripts/check_requirements.py
 
 check-types:
-	$(BIN)/mypy $(SOURCES) scripts conftest.py $(wildcard benchmarks)
+	$(BIN)/mypy $(SOURCES) scripts conftest.py $(wildcard benchmarks) $(wildcard examples/*/*.py)
 
 check-test-types:
 	$(BIN)/python scripts/check_test_types.py $(TEST_FOLDERS)
