@@ -179,7 +179,7 @@ async def test_a_rollout_outside_of_a_group_has_its_split_and_enters_no_table():
     await env.aclose()
     assert (outcome.split, outcome.reward_status) == ("eval", RewardStatus.OK)
     assert env.ledger.entries[0].reason == "eval: not for training"
-    assert env._tool_errors == []
+    assert env._tool_error_buffer == []
 
 
 @pytest.mark.parametrize("most", [1, 3])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hermes_core.atropos.playing import note_session
 from hermes_core.atropos.servers import Servers
 from hermes_core.contracts.model import ModelClient, ModelReply, ModelRequest, RequestedCall, Usage
 from hermes_core.contracts.tokens import ModelSession, RecordingModel
@@ -14,7 +15,9 @@ def model_of(server: Any, rollout_id: str) -> ModelClient | ModelSession:
     """Return what to chat with in one conversation; a session that keeps the tokens, where the server can."""
     model = server.model if isinstance(server, Servers) else server
     if isinstance(model, RecordingModel):
-        return model.session(rollout_id)
+        session = model.session(rollout_id)
+        note_session(session)
+        return session
     return model if isinstance(model, ModelClient | ModelSession) else CompletionModel(model)
 
 

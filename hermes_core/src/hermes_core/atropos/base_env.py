@@ -7,7 +7,7 @@ import dataclasses
 import json
 import logging
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from hermes_core.atropos import display
@@ -19,7 +19,7 @@ from hermes_core.atropos.evaluation import PASSED, evaluate_items
 from hermes_core.atropos.grouping import Group
 from hermes_core.atropos.ledger import End
 from hermes_core.atropos.outlet import Outlet
-from hermes_core.atropos.own_rollouts import owned
+from hermes_core.atropos.own_rollouts import OWN_TOOLS, offered, owned
 from hermes_core.atropos.planning import Place
 from hermes_core.atropos.playing import PLACE, GroupPlayer, why_unscored
 from hermes_core.atropos.reporting import ReportingMixin
@@ -73,7 +73,7 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
         self.max_num_workers = self._worker_limit()
         self.ledger = self._workshop.ledger
         self.outlet = Outlet(config, self.ledger)
-        self._player = GroupPlayer(config, self.ledger, self.collect_trajectory)
+        self._player = GroupPlayer(config, self.ledger, self._collected_rollout)
         self._policy = config.rollout_policy()
         self._sft = SftTokens(config, self.load_tokenizer)
         self._items: list[dict[str, Any]] = []
@@ -137,6 +137,18 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
             played.group["generation_params"] = params
         return played.group, list(played.backlog)
 
+    def collected_group(self, item: Any) -> Coroutine[Any, Any, tuple[Any, list[Any]]]:
+        """Call `collect_trajectories`; an author's own may call a `ToolContext` without await."""
+        made: Coroutine[Any, Any, tuple[Any, list[Any]]] = self.collect_trajectories(item)
+        return bridged(made) if self._is_own("collect_trajectories") else made
+
+    def _collected_rollout(self, item: Any) -> Coroutine[Any, Any, tuple[Any, list[Any]]]:
+        made = self.collect_trajectory(item)
+        return bridged(made) if self._is_own("collect_trajectory") else made
+
+    def _is_own(self, method: str) -> bool:
+        return getattr(type(self), method) is not getattr(HermesAgentBaseEnv, method)
+
     async def collect_trajectory(self, item: Any) -> tuple[Any, list[Any]]:
         """Play one rollout: one sequence, a list of several where it broke into branches, None without a reward."""
         place = PLACE.get()
@@ -173,7 +185,10 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
         for group in groups:
             if group is None:
                 continue
-            reason = self.outlet.refusal(group, for_trainer=do_send_to_api, max_token_len=limit)
+            is_recorded = self._use_managed_server()
+            reason = self.outlet.refusal(
+                group, for_trainer=do_send_to_api, max_token_len=limit, is_recorded=is_recorded
+            )
             if reason is not None:
                 self.outlet.reject(group, reason)
                 continue
@@ -191,8 +206,17 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
 
     def _resolve_tools_for_group(self) -> tuple[list[dict[str, Any]], set[str]]:
         """Draw the tools of one more group, for an own `HermesAgentLoop`: schemas and names."""
-        selection = self._workshop.planner.draw()
-        return [spec.openai_schema() for spec in selection.specs], set(selection.names)
+        return offered(self._workshop.planner.draw())
+
+    @property
+    def _current_group_tools(self) -> tuple[list[dict[str, Any]], set[str]] | None:
+        """The tools of the group that the current task plays, for an own `collect_trajectory`; kept by its task."""
+        place = PLACE.get()
+        return OWN_TOOLS.get() if place is None else offered(place.group.tools)
+
+    @_current_group_tools.setter
+    def _current_group_tools(self, tools: tuple[list[dict[str, Any]], set[str]] | None) -> None:
+        OWN_TOOLS.set(tools)
 
     async def run_item(self, item: Any, *, split: str = "eval") -> RolloutOutcome:
         """Play one rollout outside of any group, in the same way as for training; it is labelled with its split."""
@@ -237,10 +261,8 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
 
     def require_trainable(self) -> None:
         """Raise a `ConfigError` where nothing that is played could be sent to a trainer."""
-        own = HermesAgentBaseEnv
-        has_own_groups = type(self).collect_trajectories is not own.collect_trajectories
-        has_own_rollouts = type(self).collect_trajectory is not own.collect_trajectory
-        if not (self._use_managed_server() or has_own_groups or has_own_rollouts):
+        has_own = self._is_own("collect_trajectories") or self._is_own("collect_trajectory")
+        if not (self._use_managed_server() or has_own):
             raise ConfigError(
                 "serve wants token ids and logprobs, which servers of type openai do not give",
                 hint="server_type: vllm or sglang; for SFT data: process",

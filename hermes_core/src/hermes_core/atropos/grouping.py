@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hermes_core.atropos.compat import declared_group_size
+from hermes_core.atropos.compat import MASKED_LOGPROB, declared_group_size
 from hermes_core.atropos.sequences import Item
 from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.tokens import IGNORED
@@ -39,6 +39,8 @@ class Limits:
     max_token_len: int = 0
     distinct_scores: bool = True
     for_trainer: bool = True
+    is_recorded: bool = True
+    """Whether the servers give token ids; where not, only what says itself that it is `trainable` is."""
 
 
 def group_of(items: Sequence[Item], *, group_size: int, about: Mapping[str, Any] | None = None) -> Group:
@@ -85,17 +87,31 @@ def _reasons(group: Group, limits: Limits) -> Iterator[str]:
 
 def _trainer_reasons(group: Group, limits: Limits) -> Iterator[str]:
     overrides, tokens = group.get("overrides") or [], group["tokens"]
-    if any(about.get("trainable") is False for about in overrides):
+    marks = [bool(about.get("trainable", limits.is_recorded)) for about in overrides]
+    if not all(marks or [limits.is_recorded]):
         yield f"{UNTRAINABLE}: the server gave no token ids"
     if not all(tokens):
         yield f"{UNTRAINABLE}: a sequence without tokens"
-    if group.get("inference_logprobs") is None and any(about.get("trainable") for about in overrides):
+    if _lacks_logprobs(group, overrides):
         yield f"{UNTRAINABLE}: the server gave trained tokens without logprobs"
     longest = max(map(len, tokens))
     if 0 < limits.max_token_len <= longest:
         yield f"a sequence has {longest} tokens, the trainer takes fewer than {limits.max_token_len}"
     if all(mask == IGNORED for masks in group["masks"] for mask in masks):
         yield "no token has a loss"
+
+
+def _lacks_logprobs(group: Group, overrides: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether a trained token has none; a session's state holds the number of a masked one in its place."""
+    logprobs = group.get("inference_logprobs")
+    if logprobs is None:
+        return any(about.get("trainable") for about in overrides)
+    rows = zip(group["masks"], logprobs, strict=True)
+    return any(
+        mask != IGNORED and (number is None or number >= MASKED_LOGPROB)
+        for masks, numbers in rows
+        for mask, number in zip(masks, numbers, strict=True)
+    )
 
 
 def parts(group: Group, group_size: int) -> list[Group]:

@@ -23,7 +23,7 @@ async def play_item(env: HermesAgentBaseEnv, item: Any, *, to_trainer: bool) -> 
     other group too.
     """
     try:
-        played, backlog = await env.collect_trajectories(item)
+        played, backlog = await env.collected_group(item)
     except Exception as error:  # noqa: BLE001 - the boundary to an environment's own code
         _tell(error, "collect_trajectories")
         return False

@@ -40,13 +40,14 @@ class Outlet:
             self.path = unused(Path(config.data_path_to_save_groups))
             config.data_path_to_save_groups = str(self.path)
 
-    def refusal(self, group: Group, *, for_trainer: bool, max_token_len: int) -> str | None:
-        """Return why a group goes nowhere, None if it may go where it is meant to."""
+    def refusal(self, group: Group, *, for_trainer: bool, max_token_len: int, is_recorded: bool = True) -> str | None:
+        """Return why a group goes nowhere, None if it may go where it is meant to; see `Limits`."""
         limits = Limits(
             group_size=self._config.group_size,
             max_token_len=max_token_len,
             distinct_scores=self._config.ensure_scores_are_not_same,
             for_trainer=for_trainer,
+            is_recorded=is_recorded,
         )
         return refusal(group, limits)
 

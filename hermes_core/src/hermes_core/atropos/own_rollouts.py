@@ -31,6 +31,17 @@ OWN: Final[ContextVar[OwnRollouts | None]] = ContextVar("hermes_core_atropos_own
 """Whose code is running: set while an environment serves, processes or evaluates."""
 
 
+OWN_TOOLS: Final[ContextVar[tuple[list[dict[str, Any]], set[str]] | None]] = ContextVar(
+    "hermes_core_atropos_own_tools", default=None
+)
+"""What an own `collect_trajectories` drew for the rollouts it starts."""
+
+
+def offered(tools: ToolSelection) -> tuple[list[dict[str, Any]], set[str]]:
+    """Return tools as the predecessor had them: schemas, and the set of their names."""
+    return [spec.openai_schema() for spec in tools.specs], set(tools.names)
+
+
 @contextmanager
 def owned(own: OwnRollouts) -> Iterator[None]:
     """Let the block's code, and what it starts, be this environment's own."""

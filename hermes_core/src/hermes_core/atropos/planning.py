@@ -14,6 +14,7 @@ from hermes_core.contracts.errors import ConfigError, TaskError
 from hermes_core.contracts.model import Message
 from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.task import Task
+from hermes_core.contracts.tokens import ModelSession
 from hermes_core.discovery import Registry
 from hermes_core.rollout import GroupPlan, RolloutSpec
 from hermes_core.runner.plan import seed_of
@@ -31,6 +32,8 @@ class Place:
     attempt: int = 1
     rollout_id: str = field(default_factory=lambda: f"ro_{uuid.uuid4().hex[:16]}")
     outcome: RolloutOutcome | None = None
+    sessions: list[ModelSession] = field(default_factory=list)
+    """Those that an own `collect_trajectory` opened: what was sampled, to the token."""
 
 
 class Planner:

@@ -12,9 +12,10 @@ from hermes_core.atropos.config import HermesAgentEnvConfig
 from hermes_core.atropos.grouping import Group, GroupError, group_of
 from hermes_core.atropos.ledger import End, Ledger
 from hermes_core.atropos.planning import Place
-from hermes_core.atropos.sequences import Item
+from hermes_core.atropos.sequences import Item, with_logprobs
 from hermes_core.contracts.errors import Blame, HermesError
 from hermes_core.contracts.rollout import RolloutOutcome
+from hermes_core.contracts.tokens import ModelSession
 from hermes_core.rollout import GroupPlan
 
 PLACE: Final[ContextVar[Place | None]] = ContextVar("hermes_core_atropos_place", default=None)
@@ -120,7 +121,7 @@ class GroupPlayer:
             return Filled(outcome=place.outcome, failure=_brief(error))
         finally:
             PLACE.reset(token)
-        items = [_of_rollout(made, rollout_id) for made in as_items(result)]
+        items = [_of_rollout(made, rollout_id, place.sessions) for made in as_items(result)]
         failure = "" if items else why_unscored(place.outcome)
         if not items:
             self._ledger.close(rollout_id, End.ERRORED, failure)
@@ -154,8 +155,16 @@ def why_unscored(outcome: RolloutOutcome | None) -> str:
     return f"{outcome.stop_reason}: no sampled tokens"
 
 
-def _of_rollout(item: Item, rollout_id: str) -> Item:
+def note_session(session: ModelSession) -> None:
+    """Remember, for the rollout that the current task plays, who knows what was sampled."""
+    place = PLACE.get()
+    if place is not None:
+        place.sessions.append(session)
+
+
+def _of_rollout(item: Item, rollout_id: str, sessions: Sequence[ModelSession]) -> Item:
     overrides = item.get("overrides") or {}
+    item = with_logprobs(item, [sample for session in sessions for sample in session.samples()])
     return {**item, "overrides": {**overrides, "rollout_id": overrides.get("rollout_id", rollout_id)}}
 
 

@@ -51,7 +51,7 @@ class ReportingMixin:
         self.checkpoint_interval = -1
         self.jsonl_writer = None
         self.process_mode = False
-        self._tool_errors: list[ToolError] = []
+        self._tool_error_buffer: list[dict[str, Any]] = []
         self._tokenizer: Any = None
 
     def _worker_limit(self) -> int:
@@ -105,14 +105,14 @@ class ReportingMixin:
     async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
         """Log metrics, tool errors among them; to wandb only when it is on."""
         metrics = {} if wandb_metrics is None else wandb_metrics
-        errors, self._tool_errors = self._tool_errors, []
+        errors, self._tool_error_buffer = self._tool_error_buffer, []
         metrics["train/tool_errors_count"] = len(errors)
         if errors:
             metrics["train/tool_error_details"] = "\n".join(map(_summary, errors))
         await super().wandb_log(metrics)  # type: ignore[misc]  # BaseEnv has it
 
     def _note_tool_errors(self, outcomes: Sequence[RolloutOutcome]) -> None:
-        self._tool_errors += [error for outcome in outcomes for error in outcome.tool_errors]
+        self._tool_error_buffer += [_buffered(error) for outcome in outcomes for error in outcome.tool_errors]
 
     def begin_wandb(self) -> None:
         """Begin a wandb run under this environment's name, if wandb is on."""
@@ -124,5 +124,16 @@ class ReportingMixin:
         start_wandb(self.config, project=self.wandb_project, group=self.wandb_group, name=run_name)
 
 
-def _summary(error: ToolError) -> str:
-    return f"[turn {error.turn}] {error.tool_name}({error.arguments[:80]}) -> {error.error[:150]}"
+def _buffered(error: ToolError) -> dict[str, Any]:
+    """Return an error as the predecessor's buffer holds it; own rollouts add theirs in this form."""
+    return {
+        "turn": error.turn,
+        "tool": error.tool_name,
+        "args": error.arguments[:150],
+        "error": error.error[:300],
+        "result": error.tool_result[:300],
+    }
+
+
+def _summary(error: Mapping[str, Any]) -> str:
+    return f"[turn {error['turn']}] {error['tool']}({error['args'][:80]}) -> {error['error'][:150]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -83,6 +83,19 @@ def _logprobs(sample: TrainingSample) -> list[float] | None:
         if any(number is None for number in numbers)
         else [float(number) for number in numbers if number is not None]
     )
+
+
+def with_logprobs(item: Item, samples: Iterable[TrainingSample]) -> Item:
+    """Give an own item that is a recorded sequence, or its beginning, the logprobs that the predecessor lost."""
+    if item.get("inference_logprobs") is not None:
+        return item
+    tokens, masks = list(item["tokens"]), list(item["masks"])
+    for sample in samples:
+        size = len(tokens)
+        if size and list(sample.tokens[:size]) == tokens and list(sample.masks[:size]) == masks:
+            logprobs = _logprobs(sample)
+            return item if logprobs is None else {**item, "inference_logprobs": logprobs[:size]}
+    return item
 
 
 def _about(outcome: RolloutOutcome) -> dict[str, Any]:

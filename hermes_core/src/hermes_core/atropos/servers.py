@@ -17,6 +17,7 @@ from typing import Any
 from hermes_core.atropos.models import Fleet, RecordingFleet
 from hermes_core.atropos.nodes import as_nodes
 from hermes_core.atropos.own_rollouts import OwnRollouts
+from hermes_core.atropos.playing import note_session
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import Conversation, Message, ModelReply, ModelRequest, ToolSchemas
 from hermes_core.contracts.parsing import ToolCallParser
@@ -96,7 +97,9 @@ class Servers:
         """Open a session that keeps the tokens of one conversation; a `tokenizer` is taken and not needed."""
         if not isinstance(self._fleet, RecordingFleet):
             raise NotImplementedError("servers of type openai give no token ids; use server_type vllm or sglang")
-        yield ManagedSession(self._fleet.session(uuid.uuid4().hex), tool_call_parser or self._parser, self.own)
+        session = self._fleet.session(uuid.uuid4().hex)
+        note_session(session)
+        yield ManagedSession(session, tool_call_parser or self._parser, self.own)
 
     async def update_weight(self, weight: float) -> None:
         """Take this environment's share of the servers."""

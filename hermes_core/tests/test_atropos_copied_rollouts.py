@@ -1,0 +1,146 @@
+"""A `collect_trajectory` copied from the predecessor: its reward, its tokens, and what a trainer may have of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+
+from atropos_envs import lines
+from chat_server import completion, serving_answers
+from chatml_folder import chatml_folder
+from token_server import Sampled, TokenServer, serving_tokens
+from trajectory_api import RunApi, trainer_at
+from written_rollouts_env import WrittenRolloutsEnv
+
+from hermes_core.atropos.command import parse
+from hermes_core.atropos.grouping import Limits, refusal
+from hermes_core.contracts.errors import UserError
+from hermes_core.tokens.tokenizer import ChatTokenizer
+
+PLUGINS = '{"allow": ["hermes-agent-core"], "extra": ["atropos_components"]}'
+CALLS = "CALL no_such_tool<|im_end|>"
+ANSWERS = "done<|im_end|>"
+
+
+def environment(url, kind=WrittenRolloutsEnv, **fields):
+    words = [word for name, value in fields.items() for word in (f"--env.{name}", str(value))]
+    server = ["--openai.base_url", f"{url}/v1", "--openai.server_type", "vllm"]
+    invocation = parse(kind, ["process", "--env.plugins", PLUGINS, *server, *words])
+    return kind(invocation.env, invocation.servers)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return chatml_folder(tmp_path / "tokenizer")
+
+
+def sampler(folder, *turns):
+    """Sample these turns, and the last one for ever."""
+    tokenizer = ChatTokenizer.load(folder)
+
+    def sample(prompt, _sampling):
+        told = tokenizer.decode(prompt).count("<tool_response>")
+        ids = tokenizer.encode_scaffold(turns[min(told, len(turns) - 1)])
+        return Sampled(ids=ids, logprobs=[-0.5 - n / 64 for n in range(len(ids))], stop_id=ids[-1])
+
+    return sample
+
+
+async def processed(folder, tmp_path, *turns, kind=WrittenRolloutsEnv, **fields):
+    path = tmp_path / "g.jsonl"
+    fields = {"tokenizer_name": folder, "tool_call_parser": "shouting", "total_steps": 1, **fields}
+    async with serving_tokens(TokenServer("vllm", sampler(folder, *turns))) as server:
+        env = environment(server.url, kind=kind, data_path_to_save_groups=path, **fields)
+        await env.process_manager()
+        return env, lines(path), server.lines
+
+
+async def test_its_reward_calls_its_context_without_await(folder, tmp_path):
+    env, (group,), _ = await processed(folder, tmp_path, CALLS, ANSWERS)
+    assert group["scores"] == [1.0, 1.0]
+    assert env.server.own._open == {}
+
+
+async def test_its_tokens_get_the_logprobs_that_the_server_sent(folder, tmp_path):
+    _, (group,), log = await processed(folder, tmp_path, CALLS, ANSWERS)
+    turns = {len(line["ids"]): list(zip(line["ids"], line["logprobs"], strict=True)) for line in log}
+    call, answer = (turns[size] for size in sorted(turns, reverse=True))
+    for masks, numbers in zip(group["masks"], group["inference_logprobs"], strict=True):
+        pairs = list(zip(masks, numbers, strict=True))
+        assert [pair for pair in pairs if pair[0] != -100] == [*call, *answer]
+        assert {number for mask, number in pairs if mask == -100} == {1.0}
+
+
+async def test_its_group_has_one_draw_of_tools(folder, tmp_path):
+    env, _, _ = await processed(folder, tmp_path, ANSWERS)
+    assert [sorted(names) for names in env.groups_with_tools] == [sorted(env.groups_with_tools[0])] * 2
+    assert "terminal" in env.groups_with_tools[0]
+
+
+async def test_its_own_groups_may_keep_their_draw_where_the_predecessor_did(folder, tmp_path):
+    class OwnGroups(WrittenRolloutsEnv):
+        async def collect_trajectories(self, item):
+            self._current_group_tools = self._resolve_tools_for_group()
+            made = [(await self.collect_trajectory(item))[0] for _ in range(2)]
+            return {key: [one[key] for one in made] for key in ("tokens", "masks", "scores")}, []
+
+    env, (group,), _ = await processed(folder, tmp_path, CALLS, ANSWERS, kind=OwnGroups)
+    assert group["scores"] == [1.0, 1.0]
+    assert len(env.groups_with_tools) == 2
+
+
+async def test_its_tool_errors_are_reported(folder, tmp_path):
+    reported = []
+
+    class Reporting(WrittenRolloutsEnv):
+        async def wandb_log(self, wandb_metrics=None):
+            metrics = {} if wandb_metrics is None else wandb_metrics
+            await super().wandb_log(metrics)
+            reported.append(metrics)
+
+    await processed(folder, tmp_path, CALLS, ANSWERS, kind=Reporting)
+    assert reported[0]["train/tool_errors_count"] == 2
+    assert reported[0]["train/tool_error_details"].startswith("[turn 1] no_such_tool(")
+
+
+async def test_its_tokens_of_phase_one_are_nobodys_and_never_sent():
+    api = RunApi()
+    api.start()
+    try:
+        async with serving_answers() as chat, trainer_at(api.url) as trainer:
+            chat.plays(completion("done"))
+            await trainer.ready()
+            await trainer.register(batch_size=2, max_token_len=9000)
+            plugins = json.loads(PLUGINS)
+            config, servers = WrittenRolloutsEnv.config_init()
+            config = type(config)(
+                **{
+                    **config.model_dump(exclude_unset=True),
+                    "plugins": plugins,
+                    "tool_call_parser": None,
+                    "rollout_server_url": api.url,
+                    "serve_poll_interval": 0.02,
+                }
+            )
+            env = WrittenRolloutsEnv(config, [servers[0].model_copy(update={"base_url": chat.url})])
+            with pytest.raises(UserError, match="not trainable: the server gave no token ids"):
+                await env.env_manager()
+            assert await trainer.queue() == 0
+            assert env.ledger.summary()["sent"] == 0
+    finally:
+        api.kill()
+
+
+@pytest.mark.parametrize("number", [1.0, None])
+def test_a_trained_token_with_the_number_of_a_masked_one_is_never_sent(number):
+    group = {
+        "tokens": [[1, 2], [1, 3]],
+        "masks": [[-100, 2], [-100, 3]],
+        "scores": [0.0, 1.0],
+        "inference_logprobs": [[1.0, -0.5], [1.0, number]],
+    }
+    reason = refusal(group, Limits(group_size=2))
+    assert reason == "not trainable: the server gave trained tokens without logprobs"
