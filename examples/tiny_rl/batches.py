@@ -23,7 +23,9 @@ def width(length: int) -> int:
 
 def padded(rows: Sequence[Sequence[Any]], *, filler: float = 0) -> Array:
     """Return rows as one array, filled up on the right."""
-    array = np.full((len(rows), width(max(map(len, rows)))), filler, np.asarray(rows[0]).dtype)
+    # Of all rows: an array of short names would cut the longer ones short.
+    kind = np.result_type(*{np.asarray(row).dtype for row in rows})
+    array = np.full((len(rows), width(max(map(len, rows)))), filler, kind)
     for index, row in enumerate(rows):
         array[index, : len(row)] = row
     return array
