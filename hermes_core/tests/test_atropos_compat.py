@@ -291,7 +291,7 @@ async def test_17_groups_are_dropped_with_a_log_line_only_and_ours_have_a_reason
     equal = {"tokens": [[1]] * 3, "masks": [[1]] * 3, "scores": [1.0] * 3}
     assert await env.handle_send_to_api(dict(equal), do_send_to_api=False) is None
     assert refusal(equal, Limits(group_size=3)) == "all scores are 1"
-    long = {**equal, "scores": [0.0, 1.0, 2.0], "tokens": [[1] * 9] * 3}
+    long = {**equal, "scores": [0.0, 1.0, 2.0], "tokens": [[1] * 9] * 3, "masks": [[1] * 9] * 3}
     assert "9 tokens, the trainer takes fewer than 9" in refusal(long, Limits(group_size=3, max_token_len=9))
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
 pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
 
-from atropos_envs import lines
+from atropos_envs import PuzzleEnv, TokenDouble, lines
+from atropos_envs import environment as puzzles
 from chat_server import completion, serving_answers
 from chatml_folder import chatml_folder
 from token_server import Sampled, TokenServer, serving_tokens
@@ -144,3 +146,67 @@ def test_a_trained_token_with_the_number_of_a_masked_one_is_never_sent(number):
     }
     reason = refusal(group, Limits(group_size=2))
     assert reason == "not trainable: the server gave trained tokens without logprobs"
+
+
+GOOD = {"tokens": [1, 2], "masks": [-100, 2], "scores": 1.0}
+
+
+class OfAnotherLibrary:
+    """A number as NumPy's are: no int, no float, and no JSON."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __int__(self):
+        return int(self.value)
+
+    def __float__(self):
+        return float(self.value)
+
+
+async def collected(item, kind=PuzzleEnv):
+    class Own(kind):
+        async def collect_trajectory(self, _item):
+            return item, []
+
+    env = puzzles(TokenDouble(), kind=Own, max_attempts=1)
+    await env.setup()
+    group, _ = await env.collect_trajectories(await env.get_next_item())
+    await env.aclose()
+    return group, {entry.reason for entry in env.ledger.entries}
+
+
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        ({**GOOD, "scores": math.nan}, "an item's score is nan"),
+        ({**GOOD, "scores": None}, "an item has no 'scores'"),
+        ({**GOOD, "masks": [2]}, "an item has 1 masks for 2 tokens"),
+        ({"tokens": [1], "scores": 1.0}, "an item has no 'masks'"),
+    ],
+)
+async def test_an_own_item_that_is_no_scored_sequence_costs_its_place_with_the_reason(item, reason):
+    group, reasons = await collected(item)
+    assert group is None
+    assert len(reasons) == 1
+    assert reason in reasons.pop()
+
+
+async def test_an_own_item_may_be_made_of_another_librarys_numbers():
+    item = {"tokens": [OfAnotherLibrary(1), 2], "masks": [-100, OfAnotherLibrary(2)], "scores": OfAnotherLibrary(0.5)}
+    group, _ = await collected(item)
+    assert (group["tokens"], group["masks"], group["scores"]) == ([[1, 2]] * 2, [[-100, 2]] * 2, [0.5] * 2)
+    json.dumps(group)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("scores", [0.0, math.nan], "a score is no finite number"),
+        ("scores", [0.0, None], "a score is no finite number"),
+        ("masks", [[-100, 2], [3]], "masks and tokens differ in length"),
+    ],
+)
+def test_an_own_group_that_is_not_of_scored_sequences_goes_nowhere(field, value, reason):
+    group = {"tokens": [[1, 2], [1, 3]], "masks": [[-100, 2], [-100, 3]], "scores": [0.0, 1.0], field: value}
+    assert refusal(group, Limits(group_size=2, for_trainer=False)) == reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -81,6 +82,10 @@ def _reasons(group: Group, limits: Limits) -> Iterator[str]:
         yield "no scored rollout is left"
     elif len(tokens) != declared_group_size(group, limits.group_size):
         yield f"a group of {len(tokens)} sequences, {declared_group_size(group, limits.group_size)} were wanted"
+    elif [*map(len, tokens)] != [*map(len, group.get("masks") or [])]:
+        yield "masks and tokens differ in length"
+    elif not all(isinstance(score, int | float) and math.isfinite(score) for score in scores):
+        yield "a score is no finite number"
     elif limits.distinct_scores and len(set(scores)) == 1:
         yield f"all scores are {scores[0]:g}"
 

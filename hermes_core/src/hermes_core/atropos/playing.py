@@ -12,7 +12,7 @@ from hermes_core.atropos.config import HermesAgentEnvConfig
 from hermes_core.atropos.grouping import Group, GroupError, group_of
 from hermes_core.atropos.ledger import End, Ledger
 from hermes_core.atropos.planning import Place
-from hermes_core.atropos.sequences import Item, with_logprobs
+from hermes_core.atropos.sequences import Item, checked, with_logprobs
 from hermes_core.contracts.errors import Blame, HermesError
 from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.tokens import ModelSession
@@ -114,6 +114,7 @@ class GroupPlayer:
         token = PLACE.set(place)
         try:
             result, backlog = await self._collect(item)
+            items = [_of_rollout(made, rollout_id, place.sessions) for made in as_items(result)]
         except Exception as error:  # the boundary to an environment's own collect_trajectory
             self._ledger.close(rollout_id, End.ERRORED, _brief(error))
             if isinstance(error, HermesError) and error.fatal:
@@ -121,7 +122,6 @@ class GroupPlayer:
             return Filled(outcome=place.outcome, failure=_brief(error))
         finally:
             PLACE.reset(token)
-        items = [_of_rollout(made, rollout_id, place.sessions) for made in as_items(result)]
         failure = "" if items else why_unscored(place.outcome)
         if not items:
             self._ledger.close(rollout_id, End.ERRORED, failure)
@@ -164,7 +164,7 @@ def note_session(session: ModelSession) -> None:
 
 def _of_rollout(item: Item, rollout_id: str, sessions: Sequence[ModelSession]) -> Item:
     overrides = item.get("overrides") or {}
-    item = with_logprobs(item, [sample for session in sessions for sample in session.samples()])
+    item = with_logprobs(checked(item), [sample for session in sessions for sample in session.samples()])
     return {**item, "overrides": {**overrides, "rollout_id": overrides.get("rollout_id", rollout_id)}}
 
 

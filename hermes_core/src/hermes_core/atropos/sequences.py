@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from hermes_core.atropos.compat import MASKED_LOGPROB
+from hermes_core.atropos.reward import as_score
+from hermes_core.contracts.errors import VerifierError
 from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.tokens import IGNORED, TrainingSample
 from hermes_core.contracts.training import TrainingGroup, TrainingItem
@@ -83,6 +86,24 @@ def _logprobs(sample: TrainingSample) -> list[float] | None:
         if any(number is None for number in numbers)
         else [float(number) for number in numbers if number is not None]
     )
+
+
+def checked(item: Item) -> Item:
+    """Take an own item, NumPy's numbers too; raises `VerifierError` where it is no sequence with a score."""
+    missing = [name for name in ("tokens", "masks", "scores") if item.get(name) is None]
+    if missing:
+        raise VerifierError(f"an item has no {missing[0]!r}", hint="return None where a rollout cannot be judged")
+    tokens, masks, score = _whole(item["tokens"]), _whole(item["masks"]), as_score(item["scores"]).value
+    if len(tokens) != len(masks):
+        raise VerifierError(f"an item has {len(masks)} masks for {len(tokens)} tokens", hint="one each is wanted")
+    if not math.isfinite(score):
+        raise VerifierError(f"an item's score is {score}, a finite number was wanted")
+    return {**item, "tokens": tokens, "masks": masks, "scores": score}
+
+
+def _whole(numbers: Iterable[Any]) -> list[int]:
+    listed = list(numbers)
+    return listed if set(map(type, listed)) <= {int} else [int(number) for number in listed]
 
 
 def with_logprobs(item: Item, samples: Iterable[TrainingSample]) -> Item:
