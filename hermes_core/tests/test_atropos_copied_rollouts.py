@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
 
-from atropos_envs import PuzzleEnv, TokenDouble, lines
+from atropos_envs import ChatDouble, PuzzleEnv, TokenDouble, lines
 from atropos_envs import environment as puzzles
 from chat_server import completion, serving_answers
 from chatml_folder import chatml_folder
@@ -136,6 +136,15 @@ async def test_its_tokens_of_phase_one_are_nobodys_and_never_sent():
         api.kill()
 
 
+async def test_its_items_of_phase_one_are_marked_and_its_own_word_counts():
+    limits = Limits(group_size=2, distinct_scores=False, is_recorded=False)
+    item = {**GOOD, "inference_logprobs": [1.0, -0.5]}
+    for word, marked in (({}, False), ({"trainable": True}, True)):
+        group, _ = await collected({**item, "overrides": word}, model=ChatDouble())
+        assert [about["trainable"] for about in group["overrides"]] == [marked] * 2
+        assert (refusal(group, limits) is None) is marked
+
+
 @pytest.mark.parametrize("number", [1.0, None])
 def test_a_trained_token_with_the_number_of_a_masked_one_is_never_sent(number):
     group = {
@@ -164,12 +173,12 @@ class OfAnotherLibrary:
         return float(self.value)
 
 
-async def collected(item, kind=PuzzleEnv):
-    class Own(kind):
+async def collected(item, model=None):
+    class Own(PuzzleEnv):
         async def collect_trajectory(self, _item):
             return item, []
 
-    env = puzzles(TokenDouble(), kind=Own, max_attempts=1)
+    env = puzzles(model or TokenDouble(), kind=Own, max_attempts=1)
     await env.setup()
     group, _ = await env.collect_trajectories(await env.get_next_item())
     await env.aclose()

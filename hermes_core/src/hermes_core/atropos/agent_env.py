@@ -16,6 +16,7 @@ from hermes_core.atropos.agent_tools import InstalledTool, ToolCall, ToolRegistr
 from hermes_core.atropos.base_env import HermesAgentBaseEnv
 from hermes_core.atropos.planning import Place
 from hermes_core.atropos.react import system_prompt
+from hermes_core.atropos.tool_executor import ToolExecutor
 from hermes_core.atropos.tool_server import ToolServerClient
 from hermes_core.contracts.errors import UnknownComponentError
 from hermes_core.contracts.model import ModelClient, ToolSchemas
@@ -56,6 +57,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         super().__init__(config, server_configs, slurm=slurm, testing=testing)
         self.config = config
         self._tool_server: ToolServerClient | None = None
+        self._tool_executor: ToolExecutor | None = None
         self.tools: ToolRegistry = self.build_tools()
         runtime = self._workshop.runtime
         runtime.registry = cast("Registry", EnvironmentTools(runtime.registry, lambda: self.tools))
@@ -155,6 +157,8 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
 
     async def shutdown_tool_backend(self) -> None:
         """Close every sandbox and the connection to the tool server; called at the end in any case."""
+        self._tool_executor = None
+        await self.server.own.aclose()
         await self._workshop.runtime.aclose()
         if self._tool_server is not None:
             await self._tool_server.aclose()
@@ -177,6 +181,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
                 f"tool_pool_mode: {mode} wants a terminal backend of this name, and none is installed",
                 hint=f"{install}set tool_pool_mode: local",
             ) from error
+        self._tool_executor = ToolExecutor(self.server.own)
         url = self.config.tool_server_url
         if url is not None and url != "inprocess" and self._tool_server is None:
             self._tool_server = ToolServerClient(url, self.config.tool_server_token)

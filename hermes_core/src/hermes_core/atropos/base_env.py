@@ -133,6 +133,9 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
         if played.group is None:
             logger.warning("group %s is rejected: %s", plan.group_id, played.reason)
         else:
+            if not self._use_managed_server():
+                for about in played.group["overrides"]:
+                    about.setdefault("trainable", False)
             params = {**self._workshop.generation_params, **(played.group["generation_params"] or {})}
             played.group["generation_params"] = params
         return played.group, list(played.backlog)

@@ -1,0 +1,22 @@
+"""The predecessor's ToolExecutor, as an `AgentEnv`'s own `collect_trajectory` uses it: a sandbox a trajectory id."""
+
+from __future__ import annotations
+
+from hermes_core.atropos.agent_tools import ToolCall, ToolResult
+from hermes_core.atropos.own_rollouts import OwnRollouts
+from hermes_core.atropos.workbench import Workbench
+
+
+class ToolExecutor:
+    """Makes calls in the sandboxes of trajectories; the first call of one opens it."""
+
+    def __init__(self, own: OwnRollouts) -> None:
+        self._own = own
+
+    async def execute(self, trajectory_id: str, call: ToolCall, timeout_s: float | None = None) -> ToolResult:
+        """Make one call; what goes wrong is in the result."""
+        return await Workbench(await self._own.context(trajectory_id)).execute(call, timeout_s)
+
+    async def release_trajectory(self, trajectory_id: str, reset_workspace: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002 - the predecessor's signature
+        """Close a trajectory's sandbox; no other trajectory ever sees its workspace."""
+        await self._own.close(trajectory_id)
