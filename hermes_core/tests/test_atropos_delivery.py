@@ -6,9 +6,18 @@ import pytest
 
 pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
 
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from atropos_envs import config
 
-from hermes_core.atropos.api import ApiAwayError, ApiForgotError, ApiRefusedError, Patience, Registration
+from hermes_core.atropos.api import (
+    ApiAwayError,
+    ApiForgotError,
+    ApiRefusedError,
+    Patience,
+    Registration,
+    TrajectoryApi,
+)
 from hermes_core.atropos.delivery import Delivery
 from hermes_core.contracts.errors import UserError
 
@@ -164,3 +173,17 @@ async def test_patience_ends_with_what_was_waited_for_and_what_to_do():
     with pytest.raises(UserError, match=r"nobody, for 1 s now\n  → call them"):
         await patience.wait("nobody", "call them")
     assert now[0] == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize("status", [408, 429, 502, 503])
+async def test_a_proxy_that_would_take_it_later_refuses_nothing(status):
+    async def busy(_request):
+        return web.Response(status=status)
+
+    app = web.Application()
+    app.router.add_post("/scored_data", busy)
+    async with TestServer(app) as server:
+        api = TrajectoryApi(str(server.make_url("")))
+        with pytest.raises(ApiAwayError, match=f"answers {status}"):
+            await api.send([group("a")], 0)
+        await api.aclose()

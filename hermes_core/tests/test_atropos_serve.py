@@ -117,6 +117,29 @@ async def test_every_sequence_reaches_the_trainer_as_it_was_sampled(trainer, tmp
     assert env.ledger.summary()["open"] == 0
 
 
+async def test_enough_in_the_queue_for_all_steps_cancels_nothing_that_is_in_flight(trainer):
+    """Atropos takes the queue for the end of the training, and cancels what is still being played."""
+    gate, slow = asyncio.Event(), []
+
+    async def answer(request):
+        if request.conversation.messages[0]["content"] in {"0+0?", "1+1?"}:
+            slow.append(request)
+            await gate.wait()
+        return says("x")
+
+    await trainer.register()
+    env = served(TokenDouble(answer), trainer, total_steps=1, max_batches_offpolicy=10)
+    task = asyncio.create_task(env.env_manager())
+    await trainer.queued(2)
+    await until(lambda: len(env.ledger.open) == len(slow) == 4)
+    assert not task.done()
+    gate.set()
+    await asyncio.wait_for(task, 60)
+    summary = env.ledger.summary()
+    assert (summary["cancelled"], summary["open"]) == (0, 0)
+    assert summary["sent"] == 2 * await trainer.queue()
+
+
 @pytest.mark.parametrize("wanted", [False, True])
 async def test_messages_go_to_the_trainer_only_when_they_are_asked_for(trainer, wanted):
     await trainer.register()
@@ -192,7 +215,7 @@ async def test_what_the_api_refuses_is_recorded_with_its_answer(trainer):
 
     class Odd(PuzzleEnv):
         async def postprocess_histories(self, trajectories):
-            return {**trajectories, "scores": ["much", "more"]}
+            return {**trajectories, "ref_logprobs": [["much"], ["more"]]}
 
         async def add_rollouts_for_wandb(self, scored_data, item=None):
             return None

@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 _LARGE: Final = 2**16
 _TIMEOUT: Final = 120.0
+_LATER: Final = frozenset({408, 425, 429})
+"""What a proxy answers that would take it at another time."""
 _CONNECT: Final = 10.0
 _START_HINT: Final = "start it with: run-api; or set rollout_server_url"
 
@@ -148,7 +150,7 @@ class TrajectoryApi:
         status, text = await self._exchange(method, path, body, headers)
         if status == 500:
             raise ApiForgotError(f"the trajectory API at {self.url} does not know this environment (500 on {path})")
-        if status > 500:
+        if status > 500 or status in _LATER:
             raise ApiAwayError(f"the trajectory API at {self.url} answers {status}")
         if status >= 400:
             raise ApiRefusedError(f"the trajectory API refuses {path} with {status}: {text[:500]}")

@@ -74,17 +74,18 @@ class Serving:
             self._env.status_dict = dict(status)
             await self._env.server.update_weight(float(status.get("env_weight", 1.0)))
             await self._step_checks(int(status["current_step"]))
-            if self._is_over(status):
+            is_enough = self._is_enough(status)
+            if status["current_step"] >= self._env.config.total_steps or (is_enough and not self._groups):
                 return
-            await self._admit(self.room(status))
+            await self._admit(0 if is_enough else self.room(status))
             self._stop_overdue()
             await self._tick()
 
-    def _is_over(self, status: Mapping[str, Any]) -> bool:
+    def _is_enough(self, status: Mapping[str, Any]) -> bool:
+        """Tell whether the queue holds all that the trainer still needs; what is in flight is sent all the same."""
         config = self._env.config
         queued = status["queue_size"] * config.group_size // config.batch_size
-        step = int(status["current_step"])
-        return bool(step >= config.total_steps or step + queued > config.total_steps)
+        return bool(int(status["current_step"]) + queued > config.total_steps)
 
     def room(self, status: Mapping[str, Any]) -> int:
         """Return how many groups may be in flight now; those that are stay, even if they are more."""
