@@ -40,18 +40,25 @@ def _entry_points(distribution: str) -> Iterator[tuple[str, Callable[[], object]
 def _loads(name: str, load: Callable[[], object], extras: Sequence[str]) -> bool:
     try:
         load()
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0].replace("_", "-").lower()
+    except Exception as error:  # noqa: BLE001 - whatever a module does at import is what this reports
+        missing = _missing(error)
         if missing in extras:
             print(f"{name}: needs the extra that brings {missing}")
             return True
-        traceback.print_exc()
-    except Exception:  # noqa: BLE001 - whatever a module does at import is what this reports
         traceback.print_exc()
     else:
         return True
     print(f"{name}: does not load with what the distribution declares")
     return False
+
+
+def _missing(error: BaseException | None) -> str | None:
+    """Return what is not installed, if that is why: a module may say so in its own words, with the cause behind it."""
+    while error is not None:
+        if isinstance(error, ModuleNotFoundError):
+            return (error.name or "").partition(".")[0].replace("_", "-").lower()
+        error = error.__cause__
+    return None
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,11 @@ SUPPORT = Path(__file__).parent / "support"
 sys.path.insert(0, str(SUPPORT))
 # The core's servers of token ids play for what crosses packages as well.
 sys.path.insert(1, str(ROOT / "hermes_core" / "tests" / "support"))
+
+
+def _interruptible():
+    """Let SIGINT through: what a shell starts in the background ignores it, and so does all that it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Command:
@@ -33,6 +39,7 @@ class Command:
         }
         return subprocess.Popen(
             [sys.executable, "-m", "hermes_core.cli", *map(str, arguments)],
+            preexec_fn=_interruptible,  # noqa: PLW1509 - sets a signal handler, takes no lock
             cwd=self.folder,
             env=environment,
             stdin=subprocess.DEVNULL,

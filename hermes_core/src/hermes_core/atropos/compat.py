@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.machinery
-import importlib.util
 import logging
 import sys
 import threading
@@ -68,12 +67,13 @@ def _imported_on_use(name: str) -> Iterator[None]:
 
 def _load() -> types.ModuleType:
     """Import `atroposlib.envs.base` without wandb (defect 16), and with the log level it found."""
-    if importlib.util.find_spec("atroposlib") is None:
-        raise UnavailableComponentError("the Atropos environments need atroposlib, which is not installed", hint=_HINT)
     with _IMPORTING, _imported_on_use("wandb"):
         try:
             base = importlib.import_module("atroposlib.envs.base")
         except ImportError as error:
+            if error.name == "atroposlib":
+                needed = "the Atropos environments need atroposlib, which is not installed"
+                raise UnavailableComponentError(needed, hint=_HINT) from error
             raise UnavailableComponentError(f"atroposlib cannot be imported: {error}", hint=_HINT) from error
     logging.getLogger("atroposlib.envs.base").setLevel(logging.NOTSET)
     return base
