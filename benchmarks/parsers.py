@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import py_compile
 import re
 import statistics
@@ -215,9 +216,15 @@ def _once(parser: ToolCallParser, text: str) -> float:
 
 
 def weight(name: str) -> dict[str, Any]:
-    """Import one family in a fresh interpreter, several times."""
+    """Import one family in a fresh interpreter, several times, with byte code as an installer leaves it."""
     command = [sys.executable, "-c", IMPORTED, name, *FORBIDDEN]
-    runs = [json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(5)]
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    with tempfile.TemporaryDirectory() as folder:
+        variables = {**kept, "PYTHONPYCACHEPREFIX": folder}
+        answers = [
+            subprocess.run(command, check=True, capture_output=True, text=True, env=variables).stdout for _ in range(6)
+        ]
+    runs = [json.loads(answer) for answer in answers]
     return {"import_ms": round(min(run[0] for run in runs), 1), "forbidden_imports": runs[0][1]}
 
 
