@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from hermes_core.contracts.errors import Blame
 from hermes_core.contracts.rollout import RewardStatus
-from hermes_core.runner.exactness import ExactnessSummary
+from hermes_core.runner.exactness import ExactnessSummary, cause
 from hermes_core.runner.failure_groups import FailureGroups
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ class SummaryBuilder:
         """Count the reward if there is one: dropped rollouts and non-finite rewards are left out, never taken as 0."""
         if outcome.get("disposition") == "drop":
             task.dropped += 1
-            self._drop_causes[_cause(outcome)] += 1
+            self._drop_causes[cause(outcome)] += 1
             return
         reward = _number(outcome.get("reward"))
         if outcome.get("reward_status") != RewardStatus.OK or reward is None:
@@ -315,14 +314,6 @@ def _ranked(counter: Counter[str]) -> dict[str, int]:
 
 def _text(outcome: Mapping[str, Any], key: str) -> str:
     return str(outcome.get(key))
-
-
-def _cause(outcome: Mapping[str, Any]) -> str:
-    """Name the cause of a drop by the word that the run's policy has for it."""
-    if outcome.get("reward_status") != RewardStatus.ERROR:
-        return _text(outcome, "stop_reason")
-    lost = (outcome.get("reward_failure") or {}).get("blame") == Blame.BACKEND
-    return "tool_backend_error" if lost else "verifier_error"
 
 
 def _count_name(counter: Counter[str], name: object) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from hermes_core.contracts.tokens import IGNORED, Generated, TokenIds, TrainingSample, WeightSpan
@@ -135,7 +135,7 @@ class Trajectory:
         rest = _part(node, size, len(node.ids), index)
         for place, other in enumerate(self.nodes):
             if other.parent == index:
-                self.nodes[place] = _moved(other, len(self.nodes))
+                self.nodes[place] = replace(other, parent=len(self.nodes))
         self.nodes.append(rest)
         return index
 
@@ -193,24 +193,12 @@ def _part(node: TokenNode, start: int, end: int, parent: int) -> TokenNode:
         for s in node.weight_versions
         if s.start < end and start < s.end
     ]
-    return TokenNode(
+    return replace(
+        node,
         parent=parent,
-        role=node.role,
         ids=node.ids[start:end],
         logprobs=node.logprobs[start:end],
         weight_versions=tuple(spans),
-        turn=node.turn,
-    )
-
-
-def _moved(node: TokenNode, parent: int) -> TokenNode:
-    return TokenNode(
-        parent=parent,
-        role=node.role,
-        ids=node.ids,
-        logprobs=node.logprobs,
-        weight_versions=node.weight_versions,
-        turn=node.turn,
     )
 
 
