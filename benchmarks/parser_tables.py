@@ -11,6 +11,7 @@ from pathlib import Path
 
 import parser_behaviours
 import parsers
+from readme_marks import between
 
 README = Path(__file__).parent.parent / "hermes_parsers" / "README.md"
 
@@ -39,9 +40,7 @@ def with_tables(readme: str) -> str:
     """Return a README with each table in its place."""
     for mark, text in tables().items():
         begin, end = f"<!-- {mark}: begin, written by benchmarks/parser_tables.py -->", f"<!-- {mark}: end -->"
-        before, _, rest = readme.partition(begin)
-        _, _, after = rest.partition(end)
-        readme = f"{before}{begin}\n{text}\n{end}{after}"
+        readme = between(readme, begin, end, text)
     return readme
 
 

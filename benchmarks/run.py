@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from readme_marks import between
+
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 README = HERE.parent / "README.md"
@@ -96,9 +98,7 @@ def write_table(results: dict[str, Any]) -> None:
 
 def with_table(readme: str, results: dict[str, Any]) -> str:
     """Return a README with the table in its place."""
-    before, _, rest = readme.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table(results)}\n{END}{after}"
+    return between(readme, BEGIN, END, table(results))
 
 
 def main() -> int:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import token_cases
+from readme_marks import between
 
 from hermes_core.contracts.model import Conversation, ModelRequest, ToolSchemas
 from hermes_core.contracts.tokens import IGNORED
@@ -224,9 +225,7 @@ def _cell(found: Mapping[str, Any]) -> str:
 
 def with_table(readme: str, results: Mapping[str, Any]) -> str:
     """Return a README with the table in its place."""
-    before, _, rest = readme.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table(results)}\n{END}{after}"
+    return between(readme, BEGIN, END, table(results))
 
 
 def main() -> int:

@@ -22,6 +22,7 @@ from typing import Any, Final
 import token_mock
 import token_process
 import token_proofs
+from readme_marks import between
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "tokens.json"
@@ -175,9 +176,7 @@ def _process_row(found: dict[str, Any], ratio: float) -> tuple[str, str, str]:
 
 def with_table(readme: str, results: dict[str, Any]) -> str:
     """Return a README with the table in its place."""
-    before, _, rest = readme.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table(results)}\n{END}{after}"
+    return between(readme, BEGIN, END, table(results))
 
 
 def main() -> int:
