@@ -114,8 +114,8 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
     def compute_reward(self, item: Any, result: AgentResult, ctx: Any) -> Any:
         """Score a rollout: any finite number, as an ordinary function or a coroutine function.
 
-        `ctx` reaches the rollout's sandbox and every installed tool; its methods are awaited in a coroutine function
-        and called in an ordinary one, which runs in a worker thread. Raise where a rollout cannot be judged: it then
+        `ctx` reaches the rollout's sandbox and every installed tool. In a coroutine function its methods are called
+        with or without `await`; an ordinary function runs in a worker thread. Raise where a rollout cannot be judged: it then
         has no reward, never 0.0. Not called when the model answered nothing.
         """
         raise NotImplementedError
