@@ -115,8 +115,8 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
         """Score a rollout: any finite number, as an ordinary function or a coroutine function.
 
         `ctx` reaches the rollout's sandbox and every installed tool. In a coroutine function its methods are called
-        with or without `await`; an ordinary function runs in a worker thread. Raise where a rollout cannot be judged: it then
-        has no reward, never 0.0. Not called when the model answered nothing.
+        with or without `await`; an ordinary function runs in a worker thread. Raise where a rollout cannot be judged:
+        it then has no reward, never 0.0. Not called when the model answered nothing.
         """
         raise NotImplementedError
 
