@@ -10,8 +10,10 @@ import argparse
 import re
 import sys
 import xml.etree.ElementTree as ET
+from ast import literal_eval
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from xml.etree.ElementTree import Element
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,7 +43,15 @@ def skips(report: Path) -> Iterator[tuple[str, str]]:
     for case in ET.parse(report).getroot().iter("testcase"):
         for skipped in case.iter("skipped"):
             if skipped.get("type") != "pytest.xfail":
-                yield f"{case.get('classname')}::{case.get('name')}", skipped.get("message") or ""
+                yield f"{case.get('classname')}::{case.get('name')}", reason(skipped)
+
+
+def reason(skipped: Element) -> str:
+    """Return why; of a module that was skipped whole, the message says only that, and the text ends with the reason."""
+    message = skipped.get("message") or ""
+    if message == "collection skipped":
+        return str(literal_eval(skipped.text or "''")[-1]).removeprefix("Skipped: ")
+    return message
 
 
 if __name__ == "__main__":
