@@ -118,9 +118,8 @@ def test_a_skip_that_is_not_on_the_list_fails_the_run(tmp_path: Path, capsys: py
 def test_the_reason_of_a_module_that_is_skipped_whole_is_read_from_its_text(tmp_path: Path) -> None:
     report, allowed = tmp_path / "tests.xml", tmp_path / "allowed.txt"
     text = "(&apos;/tests/test_a.py&apos;, 5, &apos;Skipped: jax is not installed&apos;)"
-    report.write_text(
-        f'<testsuite><testcase name="test_a"><skipped message="collection skipped">{text}</skipped></testcase></testsuite>'
-    )
+    skipped = f'<skipped message="collection skipped">{text}</skipped>'
+    report.write_text(f'<testsuite><testcase name="test_a">{skipped}</testcase></testsuite>')
 
     allowed.write_text("jax is not installed\n")
     assert check_skips.main(["--allowed", str(allowed), str(report)]) == 0
