@@ -7,6 +7,7 @@ install from whichever index a user's pip is set to. `--upgrade` moves every pin
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,9 +28,11 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     run, dev = REQUIREMENTS / "run.txt", REQUIREMENTS / "dev.txt"
     runtime = [*_lines("build.in"), *third_party()]
-    _compile(options.uv, runtime, run, upgrade=options.upgrade)
+    uv = shutil.which(options.uv) or options.uv  # below it is run in another folder
+    uv = str(Path(uv).absolute()) if "/" in uv else uv
+    _compile(uv, runtime, run, upgrade=options.upgrade)
     everything = [*runtime, *third_party(for_tests=True), *_lines("dev.in")]
-    _compile(options.uv, everything, dev, upgrade=options.upgrade, constraints=run)
+    _compile(uv, everything, dev, upgrade=options.upgrade, constraints=run)
     return 0
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 NetworkMode = Literal["none", "allowlist", "full"]
 IsolationLevel = Literal["none", "bwrap", "container", "container+slot", "gvisor"]
+SessionKind = Literal["robust", "live"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +32,12 @@ class SandboxSpec:
     disk_mb: int | None = None
     file_size_mb: int | None = None
     isolation: IsolationLevel = "none"
+    session: SessionKind = "robust"
+    """`robust`: a fresh bash per command with the state of the one before; `live`: one long bash with job control."""
     timeout: float = 120.0
     """Seconds a command may run when a call names no timeout."""
     lifetime: float = 3600.0
-    """Idle seconds after which the backend may remove the sandbox."""
+    """Idle seconds after which the sandbox ends; a call in flight and a running process are no idleness."""
     output_limit: int = 65536
     """Bytes kept of each end (head and tail) of each output stream of a command."""
     rollout_id: str | None = None
@@ -69,6 +73,113 @@ class FileStat:
     mtime: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessInfo:
+    """A background process of a sandbox.
+
+    `id` is unique within the sandbox, `pid` is the process's own inside it. `started_at` is in seconds since the epoch
+    by the sandbox's clock. `exit_code` is bash's (128+n after signal n), None while it runs. `output_bytes` counts
+    everything it has written, kept or not.
+    """
+
+    id: str
+    command: str
+    pid: int
+    cwd: str
+    pty: bool
+    started_at: float
+    running: bool
+    exit_code: int | None = None
+    output_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessOutput:
+    """A piece of a process's output: `data` begins at byte `start` of everything it has written.
+
+    `start` is greater than the offset that was asked for when what lay between is not kept any more. The offset for the
+    next read is `start + len(data)`; each reader keeps its own.
+    """
+
+    data: bytes
+    start: int
+    total: int
+    running: bool
+
+
+@runtime_checkable
+class Processes(Protocol):
+    """The background processes of one sandbox. They end with the sandbox, and with `renew`.
+
+    An unknown id raises `ProcessLookupError`.
+    """
+
+    async def start(
+        self,
+        command: str,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        pty: bool = False,
+        rows: int = 30,
+        cols: int = 120,
+    ) -> ProcessInfo:
+        """Start a bash command with the session's present directory, exports and functions, which it cannot change.
+
+        Without `pty` its stdout and stderr are one pipe and its stdin another.
+        """
+        ...
+
+    async def list(self) -> list[ProcessInfo]:
+        """Return the running processes and those that have ended in the last 30 minutes, oldest first."""
+        ...
+
+    async def poll(self, process_id: str) -> ProcessInfo:
+        """Describe one process."""
+        ...
+
+    async def read(self, process_id: str, *, offset: int = 0, limit: int = 65536) -> ProcessOutput:
+        """Return output from byte `offset` on, at most `limit` bytes; a negative offset counts from the end."""
+        ...
+
+    async def wait(self, process_id: str, *, timeout: float | None = None) -> ProcessInfo:
+        """Wait until it has ended, or `timeout` seconds; the answer says which."""
+        ...
+
+    async def write(self, process_id: str, data: bytes) -> int:
+        """Write to its stdin or terminal and return the bytes taken; raises `BrokenPipeError` when nobody reads."""
+        ...
+
+    async def close_stdin(self, process_id: str) -> None:
+        """End its input; a terminal gets the end-of-file character."""
+        ...
+
+    async def resize(self, process_id: str, *, rows: int, cols: int) -> None:
+        """Change the size of its terminal."""
+        ...
+
+    async def kill(self, process_id: str, *, grace: float = 2.0) -> ProcessInfo:
+        """End it and everything it started: SIGTERM, after `grace` seconds SIGKILL; returns what was observed.
+
+        `running` in the answer is True when something could not be killed.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """What a copy has moved: `sha256` is of the file, or of the archive that a directory travelled in.
+
+    `omitted` lists every entry that was not copied, with the reason: sockets and devices, what could not be read, what
+    exceeded a limit.
+    """
+
+    files: int
+    bytes: int
+    sha256: str
+    omitted: tuple[tuple[str, str], ...] = ()
+
+
 @runtime_checkable
 class Sandbox(Protocol):
     """A place where one rollout's commands run, with state that is kept from command to command.
@@ -102,8 +213,17 @@ class Sandbox(Protocol):
         stdin: bytes | str | None = None,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        execution_id: str | None = None,
     ) -> ExecResult:
-        """Run a bash command in the session; cwd, exports and functions survive. `cwd` and `env` hold for this call."""
+        """Run a bash command in the session; cwd, exports and functions survive. `cwd` and `env` hold for this call.
+
+        A call with the `execution_id` of an earlier one (the last 64 are known) runs nothing and returns its result.
+        """
+        ...
+
+    @property
+    def processes(self) -> Processes:
+        """The background processes of the sandbox."""
         ...
 
     async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
@@ -124,6 +244,26 @@ class Sandbox(Protocol):
 
     async def remove(self, path: str) -> None:
         """Delete a file, a symlink or a whole directory."""
+        ...
+
+    async def upload(self, source: Path, path: str) -> Transfer:
+        """Copy a file or a whole directory of this machine into the sandbox, in constant memory.
+
+        A directory is merged into one that is there. Symlinks stay symlinks, modes and holes in files are kept.
+        """
+        ...
+
+    async def download(self, path: str, target: Path) -> Transfer:
+        """Copy a file or a whole directory out of the sandbox, in constant memory; see `upload`.
+
+        What the sandbox sends cannot leave `target`. A file at `target` is replaced when all of it has arrived.
+        """
+        ...
+
+    async def archive(
+        self, paths: Sequence[str], target: Path, *, max_bytes: int | None = None, max_entries: int | None = None
+    ) -> Transfer:
+        """Write files and directories of the sandbox to a .tar.gz of this machine, with an exact list of omissions."""
         ...
 
     async def renew(self) -> None:

@@ -1,0 +1,25 @@
+"""What this plugin declares. Nothing below is imported before a run uses it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hermes_core.hookspecs import hookimpl
+from hermes_core.specs import BackendSpec
+
+SSH: Final = BackendSpec(
+    name="ssh",
+    summary="A machine reached by SSH.",
+    target="hermes_backend_ssh.backend:SshBackend",
+    isolation=("none",),
+    networks=frozenset(set()),
+    limits=frozenset({"file_size"}),
+    images=False,
+    is_remote=True,
+)
+
+
+@hookimpl
+def hermes_backends() -> list[BackendSpec]:
+    """Declare the backend `ssh`."""
+    return [SSH]
