@@ -28,15 +28,25 @@ def marked(folder: Path) -> dict[int, str]:
     return {pid: mark for pid, mark in marks.items() if mark is not None and mark.partition(".")[0] in mine}
 
 
-def _agents(folder: Path) -> list[Victim]:
-    return [pid for pid, mark in marked(folder).items() if mark.endswith(".0")]
+def _chain(folder: Path, depth: int) -> list[Victim]:
+    """Return the agents' processes by their distance from the caller.
+
+    A process that has just been made for a command still shows the agent's mark; it is further away, and no target.
+    """
+    marks = {pid for pid, mark in marked(folder).items() if mark.endswith(".0")}
+    parents = {pid: process.parent for pid in marks if (process := read_process(pid)) is not None}
+    level = {pid for pid, parent in parents.items() if parent not in marks}
+    for _ in range(depth):
+        level = {pid for pid, parent in parents.items() if parent in level}
+    return list(level)
 
 
-def _launchers(folder: Path) -> list[Victim]:
-    """Return what started the agents: bubblewrap's own process, outside of its sandbox."""
-    agents = {pid for pid in _agents(folder) if isinstance(pid, int)}
-    parents = {process.parent for pid in agents if (process := read_process(pid)) is not None}
-    return list(agents & parents)
+def _outermost(folder: Path) -> list[Victim]:
+    return _chain(folder, 0)
+
+
+def _next(folder: Path) -> list[Victim]:
+    return _chain(folder, 1)
 
 
 def _containers(folder: Path) -> list[Victim]:
@@ -108,9 +118,9 @@ def _all_containers() -> list[str]:
 
 _DOCKER_OPTIONS = {"image": os.environ.get("HERMES_SOAK_IMAGE", "hermes-test:1")}
 PLACES: Mapping[str, Place] = {
-    "none": Place("local", "none", 16, {"agent": _agents}, {}),
+    "none": Place("local", "none", 16, {"agent": _outermost}, {}),
     "bwrap": Place(
-        "local", "bwrap", 16, {"agent": _agents, "launcher": _launchers}, {}
+        "local", "bwrap", 16, {"agent": _next, "launcher": _outermost}, {}
     ),
     "docker": Place(
         "docker", "container", 12,
