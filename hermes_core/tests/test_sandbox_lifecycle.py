@@ -105,9 +105,6 @@ async def test_a_directory_with_write_protected_and_very_deep_contents_is_delete
         ({"network": "allowlist", "allow_hosts": ("example.org",)}, "network 'allowlist'"),
         ({"isolation": "container"}, "isolation 'container'"),
         ({"image": "debian"}, "image 'debian'"),
-        ({"memory_mb": 64}, "memory_mb"),
-        ({"pids": 64}, "pids"),
-        ({"cpu": 1.0}, "cpu"),
         ({"disk_mb": 64}, "disk_mb"),
     ],
 )

@@ -173,16 +173,20 @@ async def test_renewing_replaces_a_lost_agent():
         assert (await sandbox.exec("echo back")).stdout == b"back\n"
 
 
-async def test_without_isolation_a_lost_agent_is_not_replaced_since_what_it_lost_may_still_run(plain):
-    await plain.exec("env -i setsid bash -c 'echo $$ >pid; cd /; exec sleep 300' >/dev/null 2>&1 & sleep 0.3")
-    pid = int(await plain.read_file("pid"))
-    with pytest.raises(SandboxLostError):
-        await plain.exec("kill -9 $PPID; sleep 60")
-    with pytest.raises(SandboxLostError, match="not everything it started can be found"):
-        await plain.renew()
-    os.kill(pid, signal.SIGKILL)
-    with pytest.raises(SandboxLostError):
-        await plain.exec("true")
+ESCAPED = "env -i setsid bash -c 'echo $$ >pid; cd /; exec sleep 300' >/dev/null 2>&1 & sleep 0.3"
+
+
+async def test_without_isolation_and_control_group_a_lost_agent_is_not_replaced(tmp_path):
+    async with open_one(options={"cgroup": tmp_path}) as sandbox:
+        await sandbox.exec(ESCAPED)
+        pid = int(await sandbox.read_file("pid"))
+        with pytest.raises(SandboxLostError):
+            await sandbox.exec("kill -9 $PPID; sleep 60")
+        with pytest.raises(SandboxLostError, match="not everything it started can be found"):
+            await sandbox.renew()
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(SandboxLostError):
+            await sandbox.exec("true")
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -54,8 +54,23 @@ def write_accounts(root: Path, uid: int, gid: int) -> None:
     (root / "group").write_text(f"sandbox:x:{gid}:\n", encoding="ascii")
 
 
-def command_line(program: Sequence[str], root: Path, *, network: bool, info_fd: int) -> list[str]:
-    """Return the argv that runs `program` in namespaces of its own, with the directories of `root` as its own."""
+def _memory_filesystems(limit: int | None) -> Iterator[str]:
+    yield from ("--dev", "/dev")
+    if limit is not None:
+        yield from ("--perms", "1777", "--size", str(limit), "--tmpfs", "/dev/shm", "--remount-ro", "/dev")  # noqa: S108 - inside
+    yield from ("--perms", "0700")
+    if limit is not None:
+        yield from ("--size", str(limit))
+    yield from ("--tmpfs", STATE)
+
+
+def command_line(
+    program: Sequence[str], root: Path, *, network: bool, info_fd: int, scratch_limit: int | None = None
+) -> list[str]:
+    """Return the argv that runs `program` in namespaces of its own, with the directories of `root` as its own.
+
+    `scratch_limit` bounds, in bytes, each of the two other places that can be written to: /dev/shm and the agent's.
+    """
     return [
         "bwrap",
         "--unshare-all",
@@ -72,12 +87,7 @@ def command_line(program: Sequence[str], root: Path, *, network: bool, info_fd: 
         *_configuration(root, network=network),
         "--proc",
         "/proc",
-        "--dev",
-        "/dev",
-        "--perms",
-        "0700",
-        "--tmpfs",
-        STATE,
+        *_memory_filesystems(scratch_limit),
         "--bind",
         str(root / "tmp"),
         "/tmp",  # noqa: S108 - inside, and private to the sandbox
@@ -87,6 +97,8 @@ def command_line(program: Sequence[str], root: Path, *, network: bool, info_fd: 
         "--bind",
         str(root / "workspace"),
         WORKSPACE,
+        # The root itself is a file system in memory too.
+        *(() if scratch_limit is None else ("--remount-ro", "/")),
         "--chdir",
         "/",
         "--info-fd",

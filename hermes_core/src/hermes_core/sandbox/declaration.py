@@ -12,5 +12,5 @@ LOCAL: Final = BackendSpec(
     target="hermes_core.sandbox.local:LocalBackend",
     isolation=("none", "bwrap"),
     networks=frozenset({"none"}),
-    limits=frozenset({"file_size"}),
+    limits=frozenset({"cpu", "disk", "file_size", "memory", "pids"}),
 )

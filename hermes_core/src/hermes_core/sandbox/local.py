@@ -11,9 +11,9 @@ import signal
 import stat
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -22,17 +22,22 @@ from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import bubblewrap
 from hermes_core.sandbox.agent.processes import look_into, read_marker, read_process, read_table, send, with_descendants
 from hermes_core.sandbox.backend import ENVIRONMENT, AgentBackend
+from hermes_core.sandbox.cgroups import PREFIX, ControlGroups, Controller, Group
 from hermes_core.sandbox.client import AgentStream
 from hermes_core.sandbox.completion import complete
+from hermes_core.sandbox.confining import start_confined
 from hermes_core.sandbox.declaration import LOCAL
 from hermes_core.sandbox.descriptors import exhausted, failure, run_program
 from hermes_core.sandbox.host import SandboxHost
+from hermes_core.sandbox.limits import Limits, plan_limits
+from hermes_core.sandbox.ramdisk import mount_sized, unmount
 from hermes_core.sandbox.source import PYTHON_FLAGS
 from hermes_core.sandbox.spawning import AgentProcess, kill_and_wait, read_all
 from hermes_core.specs import BackendSpec
 
-_PREFIX: Final = "hermes-sandbox-"
 _NOBODY: Final = 65534
+_SCRATCH: Final = 64 << 20
+"""Bytes of /dev/shm and of the agent's own directory each, where the disk is limited."""
 _GRACE: Final = 6.0
 """Seconds an agent gets to end everything by itself; it gives up after five."""
 
@@ -54,6 +59,10 @@ class LocalOptions(BaseModel):
     """Seconds of silence after which an agent counts as lost."""
     uid: int = _NOBODY
     """User inside bubblewrap when the caller is root; 0 to stay root (of an unprivileged namespace)."""
+    cgroup: Path | None = None
+    """Control group (version 2) below which those of the sandboxes are made; found by trying if not given."""
+    memory_limit: Literal["per_sandbox", "per_process"] = "per_sandbox"
+    """`per_process` accepts, where no control group can be used, that `memory_mb` holds for each process by itself."""
 
 
 class LocalBackend(AgentBackend):
@@ -71,6 +80,7 @@ class LocalBackend(AgentBackend):
         self.options = options or LocalOptions()
         self.setup_timeout = self.options.setup_timeout
         self.patience = self.options.patience
+        self._groups = ControlGroups(self.options.cgroup)
 
     def refuse(self, spec: SandboxSpec) -> None:
         """Refuse also what only bubblewrap could enforce."""
@@ -79,6 +89,8 @@ class LocalBackend(AgentBackend):
             raise self._refusal(
                 "network 'none' at isolation 'none'", '--isolation bwrap (open_sandbox: isolation="bwrap")'
             )
+        if spec.disk_mb is not None and spec.isolation == "none":
+            raise self._refusal("limit disk_mb at isolation 'none'", "--isolation bwrap, or leave disk_mb out")
 
     async def probe(self, spec: SandboxSpec) -> None:
         """Open a sandbox of this kind and run a command in it."""
@@ -87,6 +99,8 @@ class LocalBackend(AgentBackend):
         try:
             async with await self.open(spec) as sandbox:
                 result = await sandbox.exec("true", timeout=self.setup_timeout)
+        except SandboxRefusedError:
+            raise
         except (BackendError, SandboxLostError) as error:
             hint = "apt-get install bubblewrap, or allow unprivileged user namespaces"
             raise SandboxRefusedError(
@@ -97,52 +111,104 @@ class LocalBackend(AgentBackend):
             raise BackendError(f"bash does not work in a sandbox: {result.output.strip()}")
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
-        """Name the directory, which is enough to find everything again."""
-        del spec
-        parent = self.options.root_dir or Path(tempfile.gettempdir())
-        return {"sandbox_id": sandbox_id, "root": str(parent / f"{_PREFIX}{sandbox_id}")}
+        """Name the directory and the control groups, which is enough to find everything again."""
+        paths = self._group_paths(self._plan(spec, sandbox_id), sandbox_id, spec)
+        return {"sandbox_id": sandbox_id, "root": str(self._root(sandbox_id)), "groups": [str(path) for path in paths]}
+
+    def _root(self, sandbox_id: str) -> Path:
+        return (self.options.root_dir or Path(tempfile.gettempdir())) / f"{PREFIX}{sandbox_id}"
+
+    def _plan(self, spec: SandboxSpec, sandbox_id: str) -> Limits:
+        per_process = self.options.memory_limit == "per_process"
+        return plan_limits(spec, self._groups, sandbox_id, per_process=per_process)
+
+    def _group_paths(self, limits: Limits, sandbox_id: str, spec: SandboxSpec) -> list[Path]:
+        # Without namespaces a group is the one thing that no process of the sandbox gets out of by accident.
+        tracking: tuple[Controller, ...] = ("pids",) if spec.isolation == "none" else ()
+        return self._groups.paths(sandbox_id, (*limits.controllers, *tracking))
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
-        """Make the sandbox's directories."""
-        root = Path(self.handle(spec, sandbox_id)["root"])
+        """Make the sandbox's directories and its control group."""
+        root = self._root(sandbox_id)
         uid = self.options.uid if spec.isolation == "bwrap" and os.geteuid() == 0 else os.geteuid()
         gid = uid if os.geteuid() == 0 and uid else os.getegid()
+        limits = self._plan(spec, sandbox_id)
+        paths = self._group_paths(limits, sandbox_id, spec)
+        group = Group(paths) if paths else None
         try:
-            await asyncio.to_thread(_make_directories, root, uid, gid)
+            await asyncio.to_thread(_make_directories, root, uid, gid, limits.disk)
+            if group is not None:
+                group.create(limits.settings)
         except OSError as error:
             await delete_tree(root)
             hint = "set the backend's option root_dir to a writable directory"
-            raise failure("the sandbox's directory cannot be made", error, hint) from error
+            raise failure("the sandbox's directory or control group cannot be made", error, hint) from error
+        except SandboxRefusedError:
+            await delete_tree(root)
+            raise
         if spec.isolation == "bwrap":
-            return _BubblewrapHost(root, sandbox_id, self.options, network=spec.network == "full", uid=uid)
-        return _PlainHost(root, sandbox_id, self.options)
+            network = spec.network == "full"
+            return _BubblewrapHost(root, sandbox_id, self.options, limits, group, network=network, uid=uid)
+        return _PlainHost(root, sandbox_id, self.options, limits, group)
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
         """Kill and delete what a killed process left behind."""
         root = Path(handle["root"])
-        if root.name != f"{_PREFIX}{handle['sandbox_id']}":
+        if root.name != f"{PREFIX}{handle['sandbox_id']}":
             raise BackendError(f"{root} is not the directory of sandbox {handle['sandbox_id']}; nothing was deleted")
+        group = _group_of(handle)
         await _kill_marked(handle["sandbox_id"], root)
+        if group is not None:
+            await group.remove()
         await delete_tree(root)
+
+
+def _group_of(handle: Mapping[str, Any]) -> Group | None:
+    paths = [Path(path) for path in handle.get("groups", ())]
+    for path in paths:
+        if path.name != f"{PREFIX}{handle['sandbox_id']}":
+            raise BackendError(f"{path} is not the group of sandbox {handle['sandbox_id']}; nothing was removed")
+    return Group(paths) if paths else None
 
 
 class _LocalHost(SandboxHost):
     """What both levels share: a directory, and one agent process at a time."""
 
-    def __init__(self, root: Path, sandbox_id: str, options: LocalOptions) -> None:
+    def __init__(self, root: Path, sandbox_id: str, options: LocalOptions, limits: Limits, group: Group | None) -> None:
         self.bash = options.bash
+        self.provenance = {"limits": dict(limits.enforced)} if limits.enforced else {}
         self._root = root
         self._id = sandbox_id
         self._options = options
+        self._limits = limits
+        self._group = group
         self._agent: AgentProcess | None = None
 
+    async def _start(
+        self, argv: Sequence[str], path: str, *, uid: int | None = None, pass_fds: Sequence[int] = ()
+    ) -> AgentProcess:
+        environment = {"PATH": path, "LANG": "C.UTF-8", "HERMES_SANDBOX": f"{self._id}.0"}
+        if self._group is None and self._limits.address_space is None:
+            return await AgentProcess.start(argv, environment=environment, uid=uid, pass_fds=pass_fds)
+        return await start_confined(
+            argv,
+            group=self._group,
+            address_space=self._limits.address_space,
+            environment=environment,
+            bash=self.bash,
+            uid=uid,
+            pass_fds=pass_fds,
+        )
+
     async def destroy(self) -> None:
+        if self._group is not None:
+            await self._group.remove()
         await delete_tree(self._root)
 
 
 class _PlainHost(_LocalHost):
-    def __init__(self, root: Path, sandbox_id: str, options: LocalOptions) -> None:
-        super().__init__(root, sandbox_id, options)
+    def __init__(self, root: Path, sandbox_id: str, options: LocalOptions, limits: Limits, group: Group | None) -> None:
+        super().__init__(root, sandbox_id, options, limits, group)
         self.workspace = str(root / "workspace")
         self.environment = {"PATH": options.path, "HOME": str(root / "home"), "TMPDIR": str(root / "tmp")}
         self._lost_track = False
@@ -157,8 +223,7 @@ class _PlainHost(_LocalHost):
         self.state_dir = str(self._root / f"state-{os.urandom(8).hex()}")
         await asyncio.to_thread(_restore_directories, self._root)
         python = self._options.python or sys.executable
-        environment = {"PATH": self._options.path, "LANG": "C.UTF-8", "HERMES_SANDBOX": f"{self._id}.0"}
-        self._agent = await AgentProcess.start([python, *PYTHON_FLAGS], environment=environment)
+        self._agent = await self._start([python, *PYTHON_FLAGS], self._options.path)
         return self._agent.stream
 
     async def stop_all(self) -> None:
@@ -168,17 +233,29 @@ class _PlainHost(_LocalHost):
         agent.stream.writer.close()
         # An agent that ended well has seen its last descendant die. One that was killed has lost them.
         if not await agent.end(_GRACE):
-            self._lost_track = True
+            self._lost_track = self._group is None
             await _kill_marked(self._id, self._root)
+        if self._group is not None and not await self._group.end():
+            raise BackendError(f"processes of sandbox {self._id} cannot be killed")
 
 
 class _BubblewrapHost(_LocalHost):
-    def __init__(self, root: Path, sandbox_id: str, options: LocalOptions, *, network: bool, uid: int) -> None:
-        super().__init__(root, sandbox_id, options)
+    def __init__(
+        self,
+        root: Path,
+        sandbox_id: str,
+        options: LocalOptions,
+        limits: Limits,
+        group: Group | None,
+        *,
+        network: bool,
+        uid: int,
+    ) -> None:
+        super().__init__(root, sandbox_id, options, limits, group)
         self.workspace = bubblewrap.WORKSPACE
         self.state_dir = bubblewrap.STATE + "/state"
         self.environment = {"PATH": options.path, "HOME": bubblewrap.HOME, "TMPDIR": "/tmp"}  # noqa: S108 - inside
-        self.provenance = {"uid": uid}
+        self.provenance = {**self.provenance, "uid": uid}
         self._network = network
         self._uid = uid if os.geteuid() == 0 and uid else None
         self._init: int | None = None
@@ -190,13 +267,14 @@ class _BubblewrapHost(_LocalHost):
         except OSError as error:
             raise failure("bubblewrap cannot be started", error) from error
         try:
-            argv = bubblewrap.command_line([python, *PYTHON_FLAGS], self._root, network=self._network, info_fd=writer)
-            self._agent = await AgentProcess.start(
-                argv,
-                environment={"PATH": ENVIRONMENT["PATH"], "LANG": "C.UTF-8", "HERMES_SANDBOX": f"{self._id}.0"},
-                uid=self._uid,
-                pass_fds=(writer,),
+            argv = bubblewrap.command_line(
+                [python, *PYTHON_FLAGS],
+                self._root,
+                network=self._network,
+                info_fd=writer,
+                scratch_limit=_SCRATCH if self._limits.disk is not None else None,
             )
+            self._agent = await self._start(argv, ENVIRONMENT["PATH"], uid=self._uid, pass_fds=(writer,))
         except BackendError:
             os.close(info)
             raise
@@ -241,13 +319,24 @@ def _hold(pid: int, parent: int) -> int | None:
     return None
 
 
-def _make_directories(root: Path, uid: int, gid: int) -> None:
+def _make_directories(root: Path, uid: int, gid: int, disk: int | None) -> None:
     root.mkdir(mode=0o700)
+    if disk is not None:
+        _limit_disk(root, disk)
     _restore_directories(root)
     bubblewrap.write_accounts(root, uid, gid)
     if uid != os.geteuid():
         for path in (root, *root.iterdir()):
             os.chown(path, uid, gid)
+
+
+def _limit_disk(root: Path, size: int) -> None:
+    try:
+        mount_sized(root, size)
+    except OSError as error:
+        raise SandboxRefusedError(
+            f"limit disk_mb cannot be enforced here: {error}", hint="run as root, or leave disk_mb out"
+        ) from error
 
 
 def _restore_directories(root: Path) -> None:
@@ -268,6 +357,7 @@ async def delete_tree(root: Path) -> None:
 
 
 def _delete_tree(root: Path) -> None:
+    unmount(root)
     for attempt in ("plain", "writable"):
         if attempt == "writable":
             run_program(["chmod", "-R", "u+rwX", "--", str(root)])

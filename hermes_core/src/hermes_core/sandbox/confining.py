@@ -1,0 +1,49 @@
+"""Starting an agent inside its limits: they hold before its first instruction, so nothing it starts can be outside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from hermes_core.sandbox.cgroups import Group
+from hermes_core.sandbox.completion import complete
+from hermes_core.sandbox.descriptors import failure
+from hermes_core.sandbox.spawning import AgentProcess
+
+
+async def start_confined(
+    argv: Sequence[str],
+    *,
+    group: Group | None,
+    address_space: int | None = None,
+    environment: Mapping[str, str],
+    bash: str,
+    uid: int | None = None,
+    pass_fds: Sequence[int] = (),
+) -> AgentProcess:
+    """Start a program that waits until it has been put into the group."""
+    try:
+        reader, writer = os.pipe()
+    except OSError as error:
+        raise failure(f"{argv[0]} cannot be started", error) from error
+    try:
+        gate = [bash, "--noprofile", "--norc", "-c", _gate(reader, address_space), "hermes-gate", *argv]
+        agent = await AgentProcess.start(gate, environment=environment, uid=uid, pass_fds=(reader, *pass_fds))
+        try:
+            if group is not None:
+                group.add(agent.pid)
+            os.write(writer, b"\n")
+        except OSError as error:
+            # It has not been let in, so it is this one process.
+            await complete(agent.end(0.0))
+            raise failure("the sandbox's control group cannot be entered", error) from error
+    finally:
+        os.close(reader)
+        os.close(writer)
+    return agent
+
+
+def _gate(fd: int, address_space: int | None) -> str:
+    limit = "" if address_space is None else f"ulimit -v {address_space >> 10} && "
+    # Ends when the caller has died meanwhile: the pipe is at its end then.
+    return f'{limit}read -r -u {fd} && exec {fd}<&- && exec "$@"'

@@ -1,0 +1,178 @@
+"""Limits of a sandbox: what each of them does to a model that exceeds it, and what happens where one cannot be had."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from sandbox_support import LEVELS, backend, gone
+from sandbox_support import sandbox as open_one
+
+from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.cgroups import PREFIX, ControlGroups
+
+ALL = ("memory", "pids", "cpu")
+HOG = "python3 -c 'data = bytearray(400 << 20); print(len(data))'"
+BOMB = ":(){ :|:& };:; sleep 60"
+
+
+@pytest.fixture
+def groups():
+    found = ControlGroups()
+    missing = [name for name in ALL if found.place(name) is None]
+    if missing:
+        if os.environ.get("CI"):
+            pytest.fail(f"no control group for {missing}: {found.reason(missing[0])}")
+        pytest.skip(f"no control group for {missing}: {found.reason(missing[0])}")
+    return found
+
+
+@pytest.fixture(params=LEVELS)
+def level(request, groups):
+    return request.param
+
+
+def left(groups, sandbox_id):
+    return [path for path in groups.paths(sandbox_id, ALL) if path.exists()]
+
+
+async def test_a_command_that_takes_too_much_memory_is_killed_and_the_sandbox_is_not(level):
+    async with open_one(level, memory_mb=128) as sandbox:
+        await sandbox.exec("export KEPT=1")
+        assert (await sandbox.exec(HOG)).exit_code == 137
+        assert (await sandbox.exec("echo $KEPT")).output == "1\n"
+        assert sandbox.provenance["limits"]["memory"].startswith("cgroup v")
+
+
+async def test_a_fork_bomb_stays_in_its_limit_and_the_next_command_works(level, groups):
+    async with open_one(level, pids=60) as sandbox:
+        [path] = groups.paths(sandbox.id, ["pids"])
+        result = await sandbox.exec(BOMB, timeout=1)
+        assert result.timed_out
+        assert "Resource temporarily unavailable" in result.output
+        assert (await sandbox.exec("echo next")).output == "next\n"
+        assert int((path / "pids.current").read_text()) < 10
+    assert not path.exists()
+
+
+async def test_the_processor_share_is_what_was_asked_for(level, groups):
+    async with open_one(level, cpu=0.5) as sandbox:
+        [path] = groups.paths(sandbox.id, ["cpu"])
+        await sandbox.exec("i=0; while ((i < 300000)); do ((i++)); done")
+        throttled = dict(line.split() for line in (path / "cpu.stat").read_text().splitlines())
+        assert int(throttled["nr_throttled"]) > 0
+
+
+async def test_everything_of_a_sandbox_is_in_its_group(level, groups):
+    async with open_one(level, memory_mb=128, pids=64, cpu=2) as sandbox:
+        await sandbox.exec("setsid sleep 300 & (env -i setsid sleep 300 &)")
+        inside = [set((path / "cgroup.procs").read_text().split()) for path in groups.paths(sandbox.id, ALL)]
+        assert len(inside[0]) >= 3
+        assert inside[1:] == inside[:-1]
+        await sandbox.renew()
+        await sandbox.exec("sleep 300 &")
+        assert not inside[0] & set(groups.paths(sandbox.id, ALL)[0].joinpath("cgroup.procs").read_text().split())
+    assert left(groups, sandbox.id) == []
+
+
+async def test_a_killed_agent_loses_nothing_where_there_is_a_control_group(groups):
+    """predecessor 2.5 #2: what a killed supervisor had started lived on."""
+    async with open_one() as sandbox:
+        await sandbox.exec("env -i setsid bash -c 'echo $$ >pid; cd /; exec sleep 300' >/dev/null 2>&1 & sleep 0.3")
+        pid = int(await sandbox.read_file("pid"))
+        with pytest.raises(SandboxLostError):
+            await sandbox.exec("kill -9 $PPID; sleep 60")
+        await sandbox.renew()
+        assert await gone(pid)
+        assert (await sandbox.exec("echo back")).output == "back\n"
+    assert left(groups, sandbox.id) == []
+
+
+async def test_reclaiming_ends_a_group_with_all_that_is_in_it(groups):
+    async with backend() as made:
+        sandbox = await made.open(SandboxSpec(pids=40))
+        await sandbox.exec("env -i setsid bash -c 'echo $$ >pid; cd /; exec sleep 300' >/dev/null 2>&1 & sleep 0.3")
+        pid = int(await sandbox.read_file("pid"))
+        handle = made.handle(SandboxSpec(pids=40), sandbox.id)
+        await made.reclaim(handle)
+        assert await gone(pid)
+        assert left(groups, sandbox.id) == []
+        await made.reclaim(handle)
+
+
+@pytest.mark.component("bwrap")
+async def test_the_disk_is_full_at_its_limit_and_survives_a_renewal():
+    if os.geteuid() != 0:
+        pytest.skip("limiting the disk needs root")
+    async with open_one("bwrap", disk_mb=8) as sandbox:
+        assert sandbox.provenance["limits"] == {"disk": "tmpfs"}
+        result = await sandbox.exec("head -c 20000000 /dev/zero >big; head -c 20000000 /dev/zero >$HOME/more")
+        assert "No space left on device" in result.output
+        assert (await sandbox.stat("big")).size < 8 << 20
+        await sandbox.remove("big")
+        await sandbox.write_file("kept", b"x")
+        await sandbox.renew()
+        assert await sandbox.read_file("kept") == b"x"
+        outside = "for d in / /dev /usr /run /etc; do touch $d/new 2>/dev/null && echo $d; done"
+        assert (await sandbox.exec(outside)).output == ""
+
+
+@pytest.mark.component("bwrap")
+async def test_a_file_larger_than_its_limit_ends_the_command():
+    async with open_one("bwrap", file_size_mb=1) as sandbox:
+        assert (await sandbox.exec("head -c 3000000 /dev/zero >big; echo $?")).output.endswith("153\n")
+        assert sandbox.provenance["limits"] == {"file_size": "rlimit, per process"}
+
+
+@pytest.mark.parametrize("fields", [{"memory_mb": 64}, {"pids": 64}, {"cpu": 1.0}])
+async def test_a_limit_that_cannot_be_enforced_stops_the_run_and_says_what_to_do(tmp_path, fields):
+    async with backend(cgroup=tmp_path) as made:
+        with pytest.raises(SandboxRefusedError, match="cannot be enforced here") as caught:
+            await made.check(SandboxSpec(**fields))
+        assert next(iter(fields)) in str(caught.value)
+        assert "run as root" in caught.value.hint
+        with pytest.raises(SandboxRefusedError):
+            await made.open(SandboxSpec(**fields))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_a_weaker_limit_is_used_only_when_it_was_accepted_and_is_recorded(tmp_path, level):
+    async with open_one(level, {"cgroup": tmp_path, "memory_limit": "per_process"}, memory_mb=200) as sandbox:
+        assert sandbox.provenance["limits"] == {"memory": "rlimit, per process"}
+        assert "MemoryError" in (await sandbox.exec(HOG)).output
+        assert (await sandbox.exec("ulimit -v unlimited")).exit_code == 1
+
+
+async def test_the_disk_cannot_be_limited_without_isolation():
+    async with backend() as made:
+        with pytest.raises(SandboxRefusedError, match="disk_mb at isolation 'none'"):
+            await made.check(SandboxSpec(disk_mb=8))
+
+
+@pytest.mark.parametrize("fields", [{"memory_mb": 0}, {"pids": -1}, {"cpu": 0.0}, {"cpu": float("nan")}])
+async def test_a_limit_that_is_no_amount_is_refused(groups, fields):
+    async with backend() as made:
+        with pytest.raises(SandboxRefusedError, match="must be greater than 0"):
+            await made.open(SandboxSpec(**fields))
+
+
+async def test_what_is_found_out_about_control_groups_leaves_none_behind(groups):
+    for controller in ALL:
+        place = groups.place(controller)
+        assert place is not None
+        assert [path for path in place.directory.iterdir() if path.name.startswith(f"{PREFIX}probe")] == []
+
+
+async def test_a_group_is_emptied_although_its_processes_fork_as_fast_as_they_can(groups):
+    async with open_one(pids=100) as sandbox:
+        [path] = groups.paths(sandbox.id, ["pids"])
+        await sandbox.exec("(:(){ :|:& };:) >/dev/null 2>&1 & sleep 0.3")
+        agent = min(int(pid) for pid in path.joinpath("cgroup.procs").read_text().split())
+        os.kill(agent, signal.SIGKILL)
+        await sandbox.renew()
+        assert len(path.joinpath("cgroup.procs").read_text().split()) < 4
+        assert int(Path(path, "pids.max").read_text()) > 100
