@@ -1,0 +1,117 @@
+"""A container's standard streams as the stream of an agent.
+
+Spoken over a connection of its own: the client library's stream hands over one message at a time through a queue of 64
+KB and has no transport that could be aborted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from hermes_backend_docker.address import Address
+from hermes_backend_docker.failures import ContainerGoneError, EngineError
+from hermes_core.sandbox import AgentStream
+
+_HEADER: Final = struct.Struct(">BxxxL")
+_STDERR: Final = 2
+_PIECE: Final = 1 << 18
+_KEPT: Final = 8192
+"""Bytes of standard error that are kept, the last ones."""
+_LAST_WORDS: Final = 1.0
+
+_SWITCHED: Final = frozenset({101, 200})
+
+
+class AttachedReader:
+    """The container's standard output; what comes on standard error between is kept for `said`.
+
+    Nothing is read ahead of whoever asks, beyond the connection's own buffer: a slow reader holds the sandbox back.
+
+    Args:
+        raw: The connection after the engine's answer.
+        explain: Says why the container has ended, asked when it has.
+    """
+
+    def __init__(self, raw: asyncio.StreamReader, explain: Callable[[], Awaitable[str | None]]) -> None:
+        self._raw = raw
+        self._explain = explain
+        self._ready = bytearray()
+        self._said = bytearray()
+        self._kind = 0
+        self._left = 0
+
+    async def readexactly(self, n: int, /) -> bytes:
+        """Return n bytes; at the end `IncompleteReadError`, or `ConnectionAbortedError` where a reason is known."""
+        while len(self._ready) < n:
+            if not await self._more():
+                why = await self._explain()
+                if why is not None:
+                    raise ConnectionAbortedError(why)
+                raise asyncio.IncompleteReadError(bytes(self._ready), n)
+        with memoryview(self._ready) as view:
+            data = bytes(view[:n])
+        del self._ready[:n]
+        return data
+
+    async def _more(self) -> bool:
+        if not self._left:
+            try:
+                self._kind, self._left = _HEADER.unpack(await self._raw.readexactly(_HEADER.size))
+            except asyncio.IncompleteReadError:
+                return False
+            if not self._left:
+                return True
+        data = await self._raw.read(min(self._left, _PIECE))
+        self._left -= len(data)
+        if self._kind == _STDERR:
+            self._said += data
+            del self._said[:-_KEPT]
+        else:
+            self._ready += data
+        return bool(data)
+
+    async def said(self) -> str:
+        """Return the end of what was written to standard error, waiting a moment for the rest of it."""
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(_LAST_WORDS):
+                while await self._more():
+                    self._ready.clear()
+        return self._said.decode(errors="replace")
+
+
+async def attach(address: Address, container: str, explain: Callable[[], Awaitable[str | None]]) -> AgentStream:
+    """Take over a container's standard streams; to be called before it is started, so that nothing is missed.
+
+    Closing the stream closes the container's standard input.
+    """
+    reader, writer = await address.connect()
+    try:
+        query = "stream=1&stdin=1&stdout=1&stderr=1"
+        writer.write(
+            f"POST /containers/{container}/attach?{query} HTTP/1.1\r\nHost: docker\r\n"
+            "Connection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: 0\r\n\r\n".encode()
+        )
+        await writer.drain()
+        await _await_switch(reader, container)
+    except BaseException:
+        writer.transport.abort()
+        raise
+    attached = AttachedReader(reader, explain)
+    return AgentStream(attached, writer, attached.said)
+
+
+async def _await_switch(reader: asyncio.StreamReader, container: str) -> None:
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode(errors="replace")
+        status = int(head.split(None, 2)[1])
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, IndexError, ValueError) as error:
+        raise EngineError(f"container {container} cannot be attached to: no answer in HTTP ({error})") from error
+    if status in _SWITCHED:
+        return
+    said = (await reader.read(2000)).decode(errors="replace").strip()
+    kind = ContainerGoneError if status == 404 else EngineError
+    raise kind(f"container {container} cannot be attached to: status {status}: {said}")

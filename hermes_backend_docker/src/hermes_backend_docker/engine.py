@@ -1,0 +1,198 @@
+"""The few requests to the engine that sandboxes need, each with a deadline and errors that say what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
+from urllib.parse import quote
+
+from aiodocker import Docker
+from aiodocker.exceptions import DockerError
+
+from hermes_backend_docker.address import Address
+from hermes_backend_docker.attach import attach
+from hermes_backend_docker.failures import (
+    ContainerGoneError,
+    EngineTimeoutError,
+    EngineUnreachableError,
+    from_docker,
+    is_connection_failure,
+    unreached,
+)
+from hermes_core.sandbox import AgentStream
+
+T = TypeVar("T")
+_OBITUARY: Final = 2.0
+"""Seconds that may be spent on finding out why a container has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What an engine is and can enforce."""
+
+    version: str
+    runtimes: tuple[str, ...]
+    default_runtime: str
+    limits: frozenset[str]
+    rootless: bool
+
+
+class Engine:
+    """One engine. Its connections belong to the event loop that first asks it something.
+
+    Args:
+        address: Where it listens.
+        timeout: Seconds in which a request must have been answered.
+    """
+
+    def __init__(self, address: Address, *, timeout: float) -> None:
+        self.address = address
+        self._timeout = timeout
+        self._client: Docker | None = None
+        self._facts: EngineFacts | None = None
+
+    def client(self) -> Docker:
+        """Return the connection pool, made when first needed because it belongs to an event loop."""
+        if self._client is None:
+            # The certificates are in the address already: nothing more is read from the environment.
+            self._client = Docker(url=self.address.url, ssl_context=self.address.tls)
+        return self._client
+
+    async def ask(self, what: str, work: Callable[[Docker], Awaitable[T]], *, seconds: float | None = None) -> T:
+        """Ask one thing within a deadline; `what` begins the message when it fails."""
+        limit = self._timeout if seconds is None else seconds
+        try:
+            async with asyncio.timeout(limit):
+                return await work(self.client())
+        except TimeoutError as error:
+            hint = "docker info; restart the engine if that hangs too"
+            raise EngineTimeoutError(f"{what}: the engine did not answer within {limit:g} s", hint=hint) from error
+        except DockerError as error:
+            raise from_docker(error, what, self.address) from error
+        except Exception as error:  # what the connection raises has many classes; anything else goes on
+            if is_connection_failure(error):
+                raise unreached(error, self.address) from error
+            raise
+
+    async def facts(self) -> EngineFacts:
+        """Return what the engine is, asked once.
+
+        Raises:
+            EngineUnreachableError: Nobody answers, or something that is no Docker engine.
+        """
+        if self._facts is None:
+            info = await self.ask("the engine cannot be asked what it is", lambda docker: docker.system.info())
+            if not isinstance(info, Mapping) or "ServerVersion" not in info:
+                raise EngineUnreachableError(
+                    f"what answers at {self.address.shown} is no Docker engine", hint="check docker_host and DOCKER_HOST"
+                )
+            self._facts = _facts(info)
+        return self._facts
+
+    async def create(self, name: str, config: Mapping[str, Any]) -> str:
+        """Create a container and return its id."""
+        work = lambda docker: docker.containers.create(dict(config), name=name)  # noqa: E731 - a request
+        made = await self.ask(f"container {name} cannot be created", work)
+        return made.id
+
+    async def attach(self, container: str) -> AgentStream:
+        """Take over a container's standard streams, before it is started."""
+
+        async def explain() -> str | None:
+            return await self.obituary(container)
+
+        return await self.ask(
+            f"container {container[:12]} cannot be attached to", lambda _: attach(self.address, container, explain)
+        )
+
+    async def start(self, container: str) -> None:
+        """Start a container."""
+        await self.ask(
+            f"container {container[:12]} cannot be started", lambda docker: docker.containers.container(container).start()
+        )
+
+    async def remove(self, container: str) -> None:
+        """Remove a container with all that runs in it, and wait until it has gone; one that is not there is fine."""
+        what = f"container {container[:12]} cannot be removed"
+        try:
+            handle = self.client().containers.container(container)
+            await self.ask(what, lambda _: handle.delete(force=True, v=True))
+        except ContainerGoneError:
+            # Somebody is at it already, for instance the engine itself: it has gone when this answers.
+            await self._until_removed(container, what)
+
+    async def _until_removed(self, container: str, what: str) -> None:
+        try:
+            handle = self.client().containers.container(container)
+            await self.ask(what, lambda _: handle.wait(condition="removed"))
+        except ContainerGoneError:
+            return
+
+    async def labelled(self, label: str) -> list[Mapping[str, Any]]:
+        """Return what the engine lists of all containers with a label: `Id`, `Names`, `Labels`, `State`."""
+        filters = json.dumps({"label": [label]})
+        found = await self.ask(
+            "containers cannot be listed", lambda docker: docker._query_json(  # noqa: SLF001 - its `list` drops the labels' types
+                "containers/json", params={"all": "true", "filters": filters}
+            ),
+        )
+        return cast("list[Mapping[str, Any]]", found)
+
+    async def obituary(self, container: str) -> str | None:
+        """Return why a container has ended, as far as the engine remembers; None if it does not."""
+        try:
+            async with asyncio.timeout(_OBITUARY):
+                return await _read_obituary(self.address, container)
+        except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
+            return None
+
+    async def aclose(self) -> None:
+        """Close the connections; the engine can be asked again afterwards."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+
+def _facts(info: Mapping[str, Any]) -> EngineFacts:
+    limits = {
+        "memory": info.get("MemoryLimit"),
+        "swap": info.get("SwapLimit"),
+        "cpu": info.get("CpuCfsQuota"),
+        "pids": info.get("PidsLimit"),
+    }
+    return EngineFacts(
+        version=info["ServerVersion"],
+        runtimes=tuple(sorted(info.get("Runtimes") or {})),
+        default_runtime=info.get("DefaultRuntime") or "runc",
+        limits=frozenset(name for name, there in limits.items() if there),
+        rootless=any("rootless" in option for option in info.get("SecurityOptions") or ()),
+    )
+
+
+async def _read_obituary(address: Address, container: str) -> str | None:
+    # HTTP/1.0, so that events arrive as bare lines; the engine keeps the last 256 of them.
+    filters = quote(json.dumps({"container": [container], "event": ["oom", "kill", "die"]}))
+    reader, writer = await address.connect()
+    try:
+        writer.write(f"GET /events?since=0&filters={filters} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
+        await reader.readuntil(b"\r\n\r\n")
+        seen: list[str] = []
+        while line := await reader.readline():
+            event = json.loads(line)
+            seen.append(event["Action"])
+            if event["Action"] == "die":
+                return _verdict(seen, event["Actor"]["Attributes"].get("exitCode", "?"))
+        return None
+    finally:
+        writer.transport.abort()
+
+
+def _verdict(seen: list[str], code: str) -> str:
+    if "oom" in seen and code == "137":
+        return "the container ran out of memory and was killed (exit code 137); raise memory_mb"
+    if "kill" in seen:
+        return f"the container was killed or removed by somebody else (exit code {code})"
+    return f"the container has ended (exit code {code})"

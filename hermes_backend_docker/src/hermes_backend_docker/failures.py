@@ -1,0 +1,108 @@
+"""What the engine's complaints mean, and what to do about each."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import aiohttp
+from aiodocker.exceptions import DockerError
+
+from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_backend_docker.address import Address
+
+_UNREACHED: Final = 900
+"""The status that aiodocker invents when no connection came about."""
+_NO_SPACE: Final = re.compile(r"no space left|disk quota exceeded", re.IGNORECASE)
+_NO_PROGRAM: Final = re.compile(r'exec: "?([^":]+)"?: (?:executable file not found|stat .* no such file)')
+_NO_RUNTIME: Final = re.compile(r"[Uu]nknown runtime specified|runtime .* not found|invalid runtime name")
+
+
+class EngineError(BackendError):
+    """The engine refused or failed; the base of what follows."""
+
+
+class EngineUnreachableError(EngineError):
+    """No engine answers at the address."""
+
+
+class EngineDeniedError(EngineError):
+    """The engine's socket may not be opened by this user."""
+
+    retryable = False
+    fatal = True
+
+
+class EngineTimeoutError(EngineError):
+    """The engine took a request and did not answer in time."""
+
+
+class ImageMissingError(EngineError):
+    """An image is not there and cannot be had."""
+
+    retryable = False
+
+
+class NameConflictError(EngineError):
+    """Another container has the name."""
+
+
+class NoSpaceError(EngineError):
+    """The engine's disk is full."""
+
+
+class ContainerGoneError(SandboxLostError):
+    """A container that was there is not there any more."""
+
+
+def from_docker(error: DockerError, what: str, address: Address) -> BackendError:
+    """Return the error for an answer of the engine; `what` says what was wanted."""
+    text = str(error.message).strip()
+    if error.status == _UNREACHED:
+        return unreached(_cause(error) or error, address)
+    message = f"{what}: the engine says: {text}"
+    if _NO_SPACE.search(text):
+        return NoSpaceError(message, hint="docker system df; docker system prune")
+    lowered = text.lower()
+    if "no such container" in lowered or "removal of container" in lowered or "marked for removal" in lowered:
+        return ContainerGoneError(message)
+    if "no such image" in lowered:
+        return ImageMissingError(message, hint=f"docker pull {text.rpartition(': ')[2]}")
+    if error.status == 409 and "is already in use" in text:
+        return NameConflictError(message, hint="docker ps -a; docker rm -f NAME")
+    return EngineError(message, hint=_advice(text))
+
+
+def _advice(text: str) -> str | None:
+    if found := _NO_PROGRAM.search(text):
+        return f"use an image that has {found[1]}, or set the backend's option python to its path inside"
+    if _NO_RUNTIME.search(text):
+        return "docker info lists the runtimes; add one to /etc/docker/daemon.json"
+    if "rlimit" in text:
+        return "lower the backend's option ulimits; the engine itself may not have more"
+    return None
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    inner = error.__cause__ or error.__context__
+    return getattr(inner, "os_error", None) or inner
+
+
+def unreached(error: BaseException, address: Address) -> BackendError:
+    """Return the error for a connection that did not come about."""
+    message = f"no Docker engine answers at {address.shown}: {error}"
+    if isinstance(error, PermissionError):
+        return EngineDeniedError(
+            f"this user may not talk to the Docker engine at {address.shown}: {error}",
+            hint="sudo usermod -aG docker $USER and log in again, or name a rootless engine in DOCKER_HOST",
+        )
+    if address.socket is None:
+        hint = "check the backend's option docker_host, or DOCKER_HOST, and that the engine listens there"
+    else:
+        hint = "start it (systemctl start docker, or dockerd), or set DOCKER_HOST or the backend's option docker_host"
+    return EngineUnreachableError(message, hint=hint)
+
+
+def is_connection_failure(error: BaseException) -> bool:
+    """Tell whether an error is one of the way to the engine."""
+    return isinstance(error, OSError | aiohttp.ClientError)

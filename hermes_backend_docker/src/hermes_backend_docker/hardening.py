@@ -1,0 +1,110 @@
+"""What a container may do: as little as its agent needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hermes_backend_docker.options import DockerOptions
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox import PYTHON_FLAGS
+
+AGENT_CAPABILITIES: Final[Mapping[str, str]] = {
+    "SETUID": "become the user of the commands",
+    "SETGID": "become that user's group",
+    "KILL": "end the commands, which are another user's",
+    "CHOWN": "give the workspace to the user of the commands",
+    "DAC_OVERRIDE": "read, measure and delete what that user has locked",
+    "FOWNER": "make what that user has write-protected deletable and read-only",
+}
+"""The capabilities of the agent, and what for. Commands of a user other than root have none of them."""
+
+STATE: Final = "/run/hermes"
+_STATE_MB: Final = 64
+_MB: Final = 1 << 20
+
+
+def container_config(
+    *, spec: SandboxSpec, options: DockerOptions, image: str, labels: Mapping[str, str], pids: int
+) -> dict[str, Any]:
+    """Return the engine's description of a container whose first process waits for the agent."""
+    return {
+        "Image": image,
+        "Entrypoint": [options.python, *PYTHON_FLAGS],
+        "Cmd": [],
+        "User": "0:0",
+        "WorkingDir": "/",
+        "Env": ["LANG=C.UTF-8"],
+        "Labels": {**options.labels, **labels},
+        "AttachStdin": True,
+        "AttachStdout": True,
+        "AttachStderr": True,
+        "OpenStdin": True,
+        # The end of whoever is attached is the end of the agent's input, on which it ends itself and the container.
+        "StdinOnce": True,
+        "Tty": False,
+        # What an image checks itself with would run beside the rollout.
+        "Healthcheck": {"Test": ["NONE"]},
+        "NetworkDisabled": spec.network != "full",
+        "HostConfig": _host_config(spec, options, pids),
+    }
+
+
+def _host_config(spec: SandboxSpec, options: DockerOptions, pids: int) -> dict[str, Any]:
+    runtime = options.runtime or ("runsc" if spec.isolation == "gvisor" else None)
+    return {
+        "AutoRemove": True,
+        "NetworkMode": options.network if spec.network == "full" else "none",
+        "IpcMode": "private",
+        "CapDrop": ["ALL"],
+        "CapAdd": [*AGENT_CAPABILITIES, *options.capabilities],
+        "SecurityOpt": ["no-new-privileges"],
+        "PidsLimit": pids,
+        "Ulimits": [{"Name": name, "Soft": value, "Hard": value} for name, value in options.ulimits.items()],
+        "Binds": options.volumes,
+        "ReadonlyRootfs": is_read_only(spec, options),
+        "Tmpfs": _tmpfs(spec, options),
+        # What the agent says would otherwise be written to the engine's disk as well, for ever.
+        "LogConfig": {"Type": "none"},
+        **({"Runtime": runtime} if runtime else {}),
+        **_limits(spec),
+    }
+
+
+def is_read_only(spec: SandboxSpec, options: DockerOptions) -> bool:
+    """Tell whether only the workspace and what lies in memory can be written."""
+    return options.read_only_root or spec.disk_mb is not None
+
+
+def _limits(spec: SandboxSpec) -> dict[str, Any]:
+    limits: dict[str, Any] = {}
+    if spec.memory_mb is not None:
+        # Both numbers the same: no swap.
+        limits |= {"Memory": spec.memory_mb * _MB, "MemorySwap": spec.memory_mb * _MB}
+    if spec.cpu is not None:
+        limits["NanoCpus"] = int(spec.cpu * 1e9)
+    return limits
+
+
+def _tmpfs(spec: SandboxSpec, options: DockerOptions) -> dict[str, str]:
+    if not is_read_only(spec, options):
+        return {}
+    uid, gid = options.identity
+    sizes = {path: size if spec.disk_mb is None else min(size, spec.disk_mb) for path, size in options.tmpfs.items()}
+    mounts = {path: f"rw,nosuid,nodev,exec,mode=1777,size={size}m" for path, size in sizes.items()}
+    # Apart from /tmp, so that a rollout which fills that keeps its session.
+    mounts[STATE] = f"rw,nosuid,nodev,noexec,mode=0711,size={_STATE_MB}m"
+    owned = f"rw,nosuid,nodev,exec,mode=0755,uid={uid},gid={gid}"
+    mounts[options.workspace] = owned + (f",size={spec.disk_mb}m" if spec.disk_mb is not None else "")
+    return mounts
+
+
+def enforced(spec: SandboxSpec, pids: int) -> dict[str, float | int]:
+    """Return the limits that hold, for the record."""
+    asked = {
+        "cpu": spec.cpu,
+        "memory_mb": spec.memory_mb,
+        "disk_mb": spec.disk_mb,
+        "file_size_mb": spec.file_size_mb,
+    }
+    return {"pids": pids, **{name: value for name, value in asked.items() if value is not None}}

@@ -1,0 +1,134 @@
+"""Images: found, pulled or built, once however many rollouts ask at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from aiodocker.exceptions import DockerStreamError
+
+from hermes_backend_docker.context import read_context
+from hermes_backend_docker.engine import Engine
+from hermes_backend_docker.failures import EngineError, ImageMissingError
+
+Pull = Literal["never", "missing", "always"]
+_DOCKERFILE: Final = "dockerfile:"
+_SHOWN: Final = 2000
+"""Characters of a failed build's output that go into the message, the last ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image that is on the engine."""
+
+    name: str
+    id: str
+    environment: Mapping[str, str]
+
+
+class Images:
+    """The images of one engine.
+
+    Args:
+        engine: Where they are.
+        pull: When the registry is asked.
+        pull_timeout: Seconds for a pull.
+        build_timeout: Seconds for a build.
+    """
+
+    def __init__(self, engine: Engine, *, pull: Pull, pull_timeout: float, build_timeout: float) -> None:
+        self._engine = engine
+        self._pull = pull
+        self._pull_timeout = pull_timeout
+        self._build_timeout = build_timeout
+        self._work: dict[str, asyncio.Task[Image]] = {}
+        self._ready: dict[str, Image] = {}
+
+    async def ready(self, name: str, context: Path | None = None) -> Image:
+        """Return an image by its name, or the one that `dockerfile:PATH` describes, built in `context`.
+
+        Raises:
+            ImageMissingError: It is not there and cannot be had.
+            EngineError: It cannot be built.
+        """
+        if name in self._ready and not name.startswith(_DOCKERFILE):
+            return self._ready[name]
+        task = self._work.get(name)
+        if task is None:
+            task = self._work[name] = asyncio.ensure_future(self._bring(name, context))
+            task.add_done_callback(lambda _: self._work.pop(name, None))
+        # Whoever gives up leaves the work to the others who wait for it.
+        return await asyncio.shield(task)
+
+    async def _bring(self, name: str, context: Path | None) -> Image:
+        if name.startswith(_DOCKERFILE):
+            return await self._built(Path(name.removeprefix(_DOCKERFILE)), context)
+        if self._pull == "always":
+            await self._pulled(name)
+        try:
+            image = await self._inspect(name)
+        except ImageMissingError as error:
+            if self._pull != "missing":
+                raise ImageMissingError(f"image {name} is not on the engine", hint=f"docker pull {name}") from error
+            await self._pulled(name)
+            image = await self._inspect(name)
+        self._ready[name] = image
+        return image
+
+    async def _inspect(self, name: str) -> Image:
+        found = await self._engine.ask(
+            f"image {name} cannot be looked at", lambda docker: docker.images.inspect(name)
+        )
+        config = found.get("Config") or {}
+        pairs = (entry.partition("=") for entry in config.get("Env") or ())
+        return Image(name, found["Id"], {key: value for key, _, value in pairs})
+
+    async def _pulled(self, name: str) -> None:
+        try:
+            await self._engine.ask(
+                f"image {name} cannot be pulled", lambda docker: docker.images.pull(name), seconds=self._pull_timeout
+            )
+        except EngineError as error:
+            raise ImageMissingError(
+                f"image {name} cannot be had: {error.message}", hint=f"docker pull {name}, or set image to another one"
+            ) from error
+
+    async def _built(self, dockerfile: Path, context: Path | None) -> Image:
+        digest, archive = await asyncio.to_thread(read_context, dockerfile, context)
+        name = f"hermes-built:{digest[:32]}"
+        try:
+            return await self._inspect(name)
+        except ImageMissingError:
+            await self._build(name, dockerfile, archive)
+        return await self._inspect(name)
+
+    async def _build(self, name: str, dockerfile: Path, archive: Callable[[], io.BufferedIOBase]) -> None:
+        said: list[str] = []
+
+        async def build(docker: Any) -> None:
+            with await asyncio.to_thread(archive) as packed:
+                steps = docker.images.build(
+                    fileobj=packed, encoding="identity", path_dockerfile="Dockerfile", tag=name, rm=True, forcerm=True,
+                    labels={"hermes.built": "1"}, stream=True,
+                )  # fmt: skip
+                async for step in steps:
+                    said.append(step.get("stream", ""))
+
+        what = f"{dockerfile} cannot be built"
+        try:
+            await self._engine.ask(what, build, seconds=self._build_timeout)
+        except DockerStreamError as error:
+            raise _failed(what, said, str(error.message)) from error
+        except EngineError as error:
+            raise _failed(what, said, error.message) from error
+
+
+def _failed(what: str, said: list[str], reason: str) -> EngineError:
+    shown = "".join(said).strip()[-_SHOWN:]
+    return EngineError(f"{what}: {reason}\n{shown}", hint="docker build shows the same; mend the Dockerfile")
+
+

@@ -1,0 +1,92 @@
+"""Options of backend `docker`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+DEFAULT_IMAGE: Final = "nikolaik/python-nodejs:python3.11-nodejs20"
+"""What hermes-agent has always used where nothing was named."""
+
+Megabytes = Annotated[int, Field(gt=0)]
+
+
+class DockerOptions(BaseModel):
+    """What a run's config says about its containers."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    docker_host: str | None = None
+    """unix:///PATH or tcp://HOST:PORT; DOCKER_HOST if not given, else unix:///var/run/docker.sock."""
+    tls_dir: Path | None = None
+    """Folder of ca.pem, cert.pem and key.pem; DOCKER_CERT_PATH if not given and DOCKER_TLS_VERIFY is set."""
+    image: str = DEFAULT_IMAGE
+    """Image where a task names none; `dockerfile:PATH` is built."""
+    dockerfile: Path | None = None
+    """Built and used where a task names no image, in place of `image`."""
+    context: Path | None = None
+    """Folder that `dockerfile` is built in; the one it lies in if not given."""
+    pull: Literal["never", "missing", "always"] = "missing"
+    pull_timeout: float = Field(default=900.0, gt=0)
+    build_timeout: float = Field(default=1800.0, gt=0)
+    user: str = "1000:1000"
+    """Numeric uid[:gid] of the commands, or `root`, which is weaker and recorded as such."""
+    workspace: str = "/workspace"
+    python: str = "python3"
+    """Python 3.8 or newer inside the image, for the agent."""
+    bash: str = "/bin/bash"
+    env: dict[str, str] = Field(default_factory=dict)
+    labels: dict[str, str] = Field(default_factory=dict)
+    volumes: list[str] = Field(default_factory=list)
+    """SOURCE:TARGET or SOURCE:TARGET:ro, SOURCE a path of the engine's machine or a volume's name."""
+    capabilities: list[str] = Field(default_factory=list)
+    """Added to the few that the agent has; commands of a user other than root have none anyway."""
+    read_only_root: bool = False
+    """Make everything but the workspace, `tmpfs` and volumes read-only; implied by a disk limit."""
+    tmpfs: dict[str, Megabytes] = Field(default_factory=lambda: {"/tmp": 512, "/var/tmp": 256, "/run": 64})  # noqa: S108 - paths inside
+    """Writable directories in memory where the rest is read-only, and their sizes in MB."""
+    pids: int = Field(default=256, gt=8)
+    """Processes and threads where a task names no limit; a slot's container gets this many for each slot."""
+    ulimits: dict[str, int] = Field(default_factory=lambda: {"core": 0, "nofile": 4096})
+    """Limits of each process by the engine's names for them; not above what the engine itself may have."""
+    runtime: str | None = None
+    """Runtime of the containers; the engine's default, and `runsc` at isolation `gvisor`."""
+    network: str = "bridge"
+    """The engine's network of sandboxes with network `full`."""
+    slots_per_container: int = Field(default=16, ge=1, le=1024)
+    """Rollouts that share a container at isolation `container+slot`."""
+    concurrent_starts: int = Field(default=8, ge=1)
+    """Containers that may be starting at once."""
+    engine_timeout: float = Field(default=60.0, gt=0)
+    """Seconds in which the engine must have answered a request; pulls and builds have their own."""
+    setup_timeout: float = Field(default=30.0, gt=0)
+    """Seconds until a started agent must have answered."""
+    patience: float = Field(default=20.0, gt=0)
+    """Seconds of silence after which an agent counts as lost."""
+    container_ttl: float = Field(default=86400.0, gt=0)
+    """Seconds after which a container counts as left behind although its owner cannot be seen from here."""
+
+    @field_validator("user")
+    @classmethod
+    def _numeric_user(cls, value: str) -> str:
+        parts = value.split(":")
+        if value != "root" and not (len(parts) <= 2 and all(part.isdecimal() for part in parts)):
+            raise ValueError(f"user is a numeric UID or UID:GID, or root; found {value!r}")
+        return "root" if int(parts[0] if value != "root" else 0) == 0 else value
+
+    @field_validator("workspace")
+    @classmethod
+    def _absolute(cls, value: str) -> str:
+        if not value.startswith("/") or value == "/":
+            raise ValueError(f"workspace is an absolute path inside the container, found {value!r}")
+        return value
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The uid and gid of the commands."""
+        if self.user == "root":
+            return 0, 0
+        uid, _, gid = self.user.partition(":")
+        return int(uid), int(gid or uid)
