@@ -62,9 +62,7 @@ class DockerBackend(AgentBackend):
         image = await self._image(spec)
         pids = spec.pids or self.options.pids
         lease = self._lease(spec, sandbox_id)
-        config = container_config(
-            spec=spec, options=self.options, image=image.id, labels=labels_of(lease), pids=pids
-        )
+        config = container_config(spec=spec, options=self.options, image=image.id, labels=labels_of(lease), pids=pids)
         host = ContainerHost(
             self.engine,
             container_name(sandbox_id),

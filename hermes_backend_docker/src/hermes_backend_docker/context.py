@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import stat
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from hermes_core.contracts.errors import TaskError
 
@@ -18,7 +17,7 @@ _IN_MEMORY: Final = 16 << 20
 _PIECE: Final = 1 << 20
 
 
-def read_context(dockerfile: Path, folder: Path | None) -> tuple[str, Callable[[], io.BufferedIOBase]]:
+def read_context(dockerfile: Path, folder: Path | None) -> tuple[str, Callable[[], IO[bytes]]]:
     """Return the hash of all that goes into a build, and what packs it. Blocks.
 
     Names, contents, links and permissions count; owners and times do not, so that a copy builds the same image.
@@ -48,7 +47,7 @@ def _entries(root: Path) -> Iterator[tuple[str, Path]]:
             yield path.relative_to(root).as_posix(), path
 
 
-def _add(digest: "hashlib._Hash", name: str, path: Path) -> None:
+def _add(digest: hashlib._Hash, name: str, path: Path) -> None:
     mode = path.lstat().st_mode
     digest.update(f"{len(name)}:{name}:{mode:o}:".encode())
     if stat.S_ISLNK(mode):
@@ -59,8 +58,8 @@ def _add(digest: "hashlib._Hash", name: str, path: Path) -> None:
                 digest.update(piece)
 
 
-def _pack(dockerfile: Path, entries: list[tuple[str, Path]]) -> io.BufferedIOBase:
-    packed = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - the caller closes it
+def _pack(dockerfile: Path, entries: list[tuple[str, Path]]) -> IO[bytes]:
+    packed: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - the caller closes it
     with tarfile.open(fileobj=packed, mode="w") as archive:
         archive.add(dockerfile, "Dockerfile", filter=_as_root)
         for name, path in entries:

@@ -85,9 +85,10 @@ class Engine:
         """
         if self._facts is None:
             info = await self.ask("the engine cannot be asked what it is", lambda docker: docker.system.info())
-            if not isinstance(info, Mapping) or "ServerVersion" not in info:
+            if "ServerVersion" not in info:
                 raise EngineUnreachableError(
-                    f"what answers at {self.address.shown} is no Docker engine", hint="check docker_host and DOCKER_HOST"
+                    f"what answers at {self.address.shown} is no Docker engine",
+                    hint="check docker_host and DOCKER_HOST",
                 )
             self._facts = _facts(info)
         return self._facts
@@ -96,7 +97,7 @@ class Engine:
         """Create a container and return its id."""
         work = lambda docker: docker.containers.create(dict(config), name=name)  # noqa: E731 - a request
         made = await self.ask(f"container {name} cannot be created", work)
-        return made.id
+        return str(made.id)
 
     async def attach(self, container: str) -> AgentStream:
         """Take over a container's standard streams, before it is started."""
@@ -111,8 +112,17 @@ class Engine:
     async def start(self, container: str) -> None:
         """Start a container."""
         await self.ask(
-            f"container {container[:12]} cannot be started", lambda docker: docker.containers.container(container).start()
+            f"container {container[:12]} cannot be started",
+            lambda docker: docker.containers.container(container).start(),
         )
+
+    async def stop(self, container: str) -> None:
+        """End all that runs in a container, which stays; one that has ended, or is not there, is fine."""
+        handle = self.client().containers.container(container)
+        try:
+            await self.ask(f"container {container[:12]} cannot be stopped", lambda _: handle.stop(t=0))
+        except ContainerGoneError:
+            return
 
     async def remove(self, container: str) -> None:
         """Remove a container with all that runs in it, and wait until it has gone; one that is not there is fine."""
@@ -135,7 +145,8 @@ class Engine:
         """Return what the engine lists of all containers with a label: `Id`, `Names`, `Labels`, `State`."""
         filters = json.dumps({"label": [label]})
         found = await self.ask(
-            "containers cannot be listed", lambda docker: docker._query_json(  # noqa: SLF001 - its `list` drops the labels' types
+            "containers cannot be listed",
+            lambda docker: docker._query_json(  # noqa: SLF001 - its `list` drops the labels' types
                 "containers/json", params={"all": "true", "filters": filters}
             ),
         )

@@ -8,8 +8,8 @@ from typing import Final
 import aiohttp
 from aiodocker.exceptions import DockerError
 
-from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_backend_docker.address import Address
+from hermes_core.contracts.errors import BackendError, SandboxLostError
 
 _UNREACHED: Final = 900
 """The status that aiodocker invents when no connection came about."""

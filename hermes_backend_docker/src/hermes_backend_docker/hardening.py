@@ -32,7 +32,7 @@ def container_config(
         "Image": image,
         "Entrypoint": [options.python, *PYTHON_FLAGS],
         "Cmd": [],
-        "User": "0:0",
+        "User": "{}:{}".format(*options.identity),
         "WorkingDir": "/",
         "Env": ["LANG=C.UTF-8"],
         "Labels": {**options.labels, **labels},
@@ -53,7 +53,7 @@ def container_config(
 def _host_config(spec: SandboxSpec, options: DockerOptions, pids: int) -> dict[str, Any]:
     runtime = options.runtime or ("runsc" if spec.isolation == "gvisor" else None)
     return {
-        "AutoRemove": True,
+        "AutoRemove": False,
         "NetworkMode": options.network if spec.network == "full" else "none",
         "IpcMode": "private",
         "CapDrop": ["ALL"],

@@ -67,10 +67,9 @@ class ContainerHost(SandboxHost):
         return stream
 
     async def stop_all(self) -> None:
-        """Remove the container, which ends all that runs in it."""
+        """Stop the container, which ends all that runs in it."""
         if self._container is not None:
-            await self._engine.remove(self._container)
-            self._container = None
+            await self._engine.stop(self._container)
 
     async def destroy(self) -> None:
         """Remove what a failed start has left."""

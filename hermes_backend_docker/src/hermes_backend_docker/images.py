@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import IO, Any, Final, Literal
 
 from aiodocker.exceptions import DockerStreamError
 
@@ -80,9 +79,7 @@ class Images:
         return image
 
     async def _inspect(self, name: str) -> Image:
-        found = await self._engine.ask(
-            f"image {name} cannot be looked at", lambda docker: docker.images.inspect(name)
-        )
+        found = await self._engine.ask(f"image {name} cannot be looked at", lambda docker: docker.images.inspect(name))
         config = found.get("Config") or {}
         pairs = (entry.partition("=") for entry in config.get("Env") or ())
         return Image(name, found["Id"], {key: value for key, _, value in pairs})
@@ -106,7 +103,7 @@ class Images:
             await self._build(name, dockerfile, archive)
         return await self._inspect(name)
 
-    async def _build(self, name: str, dockerfile: Path, archive: Callable[[], io.BufferedIOBase]) -> None:
+    async def _build(self, name: str, dockerfile: Path, archive: Callable[[], IO[bytes]]) -> None:
         said: list[str] = []
 
         async def build(docker: Any) -> None:
@@ -115,8 +112,7 @@ class Images:
                     fileobj=packed, encoding="identity", path_dockerfile="Dockerfile", tag=name, rm=True, forcerm=True,
                     labels={"hermes.built": "1"}, stream=True,
                 )  # fmt: skip
-                async for step in steps:
-                    said.append(step.get("stream", ""))
+                said.extend([step.get("stream", "") async for step in steps])
 
         what = f"{dockerfile} cannot be built"
         try:
@@ -130,5 +126,3 @@ class Images:
 def _failed(what: str, said: list[str], reason: str) -> EngineError:
     shown = "".join(said).strip()[-_SHOWN:]
     return EngineError(f"{what}: {reason}\n{shown}", hint="docker build shows the same; mend the Dockerfile")
-
-

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from hermes_backend_docker.backend import DockerBackend
+from hermes_backend_docker.options import DockerOptions
+
+SUPPORT = Path(__file__).parent / "support"
+sys.path.insert(0, str(SUPPORT))
+IMAGE = "hermes-test:2"
+
+
+def _build_image() -> None:
+    """Build the small image where the engine does not have it; one of several test processes does."""
+    with Path(tempfile.gettempdir(), "hermes-test-image.lock").open("w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        known = subprocess.run(["docker", "image", "inspect", IMAGE], capture_output=True, check=False)
+        if known.returncode:
+            built = subprocess.run([SUPPORT / "build_image.sh", IMAGE], capture_output=True, text=True, check=False)
+            assert built.returncode == 0, built.stderr
+
+
+@pytest.fixture(scope="session")
+def image() -> str:
+    """The name of a small image with bash and Python."""
+    _build_image()
+    return IMAGE
+
+
+@pytest.fixture(autouse=True)
+def _image_where_an_engine_is_needed(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("component"):
+        request.getfixturevalue("image")
+
+
+@pytest_asyncio.fixture
+async def backend(image: str, tmp_path: Path) -> AsyncIterator[DockerBackend]:
+    """A backend with the small image."""
+    made = DockerBackend(DockerOptions(image=image, pull="never"))
+    made.lease_dir = tmp_path / "leases"
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+def leftovers() -> Iterator[None]:
+    """Fail when a test leaves a container that was not there before."""
+    before = _containers()
+    yield
+    assert _containers() <= before
+
+
+def _containers() -> set[str]:
+    listed = subprocess.run(
+        ["docker", "ps", "-aq", "--filter", "label=hermes.sandbox"], capture_output=True, text=True, check=True
+    )
+    return set(listed.stdout.split())

@@ -1,0 +1,18 @@
+"""The behaviour of every backend, with real containers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pytest
+
+from hermes_testing.suites.backend import BackendSuite
+
+
+@pytest.mark.component("docker")
+class TestContainer(BackendSuite):
+    plugin = "hermes_backend_docker.plugin"
+    component = "docker"
+    options: ClassVar[Mapping[str, Any]] = {"image": "hermes-test:2", "pull": "never"}
+    sandbox_fields: ClassVar[Mapping[str, Any]] = {"isolation": "container", "network": "none"}
