@@ -182,8 +182,9 @@ async def test_a_verifier_can_ask_another_by_name(runtime):
 
 
 async def test_a_verifier_that_wants_a_sandbox_nobody_offers_is_an_error_not_a_zero(runtime):
-    outcome = await play(runtime, Script(says("done")), verifier="fresh")
+    outcome = await play(runtime, Script(says("done")), verifier="frozen")
     assert outcome.reward_status is RewardStatus.ERROR
+    assert "cannot make its workspace read-only" in outcome.reward_failure.message
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,10 @@ from typing import Any, Final, Literal
 API_LEVEL: Final = 1
 """Generation of the plugin interface. A spec with a higher level is refused as incompatible."""
 
+Access = Literal["live", "read_only", "fresh"]
+ACCESS_LEVELS: Final[tuple[Access, ...]] = ("live", "read_only", "fresh")
+"""What a verifier is given, in rising order of what the model can no longer reach."""
+
 _NAME_EXTRA: Final = frozenset("_-.+")
 
 
@@ -26,6 +30,13 @@ def _require_target(target: str) -> None:
     module, _, attribute = target.partition(":")
     if not all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
         raise ValueError(f"a target is 'package.module:attribute', found {target!r}")
+
+
+def require_inner_path(path: str) -> None:
+    """Raise ValueError unless `path` is relative and names something below the directory it is relative to."""
+    parts = path.split("/")
+    if not path.strip() or "\0" in path or path.startswith("/") or any(part in {"", ".", ".."} for part in parts):
+        raise ValueError(f"wanted a path below the workspace, relative and without '.' or '..', found {path!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,13 +125,25 @@ class ParserSpec(ComponentSpec):
 class VerifierSpec(ComponentSpec):
     """A reward verifier.
 
-    `access` is the sandbox it is given: the rollout's own (`live`), a read-only copy, or a fresh one built from named
-    artifacts. `bounds` is the closed range its score lies in.
+    `access` is the sandbox it is given: the rollout's own (`live`), another one with a copy of the workspace that
+    nothing can change (`read_only`), or another one with the task's own files and only the rollout's `artifacts`
+    (`fresh`), which are paths relative to the workspace. A task or a run may ask for more trust, never for less, and a
+    task may name other artifacts. `bounds` is the closed range its score lies in.
     """
 
-    access: Literal["live", "read_only", "fresh"] = "live"
+    access: Access = "live"
+    artifacts: tuple[str, ...] = ()
     needs_sandbox: bool = True
     bounds: tuple[float, float] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        ComponentSpec.__post_init__(self)
+        if self.access not in ACCESS_LEVELS:
+            raise ValueError(
+                f"verifier {self.name!r}: access is one of {', '.join(ACCESS_LEVELS)}, found {self.access!r}"
+            )
+        for path in self.artifacts:
+            require_inner_path(path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from pathlib import Path
+
+from pydantic import BaseModel
 
 from hermes_core import hookimpl
 from hermes_core.contracts.tool import ToolResult
 from hermes_core.contracts.verifier import Score
-from hermes_core.specs import ToolSpec, VerifierSpec
+from hermes_core.specs import Ref, ToolSpec, VerifierSpec
 
 OBJECT = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -63,7 +66,11 @@ def hermes_verifiers():
         spec("mutating", "Mutating"),
         spec("file_is_ok", "FileIsOk", needs_sandbox=True),
         spec("no_processes", "NoProcesses", needs_sandbox=True),
-        spec("fresh", "Half", access="fresh"),
+        spec("frozen", "FileIsOk", access="read_only", needs_sandbox=True),
+        spec("fresh", "FileIsOk", access="fresh", artifacts=("answer.txt",), needs_sandbox=True),
+        spec("looks", "Looks", needs_sandbox=True),
+        spec("depends", "Depends", needs_sandbox=True),
+        spec("asks", "Asks", needs_sandbox=True),
         spec("twice", "Twice"),
         spec("exiting", "Exiting"),
         spec("cancelling", "Cancelling"),
@@ -266,6 +273,59 @@ class FileIsOk:
         if not await context.exists("answer.txt"):
             return Score(value=0.0)
         return Score(value=float((await context.read_bytes("answer.txt")).strip() == b"ok"))
+
+
+class Looks:
+    """Runs a command; the score is 1 when it succeeds, and the detail is what it printed."""
+
+    class Options(BaseModel):
+        command: str
+        hang: bool = False
+
+    def __init__(self, options):
+        self._options = options
+
+    async def score(self, result, context):
+        answer = await context.terminal(self._options.command)
+        if self._options.hang:
+            await asyncio.Event().wait()
+        return Score(value=float(answer["exit_code"] == 0), detail=answer["output"].strip())
+
+
+class Depends(Looks):
+    """Says what its judgement depends on."""
+
+    class Options(BaseModel):
+        command: str = "true"
+        hang: bool = False
+        reads: list[Path] = []
+        guards: list[str] = []
+        broken: bool = False
+
+    def inputs(self):
+        if self._options.broken:
+            raise RuntimeError("no idea")
+        return self._options.reads
+
+    def protected(self):
+        return self._options.guards
+
+
+class Asks:
+    """Passes on to another verifier, and says so beforehand."""
+
+    class Options(BaseModel):
+        name: str
+        options: dict = {}
+
+    def __init__(self, options):
+        self._options = options
+
+    def verifiers(self):
+        return [Ref(kind="verifier", name=self._options.name, options=self._options.options)]
+
+    async def score(self, result, context):
+        return await context.verify(self._options.name, self._options.options)
 
 
 class NoProcesses:

@@ -56,6 +56,7 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ("--parser", "tool_call_parser", str, "tool-call parser for servers that return raw text"),
     ("--parser-options", "tool_call_parser_options", dict, "JSON object of the parser's options"),
     ("--verifier-timeout", "verifier_timeout", float, "seconds a verifier may take"),
+    ("--verifier-access", "verifier_access", str, "least access of every verifier: live, read_only or fresh"),
     ("--max-attempts", "max_attempts", int, "how often a rollout is played when its cause is to be retried"),
 )
 SWITCHES: tuple[tuple[str, str, str], ...] = (
@@ -73,6 +74,7 @@ METAVARS: dict[str, str] = {
     "system_prompt": "TEXT",
     "agent_temperature": "NUMBER",
     "isolation": "LEVEL",
+    "verifier_access": "LEVEL",
 }
 TYPE_METAVARS: dict[Any, str] = {str: "NAME", int: "N", float: "SECONDS", list: "LIST", dict: "JSON"}
 

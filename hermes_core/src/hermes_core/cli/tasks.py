@@ -7,6 +7,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from hermes_core.specs import ACCESS_LEVELS
+
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
     from hermes_core.runner.check import TaskCheck
@@ -32,6 +34,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     checking.add_argument("--backend", default="local", metavar="NAME", help="where sandboxes come from (local)")
     checking.add_argument(
         "--isolation", metavar="LEVEL", help="isolation level the sandboxes must have: none, bwrap, …"
+    )
+    checking.add_argument(
+        "--verifier-access",
+        choices=ACCESS_LEVELS,
+        default="live",
+        help="least access of every verifier (live)",
     )
 
 
@@ -126,7 +134,9 @@ async def _play(loaded: LoadedTasks, registry: Registry, arguments: argparse.Nam
     fields: dict[str, Any] = {} if arguments.isolation is None else {"isolation": arguments.isolation}
     spec = SandboxSpec(**fields)
     checks: list[TaskCheck] = []
-    async with Runtime(registry, backend=Ref(kind="backend", name=arguments.backend), sandbox=spec) as runtime:
+    backend = Ref(kind="backend", name=arguments.backend)
+    access = arguments.verifier_access
+    async with Runtime(registry, backend=backend, sandbox=spec, verifier_access=access) as runtime:
         await runtime.backend.check(spec)
         found = check_tasks(loaded.tasks, runtime, repeats=arguments.repeats, max_concurrent=arguments.max_concurrent)
         async for check in found:

@@ -282,6 +282,18 @@ class Sandbox(Protocol):
 
 
 @runtime_checkable
+class Freezable(Protocol):
+    """What a sandbox has besides that can make its workspace read-only; read-only verification needs it."""
+
+    async def freeze(self) -> None:
+        """Kill every process, make the workspace read-only for all that is started afterwards, start a new agent.
+
+        Other directories stay writable. Raises `SandboxRefusedError` where that cannot be had.
+        """
+        ...
+
+
+@runtime_checkable
 class TerminalBackend(Protocol):
     """Opens sandboxes. One object per runtime, shared by its rollouts; `Options` (pydantic) are its constructor's."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hermes_core.contracts.model import Message
-from hermes_core.specs import Ref
+from hermes_core.specs import ACCESS_LEVELS, Access, Ref, require_inner_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,29 @@ class Cheat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Precautions:
+    """What a task asks of its verification, beyond what its verifier declares for itself.
+
+    `access` raises the verifier's access and cannot lower it. `artifacts` are the paths, relative to the workspace,
+    that a fresh sandbox gets of the rollout; None means those of the verifier. `protected` are files or directories
+    that judging depends on and the model could write: a rollout that changes one, or makes one that was not there,
+    scores the lowest score.
+    """
+
+    access: Access | None = None
+    artifacts: tuple[str, ...] | None = None
+    protected: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.access is not None and self.access not in ACCESS_LEVELS:
+            raise ValueError(f"access is one of {', '.join(ACCESS_LEVELS)}, found {self.access!r}")
+        for path in self.artifacts or ():
+            require_inner_path(path)
+        for path in self.protected:
+            require_inner_path(path.removeprefix("/"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One task, validated. `messages` begins the conversation (the prompt is a user message).
 
@@ -51,6 +74,7 @@ class Task:
     files: tuple[TaskFile, ...] = ()
     setup: tuple[str, ...] = ()
     verifier: Ref | None = None
+    precautions: Precautions = Precautions()
     solution: tuple[Step, ...] | None = None
     answer: str | None = None
     cheats: tuple[Cheat, ...] = ()

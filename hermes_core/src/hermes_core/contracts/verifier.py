@@ -26,6 +26,12 @@ class Verifier(Protocol):
     `score` may be a coroutine function, or an ordinary one, which then runs in a worker thread and receives the
     synchronous context. When it is called every process of the rollout has been stopped and the sandbox is served by a
     newly started agent. Raise to say "cannot be judged": the rollout gets no reward, never 0.0.
+
+    Three further methods may be there, each of them called on an object of its own before the model's part begins:
+    `inputs() -> Iterable[Path]` names files and directories of this machine that judging reads: when one has changed
+    by the time of judging there is no reward. `protected() -> Iterable[str]` names paths in the sandbox that judging
+    depends on and the model could write: a rollout that changed one scores the lowest score. `verifiers() ->
+    Iterable[Ref]` names the verifiers it calls itself, whose inputs then count as its own.
     """
 
     def score(self, result: AgentResult, context: Any) -> Score | Awaitable[Score]:

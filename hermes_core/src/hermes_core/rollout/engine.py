@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import cast
 
-from hermes_core.contracts.errors import HermesError, TaskError
+from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.events import RolloutFinished, RolloutStarted
 from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.rollout import RolloutOutcome, StopReason
@@ -17,8 +17,10 @@ from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.loop import AgentLoop
 from hermes_core.rollout.plan import RolloutSpec
 from hermes_core.rollout.record import RolloutRecord
-from hermes_core.rollout.runtime import Runtime, overridden
+from hermes_core.rollout.runtime import Runtime
+from hermes_core.rollout.seals import Seal
 from hermes_core.rollout.verification import verify
+from hermes_core.rollout.world import set_up
 from hermes_core.specs import VerifierSpec
 
 Agent = Callable[[Runtime, ModelClient | ModelSession, RolloutContext, RolloutRecord], Awaitable[StopReason]]
@@ -90,9 +92,11 @@ class _Play:
         record = self._record
         context = RolloutContext(self._runtime, rollout_id=record.spec.rollout_id, sandbox=sandbox)
         stack.callback(context.close)
+        seal = Seal()
         try:
             if sandbox is not None:
                 await self._set_up(sandbox)
+            seal = await Seal.of(self._runtime, self._task, sandbox)
             model = record.session or self._model
             record.stop_reason = await self._agent(self._runtime, model, context, record)
         except HermesError as error:
@@ -103,7 +107,7 @@ class _Play:
         judge = RolloutContext(self._runtime, rollout_id=record.spec.rollout_id, sandbox=sandbox)
         judge.state.update(context.state)
         stack.callback(judge.close)
-        await verify(self._runtime, judge, record)
+        await verify(self._runtime, judge, record, seal)
 
     def _needs_sandbox(self) -> bool:
         task = self._task
@@ -114,8 +118,7 @@ class _Play:
         return cast("VerifierSpec", self._runtime.registry.spec("verifier", task.verifier.name)).needs_sandbox
 
     async def _open(self, stack: AsyncExitStack) -> Sandbox:
-        rollout_id = self._record.spec.rollout_id
-        spec = overridden(self._runtime.sandbox_spec, self._task.sandbox, rollout_id=rollout_id)
+        spec = self._runtime.sandbox_for(self._task, rollout_id=self._record.spec.rollout_id)
         with self._record.phase("sandbox_start"):
             sandbox = await stack.enter_async_context(self._runtime.open_sandbox(spec))
         self._record.provenance["sandbox"] = dict(sandbox.provenance)
@@ -123,20 +126,4 @@ class _Play:
 
     async def _set_up(self, sandbox: Sandbox) -> None:
         with self._record.phase("sandbox_start"):
-            for file in self._task.files:
-                await self._place(sandbox, file.path, file.data, file.mode)
-            for command in self._task.setup:
-                await self._prepare(sandbox, command)
-
-    async def _place(self, sandbox: Sandbox, path: str, data: bytes, mode: int) -> None:
-        try:
-            await sandbox.write_file(path, data, mode=mode)
-        except OSError as error:
-            raise TaskError(f"task {self._task.id!r}: file {path!r} cannot be placed: {error}") from error
-
-    async def _prepare(self, sandbox: Sandbox, command: str) -> None:
-        # A subshell: what set-up exports or where it goes is not the model's session.
-        result = await sandbox.exec(f"(\n{command}\n)")
-        if result.exit_code != 0:
-            tail = result.output[-500:].strip()
-            raise TaskError(f"task {self._task.id!r}: setup {command!r} exited {result.exit_code}: {tail}")
+            await set_up(self._task, sandbox)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from hermes_core.contracts.errors import BackendError, BrokenComponentError, ConfigError, HermesError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
+from hermes_core.contracts.task import Task
 from hermes_core.contracts.tool import Tool, ToolResult
 from hermes_core.rollout.boundary import contained
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.sync_context import SyncToolContext
 from hermes_core.rollout.workers import WorkerThreads
-from hermes_core.specs import Ref, ToolSpec, VerifierSpec
+from hermes_core.specs import Access, Ref, ToolSpec, VerifierSpec
 from hermes_core.tools.arguments import ArgumentChecker
 from hermes_core.tools.budget import ResultBudget
 
@@ -57,8 +58,8 @@ class Runtime:
     """Everything that rollouts share, opened and closed as one.
 
     `backend` and `sandbox` say where rollouts run, `budget` how tool results are shortened. `tool_pool_size` bounds
-    the threads of synchronous plugins, `max_sandbox_starts` the sandboxes being created at one time. Belongs to one
-    event loop.
+    the threads of synchronous plugins, `max_sandbox_starts` the sandboxes being created at one time. `verifier_access`
+    is the least that every verifier is given. Belongs to one event loop.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Runtime:
         tool_pool_size: int = 32,
         max_sandbox_starts: int = 8,
         verifier_timeout: float = 600.0,
+        verifier_access: Access = "live",
     ) -> None:
         self.registry = registry
         self.sandbox_spec = sandbox or SandboxSpec()
@@ -79,6 +81,7 @@ class Runtime:
         self.parser_ref = parser
         self.budget = budget or ResultBudget()
         self.verifier_timeout = verifier_timeout
+        self.verifier_access: Access = verifier_access
         self.arguments = ArgumentChecker()
         self.workers = WorkerThreads(tool_pool_size)
         self._starts = asyncio.Semaphore(max_sandbox_starts)
@@ -130,6 +133,10 @@ class Runtime:
         """Make a verifier for one task."""
         spec = cast("VerifierSpec", self.registry.spec("verifier", name))
         return spec, self.registry.create("verifier", name, options)
+
+    def sandbox_for(self, task: Task, *, rollout_id: str) -> SandboxSpec:
+        """Return what a task's sandbox must be: the run's spec with the task's own fields."""
+        return overridden(self.sandbox_spec, task.sandbox, rollout_id=rollout_id)
 
     async def _opened(self, spec: SandboxSpec) -> Sandbox:
         try:

@@ -6,32 +6,36 @@ import asyncio
 import copy
 import inspect
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, cast
 
-from hermes_core.contracts.errors import BackendError, HermesError, VerifierError
+from hermes_core.contracts.errors import HermesError, VerifierError
 from hermes_core.contracts.events import RolloutScored
 from hermes_core.contracts.rollout import AgentResult, Failure, RewardStatus
 from hermes_core.contracts.verifier import Score
 from hermes_core.rollout.boundary import EscapedError, contained
 from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout.places import Places
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.runtime import Runtime
+from hermes_core.rollout.seals import Seal
 from hermes_core.rollout.sync_context import SyncToolContext
-from hermes_core.specs import Ref, VerifierSpec
+from hermes_core.specs import Access, Ref, VerifierSpec
 
 
-async def verify(runtime: Runtime, context: RolloutContext, record: RolloutRecord) -> None:
+async def verify(runtime: Runtime, context: RolloutContext, record: RolloutRecord, seal: Seal) -> None:
     """Score a rollout whose model's part has ended; the record holds the score, or why there is none.
 
     `context` is one that no tool of the rollout has seen: a call that was abandoned must not reach the judge's sandbox.
+    `seal` is of before the model's part.
     """
     ref = record.spec.task.verifier
     if ref is None or not record.can_be_judged:
         return
     try:
         with record.phase("verifier"):
-            record.score = await _judge(runtime, context, record, ref)
+            record.score = await _judge(runtime, context, record, ref, seal)
         record.reward_status = RewardStatus.OK
     except Exception as error:  # noqa: BLE001 - whatever went wrong, there is no reward, and the run goes on
         record.reward_status, record.reward_failure = RewardStatus.ERROR, Failure.of(error)
@@ -49,43 +53,49 @@ def _announce(runtime: Runtime, record: RolloutRecord) -> None:
     runtime.registry.fire("hermes_rollout_scored", event)
 
 
-async def _judge(runtime: Runtime, context: RolloutContext, record: RolloutRecord, ref: Ref) -> Score:
+async def _judge(runtime: Runtime, context: RolloutContext, record: RolloutRecord, ref: Ref, seal: Seal) -> Score:
     if context.sandbox_or_none is not None:
         await context.sandbox.renew()
+    await seal.check_inputs()
+    used = record.provenance["verification"] = {"inputs": seal.inputs, "protected": seal.protected}
+    if context.sandbox_or_none is not None and (broken := await seal.broken_in(context.sandbox)):
+        used["tampered"] = broken
+        return _lowest(runtime, ref, broken)
     result = record.agent_result(copy.deepcopy(list(record.conversation.messages)))
-    judge = _Judge(runtime, context, result)
-    context.verify_with = judge.score
-    return await judge.score(ref.name, ref.options)
+    async with Places(runtime, context, record) as places:
+        return await _Judge(runtime, places, result).score(ref.name, ref.options)
+
+
+def _lowest(runtime: Runtime, ref: Ref, broken: Sequence[str]) -> Score:
+    spec = cast("VerifierSpec", runtime.registry.spec("verifier", ref.name))
+    more = f" and {len(broken) - 4} more" if len(broken) > 4 else ""
+    return Score(value=spec.bounds[0], detail=f"the rollout changed what is protected: {', '.join(broken[:4])}{more}")
 
 
 class _Judge:
     """Scores one result with verifiers by name, each in the style it was written in."""
 
-    def __init__(self, runtime: Runtime, context: RolloutContext, result: AgentResult) -> None:
+    def __init__(self, runtime: Runtime, places: Places, result: AgentResult) -> None:
         self._runtime = runtime
-        self._context = context
+        self._places = places
         self._result = result
 
-    async def score(self, name: str, options: Mapping[str, Any]) -> Score:
+    async def score(self, name: str, options: Mapping[str, Any], *, least: Access = "live") -> Score:
+        """Score with one verifier; `least` is the access of the verifier that asks."""
         try:
             spec, verifier = self._runtime.verifier(name, options)
-            if spec.access != "live":
-                raise BackendError(
-                    f"verifier {name!r} wants a {spec.access} sandbox, which no backend here offers",
-                    hint="use a verifier with access 'live'",
-                )
-            return checked(await self._bounded(spec, verifier), spec)
+            return checked(await self._bounded(spec, verifier, self._places.access(spec, least)), spec)
         except HermesError as error:
             if not error.fatal:
                 raise
             # What one task's verifier asks for in vain must not stop the other tasks.
             raise VerifierError(f"verifier {name!r}: {error.message}", hint=error.hint) from error
 
-    async def _bounded(self, spec: VerifierSpec, verifier: Any) -> object:
+    async def _bounded(self, spec: VerifierSpec, verifier: Any, access: Access) -> object:
         limit = self._runtime.verifier_timeout
         try:
             async with asyncio.timeout(limit) as timer:
-                return await contained(self._call(spec, verifier))
+                return await contained(self._call(spec, verifier, access))
         except HermesError:
             raise
         except TimeoutError as error:
@@ -98,10 +108,12 @@ class _Judge:
         except Exception as error:  # the plugin boundary: whatever it raises, there is no reward
             raise VerifierError(f"verifier {spec.name!r} raised {type(error).__name__}: {error}") from error
 
-    async def _call(self, spec: VerifierSpec, verifier: Any) -> object:
+    async def _call(self, spec: VerifierSpec, verifier: Any, access: Access) -> object:
+        context = await self._places.at(spec, access)
+        context.verify_with = partial(self.score, least=access)
         if inspect.iscoroutinefunction(verifier.score):
-            return await verifier.score(self._result, self._context)
-        sync = SyncToolContext(self._context)
+            return await verifier.score(self._result, context)
+        sync = SyncToolContext(context)
         return await self._runtime.workers.run(spec.target, lambda: verifier.score(self._result, sync))
 
 

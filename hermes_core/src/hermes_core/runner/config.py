@@ -13,6 +13,7 @@ from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.discovery import PluginSettings
 from hermes_core.rollout import RolloutLimits
+from hermes_core.specs import Access
 from hermes_core.tools.budget import ResultBudget
 
 Action = Literal["retry", "drop", "score", "mask"]
@@ -127,6 +128,8 @@ class RunConfig(BaseModel):
     preview_size_chars: int = Field(1_500, ge=0)
     tool_result_overrides: dict[str, int] = Field(default_factory=dict)
     verifier_timeout: float = Field(600.0, allow_inf_nan=False, gt=0)
+    verifier_access: Access = "live"
+    """The least access that every verifier gets: live, read_only or fresh; tasks and verifiers may ask for more."""
     policy: dict[str, Action] = Field(default_factory=dict)
     max_attempts: int = Field(3, ge=1)
     sinks: list[Choice] = Field(default_factory=list)

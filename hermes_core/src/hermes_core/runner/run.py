@@ -149,6 +149,7 @@ class Run:
             tool_pool_size=config.tool_pool_size,
             max_sandbox_starts=config.max_sandbox_starts,
             verifier_timeout=config.verifier_timeout,
+            verifier_access=config.verifier_access,
         )
 
     async def _checked(self, runtime: Runtime, plan: RunPlan) -> RunPlan:

@@ -65,11 +65,18 @@ def _memory_filesystems(limit: int | None) -> Iterator[str]:
 
 
 def command_line(
-    program: Sequence[str], root: Path, *, network: bool, info_fd: int, scratch_limit: int | None = None
+    program: Sequence[str],
+    root: Path,
+    *,
+    network: bool,
+    info_fd: int,
+    frozen: bool = False,
+    scratch_limit: int | None = None,
 ) -> list[str]:
     """Return the argv that runs `program` in namespaces of its own, with the directories of `root` as its own.
 
     `scratch_limit` bounds, in bytes, each of the two other places that can be written to: /dev/shm and the agent's.
+    Nothing inside can write to the workspace when it is `frozen`.
     """
     return [
         "bwrap",
@@ -94,7 +101,7 @@ def command_line(
         "--bind",
         str(root / "home"),
         HOME,
-        "--bind",
+        "--ro-bind" if frozen else "--bind",
         str(root / "workspace"),
         WORKSPACE,
         # The root itself is a file system in memory too.

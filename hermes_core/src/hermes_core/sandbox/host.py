@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.sandbox.client import AgentStream
 
 
@@ -22,6 +23,16 @@ class SandboxHost(ABC):
     """Path, inside, of bash 4.4 or newer."""
     state_dir: str | None = None
     """Private directory, inside, for the session's state; the agent makes one if None."""
+
+    async def freeze(self) -> None:
+        """Make the workspace read-only for everything that is started from now on.
+
+        Raises:
+            SandboxRefusedError: This place cannot do that.
+        """
+        raise SandboxRefusedError(
+            f"{type(self).__name__} cannot make its workspace read-only", hint="verify in a fresh sandbox instead"
+        )
 
     @abstractmethod
     async def start_agent(self) -> AgentStream:

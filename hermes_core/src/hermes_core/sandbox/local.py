@@ -259,6 +259,10 @@ class _BubblewrapHost(_LocalHost):
         self._network = network
         self._uid = uid if os.geteuid() == 0 and uid else None
         self._init: int | None = None
+        self._frozen = False
+
+    async def freeze(self) -> None:
+        self._frozen = True
 
     async def start_agent(self) -> AgentStream:
         python = self._options.python or shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
@@ -272,6 +276,7 @@ class _BubblewrapHost(_LocalHost):
                 self._root,
                 network=self._network,
                 info_fd=writer,
+                frozen=self._frozen,
                 scratch_limit=_SCRATCH if self._limits.disk is not None else None,
             )
             self._agent = await self._start(argv, ENVIRONMENT["PATH"], uid=self._uid, pass_fds=(writer,))

@@ -165,6 +165,15 @@ class AgentSandbox:
         async with self._turn:
             await complete(self._restart())
 
+    async def freeze(self) -> None:
+        """Make the workspace read-only, as `renew` does for everything else: what runs ends, a new agent is started.
+
+        Raises:
+            SandboxRefusedError: Nothing here can make it read-only.
+        """
+        await self._host.freeze()
+        await self.renew()
+
     async def _restart(self) -> None:
         await self._host.stop_all()
         self._client = await self._connect()

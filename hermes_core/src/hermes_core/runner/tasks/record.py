@@ -13,10 +13,10 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.contracts.task import Cheat, Step, Task, TaskFile
+from hermes_core.contracts.task import Cheat, Precautions, Step, Task, TaskFile
 from hermes_core.rollout.plan import RolloutLimits
 from hermes_core.runner.tasks.explain import unknown_key
-from hermes_core.specs import Ref
+from hermes_core.specs import Access, Ref
 
 _Text = Annotated[str, Field(min_length=1)]
 _SANDBOX_KEYS: Final = tuple(f.name for f in dataclasses.fields(SandboxSpec) if f.name != "rollout_id")
@@ -61,10 +61,23 @@ class StepRecord(_Record):
 
 
 class VerifierRecord(_Record):
-    """A verifier with its options."""
+    """A verifier with its options, and what the task asks of the verification."""
 
     name: _Text
     options: dict[str, Any] = Field(default_factory=dict)
+    access: Access | None = None
+    artifacts: list[str] | None = None
+    protected: list[str] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _paths_can_be_used(self) -> Self:
+        self.precautions()
+        return self
+
+    def precautions(self) -> Precautions:
+        """Return what the task asks for; raises ValueError for a path that is none."""
+        artifacts = None if self.artifacts is None else tuple(self.artifacts)
+        return Precautions(access=self.access, artifacts=artifacts, protected=tuple(self.protected))
 
 
 class CheatRecord(_Record):
@@ -150,6 +163,7 @@ class TaskRecord(_Record):
             files=tuple(_file(path, content, folder) for path, content in self.files.items()),
             setup=tuple(self.setup),
             verifier=_verifier(self.verifier),
+            precautions=self.verifier.precautions() if isinstance(self.verifier, VerifierRecord) else Precautions(),
             solution=None if self.solution is None else _steps(self.solution),
             answer=self.answer,
             cheats=tuple(_cheat(cheat) for cheat in self.cheats),

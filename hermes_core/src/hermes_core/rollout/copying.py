@@ -1,0 +1,150 @@
+"""Carrying what a rollout made into the sandbox it is judged in, by way of a private directory of this machine."""
+
+from __future__ import annotations
+
+import io
+import os
+import posixpath
+import secrets
+import shlex
+import tarfile
+import tempfile
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.sandbox import Sandbox
+
+COPIED = "copied"
+MISSING = "missing"
+LEADS_OUT = "leads out of the workspace"
+
+
+async def copy_workspace(source: Sandbox, target: Sandbox) -> None:
+    """Make the target's workspace hold what the source's holds, and nothing else."""
+    for entry in await target.list_dir("."):
+        await target.remove(entry.path)
+    async with _private_directory() as folder:
+        await _fetch(source, source.workspace, folder / "workspace")
+        await _put(folder / "workspace", target, target.workspace)
+
+
+async def copy_artifacts(source: Sandbox, target: Sandbox, paths: Iterable[str]) -> dict[str, str]:
+    """Carry the named paths over, in the place of what the task put there; say for each what became of it.
+
+    A symlink that leads out of the workspace is not followed, whether it is the artifact, on the way to it or in it.
+    """
+    return {path: await _copy_artifact(source, target, path) for path in paths}
+
+
+async def _copy_artifact(source: Sandbox, target: Sandbox, path: str) -> str:
+    await _remove(target, path)
+    real = await _real_path(source, path)
+    if real is None:
+        return MISSING
+    if real == "":
+        return LEADS_OUT
+    try:
+        kind = (await source.stat(real)).kind
+    except OSError:
+        return MISSING
+    if kind not in {"file", "directory"}:
+        return f"is a {kind}, which is not copied"
+    async with _private_directory() as folder:
+        await _fetch(source, real, folder / "artifact")
+        dropped = _drop_links_that_lead_out(folder / "artifact")
+        await _put(folder / "artifact", target, path)
+    return f"{COPIED} without {dropped} symlinks that lead out of it" if dropped else COPIED
+
+
+async def _remove(sandbox: Sandbox, path: str) -> None:
+    try:
+        await sandbox.remove(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+
+
+async def _real_path(sandbox: Sandbox, path: str) -> str | None:
+    """Return where a path leads in the workspace, "" where it leads out of it, None where nothing can be there.
+
+    The sandbox's own readlink may lie where the model was root; what it names is then read as that same user, and
+    holds nothing that the model could not have put into the artifact itself.
+    """
+    wanted = [sandbox.workspace, posixpath.join(sandbox.workspace, path)]
+    quoted = " ".join(shlex.quote(name) for name in wanted)
+    done = await sandbox.exec(f"command -p readlink -f -- {quoted}", timeout=30, cwd="/")
+    lines = done.stdout.decode("utf-8", "surrogateescape").splitlines()
+    if done.exit_code != 0 or len(lines) != len(wanted):
+        return None
+    workspace, real = lines
+    return real if real.startswith(workspace.rstrip("/") + "/") else ""
+
+
+def _drop_links_that_lead_out(root: Path) -> int:
+    base, dropped = os.path.realpath(root), 0
+    for folder, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            if path.is_symlink() and (path.readlink().is_absolute() or not _is_below(os.path.realpath(path), base)):
+                path.unlink()
+                dropped += 1
+    return dropped
+
+
+def _is_below(path: str, base: str) -> bool:
+    return path == base or path.startswith(base + os.sep)
+
+
+@asynccontextmanager
+async def _private_directory() -> AsyncIterator[Path]:
+    from hermes_core.sandbox.local import delete_tree
+
+    folder = Path(tempfile.mkdtemp(prefix="hermes-judged-"))
+    try:
+        yield folder
+    finally:
+        await delete_tree(folder)
+
+
+async def _fetch(sandbox: Sandbox, path: str, target: Path) -> None:
+    packed = f"/tmp/packed-{secrets.token_hex(8)}"  # noqa: S108 - a name in the sandbox that cannot be guessed
+    folder, name = posixpath.split(path)
+    done = await sandbox.exec(
+        f"command -p tar -cf {packed} -C {shlex.quote(folder)} -- {shlex.quote(name)}", timeout=300, cwd="/"
+    )
+    if done.exit_code != 0:
+        raise BackendError(f"{path} cannot be copied out of the sandbox: {done.output.strip()[-300:]}")
+    try:
+        data = await sandbox.read_file(packed)
+    finally:
+        await sandbox.remove(packed)
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        for member in archive:
+            if (kept := _renamed(member, name, target.name)) is not None:
+                archive.extract(kept, target.parent, filter="tar")
+
+
+def _renamed(member: tarfile.TarInfo, name: str, new: str) -> tarfile.TarInfo | None:
+    if not (member.isfile() or member.isdir() or member.issym()):
+        return None
+    rest = member.name.removeprefix(name)
+    return member.replace(name=new + rest, deep=False)
+
+
+async def _put(source: Path, sandbox: Sandbox, path: str) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        archive.add(source, arcname=posixpath.basename(path))
+    packed = f"/tmp/packed-{secrets.token_hex(8)}"  # noqa: S108 - a name in the sandbox that cannot be guessed
+    await sandbox.write_file(packed, buffer.getvalue())
+    folder = posixpath.join(sandbox.workspace, posixpath.dirname(path))
+    quoted = shlex.quote(folder)
+    done = await sandbox.exec(
+        f"command -p mkdir -p -- {quoted} && command -p tar -xf {packed} --no-same-owner -C {quoted}",
+        timeout=300,
+        cwd="/",
+    )
+    await sandbox.remove(packed)
+    if done.exit_code != 0:
+        raise BackendError(f"{path} cannot be copied into the sandbox: {done.output.strip()[-300:]}")

@@ -1,0 +1,109 @@
+"""The sandboxes in which the verifiers of one rollout work, each opened when the first verifier wants it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from hermes_core.contracts.errors import SandboxRefusedError, VerifierError
+from hermes_core.contracts.sandbox import Freezable, Sandbox, SandboxSpec
+from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout.copying import copy_artifacts, copy_workspace
+from hermes_core.rollout.record import RolloutRecord
+from hermes_core.rollout.world import set_up
+from hermes_core.specs import ACCESS_LEVELS, Access, VerifierSpec
+
+if TYPE_CHECKING:
+    from hermes_core.rollout.runtime import Runtime
+
+
+class Places:
+    """Opens one sandbox for each kind of access; all but the live one are closed at the end, however it comes.
+
+    What was used goes into the record's provenance under `verification`.
+    """
+
+    def __init__(self, runtime: Runtime, live: RolloutContext, record: RolloutRecord) -> None:
+        self._runtime = runtime
+        self._live = live
+        self._record = record
+        self._task = record.spec.task
+        self._stack = AsyncExitStack()
+        self._open: dict[tuple[Access, tuple[str, ...]], RolloutContext] = {}
+        self._turn = asyncio.Lock()
+        self._used: dict[str, Any] = record.provenance.setdefault("verification", {})
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    def access(self, spec: VerifierSpec, least: Access) -> Access:
+        """Return what a verifier gets: what it declares, or more where the task, the run or its caller asks for it."""
+        asked = (spec.access, least, self._runtime.verifier_access, self._task.precautions.access or "live")
+        return max(asked, key=ACCESS_LEVELS.index)
+
+    async def at(self, spec: VerifierSpec, access: Access) -> RolloutContext:
+        """Return the context in which a verifier with this access works."""
+        artifacts = self._artifacts(spec, access)
+        async with self._turn:
+            key = (access, artifacts)
+            if key not in self._open:
+                self._open[key] = await self._make(spec, access, artifacts)
+            return self._open[key]
+
+    def _artifacts(self, spec: VerifierSpec, access: Access) -> tuple[str, ...]:
+        if access != "fresh":
+            return ()
+        named = self._task.precautions.artifacts
+        if named is None and not spec.artifacts and spec.access != "fresh" and spec.needs_sandbox:
+            raise VerifierError(
+                f"verifier {spec.name!r} would judge a fresh sandbox that holds nothing of the rollout",
+                hint='name what it judges: "artifacts": ["path"] in the task\'s verifier, or [] if nothing is wanted',
+            )
+        return spec.artifacts if named is None else named
+
+    async def _make(self, spec: VerifierSpec, access: Access, artifacts: tuple[str, ...]) -> RolloutContext:
+        live = self._live.sandbox_or_none
+        self._used.setdefault("access", access)
+        if access == "live":
+            return self._live
+        note: dict[str, Any] = {"access": access}
+        self._used.setdefault("places", []).append(note)
+        if live is None or not spec.needs_sandbox:
+            return self._context(None)
+        sandbox = await self._stack.enter_async_context(self._runtime.open_sandbox(self._wanted()))
+        note["sandbox"] = dict(sandbox.provenance)
+        await set_up(self._task, sandbox)
+        if access == "read_only":
+            await _freeze(live, sandbox)
+        else:
+            note["artifacts"] = await copy_artifacts(live, sandbox, artifacts)
+            # What the task's setup has started, and its session, are no part of what is judged.
+            await sandbox.renew()
+        return self._context(sandbox)
+
+    def _wanted(self) -> SandboxSpec:
+        return self._runtime.sandbox_for(self._task, rollout_id=self._record.spec.rollout_id)
+
+    def _context(self, sandbox: Sandbox | None) -> RolloutContext:
+        context = RolloutContext(self._runtime, rollout_id=self._live.rollout_id, sandbox=sandbox)
+        context.state = self._live.state
+        self._stack.callback(context.close)
+        return context
+
+
+async def _freeze(live: Sandbox, sandbox: Sandbox) -> None:
+    # Asked of the object: a check by the protocol's type is remembered for the whole class.
+    if not callable(getattr(sandbox, "freeze", None)):
+        raise SandboxRefusedError(
+            f"the sandboxes of {sandbox.provenance.get('backend')!r} cannot be frozen",
+            hint="use a backend that can make a workspace read-only, or access 'fresh'",
+        )
+    await copy_workspace(live, sandbox)
+    await cast("Freezable", sandbox).freeze()

@@ -1,0 +1,161 @@
+"""What judging depends on, hashed before the model's part and compared after it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import posixpath
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hermes_core.contracts.errors import BackendError, VerifierError
+from hermes_core.contracts.sandbox import FileStat, Sandbox
+from hermes_core.contracts.task import Task
+
+if TYPE_CHECKING:
+    from hermes_core.rollout.runtime import Runtime
+    from hermes_core.specs import Ref
+
+_PIECE: Final = 4 << 20
+_DEEPEST: Final = 16
+"""How deep verifiers may name each other."""
+_ABSENT: Final = "absent"
+
+
+@dataclass
+class Seal:
+    """The hashes of one rollout: of files of this machine that its verifiers read, and of protected paths inside.
+
+    Where a verifier cannot be asked, `problem` says why; there is no reward then.
+    """
+
+    inputs: dict[str, str] = field(default_factory=dict)
+    protected: dict[str, str] = field(default_factory=dict)
+    problem: Exception | None = None
+    _sources: tuple[Path, ...] = ()
+    _places: tuple[str, ...] = ()
+
+    @classmethod
+    async def of(cls, runtime: Runtime, task: Task, sandbox: Sandbox | None) -> Seal:
+        """Ask the task's verifiers what they depend on, and hash it as it is now."""
+        if task.verifier is None:
+            return cls()
+        sources: list[Path] = []
+        places = list(task.precautions.protected)
+        try:
+            _ask(runtime, task.verifier, sources, places, depth=0)
+        except Exception as error:  # noqa: BLE001 - the plugin boundary: whatever it raises, there will be no reward
+            return cls(problem=error)
+        seal = cls(_sources=tuple(sources), _places=tuple(dict.fromkeys(places)))
+        seal.inputs = await asyncio.to_thread(_hashes, seal._sources)
+        if sandbox is not None:
+            seal.protected = await _states(sandbox, seal._places)
+        return seal
+
+    async def check_inputs(self) -> None:
+        """Raise `VerifierError` if a verifier cannot be asked, or a file of this machine is not what it was."""
+        if self.problem is not None:
+            raise self.problem
+        now = await asyncio.to_thread(_hashes, self._sources)
+        if changed := _differences(self.inputs, now):
+            raise VerifierError(
+                f"{changed[0]} was changed while the rollout ran; the verifier reads it",
+                hint="keep what verifiers read out of reach of the sandboxes: --isolation bwrap, or another user",
+            )
+
+    async def broken_in(self, sandbox: Sandbox) -> list[str]:
+        """Return the protected paths that are not what they were."""
+        return _differences(self.protected, await _states(sandbox, self._places, expected=self.protected))
+
+
+def _ask(runtime: Runtime, ref: Ref, sources: list[Path], places: list[str], *, depth: int) -> None:
+    if depth > _DEEPEST:
+        raise VerifierError(f"verifier {ref.name!r}: verifiers name each other more than {_DEEPEST} deep")
+    _, verifier = runtime.verifier(ref.name, ref.options)
+    sources += [Path(path) for path in _answers(verifier, "inputs")]
+    places += [str(path) for path in _answers(verifier, "protected")]
+    for part in _answers(verifier, "verifiers"):
+        _ask(runtime, part, sources, places, depth=depth + 1)
+
+
+def _answers(verifier: Any, name: str) -> Iterable[Any]:
+    method = getattr(verifier, name, None)
+    return method() if callable(method) else ()
+
+
+def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    return [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
+
+
+def _hashes(sources: Iterable[Path]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for source in sources:
+        found[str(source)] = _hash(source)
+        for folder, folders, files in os.walk(source):
+            found |= {str(Path(folder, name)): _hash(Path(folder, name)) for name in (*folders, *files)}
+    return found
+
+
+def _hash(path: Path) -> str:
+    try:
+        if path.is_symlink():
+            return f"symlink to {path.readlink()}, " + ("" if path.is_dir() else _digest(path))
+        return "directory" if path.is_dir() else _digest(path)
+    except OSError as error:
+        return error.strerror or _ABSENT
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+async def _states(
+    sandbox: Sandbox, places: Iterable[str], *, expected: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Describe the paths and all that is below them; no more than it takes to see that something was added."""
+    found: dict[str, str] = {}
+    waiting = [(path, await _entry(sandbox, path)) for path in places]
+    while waiting and (expected is None or len(found) <= len(expected)):
+        path, entry = waiting.pop()
+        before = None if expected is None else expected.get(path)
+        found[path] = _ABSENT if entry is None else await _state(sandbox, path, entry, before)
+        if entry is not None and entry.kind == "directory":
+            waiting += [(posixpath.join(path, inner.path), inner) for inner in await sandbox.list_dir(path)]
+    return found
+
+
+async def _entry(sandbox: Sandbox, path: str) -> FileStat | None:
+    """Describe a path itself: a listing follows no symlink."""
+    folder, name = posixpath.split(path)
+    try:
+        listed = await sandbox.list_dir(folder or ".")
+    except OSError:
+        return None
+    return next((entry for entry in listed if entry.path == name), None)
+
+
+async def _state(sandbox: Sandbox, path: str, entry: FileStat, before: str | None) -> str:
+    if entry.kind in {"directory", "other"}:
+        return entry.kind
+    kind = f"{entry.kind} of {entry.size} bytes"
+    # Another size is another file, and one that the model made need not be read: it may be endless.
+    if before is not None and not before.startswith(kind):
+        return kind
+    try:
+        return f"{kind}, sha256 {await _sum(sandbox, path)}"
+    except BackendError:
+        raise
+    except OSError as error:
+        return f"{kind}, {error.strerror}"
+
+
+async def _sum(sandbox: Sandbox, path: str) -> str:
+    digest, offset = hashlib.sha256(), 0
+    while piece := await sandbox.read_file(path, offset=offset, length=_PIECE):
+        digest.update(piece)
+        offset += len(piece)
+    return digest.hexdigest()

@@ -1,0 +1,284 @@
+"""How far a verifier is from the model: live, a read-only copy, or a fresh sandbox with named artifacts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from rollout_script import Script, call, calls, says
+from sandbox_support import processes_of, require
+
+from hermes_core.contracts.rollout import RewardStatus
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.contracts.task import Precautions, Task, TaskFile
+from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
+from hermes_core.specs import Ref, VerifierSpec
+from hermes_core.tools.selection import select_tools
+
+BWRAP = SandboxSpec(isolation="bwrap")
+bwrap = pytest.mark.component("bwrap")
+
+
+@pytest.fixture
+def play(registry):
+    """Play commands and have a verifier judge: `await play("frozen", "echo ok > answer.txt", level="bwrap")`."""
+
+    async def play(name, *commands, options=None, level="none", runtime=None, **fields):
+        require(level)
+        task = Task(
+            id="t",
+            messages=({"role": "user", "content": "do it"},),
+            verifier=Ref(kind="verifier", name=name, options=options or {}),
+            **fields,
+        )
+        turns = [calls(call("terminal", json.dumps({"command": command}))) for command in commands]
+        group = GroupPlan(group_id="g", task=task, tools=select_tools(registry, enabled_toolsets=["terminal"]))
+        spec = SandboxSpec(isolation=level)
+        async with Runtime(registry, sandbox=spec, **(runtime or {})) as made:
+            return await run_rollout(RolloutSpec(rollout_id="r", group=group), made, Script(*turns, says("done")))
+
+    return play
+
+
+def sandboxes(outcome):
+    """Return the id of the live sandbox and those of the ones made for judging."""
+    used = [place["sandbox"]["sandbox_id"] for place in outcome.provenance["verification"].get("places", ())]
+    return outcome.provenance["sandbox"]["sandbox_id"], used
+
+
+FREEZE = Precautions(access="read_only")
+
+
+@bwrap
+async def test_a_read_only_verifier_sees_the_workspace_of_the_rollout_in_another_sandbox(play):
+    outcome = await play("frozen", "echo ok > answer.txt", level="bwrap")
+    assert (outcome.reward, outcome.reward_failure) == (1.0, None)
+    live, used = sandboxes(outcome)
+    assert len(used) == 1
+    assert live not in used
+    assert outcome.provenance["verification"]["access"] == "read_only"
+
+
+@bwrap
+async def test_nothing_can_change_a_frozen_workspace_and_tmp_stays_writable(play):
+    tries = "echo x > new; echo x > answer.txt; rm -f answer.txt; chmod 777 answer.txt; mkdir d; "
+    look = {"command": tries + "touch /tmp/mine $HOME/mine && cat answer.txt && ls"}
+    outcome = await play("looks", "echo ok > answer.txt", options=look, level="bwrap", precautions=FREEZE)
+    assert outcome.reward == 1.0, outcome.reward_failure
+    assert outcome.reward_detail.splitlines()[-2:] == ["ok", "answer.txt"]
+    assert "Read-only file system" in outcome.reward_detail
+
+
+@bwrap
+async def test_a_frozen_copy_has_links_modes_and_bytes_and_not_what_the_rollout_deleted(play):
+    work = (
+        "printf '\\0\\377' > bytes && chmod 750 bytes && mkdir -p a/b && ln -s ../bytes a/link && ln -s /etc/x out"
+        " && rm given.txt"
+    )
+    check = "[ $(stat -c %a bytes) = 750 ] && cmp bytes a/link && [ $(readlink out) = /etc/x ] && [ ! -e given.txt ]"
+    given = (TaskFile(path="given.txt", data=b"x"),)
+    outcome = await play("looks", work, options={"command": check}, level="bwrap", precautions=FREEZE, files=given)
+    assert outcome.reward == 1.0, outcome.reward_detail
+
+
+@bwrap
+async def test_what_the_rollout_left_outside_the_workspace_is_not_in_the_copy(play):
+    work = "echo 'exit 0' > ~/.bashrc; touch /tmp/forged ~/bin"
+    check = '[ -z "$(ls -A ~ /tmp | grep -e forged -e bin -e bashrc)" ]'
+    outcome = await play("looks", work, options={"command": check}, level="bwrap", precautions=FREEZE)
+    assert outcome.reward == 1.0, outcome.reward_detail
+
+
+async def test_a_place_that_cannot_be_frozen_gives_no_reward_and_says_what_can(play):
+    outcome = await play("frozen", "echo ok > answer.txt")
+    assert (outcome.reward, outcome.reward_status) == (None, RewardStatus.ERROR)
+    assert "cannot make its workspace read-only" in outcome.reward_failure.message
+
+
+async def test_a_backend_of_somebody_else_that_cannot_freeze_is_refused(play, monkeypatch):
+    from hermes_core.sandbox.session import AgentSandbox
+
+    monkeypatch.delattr(AgentSandbox, "freeze")
+    outcome = await play("frozen", "echo ok > answer.txt")
+    assert "sandboxes of 'local' cannot be frozen" in outcome.reward_failure.message
+
+
+LEVELS = ["none", pytest.param("bwrap", marks=bwrap)]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_a_fresh_sandbox_holds_the_task_s_files_and_the_named_artifacts_only(play, level):
+    look = {"command": "ls; cat given.txt made.txt out/deep/x"}
+    outcome = await play(
+        "looks",
+        "echo spoilt > given.txt; echo made > made.txt; mkdir -p out/deep; echo x > out/deep/x; touch other",
+        options=look,
+        level=level,
+        files=(TaskFile(path="given.txt", data=b"given\n"),),
+        setup=("touch set-up",),
+        precautions=Precautions(access="fresh", artifacts=("made.txt", "out", "nowhere")),
+    )
+    assert outcome.reward_detail.split() == ["given.txt", "made.txt", "out", "set-up", "given", "made", "x"]
+    place = outcome.provenance["verification"]["places"][0]
+    assert place["artifacts"] == {"made.txt": "copied", "out": "copied", "nowhere": "missing"}
+
+
+async def test_an_artifact_takes_the_place_of_the_task_s_own_and_a_deleted_one_is_missing(play):
+    given = tuple(TaskFile(path=path, data=b"old") for path in ("d/stale", "gone", "kept"))
+    outcome = await play(
+        "looks",
+        "rm -r d gone; mkdir d; echo new > d/new",
+        options={"command": "find . -type f | sort"},
+        files=given,
+        precautions=Precautions(access="fresh", artifacts=("d", "gone")),
+    )
+    assert outcome.reward_detail.split() == ["./d/new", "./kept"]
+
+
+@pytest.mark.parametrize(
+    ("trick", "said"),
+    [
+        ("ln -s /etc/passwd result", "leads out of the workspace"),
+        ("ln -s /etc result", "leads out of the workspace"),
+        ("ln -s . a; ln -s a/a/a/../../.. b; ln -s b/etc/passwd result", "leads out of the workspace"),
+        ("ln -s result result", "missing"),
+        ("ln -s nothing result", "missing"),
+        ("mkfifo result", "is a other, which is not copied"),
+    ],
+)
+async def test_an_artifact_that_leads_elsewhere_is_not_followed(play, trick, said):
+    outcome = await play(
+        "looks",
+        trick,
+        options={"command": "[ ! -e result ] && [ ! -L result ]"},
+        precautions=Precautions(access="fresh", artifacts=("result",)),
+    )
+    assert outcome.reward == 1.0
+    assert outcome.provenance["verification"]["places"][0]["artifacts"] == {"result": said}
+
+
+async def test_links_in_an_artifact_are_kept_where_they_stay_in_it(play):
+    work = (
+        "mkdir -p out/s && echo x > out/s/x && cd out && ln -s s/x in && ln -s /etc/passwd abs && ln -s ../.. up"
+        " && ln -s . a && ln -s a/a/a/../../.. tricky && cd .. && ln -s out result"
+    )
+    outcome = await play(
+        "looks",
+        work,
+        options={"command": "ls result; cat result/in; [ ! -L result ]"},
+        precautions=Precautions(access="fresh", artifacts=("result",)),
+    )
+    assert outcome.reward_detail.split() == ["a", "in", "s", "x"]
+    said = outcome.provenance["verification"]["places"][0]["artifacts"]["result"]
+    assert said == "copied without 3 symlinks that lead out of it"
+
+
+async def test_a_verifier_s_own_artifacts_are_the_default_and_the_task_s_win(play):
+    assert (await play("fresh", "echo ok > answer.txt")).reward == 1.0
+    none = Precautions(artifacts=())
+    assert (await play("fresh", "echo ok > answer.txt", precautions=none)).reward == 0.0
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_a_fresh_sandbox_hears_nothing_of_processes_homes_or_sessions_of_the_rollout(play, level):
+    work = (
+        "echo 'cat() { echo forged; }' | tee ~/.bashrc ~/.profile > env; export BASH_ENV=$PWD/env LD_PRELOAD=x.so;"
+        " cat() { echo forged; }; export -f cat; alias ls=false; mkdir -p ~/bin; PATH=~/bin:$PATH;"
+        " (setsid sh -c 'while :; do echo forged > answer.txt; done' >/dev/null 2>&1 &)"
+    )
+    outcome = await play("fresh", work, "rm -f answer.txt; echo ok > answer.txt", level=level, setup=("true",))
+    live, used = sandboxes(outcome)
+    assert outcome.reward in {0.0, 1.0}, outcome.reward_failure
+    look = {"command": 'ls -A ~; [ -z "$BASH_ENV$LD_PRELOAD" ] && [ "$(type -t cat)" = file ]'}
+    again = await play("looks", work, options=look, level=level, precautions=Precautions(access="fresh", artifacts=()))
+    assert again.reward == 1.0, again.reward_detail
+    assert not [pid for sandbox in (live, *used) for pid in processes_of(sandbox)]
+
+
+@pytest.mark.parametrize(
+    ("declared", "task", "run", "used"),
+    [
+        ("looks", None, "live", "live"),
+        ("looks", "fresh", "live", "fresh"),
+        ("looks", None, "fresh", "fresh"),
+        ("fresh", "live", "live", "fresh"),
+        ("fresh", "read_only", "read_only", "fresh"),
+    ],
+)
+async def test_a_task_or_a_run_can_raise_the_access_and_never_lower_it(play, declared, task, run, used):
+    outcome = await play(
+        declared,
+        options={"command": "true"} if declared == "looks" else {},
+        runtime={"verifier_access": run},
+        precautions=Precautions(access=task, artifacts=("answer.txt",)),
+    )
+    assert outcome.reward_status is RewardStatus.OK, outcome.reward_failure
+    assert outcome.provenance["verification"]["access"] == used
+
+
+async def test_a_fresh_sandbox_of_which_nobody_said_what_it_gets_is_no_judgement(play):
+    outcome = await play("looks", options={"command": "true"}, runtime={"verifier_access": "fresh"})
+    assert outcome.reward is None
+    assert '"artifacts"' in outcome.reward_failure.message
+
+
+async def test_a_verifier_that_another_one_asks_gets_no_less_than_it_declares_and_no_less_than_the_other(play):
+    outcome = await play("asks", "echo ok > answer.txt; touch x", options={"name": "fresh"})
+    assert (outcome.reward, outcome.provenance["verification"]["access"]) == (1.0, "live")
+    assert outcome.provenance["verification"]["places"][0]["artifacts"] == {"answer.txt": "copied"}
+    inner = {"name": "looks", "options": {"command": "[ ! -e x ] && [ -e answer.txt ]"}}
+    raised = Precautions(access="fresh", artifacts=("answer.txt",))
+    outcome = await play("asks", "echo ok > answer.txt; touch x", options=inner, precautions=raised)
+    assert outcome.reward == 1.0
+    assert len(outcome.provenance["verification"]["places"]) == 1
+
+
+@pytest.mark.parametrize("how", ["timeout", "error", "cancelled"])
+async def test_the_sandboxes_of_the_verification_are_closed_however_it_ends(registry, play, how, tmp_path):
+    seen = []
+    options = {"command": "sleep 300 & echo", "hang": how != "error"}
+    limits = {"verifier_timeout": 3.0 if how == "timeout" else 600.0}
+    setup = ("[ ! -e answer.txt ]",)
+    if how == "error":
+        setup = (f"[ ! -e {tmp_path}/once ] && touch {tmp_path}/once",)
+    original = Runtime.open_sandbox
+
+    def watched(self, spec):
+        opened = original(self, spec)
+        seen.append(opened)
+        return opened
+
+    Runtime.open_sandbox = watched
+    try:
+        raised = Precautions(access="fresh", artifacts=())
+        playing = asyncio.create_task(play("looks", options=options, runtime=limits, setup=setup, precautions=raised))
+        if how == "cancelled":
+            while len(seen) < 2:
+                await asyncio.sleep(0.01)
+            playing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await playing
+        else:
+            outcome = await playing
+            assert outcome.reward is None
+            live, used = sandboxes(outcome)
+            assert not [pid for sandbox in (live, *used) for pid in processes_of(sandbox)]
+    finally:
+        Runtime.open_sandbox = original
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../up", "a/../b", "a\0b", ".", "a//b", "./a"])
+def test_an_artifact_is_a_path_below_the_workspace(path):
+    with pytest.raises(ValueError, match="below the workspace"):
+        Precautions(artifacts=(path,))
+    with pytest.raises(ValueError, match="below the workspace"):
+        VerifierSpec(name="v", summary="v", target="m:V", artifacts=(path,))
+
+
+def test_an_access_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="live, read_only, fresh"):
+        VerifierSpec(name="v", summary="v", target="m:V", access="root")
+    with pytest.raises(ValueError, match="live, read_only, fresh"):
+        Precautions(access="root")
