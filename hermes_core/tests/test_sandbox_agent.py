@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sandbox_support import slot_fields
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.sandbox import PYTHON_FLAGS, AgentStream
 from hermes_core.sandbox.agent import wire
 from hermes_core.sandbox.client import AgentClient
+from hermes_core.sandbox.slots import AgentSlot
 from hermes_core.sandbox.source import agent_message, agent_source
 
 HEADERS = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.none(), max_size=3)
@@ -69,16 +71,13 @@ def test_a_frame_that_is_too_large_is_not_sent():
         wire.encode({}, bytes(wire.MAX_BODY + 1))
 
 
-def hello(workspace):
-    return {
-        "marker": "m",
-        "workspace": str(workspace),
-        "state_dir": str(workspace / "state"),
-        "bash": "/bin/bash",
-        "cwd": None,
-        "env": {"PATH": "/usr/bin:/bin"},
-        "limits": {},
-    }
+HELLO = {"marker": "m", "limits": {}}
+
+
+async def opened(stream, workspace, **fields):
+    """Greet an agent and open a slot that it serves alone."""
+    client = await AgentClient.connect(stream, HELLO, timeout=20)
+    return await AgentSlot.open(client, slot_fields(workspace, **fields), exclusive=True)
 
 
 async def connected(argv):
@@ -91,7 +90,7 @@ async def connected(argv):
 
 async def test_an_agent_ends_itself_and_everything_when_its_input_ends(tmp_path):
     process, stream = await connected([sys.executable, *PYTHON_FLAGS])
-    client = await AgentClient.connect(stream, hello(tmp_path), timeout=20)
+    client = await opened(stream, tmp_path)
     body = b"echo $$ >pid; trap '' INT TERM HUP; (setsid sleep 300 &); sleep 300"
     header = {"op": "exec", "command": len(body), "stdin": False, "timeout": 60, "limit": 10, "cwd": None, "env": {}}
     running = asyncio.create_task(client.request(header, body))
@@ -107,7 +106,7 @@ async def test_an_agent_ends_itself_and_everything_when_its_input_ends(tmp_path)
 
 async def test_the_agent_adopts_orphans_and_cannot_be_looked_into(tmp_path):
     process, stream = await connected([sys.executable, *PYTHON_FLAGS])
-    client = await AgentClient.connect(stream, hello(tmp_path), timeout=20)
+    client = await opened(stream, tmp_path)
     body = b"(setsid sleep 0.4 &); sleep 0.1; cat /proc/[0-9]*/stat 2>/dev/null | grep '(sleep)'"
     header = {"op": "exec", "command": len(body), "stdin": False, "timeout": 60, "limit": 4000, "cwd": None, "env": {}}
     _, output = await client.request(header, body)
@@ -120,7 +119,7 @@ async def test_the_agent_adopts_orphans_and_cannot_be_looked_into(tmp_path):
 async def test_something_else_that_answers_is_told_from_an_agent(tmp_path):
     process, stream = await connected(["/bin/sh", "-c", "echo 'Last login: yesterday, on a terminal'; cat >/dev/null"])
     with pytest.raises(BackendError, match="not a frame"):
-        await AgentClient.connect(stream, hello(tmp_path), timeout=20)
+        await AgentClient.connect(stream, HELLO, timeout=20)
     await asyncio.to_thread(process.wait, 10)
 
 
@@ -132,14 +131,14 @@ async def test_an_agent_of_another_protocol_is_refused(tmp_path):
         "os.write(1, struct.pack('!II', len(h), 0) + h); os.read(0, 1)"
     )
     process, stream = await connected([sys.executable, "-c", source])
-    with pytest.raises(BackendError, match="protocol 1, found 99"):
-        await AgentClient.connect(stream, hello(tmp_path), timeout=20)
+    with pytest.raises(BackendError, match="protocol 2, found 99"):
+        await AgentClient.connect(stream, HELLO, timeout=20)
     await asyncio.to_thread(process.wait, 10)
 
 
 async def test_damaged_content_is_never_written(tmp_path):
     process, stream = await connected([sys.executable, *PYTHON_FLAGS])
-    client = await AgentClient.connect(stream, hello(tmp_path), timeout=20)
+    client = await opened(stream, tmp_path)
     header = {"op": "write", "path": "f", "mode": None, "sha256": hashlib.sha256(b"sent").hexdigest()}
     with pytest.raises(OSError, match="damaged"):
         await client.request(header, b"arrived")
@@ -152,7 +151,7 @@ async def test_state_that_lay_there_before_the_agent_started_is_not_its_session_
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "state").write_bytes(b"1\0grep() { echo FORGED; }\n\0/\n\x001\0")
     process, stream = await connected([sys.executable, *PYTHON_FLAGS])
-    client = await AgentClient.connect(stream, hello(tmp_path), timeout=20)
+    client = await opened(stream, tmp_path)
     said = []
     for body in (b"kill -9 $$", b"grep nothing /etc/passwd"):
         header = {"op": "exec", "command": len(body), "stdin": False, "timeout": 60, "limit": 99, "cwd": None}

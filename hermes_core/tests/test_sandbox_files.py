@@ -12,6 +12,7 @@ from sandbox_support import LEVELS
 from sandbox_support import sandbox as open_one
 
 from hermes_core.sandbox.agent import files
+from hermes_core.sandbox.agent.slot import Slot
 
 
 @pytest.fixture(params=LEVELS)
@@ -217,8 +218,8 @@ def peak():
 
 async def test_a_file_that_grows_while_it_is_read_has_a_limit_too(tmp_path):
     (tmp_path / "f").write_bytes(bytes(3 << 18))
-    request = {"offset": 0, "length": None, "limit": 3 << 18}
-    answers = files.read(tmp_path / "f", request)
+    request = {"path": "f", "offset": 0, "length": None, "limit": 3 << 18}
+    answers = files.read(Slot(None, 1, "m", {"workspace": str(tmp_path)}), request)
     next(answers)
     with (tmp_path / "f").open("ab") as file:
         file.write(b"more")

@@ -80,3 +80,21 @@ def resident(pid: int) -> int:
     """Return the resident memory of a process in bytes."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def slot_fields(workspace, **fields):
+    """Return what a slot is opened with."""
+    return {
+        "workspace": str(workspace),
+        "state_dir": str(Path(workspace, "state")),
+        "bash": "/bin/bash",
+        "cwd": None,
+        "env": {"PATH": "/usr/bin:/bin"},
+        "session": "robust",
+        "lifetime": None,
+        "uid": None,
+        "gid": None,
+        "umask": 0o022,
+        "own_directory": False,
+        **fields,
+    }

@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Final
 
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.client import AgentClient
 from hermes_core.sandbox.completion import complete
 from hermes_core.sandbox.descriptors import failure
 from hermes_core.sandbox.host import SandboxHost
 from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
 from hermes_core.sandbox.session import AgentSandbox, check_variables
+from hermes_core.sandbox.slots import AgentSlot, SlotRequest
 from hermes_core.specs import BackendSpec
 
 ENVIRONMENT: Final[Mapping[str, str]] = {
@@ -170,12 +170,18 @@ class AgentBackend(ABC):
             raise
 
     def _assemble(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, book: LeaseBook) -> AgentSandbox:
-        async def connect() -> AgentClient:
+        request = SlotRequest(
+            spec=spec,
+            sandbox_id=sandbox_id,
+            environment=ENVIRONMENT,
+            setup_timeout=self.setup_timeout,
+            patience=self.patience,
+        )
+
+        async def connect(previous: AgentSlot | None) -> AgentSlot:
             async with self._starting:
                 try:
-                    stream = await host.start_agent()
-                    hello = self._hello(spec, sandbox_id, host)
-                    return await AgentClient.connect(stream, hello, timeout=self.setup_timeout, patience=self.patience)
+                    return await host.serve(request, previous)
                 except OSError as error:
                     raise failure("the agent cannot be started", error) from error
 
@@ -198,20 +204,6 @@ class AgentBackend(ABC):
         return AgentSandbox(
             sandbox_id=sandbox_id, host=host, spec=spec, provenance=provenance, connect=connect, release=release
         )
-
-    def _hello(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost) -> dict[str, Any]:
-        limits = {"core": 0}
-        if spec.file_size_mb is not None:
-            limits["file_size"] = spec.file_size_mb << 20
-        return {
-            "marker": sandbox_id,
-            "workspace": host.workspace,
-            "state_dir": host.state_dir,
-            "bash": host.bash,
-            "cwd": spec.cwd,
-            "env": {**ENVIRONMENT, "HOME": host.workspace, **host.environment, **spec.env},
-            "limits": limits,
-        }
 
     async def aclose(self) -> None:
         """Close every sandbox that is still open."""

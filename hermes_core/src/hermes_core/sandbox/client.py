@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import io
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -65,6 +65,10 @@ class ByteWriter(Protocol):
         ...
 
 
+EventHandler = Callable[[dict[str, Any], bytes], None]
+"""Called with the header and the body of a frame that nobody has asked for; must not block."""
+
+
 async def _nothing_known() -> str:
     return ""
 
@@ -105,6 +109,7 @@ class _Download:
 @dataclass(slots=True)
 class _Pending:
     future: asyncio.Future[tuple[dict[str, Any], bytes]]
+    slot: int | None
     parts: list[Any] = field(default_factory=list)
     file: _Download | None = None
 
@@ -112,16 +117,21 @@ class _Pending:
 class AgentClient:
     """Sends requests to an agent and matches its answers; a lost agent fails every request at once.
 
+    `greeting` is what the agent said of itself: protocol, python, pid, uid and can_setuid.
+
     Args:
         stream: The connection.
         patience: Seconds of silence, while something is asked, after which the agent counts as lost.
     """
 
     def __init__(self, stream: AgentStream, *, patience: float = 20.0) -> None:
+        self.greeting: Mapping[str, Any] = {}
         self._stream = stream
         self._patience = patience
         self._pending: dict[int, _Pending] = {}
         self._number = 0
+        self._slots = 0
+        self._events: dict[tuple[str, int | None], EventHandler] = {}
         self._lost: str | None = None
         self._heard = 0.0
         self._beat: asyncio.TimerHandle | None = None
@@ -153,8 +163,47 @@ class AgentClient:
         if answer["protocol"] != PROTOCOL:
             await client.aclose()
             raise BackendError(f"wanted an agent of protocol {PROTOCOL}, found {answer['protocol']}")
+        client.greeting = answer
         client._rest(patience)
         return client
+
+    def next_slot(self) -> int:
+        """Return a number that no slot of this agent has had."""
+        self._slots += 1
+        return self._slots
+
+    @property
+    def lost(self) -> str | None:
+        """Why nothing can be asked any more; None while something can."""
+        return self._lost
+
+    def on_event(self, name: str, handler: EventHandler, *, slot: int | None = None) -> None:
+        """Call `handler` for every unasked frame of this name, of one slot or of the agent as a whole (None)."""
+        self._events[name, slot] = handler
+
+    def forget_event(self, name: str, *, slot: int | None = None) -> None:
+        """Drop a handler, if there is one; frames that nobody handles are dropped."""
+        self._events.pop((name, slot), None)
+
+    def notify(self, header: Mapping[str, Any], body: bytes | memoryview = b"") -> None:
+        """Send something that has no answer.
+
+        Raises:
+            SandboxLostError: The agent has been given up.
+        """
+        if self._lost is not None:
+            raise SandboxLostError(self._lost)
+        self._send({**header, "id": 0}, body)
+
+    async def drain(self) -> None:
+        """Wait until what was sent has gone out, as far as the transport asks for it; ends with a lost agent too."""
+        drained = asyncio.ensure_future(self._stream.writer.drain())
+        try:
+            await asyncio.wait((drained, self._reader), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not drained.cancel():
+                with contextlib.suppress(ConnectionError):
+                    drained.result()
 
     def _rest(self, patience: float) -> None:
         # The next look was planned with the patience of the start; nothing is asked now, so none is needed.
@@ -164,26 +213,39 @@ class AgentClient:
             self._beat = None
 
     async def request(
-        self, header: dict[str, Any], body: bytes = b"", *, deadline: float | None = None
+        self,
+        header: Mapping[str, Any],
+        body: bytes = b"",
+        *,
+        deadline: float | None = None,
+        overdue: Callable[[str], None] | None = None,
     ) -> tuple[dict[str, Any], bytes]:
-        """Ask and return the answer; when cancelled, the agent has stopped what was asked before this returns."""
-        number, pending = self._start(header, body)
-        return await self._finish(number, pending, deadline)
+        """Ask and return the answer; when cancelled, the agent has stopped what was asked before this returns.
 
-    async def collect(self, header: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        After `deadline` seconds without an answer, `overdue` is called with the reason, or else the agent is given up.
+        """
+        number, pending = self._start(header, body)
+        alarm = deadline and self._loop.call_later(deadline, overdue or self.fail, f"no answer within {deadline:.0f} s")
+        try:
+            return await self._finish(number, pending)
+        finally:
+            if alarm:
+                alarm.cancel()
+
+    async def collect(self, header: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         """Ask and return the answer with the parts that preceded it."""
         number, pending = self._start(header, b"")
-        answer, _ = await self._finish(number, pending, None)
+        answer, _ = await self._finish(number, pending)
         return answer, pending.parts
 
-    async def download(self, header: dict[str, Any], limit: int) -> bytes:
+    async def download(self, header: Mapping[str, Any], limit: int) -> bytes:
         """Ask for at most `limit` bytes of a file and return them, checked against the hash that comes last."""
         number, pending = self._start(header, b"")
         pending.file = _Download(limit)
-        answer, _ = await self._finish(number, pending, None)
+        answer, _ = await self._finish(number, pending)
         return pending.file.result(answer["sha256"], header["path"])
 
-    async def upload(self, header: dict[str, Any], data: bytes) -> None:
+    async def upload(self, header: Mapping[str, Any], data: bytes) -> None:
         """Send a file in pieces, with its hash."""
         digest = hashlib.sha256(data).hexdigest()
         view = memoryview(data)
@@ -202,7 +264,7 @@ class AgentClient:
             raise
         except ConnectionError as error:
             self.fail(f"the stream broke: {error}")
-        await self._finish(number, pending, None)
+        await self._finish(number, pending)
 
     async def _room(self, pending: _Pending) -> None:
         # An agent that was stopped reads nothing: the wait for room ends with the request, when that fails.
@@ -213,13 +275,13 @@ class AgentClient:
             if not drained.cancel():
                 drained.result()
 
-    def _start(self, header: dict[str, Any], body: bytes) -> tuple[int, _Pending]:
+    def _start(self, header: Mapping[str, Any], body: bytes) -> tuple[int, _Pending]:
         if self._lost is not None:
             raise SandboxLostError(self._lost)
         self._number += 1
         number = self._number
         self._send({**header, "id": number}, body)
-        pending = _Pending(self._loop.create_future())
+        pending = _Pending(self._loop.create_future(), header.get("slot"))
         # An answer nobody waits for any more, after a second cancellation, is no error.
         pending.future.add_done_callback(lambda future: future.cancelled() or future.exception())
         self._pending[number] = pending
@@ -228,19 +290,15 @@ class AgentClient:
             self._beat = self._loop.call_later(self._patience / 4, self._check_silence)
         return number, pending
 
-    def _send(self, header: dict[str, Any], body: bytes | memoryview) -> None:
-        self._stream.writer.write(encode(header, bytes(body)))
+    def _send(self, header: Mapping[str, Any], body: bytes | memoryview) -> None:
+        self._stream.writer.write(encode(dict(header), bytes(body)))
 
-    async def _finish(self, number: int, pending: _Pending, deadline: float | None) -> tuple[dict[str, Any], bytes]:
-        overdue = deadline and self._loop.call_later(deadline, self.fail, f"no answer within {deadline:.0f} s")
+    async def _finish(self, number: int, pending: _Pending) -> tuple[dict[str, Any], bytes]:
         try:
             return await asyncio.shield(pending.future)
         except asyncio.CancelledError:
             await self._withdraw(number, pending)
             raise
-        finally:
-            if overdue:
-                overdue.cancel()
 
     async def _withdraw(self, number: int, pending: _Pending) -> None:
         if pending.future.done():
@@ -277,6 +335,9 @@ class AgentClient:
     def _receive(self, header: dict[str, Any], body: bytes) -> None:
         self._heard = self._loop.time()
         number = header["id"]
+        if "event" in header:
+            self._dispatch(header, body)
+            return
         if "part" in header:
             pending = self._pending.get(number)
             if pending is not None and pending.file is not None:
@@ -288,20 +349,22 @@ class AgentClient:
         if pending is None or pending.future.done():
             return
         if "error" in header:
-            error = header["error"]
-            code, text = error["errno"], error["text"]
-            pending.future.set_exception(ValueError(text) if code is None else OSError(code, text))
+            pending.future.set_exception(_as_exception(header["error"]))
         else:
             pending.future.set_result((header["ok"], body))
+
+    def _dispatch(self, header: dict[str, Any], body: bytes) -> None:
+        name, slot = header["event"], header.get("slot") or None
+        handler = self._events.get((name, slot))
+        if handler is not None:
+            handler(header, body)
 
     def fail(self, reason: str) -> None:
         """Give the agent up: everything asked, and everything asked from now on, raises `SandboxLostError`."""
         if self._lost is None:
             self._lost = f"the sandbox is lost: {reason}"
         pending, self._pending = self._pending, {}
-        for waiting in pending.values():
-            if not waiting.future.done():
-                waiting.future.set_exception(SandboxLostError(self._lost))
+        _fail_all(pending.values(), self._lost)
         if self._beat is not None:
             self._beat.cancel()
             self._beat = None
@@ -310,6 +373,35 @@ class AgentClient:
         transport = self._stream.writer.transport
         if not transport.is_closing():
             transport.abort()
+
+    def fail_slot(self, slot: int, reason: str) -> None:
+        """Fail everything that was asked of one slot, and nothing else."""
+        mine = {number: pending for number, pending in self._pending.items() if pending.slot == slot}
+        for number in mine:
+            del self._pending[number]
+        _fail_all(mine.values(), reason)
+
+    async def restart(self, *, deadline: float = 20.0) -> AgentStream:
+        """End every other process inside and return the stream to a fresh Python that waits for an agent.
+
+        Raises:
+            SandboxLostError: It did not work; the agent is given up.
+        """
+        try:
+            answer, _ = await self.request({"op": "restart"}, deadline=deadline)
+        except OSError as error:
+            self.fail(f"it could not be started again: {error}")
+            raise SandboxLostError(str(self._lost)) from error
+        if not answer["clean"]:
+            self.fail("processes inside cannot be killed")
+            raise SandboxLostError(str(self._lost))
+        self._lost = "the agent was started again"
+        pending, self._pending = self._pending, {}
+        _fail_all(pending.values(), self._lost)
+        self._rest(self._patience)
+        self._reader.cancel()
+        await asyncio.wait((self._reader,))
+        return self._stream
 
     async def aclose(self) -> None:
         """Close the stream; the agent then kills everything and exits."""
@@ -322,11 +414,24 @@ class AgentClient:
                 await self._stream.writer.wait_closed()
 
 
+def _fail_all(pending: Iterable[_Pending], reason: str) -> None:
+    for waiting in pending:
+        if not waiting.future.done():
+            waiting.future.set_exception(SandboxLostError(reason))
+
+
+def _as_exception(error: Mapping[str, Any]) -> Exception:
+    code, text = error["errno"], error["text"]
+    if error.get("lost"):
+        return SandboxLostError(f"the sandbox is lost: {text}")
+    return ValueError(text) if code is None else OSError(code, text)
+
+
 def _why_not_started(error: Exception, timeout: float) -> str:
     if isinstance(error, TimeoutError):
         return f"the agent did not start within {timeout:g} s"
     if isinstance(error, OSError):
-        return f"the agent started, and cannot prepare the sandbox: {error}"
+        return f"the agent started, and cannot set its limits: {error}"
     return f"the agent did not start ({error})"
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hermes_core.contracts.errors import SandboxRefusedError
-from hermes_core.sandbox.client import AgentStream
+from hermes_core.sandbox.client import AgentClient, AgentStream
+from hermes_core.sandbox.slots import AgentSlot, SlotRequest
 
 
 class SandboxHost(ABC):
@@ -23,6 +24,21 @@ class SandboxHost(ABC):
     """Path, inside, of bash 4.4 or newer."""
     state_dir: str | None = None
     """Private directory, inside, for the session's state; the agent makes one if None."""
+
+    def slot_fields(self) -> Mapping[str, Any]:
+        """Return what this place asks of its slot: uid and gid of the commands, umask, own_directory."""
+        return {}
+
+    async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
+        """Return the slot of the sandbox: of an agent of its own, started again if there is a previous one."""
+        stream = await (self.start_agent() if previous is None else self.restart(previous.client))
+        return await request.open_alone(stream, self)
+
+    async def restart(self, client: AgentClient) -> AgentStream:
+        """End every process inside and return the streams of a new Python; files stay."""
+        await client.aclose()
+        await self.stop_all()
+        return await self.start_agent()
 
     async def freeze(self) -> None:
         """Make the workspace read-only for everything that is started from now on.

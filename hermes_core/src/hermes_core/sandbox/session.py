@@ -10,9 +10,10 @@ from typing import Any, Final, Self, TypeVar, final
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import ExecResult, FileStat, SandboxSpec
-from hermes_core.sandbox.client import AgentClient, require_fits
+from hermes_core.sandbox.client import require_fits
 from hermes_core.sandbox.completion import complete
 from hermes_core.sandbox.host import SandboxHost
+from hermes_core.sandbox.slots import AgentSlot
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 T = TypeVar("T")
@@ -34,7 +35,7 @@ class AgentSandbox:
         host: SandboxHost,
         spec: SandboxSpec,
         provenance: Mapping[str, Any],
-        connect: Callable[[], Awaitable[AgentClient]],
+        connect: Callable[[AgentSlot | None], Awaitable[AgentSlot]],
         release: Callable[[AgentSandbox], Awaitable[None]],
     ) -> None:
         self._id = sandbox_id
@@ -43,7 +44,7 @@ class AgentSandbox:
         self._provenance = dict(provenance)
         self._connect = connect
         self._release = release
-        self._client: AgentClient | None = None
+        self._slot: AgentSlot | None = None
         self._closing: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
 
@@ -70,8 +71,11 @@ class AgentSandbox:
         stdin: bytes | str | None = None,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        execution_id: str | None = None,
     ) -> ExecResult:
         """Run a bash command in the session; commands of one session run one after another.
+
+        A call with the `execution_id` of an earlier one (the last 64 are known) runs nothing and returns its result.
 
         Raises:
             ValueError: The command, its input or its variables cannot be given to a process, or the timeout is none.
@@ -90,17 +94,18 @@ class AgentSandbox:
             "limit": self._spec.output_limit,
             "cwd": None if cwd is None else check_path(cwd),
             "env": check_variables(env or {}),
+            "execution": execution_id,
         }
         async with self._turn:
             try:
-                answer, output = await self._agent().request(header, body, deadline=seconds + _MARGIN)
+                answer, output = await self.slot.request(header, body, deadline=seconds + _MARGIN)
             except OSError as error:
                 raise BackendError(f"the command could not be started: {error}") from error
         return self._result(answer, output)
 
     def _result(self, answer: Mapping[str, Any], output: bytes) -> ExecResult:
         if answer["survivors"]:
-            self._agent().fail(f"{answer['survivors']} processes of a stopped command cannot be killed")
+            self.slot.fail(f"{answer['survivors']} processes of a stopped command cannot be killed")
             raise SandboxLostError("processes of a stopped command cannot be killed", hint="renew or close the sandbox")
         streams = []
         start = 0
@@ -129,41 +134,53 @@ class AgentSandbox:
         if offset < 0 or (length is not None and length < 0):
             raise ValueError(f"offset and length cannot be negative, found {offset} and {length}")
         header = {"op": "read", "path": check_path(path), "offset": offset, "length": length, "limit": _READ_AT_ONCE}
-        return await _about(path, self._agent().download(header, _READ_AT_ONCE if length is None else length))
+        return await _about(path, self.slot.download(header, _READ_AT_ONCE if length is None else length))
 
     async def write_file(self, path: str, data: bytes | str, *, mode: int | None = None) -> None:
         """Replace a file's content, all at once, creating parent directories."""
         content = data.encode() if isinstance(data, str) else data
-        await _about(path, self._agent().upload({"op": "write", "path": check_path(path), "mode": mode}, content))
+        await _about(path, self.slot.upload({"op": "write", "path": check_path(path), "mode": mode}, content))
 
     async def stat(self, path: str) -> FileStat:
         """Describe what a path points to."""
-        answer, _ = await _about(path, self._agent().request({"op": "stat", "path": check_path(path)}))
+        answer, _ = await _about(path, self.slot.request({"op": "stat", "path": check_path(path)}))
         return FileStat(**{**answer, "path": path})
 
     async def list_dir(self, path: str = ".") -> list[FileStat]:
         """Describe the entries of a directory, sorted by name."""
-        _, batches = await _about(path, self._agent().collect({"op": "list", "path": check_path(path)}))
+        _, batches = await _about(path, self.slot.collect({"op": "list", "path": check_path(path)}))
         return [FileStat(**entry) for batch in batches for entry in batch]
 
     async def remove(self, path: str) -> None:
         """Delete a file, a symlink or a whole directory."""
-        await _about(path, self._agent().request({"op": "remove", "path": check_path(path)}))
+        await _about(path, self.slot.request({"op": "remove", "path": check_path(path)}))
 
-    def _agent(self) -> AgentClient:
-        if self._client is None or self._closing is not None:
+    @property
+    def host(self) -> SandboxHost:
+        """The place it is in."""
+        return self._host
+
+    @property
+    def slot(self) -> AgentSlot:
+        """The slot that serves it; another one after every renewal.
+
+        Raises:
+            SandboxLostError: The sandbox is closed.
+        """
+        if self._slot is None or self._closing is not None:
             raise SandboxLostError(f"sandbox {self._id} is closed")
-        return self._client
+        return self._slot
 
     async def start(self) -> None:
         """Start the agent; called once by the backend."""
-        self._client = await self._connect()
+        self._slot = await self._connect(None)
 
     async def renew(self) -> None:
         """Kill every process of the sandbox and start a new agent; files stay, session state does not."""
-        await self._agent().aclose()
+        # What is being asked, or waits for its turn, fails now.
+        self.slot.suspend("it is being renewed")
         async with self._turn:
-            await complete(self._restart())
+            await complete(self._restart(self.slot))
 
     async def freeze(self) -> None:
         """Make the workspace read-only, as `renew` does for everything else: what runs ends, a new agent is started.
@@ -174,9 +191,8 @@ class AgentSandbox:
         await self._host.freeze()
         await self.renew()
 
-    async def _restart(self) -> None:
-        await self._host.stop_all()
-        self._client = await self._connect()
+    async def _restart(self, slot: AgentSlot) -> None:
+        self._slot = await self._connect(slot)
 
     async def aclose(self) -> None:
         """Kill everything and remove the sandbox; safe to call twice and while calls are in flight."""
@@ -185,13 +201,15 @@ class AgentSandbox:
         await complete(_wait(self._closing))
 
     async def _close(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
+        if self._slot is not None:
+            self._slot.suspend("it was closed")
         # A renewal in progress starts another agent: let it finish, or that agent would outlive the sandbox.
         async with self._turn:
-            if self._client is not None:
-                await self._client.aclose()
-            await self._release(self)
+            try:
+                if self._slot is not None:
+                    await self._slot.aclose()
+            finally:
+                await self._release(self)
 
     async def __aenter__(self) -> Self:
         return self

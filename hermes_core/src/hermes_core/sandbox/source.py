@@ -7,26 +7,30 @@ from functools import cache
 from importlib import resources
 from typing import Final
 
-_MODULES: Final = ("wire", "capture", "processes", "script", "order", "outputs", "shell", "files", "loop", "server")
+from hermes_core.sandbox.agent.loader import LOADER
+
+_MODULES: Final = (
+    "wire",
+    "loader",
+    "capture",
+    "processes",
+    "launch",
+    "slot",
+    "script",
+    "order",
+    "outputs",
+    "shell",
+    "turns",
+    "files",
+    "place",
+    "loop",
+    "server",
+)
+"""In the order in which each needs those before it; `server`, which runs the agent, is last."""
 _FUTURE: Final = "from __future__ import annotations"
 _OWN_IMPORTS: Final = re.compile(
     r"^from (?:__future__|hermes_core\.sandbox\.agent\.\w+) import (?:\([^)]*\)|[^(\n]*)$", re.MULTILINE
 )
-
-# Reads the length (8 hexadecimal digits) and the text itself from descriptor 0, byte-exact, so that the frames which
-# follow are left to the agent.
-LOADER: Final = """
-import os
-def take(size):
-    data = b""
-    while len(data) < size:
-        more = os.read(0, size - len(data))
-        if not more:
-            raise SystemExit(3)
-        data += more
-    return data
-exec(compile(take(int(take(8), 16)), "<hermes-agent>", "exec"), {"__name__": "__main__"})
-"""
 
 PYTHON_FLAGS: Final = ("-I", "-S", "-E", "-u", "-c", LOADER)
 """Arguments for any Python 3.8 or newer that make it wait for the agent on its standard input."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hermes_core.sandbox.agent.slot import STREAMS, UPLOADS, Slot
 from hermes_core.sandbox.agent.wire import CHUNK
 
 _BATCH = 500
@@ -35,8 +36,9 @@ def _require_small(fd: int, wanted: int, limit: int) -> None:
         raise OSError(errno.EFBIG, f"has {size} bytes; read it in ranges with offset and length")
 
 
-def read(path: Path, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
+def read(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Send a file, or a range of it, in pieces; its hash comes last."""
+    path = slot.path(request["path"])
     # Without O_NONBLOCK, opening a named pipe would stop the whole agent.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     import hashlib  # here, because it is a third of the agent's start
@@ -63,13 +65,15 @@ def read(path: Path, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], 
         os.close(fd)
 
 
-def describe(path: Path, _request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
+def describe(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Send what a path points to."""
+    path = slot.path(request["path"])
     yield {"ok": _describe(str(path), path.stat())}, b""
 
 
-def listing(path: Path, _request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
+def listing(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Send the entries of a directory in batches, sorted by name."""
+    path = slot.path(request["path"])
     names = sorted(os.listdir(path), key=os.fsencode)  # noqa: PTH208 - names, not paths
     for start in range(0, len(names), _BATCH):
         batch = []
@@ -80,8 +84,9 @@ def listing(path: Path, _request: dict[str, Any]) -> Iterator[tuple[dict[str, An
     yield {"ok": {}}, b""
 
 
-def remove(path: Path, _request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
+def remove(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Delete a file, a symlink, or a directory with all that is in it."""
+    path = slot.path(request["path"])
     if not stat.S_ISDIR(path.lstat().st_mode):
         path.unlink()
     else:
@@ -134,7 +139,7 @@ class Upload:
         while view:
             view = view[os.write(self._fd, view) :]
 
-    def commit(self, sha256: str) -> None:
+    def commit(self, sha256: str) -> dict[str, Any]:
         """Put the file in its place if its content is what was sent."""
         if self._digest.hexdigest() != sha256:
             raise OSError(errno.EIO, "The content was damaged on its way", str(self._path))
@@ -144,6 +149,7 @@ class Upload:
         os.close(self._fd)
         self._fd = -1
         self._partial.replace(self._path)
+        return {}
 
     def abort(self) -> None:
         """Drop what has been written so far."""
@@ -160,4 +166,10 @@ def _umask() -> int:
     return mask
 
 
-OPERATIONS = {"read": read, "stat": describe, "list": listing, "remove": remove}
+def write(slot: Slot, request: dict[str, Any]) -> Upload:
+    """Receive a file."""
+    return Upload(slot.path(request["path"]), request["mode"])
+
+
+STREAMS.update({"read": read, "stat": describe, "list": listing, "remove": remove})
+UPLOADS["write"] = write

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import selectors
 import signal
@@ -14,6 +15,7 @@ from hermes_core.sandbox.agent.processes import reap
 _BACKLOG = 1 << 20
 """Bytes that may wait for the client before producers of more are held back."""
 _LONGEST = 3600.0
+_AT_ONCE = 1 << 18
 
 
 class Loop:
@@ -21,10 +23,15 @@ class Loop:
 
     def __init__(self, source: int, sink: int) -> None:
         self.running = True
+        self._source = source
         self._sink = sink
         self._outgoing = bytearray()
         self._selector = selectors.DefaultSelector()
-        self._alarms: dict[int, tuple[float, Callable[[], None]]] = {}
+        self._readers: dict[int, Callable[[int], None]] = {}
+        self._writers: dict[int, Callable[[int], None]] = {}
+        self._alarms: dict[int, Callable[[], None]] = {}
+        # By the time they go off; those that were cancelled stay until then, which is cheaper than finding them.
+        self._schedule: list[tuple[float, int]] = []
         self._handles = 0
         self._children: dict[int, Callable[[int], None]] = {}
         self._producers: dict[Any, Generator[None, None, None]] = {}
@@ -38,21 +45,47 @@ class Loop:
 
     def watch(self, fd: int, callback: Callable[[int], None]) -> None:
         """Call back whenever there is something to read."""
-        self._selector.register(fd, selectors.EVENT_READ, callback)
+        self._readers[fd] = callback
+        self._select(fd)
 
     def forget(self, fd: int) -> None:
-        """Stop watching a descriptor."""
-        self._selector.unregister(fd)
+        """Stop watching a descriptor for reading."""
+        del self._readers[fd]
+        self._select(fd)
+
+    def watch_room(self, fd: int, callback: Callable[[int], None]) -> None:
+        """Call back whenever something can be written."""
+        self._writers[fd] = callback
+        self._select(fd)
+
+    def forget_room(self, fd: int) -> None:
+        """Stop watching a descriptor for writing; nothing happens if it was not watched."""
+        if self._writers.pop(fd, None) is not None:
+            self._select(fd)
+
+    def _select(self, fd: int) -> None:
+        events = selectors.EVENT_READ * (fd in self._readers) | selectors.EVENT_WRITE * (fd in self._writers)
+        known = fd in self._selector.get_map()
+        if not events:
+            self._selector.unregister(fd)
+        elif known:
+            self._selector.modify(fd, events)
+        else:
+            self._selector.register(fd, events)
 
     def after(self, seconds: float, callback: Callable[[], None]) -> int:
         """Call back once, later; returns a handle for `cancel`."""
         self._handles += 1
-        self._alarms[self._handles] = (time.monotonic() + seconds, callback)
+        self._alarms[self._handles] = callback
+        heapq.heappush(self._schedule, (time.monotonic() + seconds, self._handles))
         return self._handles
 
     def cancel(self, handle: int) -> None:
         """Drop an alarm, if it has not gone off."""
         self._alarms.pop(handle, None)
+        if len(self._schedule) > 2 * len(self._alarms) + 64:
+            self._schedule = [entry for entry in self._schedule if entry[1] in self._alarms]
+            heapq.heapify(self._schedule)
 
     def on_exit(self, pid: int, callback: Callable[[int], None]) -> None:
         """Call back with the wait status when a child has ended."""
@@ -75,10 +108,20 @@ class Loop:
         self._outgoing += data
         self._flush()
 
+    def waiting(self) -> int:
+        """Return how many bytes the client has not taken yet; whoever sends without being asked holds back by it."""
+        return len(self._outgoing)
+
+    def hand_over(self) -> None:
+        """Send what is queued, however long it takes, and leave the stream as another program expects to find it."""
+        for fd in (self._source, self._sink):
+            os.set_blocking(fd, True)
+        self._flush()
+
     def _flush(self) -> None:
         while self._outgoing:
             try:
-                sent = os.write(self._sink, memoryview(self._outgoing)[: 1 << 18])
+                sent = os.write(self._sink, memoryview(self._outgoing)[:_AT_ONCE])
             except BlockingIOError:
                 return
             except OSError:
@@ -96,34 +139,42 @@ class Loop:
 
     def _ring(self) -> float | None:
         now = time.monotonic()
-        for handle, (when, callback) in list(self._alarms.items()):
-            if when <= now and self._alarms.pop(handle, None) is not None:
+        while self._schedule and (self._schedule[0][0] <= now or self._schedule[0][1] not in self._alarms):
+            callback = self._alarms.pop(heapq.heappop(self._schedule)[1], None)
+            if callback is not None:
                 callback()
         # Waking up now and then costs nothing; an alarm far away would be more than the system can wait for.
-        return max(0.0, min(_LONGEST, *(when - now for when, _ in self._alarms.values()))) if self._alarms else None
+        return max(0.0, min(_LONGEST, self._schedule[0][0] - now)) if self._schedule else None
 
     def _advance(self) -> None:
         for key, steps in list(self._producers.items()):
             if next(steps, self) is self:
                 self._producers.pop(key, None)
 
+    def _call_back(self, timeout: float | None) -> None:
+        ready = [
+            (key.fd, watched, watched[key.fd])
+            for key, events in self._selector.select(timeout)
+            for watched, event in ((self._readers, selectors.EVENT_READ), (self._writers, selectors.EVENT_WRITE))
+            if events & event
+        ]
+        for fd, watched, callback in ready:
+            # An earlier callback of this round may have closed it, and another one have got its number.
+            if watched.get(fd) is callback:
+                callback(fd)
+
     def run(self) -> None:
         """Work until the client has gone."""
-        writing = False
         while self.running:
             timeout = self._ring()
             held_back = len(self._outgoing) > _BACKLOG
             if self._producers and not held_back:
                 timeout = 0.0
-            if bool(self._outgoing) != writing:
-                writing = not writing
-                if writing:
-                    self._selector.register(self._sink, selectors.EVENT_WRITE, lambda _fd: self._flush())
+            if bool(self._outgoing) != (self._sink in self._writers):
+                if self._outgoing:
+                    self.watch_room(self._sink, lambda _fd: self._flush())
                 else:
-                    self._selector.unregister(self._sink)
-            for key, _ in self._selector.select(timeout):
-                # An earlier callback of this round may have closed it.
-                if self._selector.get_map().get(key.fd) is key:
-                    key.data(key.fd)
+                    self.forget_room(self._sink)
+            self._call_back(timeout)
             if not held_back:
                 self._advance()

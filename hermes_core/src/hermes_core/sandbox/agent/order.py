@@ -15,7 +15,7 @@ import os
 import signal
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 _F_SETSIG = 10
@@ -35,6 +35,20 @@ BULK_LIMIT = _WIDE * _PAGE
 
 def _prototype(name: str, result: type, *arguments: type) -> Callable[..., int]:
     return ctypes.CFUNCTYPE(result, *arguments, use_errno=True)((name, ctypes.CDLL(None)))
+
+
+class Listener:
+    """Who reads some of the pipes: the rings that were heard for it, and whether some were lost."""
+
+    def __init__(self, heard: Callable[[], None]) -> None:
+        self.heard = heard
+        self.rings: list[int] = []
+        self.lost = False
+
+    def take(self) -> list[int]:
+        """Return what rang since the last time, in order."""
+        rings, self.rings = self.rings, []
+        return rings
 
 
 class Bell:
@@ -57,6 +71,10 @@ class Bell:
         self._file = os.memfd_create("hermes", os.MFD_CLOEXEC)
         os.ftruncate(self._file, BULK_LIMIT)
         self._view = memoryview(mmap.mmap(self._file, BULK_LIMIT, prot=mmap.PROT_READ))
+        self._listeners: dict[int, Listener] = {}
+        self._due: dict[int, Listener] = {}
+        self._delivering = False
+        self._loop: Any = None
         try:
             self._try_out()
         except OSError:
@@ -72,15 +90,15 @@ class Bell:
             self.attach(pair[0])
             os.write(pair[1], b"1")
             os.write(pair[1], b"2")
-            found: list[Any] = [self.rings(), self.packets(self.take(pair[0]))]
+            found: list[Any] = [self._rings(), self.packets(self.take(pair[0]))]
             os.write(pair[1], b"3")
             os.write(pair[1], b"4")
-            found += [self.rings(), self.bulk(self.take(pair[0]))]
+            found += [self._rings(), self.bulk(self.take(pair[0]))]
         finally:
             for fd in reversed(pair):
                 os.close(fd)
         # That the last writer has gone must ring too; the reader, closed after it, may not see another one.
-        rest = self.rings()
+        rest = self._rings()
         twice = ([pair[0]] * 2, False)
         if found != [twice, [b"1", b"2"], twice, b"34"] or rest != ([pair[0]], False):
             raise OSError(errno.ENOSYS, "the order of writes cannot be told here")
@@ -105,7 +123,49 @@ class Bell:
         """Ring for it no more."""
         fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NONBLOCK)
 
-    def rings(self) -> tuple[list[int], bool]:
+    def serve(self, loop: Any) -> None:
+        """Call listeners back from now on."""
+        self._loop = loop
+        loop.watch(self.fd, lambda _fd: self._deliver())
+
+    def listen(self, listener: Listener, fds: Iterable[int]) -> None:
+        """Ring for these pipes, on behalf of one listener."""
+        # The numbers of descriptors come again; a ring of a pipe that was closed must not count for this one.
+        self.gather()
+        for fd in fds:
+            self._listeners[fd] = listener
+            self.attach(fd)
+
+    def leave(self, fds: Iterable[int]) -> None:
+        """Ring for these pipes no more; what is left of them counts for nobody."""
+        self.gather()
+        for fd in fds:
+            del self._listeners[fd]
+
+    def gather(self, caller: Listener | None = None) -> None:
+        """Give every listener the rings of its pipes; all but the caller are called back."""
+        rung, lost = self._rings()
+        concerned = [self._listeners[fd] for fd in rung if fd in self._listeners]
+        for fd in rung:
+            if fd in self._listeners:
+                self._listeners[fd].rings.append(fd)
+        if lost:
+            concerned = list(self._listeners.values())
+            for listener in concerned:
+                listener.lost = True
+        self._due.update((id(listener), listener) for listener in concerned if listener is not caller)
+        if self._due and not self._delivering:
+            self._delivering = True
+            self._loop.after(0.0, self._deliver)
+
+    def _deliver(self) -> None:
+        self._delivering = True
+        self.gather()
+        while self._due:
+            self._due.pop(next(iter(self._due))).heard()
+        self._delivering = False
+
+    def _rings(self) -> tuple[list[int], bool]:
         """Return which pipes rang, in order and as often as they did, and whether some rings were lost."""
         rung = []
         lost = False

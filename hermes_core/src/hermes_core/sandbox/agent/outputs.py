@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from hermes_core.sandbox.agent.order import BULK_LIMIT, Bell, first_write
+from hermes_core.sandbox.agent.order import BULK_LIMIT, Bell, Listener, first_write
 
 _PIPE_READ = 1 << 16
 _BULK = 1 << 13
@@ -98,19 +98,18 @@ class OrderedOutputs(Outputs):
         self._bell = bell
         self._waiting: dict[int, list[bytes]] = {}
         self._rounds = 0
+        self._listener = Listener(self._heard)
 
     def _pipe(self) -> tuple[int, int]:
         return self._bell.pipe()
 
     def _begin(self) -> None:
-        # The numbers of descriptors come again; a ring of the command before must not count for this one.
-        self._bell.rings()
-        for fd in self._pipes:
-            self._waiting[fd] = []
-            self._bell.attach(fd)
-        self._loop.watch(self._bell.fd, self._heard)
+        self._waiting = {fd: [] for fd in self._pipes}
+        self._bell.listen(self._listener, self._pipes)
 
-    def _heard(self, _fd: int) -> None:
+    def _heard(self) -> None:
+        if not self._waiting:
+            return  # released since
         self._rounds += 1
         if self._rounds == _MANY:
             for fd in self._pipes:
@@ -119,7 +118,9 @@ class OrderedOutputs(Outputs):
 
     def _collect(self, *, everything: bool) -> None:
         before = {fd: _unread(fd) for fd in self._pipes}
-        rings, lost = self._bell.rings()
+        self._bell.gather(self._listener)
+        rings, lost = self._listener.take(), self._listener.lost
+        self._listener.lost = False
         rung = set(rings) & self._pipes.keys()
         gone = []
         for fd in list(self._pipes) if everything or lost else rung:
@@ -133,7 +134,8 @@ class OrderedOutputs(Outputs):
                 self._waiting[fd] += self._bell.packets(size)
         if gone:
             # Whoever has closed a pipe has rung before.
-            rings += self._bell.rings()[0]
+            self._bell.gather(self._listener)
+            rings += self._listener.take()
         self._merge(rings)
         for fd in list(self._pipes) if lost else gone:
             self._flush(fd)
@@ -165,25 +167,27 @@ class OrderedOutputs(Outputs):
         self._waiting[fd] = []
 
     def _close(self, fd: int) -> None:
-        if self._waiting.pop(fd, None) is not None and not self._waiting:
-            self._loop.forget(self._bell.fd)
+        if self._waiting.pop(fd, None) is not None:
+            self._bell.leave([fd])
         super()._close(fd)
 
     def drain(self) -> None:
         """Read what is there now, as far as its order is known."""
-        self._collect(everything=True)
+        if self._waiting:
+            self._collect(everything=True)
+        else:
+            super().drain()
 
     def settle(self) -> None:
         """Read what is there now and hold nothing back: the answer is being written."""
         self.drain()
-        for fd in self._pipes:
+        for fd in self._waiting:
             self._flush(fd)
 
     def release(self) -> None:
         """Read from now on only so as not to block the writers."""
         super().release()
-        if self._waiting:
-            self._loop.forget(self._bell.fd)
+        self._bell.leave(self._waiting)
         for fd in self._waiting:
             self._bell.detach(fd)
             self._loop.watch(fd, self._readable)

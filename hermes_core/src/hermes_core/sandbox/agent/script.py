@@ -26,13 +26,19 @@ _SAVE = r"""{ [[ -v _hermes_saved ]] || {
 
 # Descriptor 3 holds the command, the call's own environment and the saved session, each ended by a NUL. Everything is
 # on one line: bash reads a line at a time, so no alias of the session can reach into it, and line numbers are right.
-_RUN = (
+_RESTORE = (
     r"{ \builtin mapfile -d '' -u 3 _hermes_c; exec 3<&-; \builtin shopt -s expand_aliases;"
     r" \builtin unset -v BASH_EXECUTION_STRING; _hermes_b=$BASHOPTS _hermes_s=$SHELLOPTS _hermes_o=;"
     r' \builtin eval "${_hermes_c[2]}";@KEEP@ } >/dev/null 2>&1; \builtin eval "${_hermes_c[1]}";'
-    r' _hermes_c=("${_hermes_c[0]}"); \builtin trap -- @TRAP@ EXIT; \builtin eval -- "${_hermes_o}${_hermes_c}";'
+    r' _hermes_c=("${_hermes_c[0]}");'
+)
+_RUN = (
+    _RESTORE + r' \builtin trap -- @TRAP@ EXIT; \builtin eval -- "${_hermes_o}${_hermes_c}";'
     r' { \builtin set -- "$?"; @SAVE@; _hermes_saved=1; \builtin set +x; } 2>/dev/null; \builtin exit "$1"'
 )
+
+COMPOSED_APART = _RESTORE.replace("@KEEP@", "") + r' \builtin eval -- "${_hermes_o}${_hermes_c}"'
+"""Text for `bash -c` around a command whose end is not saved."""
 
 
 def compose(directory: str, number: int, call_only: Iterable[str]) -> str:

@@ -1,48 +1,72 @@
-"""Requests from the client, dispatched to the session and to the files."""
+"""Requests from the client, dispatched to the slots."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
+import signal
 import sys
-from collections.abc import Generator, Iterator
-from pathlib import Path
+import time
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from hermes_core.sandbox.agent.files import OPERATIONS, Upload
 from hermes_core.sandbox.agent.loop import Loop
 from hermes_core.sandbox.agent.order import hang_bell
+from hermes_core.sandbox.agent.place import begin, configure, end, install, may_change_user, start_again
 from hermes_core.sandbox.agent.processes import become_reaper, kill_descendants
-from hermes_core.sandbox.agent.shell import COMMAND_FD, Command, Session
+from hermes_core.sandbox.agent.shell import COMMAND_FD
+from hermes_core.sandbox.agent.slot import CALLS, STREAMS, UPLOADS, WAITS, Slot
 from hermes_core.sandbox.agent.wire import PROTOCOL, Decoder, FrameError, encode
 
 _STREAM_READ = 1 << 18
-_LAST_SECONDS = 5.0
+_LAST_SECONDS_OF_ALL = 5.0
+_DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""The first process of a PID namespace is out of reach of everything inside, but for signals that it handles."""
+
+
+class Answer:
+    """Answers one request, once."""
+
+    def __init__(self, server: Server, slot: Slot, number: int) -> None:
+        self._server = server
+        self._slot = slot
+        self._number = number
+
+    def __call__(self, values: dict[str, Any], body: bytes = b"") -> None:
+        """Send the answer."""
+        if self._server.done(self._slot, self._number):
+            self._server.answer(self._number, values, body)
+
+    def fail(self, error: Exception) -> None:
+        """Send an error instead."""
+        if self._server.done(self._slot, self._number):
+            self._server.fail(self._number, error)
 
 
 class Server:
-    """One client's requests. Commands run one after another; everything else is answered at once."""
+    """One client's requests, for any number of slots."""
 
     def __init__(self, source: int, sink: int) -> None:
         self.loop = Loop(source, sink)
-        self._source = source
         self._bell = hang_bell()
+        if self._bell is not None:
+            self._bell.serve(self.loop)
         self._decoder = Decoder()
-        self._session: Session | None = None
         self._marker = ""
-        self._running: Command | None = None
-        self._queue: list[Command] = []
-        self._commands = 0
-        self._uploads: dict[int, Upload] = {}
+        self._ground = Slot(self.loop, 0, "", {})
+        self._slots: dict[int, Slot] = {0: self._ground}
+        self._uploads: dict[int, tuple[Slot, Any]] = {}
+        self._waits: dict[int, tuple[Slot, Callable[[], None] | None]] = {}
+        self._streams: dict[int, Slot] = {}
         self.loop.watch(source, self._receive)
 
     def leave(self) -> None:
         """Delete what the agent itself has put down."""
-        for upload in self._uploads.values():
-            upload.abort()
-        if self._session is not None:
-            self._session.forget()
+        for slot, upload in self._uploads.values():
+            with slot.acting():
+                upload.abort()
+        for slot in self._slots.values():
+            slot.restart()
 
     def _receive(self, fd: int) -> None:
         try:
@@ -62,112 +86,240 @@ class Server:
 
     def _dispatch(self, header: dict[str, Any], body: bytes) -> None:
         number, operation = header["id"], header["op"]
+        own = getattr(self, "_do_" + operation, None)
         try:
-            if operation in OPERATIONS:
-                answers = OPERATIONS[operation](self._path(header), header)
-                self.loop.produce(number, self._steps(number, answers))
+            if own is not None:
+                own(number, header, body)
+                return
+            slot = self._slots.get(header.get("slot", 0))
+            if slot is None:
+                self._lost(number, f"slot {header['slot']} is not open")
             else:
-                getattr(self, "_do_" + operation)(number, header, body)
+                slot.used = time.monotonic()
+                self._serve(slot, number, header, body)
         except (OSError, ValueError) as error:
-            self._fail(number, error)
+            self.fail(number, error)
 
-    def _path(self, header: dict[str, Any]) -> Path:
-        assert self._session is not None
-        return Path(self._session.workspace, header["path"])
+    def _serve(self, slot: Slot, number: int, header: dict[str, Any], body: bytes) -> None:
+        operation = header["op"]
+        if operation in CALLS:
+            with slot.acting():
+                values = CALLS[operation](slot, header, body)
+            self.answer(number, values)
+        elif operation in STREAMS:
+            self._streams[number] = slot
+            slot.requests += 1
+            self.loop.produce(number, self._steps(slot, number, STREAMS[operation](slot, header)))
+        elif operation in WAITS:
+            self._wait(slot, number, header, body)
+        elif operation in UPLOADS:
+            with slot.acting():
+                self._uploads[number] = (slot, UPLOADS[operation](slot, header))
+            slot.requests += 1
+            self._do_data(number, header, body)
+        else:
+            raise ValueError(f"the agent knows no operation {operation!r}")
 
-    def _steps(self, number: int, answers: Iterator[tuple[dict[str, Any], bytes]]) -> Generator[None, None, None]:
+    def _wait(self, slot: Slot, number: int, header: dict[str, Any], body: bytes) -> None:
+        self._waits[number] = (slot, None)
+        slot.requests += 1
         try:
-            for header, body in answers:
+            cancel = WAITS[header["op"]](slot, header, body, Answer(self, slot, number))
+        except (OSError, ValueError):
+            self.done(slot, number)
+            raise
+        if number in self._waits:
+            self._waits[number] = (slot, cancel)
+
+    def done(self, slot: Slot, number: int) -> bool:
+        """Note the end of a request; False if it had ended before."""
+        if self._waits.pop(number, None) is None:
+            return False
+        _rest(slot)
+        return True
+
+    def _steps(
+        self, slot: Slot, number: int, answers: Iterator[tuple[dict[str, Any], bytes]]
+    ) -> Generator[None, None, None]:
+        try:
+            while True:
+                with slot.acting():
+                    header, body = next(answers, (None, b""))
+                if header is None:
+                    break
                 if header:
                     self.loop.send(encode({"id": number, **header}, body))
                 yield
         except (OSError, ValueError) as error:
-            self._fail(number, error)
+            self.fail(number, error)
+        finally:
+            with slot.acting():
+                answers.close()  # type: ignore[attr-defined]  # all of them are generators
+            self._streams.pop(number, None)
+            _rest(slot)
 
-    def _answer(self, number: int, values: dict[str, Any], body: bytes = b"") -> None:
-        self.loop.send(encode({"id": number, "ok": values}, body))
+    def answer(self, number: int, values: dict[str, Any], body: bytes = b"") -> None:
+        """Send an answer, unless the request was a mere note."""
+        if number:
+            self.loop.send(encode({"id": number, "ok": values}, body))
 
-    def _fail(self, number: int, error: Exception) -> None:
+    def fail(self, number: int, error: Exception) -> None:
+        """Send an error."""
         code = error.errno if isinstance(error, OSError) else None
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        self.loop.send(encode({"id": number, "error": {"errno": code, "text": text}}))
+        if number:
+            self.loop.send(encode({"id": number, "error": {"errno": code, "text": text}}))
+
+    def _lost(self, number: int, reason: str) -> None:
+        if number:
+            self.loop.send(encode({"id": number, "error": {"errno": None, "text": reason, "lost": True}}))
 
     def _do_hello(self, number: int, header: dict[str, Any], _body: bytes) -> None:
-        for name, value in header["limits"].items():
-            kind = {"core": resource.RLIMIT_CORE, "file_size": resource.RLIMIT_FSIZE}[name]
-            resource.setrlimit(kind, (value, value))
-        Path(header["workspace"]).mkdir(parents=True, exist_ok=True)
+        configure(header["limits"])
         self._marker = header["marker"]
-        directory = header["state_dir"] or f"/tmp/hermes-{os.urandom(8).hex()}"  # noqa: S108 - its name is unguessable
-        self._session = Session(header["bash"], header["workspace"], directory, header["env"])
-        self._session.begin_in(header["cwd"])
         version = ".".join(str(part) for part in sys.version_info[:3])
-        self._answer(number, {"protocol": PROTOCOL, "pid": os.getpid(), "python": version, "uid": os.getuid()})
+        values = {"protocol": PROTOCOL, "pid": os.getpid(), "python": version, "uid": os.getuid()}
+        self.answer(number, {**values, "can_setuid": may_change_user()})
 
     def _do_ping(self, number: int, _header: dict[str, Any], _body: bytes) -> None:
-        self._answer(number, {})
+        # Also when nobody waits for this very answer: that anything comes at all is what the client looks for.
+        self.loop.send(encode({"id": number, "ok": {}}))
 
-    def _do_exec(self, number: int, header: dict[str, Any], body: bytes) -> None:
-        assert self._session is not None
-        self._commands += 1
-        command = Command(self.loop, self._bell, self._session, header, body, marker=f"{self._marker}.{self._commands}")
-        command.done = lambda values, output: self._finished(number, values, output)
-        self._queue.append(command)
-        self._start_next()
+    def _do_module(self, number: int, header: dict[str, Any], body: bytes) -> None:
+        install(header["name"], body)
+        self.answer(number, {})
 
-    def _start_next(self) -> None:
-        while self._running is None and self._queue:
-            command = self._running = self._queue.pop(0)
+    def _do_open(self, number: int, header: dict[str, Any], _body: bytes) -> None:
+        if header["slot"] in self._slots:
+            raise ValueError(f"slot {header['slot']} is open already")
+        slot = Slot(self.loop, header["slot"], self._marker, header)
+        slot.bell = self._bell
+        begin(slot, header)
+        self._slots[slot.number] = slot
+        self._count_sharers()
+        if slot.lifetime is not None:
+            self.loop.after(slot.lifetime, lambda: self._look_for_life(slot))
+        self.answer(number, {})
+
+    def _count_sharers(self) -> None:
+        shared = [slot for slot in self._slots.values() if slot.number and slot.identity is None]
+        for slot in shared:
+            slot.alone = len(shared) == 1
+
+    def _look_for_life(self, slot: Slot) -> None:
+        if self._slots.get(slot.number) is not slot or slot.lifetime is None:
+            return
+        if slot.busy():
+            slot.used = time.monotonic()
+        left = slot.used + slot.lifetime - time.monotonic()
+        if left > 0:
+            self.loop.after(left, lambda: self._look_for_life(slot))
+        else:
+            slot.tell("ended", {"reason": f"nothing was asked of it for {slot.lifetime:g} s"})
+            self._end(slot, lambda _error: None)
+
+    def _do_close(self, number: int, header: dict[str, Any], _body: bytes) -> None:
+        slot = self._slots.get(header["slot"])
+        if slot is None:
+            self.answer(number, {})
+        else:
+            self._end(slot, lambda error: self._told(number, error))
+
+    def _end(self, slot: Slot, then: Callable[[OSError | None], None]) -> None:
+        self._withdraw_all(slot)
+        del self._slots[slot.number]
+        self._count_sharers()
+        end(slot, then)
+
+    def _told(self, number: int, error: OSError | None) -> None:
+        if error is None:
+            self.answer(number, {})
+        else:
+            self.fail(number, error)
+
+    def _do_reset(self, number: int, header: dict[str, Any], _body: bytes) -> None:
+        slot = self._slots[header["slot"]]
+        self._withdraw_all(slot)
+        slot.restart()
+
+        def renewed(clean: bool) -> None:  # noqa: FBT001 - a callback
+            if not clean:
+                self.fail(number, OSError("processes of the slot cannot be killed"))
+                return
             try:
-                command.start()
+                begin(slot, {**header, "own_directory": False})
             except OSError as error:
-                self._running = None
-                self._fail(command.request["id"], error)
-            if command.pid:
-                self.loop.on_exit(command.pid, command.ended)
+                self.fail(number, error)
+            else:
+                self.answer(number, {})
 
-    def _finished(self, number: int, values: dict[str, Any], output: bytes) -> None:
-        self._running = None
-        self._answer(number, values, output)
-        self._start_next()
+        slot.kill_all(renewed)
 
-    def _do_write(self, number: int, header: dict[str, Any], body: bytes) -> None:
-        self._uploads[number] = Upload(self._path(header), header["mode"])
-        self._do_data(number, header, body)
+    def _do_fork(self, number: int, header: dict[str, Any], _body: bytes) -> None:
+        self._slots[header["slot"]].session.follow(self._slots[header["from"]].session)
+        self.answer(number, {})
+
+    def _do_restart(self, number: int, _header: dict[str, Any], _body: bytes) -> None:
+        clean = kill_descendants(os.getpid(), _LAST_SECONDS_OF_ALL)
+        self.leave()
+        self.answer(number, {"clean": clean})
+        self.loop.hand_over()
+        start_again()
+
+    def _withdraw_all(self, slot: Slot) -> None:
+        kinds = (self._uploads.items(), self._waits.items())
+        mine = [number for kind in kinds for number, entry in kind if entry[0] is slot]
+        for number in mine + [number for number, owner in self._streams.items() if owner is slot]:
+            self._do_cancel(0, {"target": number}, b"")
 
     def _do_data(self, number: int, header: dict[str, Any], body: bytes) -> None:
-        upload = self._uploads.get(number)
+        slot, upload = self._uploads.get(number, (self._ground, None))
         if upload is None:
             return  # It has failed and this has been told; the rest was already on its way.
         try:
-            upload.add(body)
-            if header["sha256"] is not None:
-                upload.commit(header["sha256"])
-                del self._uploads[number]
-                self._answer(number, {})
-        except OSError:
-            self._uploads.pop(number, upload).abort()
+            with slot.acting():
+                upload.add(body)
+                values = upload.commit(header["sha256"]) if header["sha256"] is not None else None
+            if values is not None:
+                self._drop_upload(number)
+                self.answer(number, values)
+        except (OSError, ValueError):
+            self._drop_upload(number)
+            with slot.acting():
+                upload.abort()
             raise
+
+    def _drop_upload(self, number: int) -> tuple[Slot, Any] | None:
+        found = self._uploads.pop(number, None)
+        if found is not None:
+            _rest(found[0])
+        return found
 
     def _do_cancel(self, _number: int, header: dict[str, Any], _body: bytes) -> None:
         target = header["target"]
-        upload = self._uploads.pop(target, None)
-        if upload is not None:
-            upload.abort()
-        if upload is not None or self.loop.abandon(target):
-            self._answer(target, {"cancelled": True})
-        elif self._running is not None and self._running.request["id"] == target:
-            self._running.stop("cancel")
-        else:
-            for command in [waiting for waiting in self._queue if waiting.request["id"] == target]:
-                self._queue.remove(command)
-                self._answer(target, {"cancelled": True})
+        found = self._drop_upload(target)
+        if found is not None:
+            with found[0].acting():
+                found[1].abort()
+        if found is not None or self.loop.abandon(target):
+            self.answer(target, {"cancelled": True})
+        elif target in self._waits:
+            cancel = self._waits[target][1]
+            if cancel is not None:
+                cancel()
+
+
+def _rest(slot: Slot) -> None:
+    slot.requests -= 1
+    slot.used = time.monotonic()
 
 
 def main() -> None:
     """Serve until the client has gone; then leave nothing alive."""
     with contextlib.suppress(OSError):
         os.setsid()
+    for number in _DEAF_TO:
+        signal.signal(number, signal.SIG_IGN)
     os.umask(0o022)
     os.closerange(3, 1024)
     if os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) != COMMAND_FD:
@@ -178,7 +330,7 @@ def main() -> None:
     try:
         server.loop.run()
     finally:
-        clean = kill_descendants(os.getpid(), _LAST_SECONDS)
+        clean = kill_descendants(os.getpid(), _LAST_SECONDS_OF_ALL)
         server.leave()
     sys.exit(0 if clean else 1)
 

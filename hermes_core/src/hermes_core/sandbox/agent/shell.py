@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.sandbox.agent.capture import Capture
-from hermes_core.sandbox.agent.order import Bell
 from hermes_core.sandbox.agent.outputs import ordered_or_not
 from hermes_core.sandbox.agent.processes import (
-    MARKER,
     Process,
     read_marker,
     read_table,
@@ -22,14 +20,14 @@ from hermes_core.sandbox.agent.processes import (
     ticks_since_boot,
     with_descendants,
 )
-from hermes_core.sandbox.agent.script import assignments, compose
+from hermes_core.sandbox.agent.script import COMPOSED_APART, assignments, compose
+from hermes_core.sandbox.agent.slot import Slot
 
 _STRAGGLERS = 0.02
 """Seconds that output which others still write, as in `cmd > >(tee log)`, is waited for after the shell has gone."""
 _TICK = 0.02
 _MAX_STATE = 1 << 24
 _ESCALATION = ((signal.SIGINT, 0.2), (signal.SIGTERM, 0.3), (signal.SIGKILL, 2.0))
-_DEFAULT_SIGNALS = {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 COMMAND_FD = 3
 """Kept busy from the start, so that no other descriptor gets this number before it is duplicated."""
 
@@ -47,61 +45,104 @@ def anonymous_file(data: bytes) -> int:
 class Session:
     """What commands leave behind for the next one: the text that restores it, and the working directory."""
 
-    def __init__(self, bash: str, workspace: str, directory: str, environment: dict[str, str]) -> None:
-        self.bash = bash
-        self.workspace = workspace
-        self.environment = environment
+    def __init__(self, slot: Slot, directory: str) -> None:
+        self.slot = slot
         self._directory = Path(directory)
         # Unknown beforehand, so that nothing written before this session passes for what its commands left.
         self._number = int.from_bytes(os.urandom(7), "big")
-        self._cwd = os.fsencode(workspace)
+        self._cwd = os.fsencode(slot.workspace)
         self._state = b""
 
     def begin_in(self, cwd: str | None) -> None:
         """Create and choose the first command's directory."""
-        start = Path(self.workspace, cwd or "")
-        start.mkdir(parents=True, exist_ok=True)
+        start = self.slot.path(cwd or "")
+        with self.slot.acting():
+            start.mkdir(parents=True, exist_ok=True)
         self._cwd = os.fsencode(start)
+
+    def follow(self, other: Session) -> None:
+        """Go on from where another session is: its directory and all that its commands left."""
+        self._state, self._cwd = other._state, other._cwd
 
     def enter(self, cwd: str | None) -> str:
         """Make the command's directory current; returns what to tell about it, raises OSError if `cwd` is no use."""
-        if cwd is not None:
-            os.chdir(self._absolute(cwd))
-            return ""
-        try:
-            os.chdir(self._cwd)
-        except OSError as error:
-            Path(self.workspace).mkdir(parents=True, exist_ok=True)
-            os.chdir(self.workspace)
-            gone, self._cwd = os.fsdecode(self._cwd), os.fsencode(self.workspace)
-            return f"hermes: {gone}: {error.strerror}; continuing in {self.workspace}\n"
+        with self.slot.acting():
+            if cwd is not None:
+                os.chdir(self.slot.path(cwd))
+                return ""
+            try:
+                os.chdir(self._cwd)
+            except OSError as error:
+                workspace = self.slot.workspace
+                Path(workspace).mkdir(parents=True, exist_ok=True)
+                os.chdir(workspace)
+                gone, self._cwd = os.fsdecode(self._cwd), os.fsencode(workspace)
+                return f"hermes: {gone}: {error.strerror}; continuing in {workspace}\n"
         return ""
 
-    def _absolute(self, path: str) -> str:
-        return str(Path(self.workspace, path))
+    def command(self, request: dict[str, Any], body: bytes, marker: str) -> Command:
+        """Return a command that has not started yet."""
+        return Command(self, request, body, marker=marker)
 
     def spawn(self, request: dict[str, Any], command: bytes, marker: str, streams: tuple[int, int, int]) -> int:
-        """Start bash on a command, in a session of its own; the current directory is the command's."""
-        own = request["env"]
-        forgotten = list(own) + (["OLDPWD"] if request["cwd"] is not None else [])
+        """Start bash on a command whose end is saved; the current directory is the command's."""
+        own, cwd = request["env"], request["cwd"]
+        forgotten = list(own) + (["OLDPWD"] if cwd is not None else [])
+        with self.slot.acting():
+            self._prepare(forgotten)
+        script = compose(str(self._directory), self._number, forgotten)
+        return self._start(script, command, own, cwd, streams, marker=marker)
+
+    def launch(
+        self,
+        command: bytes,
+        streams: tuple[int, int, int],
+        *,
+        env: dict[str, str],
+        cwd: str | None,
+        marker: str,
+        terminal: bool = False,
+    ) -> int:
+        """Start bash on a command that finds the session as it is now and changes nothing of it; returns its id.
+
+        Args:
+            command: Bash text.
+            streams: Descriptors for its standard input, output and error; all one terminal if `terminal`.
+            env: Variables besides the session's.
+            cwd: Its directory; the session's if None.
+            marker: What it and everything it starts can be recognised by.
+            terminal: Whether the first of `streams` is the terminal that controls it.
+        """
+        self.enter(cwd)
+        try:
+            return self._start(COMPOSED_APART, command, env, cwd, streams, marker=marker, terminal=terminal)
+        finally:
+            os.chdir("/")
+
+    def directory(self, cwd: str | None) -> str:
+        """Return the directory that a command with this `cwd` starts in."""
+        return os.fsdecode(self._cwd) if cwd is None else str(self.slot.path(cwd))
+
+    def _start(
+        self,
+        script: str,
+        command: bytes,
+        own: dict[str, str],
+        cwd: str | None,
+        streams: tuple[int, int, int],
+        *,
+        marker: str,
+        terminal: bool = False,
+    ) -> int:
         content = b"\0".join((command, os.fsencode(assignments(own)), self._state, b""))
         # Once there is a saved state it says it all; a variable that was unset must not come back.
-        environment = {} if self._state else dict(self.environment)
-        environment[MARKER] = marker
-        environment["PWD"] = os.fsdecode(self._cwd) if request["cwd"] is None else self._absolute(request["cwd"])
-        self._prepare(forgotten)
+        environment = {} if self._state else dict(self.slot.environment)
+        environment["PWD"] = self.directory(cwd)
         source = anonymous_file(content)
+        argv = [self.slot.bash, "--norc", "--noprofile", "-c", script]
         wiring = ((streams[0], 0), (streams[1], 1), (streams[2], 2), (source, COMMAND_FD))
         try:
-            return os.posix_spawn(
-                self.bash,
-                ["bash", "--norc", "--noprofile", "-c", compose(str(self._directory), self._number, forgotten)],
-                environment,
-                file_actions=[(os.POSIX_SPAWN_DUP2, fd, target) for fd, target in wiring],
-                setsid=True,
-                setsigmask=(),
-                setsigdef=_DEFAULT_SIGNALS,
-            )
+            return self.slot.spawn(argv, environment, wiring, marker=marker, terminal=terminal)
         finally:
             os.close(source)
 
@@ -125,7 +166,8 @@ class Session:
         """Take over what the command left; a torn or missing file leaves everything as it was before it."""
         try:
             # The session can put anything in this place, such as a pipe or an endless file.
-            fd = os.open(self._directory / "state", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+            with self.slot.acting():
+                fd = os.open(self._directory / "state", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
             return
         try:
@@ -144,18 +186,17 @@ class Session:
 class Command:
     """One command from its start until its answer: output, end, and the hunt for everything it started."""
 
-    def __init__(
-        self, loop: Any, bell: Bell | None, session: Session, request: dict[str, Any], body: bytes, *, marker: str
-    ) -> None:
+    def __init__(self, session: Session, request: dict[str, Any], body: bytes, *, marker: str) -> None:
         self.request = request
         self.pid = 0
         self.done: Callable[[dict[str, Any], bytes], None] | None = None
-        self._loop = loop
+        self._slot = session.slot
+        self._loop = session.slot.loop
         self._session = session
         self._body = body
         self._marker = marker
         self._capture = Capture(request["limit"])
-        self._outputs = ordered_or_not(bell, loop, self._take, self._pipe_ended)
+        self._outputs = ordered_or_not(self._slot.bell, self._loop, self._take, self._pipe_ended)
         self._began = time.monotonic()
         self._born = ticks_since_boot()
         self._status: int | None = None
@@ -193,6 +234,7 @@ class Command:
             for fd in (source, *sinks):
                 os.close(fd)
             os.chdir("/")
+        self._loop.on_exit(self.pid, self.ended)
 
     def _take(self, stream: int, data: bytes | memoryview) -> None:
         self._capture.add(stream, data)
@@ -221,6 +263,11 @@ class Command:
     def _hunt(self) -> None:
         if self._answered():
             return
+        # As the slot's user, whatever is signalled by mistake is its own.
+        with self._slot.acting():
+            self._pursue()
+
+    def _pursue(self) -> None:
         members = self._members(read_table())
         now = time.monotonic()
         if not members and self._status is not None:
@@ -250,7 +297,7 @@ class Command:
     def _started(self, orphan: Process) -> bool:
         marker = read_marker(orphan.pid)
         # Commands run one after another, so an unmarked orphan younger than this command is its.
-        return marker == self._marker or (marker is None and orphan.start >= self._born)
+        return marker == self._marker or (marker is None and orphan.start >= self._born and self._slot.owns(orphan))
 
     def _answered(self) -> bool:
         return self.done is None

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-PROTOCOL = 1
+PROTOCOL = 2
 CHUNK = 1 << 18
 MAX_HEADER = 1 << 20
 MAX_BODY = 1 << 24

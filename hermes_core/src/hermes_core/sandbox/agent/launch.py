@@ -1,0 +1,187 @@
+"""Starting a process with nothing of the agent's: neither its user, nor its descriptors, nor its signals."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import signal
+import termios
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, NoReturn
+
+_PR_SET_NO_NEW_PRIVS = 38
+_OOM_SCORE = "500"
+"""Who uses too much memory is found among the commands before the agent is considered."""
+_DEFAULT_SIGNALS = (
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+)
+"""What the agent ignores, or its Python does; a process inherits that."""
+_PRCTL = ctypes.CDLL(None, use_errno=True).prctl
+_ABOVE = 300
+"""Descriptors are moved above this number when they are in the way of the numbers that a process is to have."""
+
+
+class Identity(NamedTuple):
+    """The user that a slot's processes run as."""
+
+    uid: int
+    gid: int
+
+    def take(self) -> None:
+        """Become this user for good; nothing can be gained again by running a program."""
+        os.setgroups([])
+        os.setresgid(self.gid, self.gid, self.gid)
+        os.setresuid(self.uid, self.uid, self.uid)
+        if _PRCTL(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "prctl failed")
+
+
+class Plan(NamedTuple):
+    """A process to be started, in a session of its own; the current directory is its."""
+
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    wiring: Sequence[tuple[int, int]]
+    """Descriptors of the agent, and the numbers they have in the process."""
+    identity: Identity | None
+    umask: int
+    terminal: bool
+    """Whether its standard input is the terminal that controls it."""
+
+    @property
+    def called(self) -> list[str]:
+        """The arguments as the program sees them, its own name without the folder, as from a shell."""
+        return [self.argv[0].rpartition("/")[2], *self.argv[1:]]
+
+
+def launch(plan: Plan) -> int:
+    """Start it and return its process id.
+
+    Raises:
+        OSError: The program cannot be run.
+    """
+    moved = _out_of_the_way(plan.wiring)
+    try:
+        wiring = [(moved.get(source, source), target) for source, target in plan.wiring]
+        plan = plan._replace(wiring=wiring)
+        if plan.identity is None and not plan.terminal:
+            pid = _spawn(plan)
+            raise_oom_score(pid)
+        else:
+            pid = _fork(plan)
+    finally:
+        for fd in moved.values():
+            os.close(fd)
+    return pid
+
+
+def _out_of_the_way(wiring: Sequence[tuple[int, int]]) -> dict[int, int]:
+    targets = {target for _, target in wiring}
+    return {source: fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for source, _ in wiring if source in targets}
+
+
+def _spawn(plan: Plan) -> int:
+    before = os.umask(plan.umask)
+    try:
+        return os.posix_spawn(
+            plan.argv[0],
+            plan.called,
+            plan.environment,
+            file_actions=[(os.POSIX_SPAWN_DUP2, source, target) for source, target in plan.wiring],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=_DEFAULT_SIGNALS,
+        )
+    finally:
+        os.umask(before)
+
+
+def _fork(plan: Plan) -> int:
+    # posix_spawn can give a process neither another user nor a terminal.
+    told, teller = os.pipe()
+    try:
+        if any(teller == target for _, target in plan.wiring):
+            teller, occupied = fcntl.fcntl(teller, fcntl.F_DUPFD_CLOEXEC, _ABOVE), teller
+            os.close(occupied)
+        pid = os.fork()
+        if pid == 0:
+            _become(plan, teller)
+    finally:
+        os.close(teller)
+    with open(told, "rb", buffering=0) as pipe:  # noqa: PTH123 - a descriptor
+        complaint = pipe.read(16)
+    if complaint:
+        os.waitpid(pid, 0)
+        code = int(complaint)
+        raise OSError(code, os.strerror(code), plan.argv[0])
+    return pid
+
+
+def _become(plan: Plan, teller: int) -> NoReturn:
+    code = errno.EINVAL
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in _DEFAULT_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        raise_oom_score(os.getpid())
+        for source, target in plan.wiring:
+            os.dup2(source, target)
+        if plan.terminal:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        os.umask(plan.umask)
+        if plan.identity is not None:
+            plan.identity.take()
+        os.execve(plan.argv[0], plan.called, plan.environment)  # noqa: S606 - no shell is wanted
+    except OSError as error:
+        code = error.errno or code
+    finally:
+        os.write(teller, str(code).encode())
+        os._exit(127)
+
+
+def raise_oom_score(pid: int) -> None:
+    """Let a process, and what it starts, be killed before others when memory runs out."""
+    with contextlib.suppress(OSError):
+        fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, _OOM_SCORE.encode())
+        finally:
+            os.close(fd)
+
+
+def kill_as(identity: Identity) -> None:
+    """Kill every process of a user at one moment; it is one of them that does it, so it can hit nobody else."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            identity.take()
+            if os.getuid() != 0:
+                os.kill(-1, signal.SIGKILL)
+        finally:
+            os._exit(0)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def uids(pids: Iterable[int]) -> dict[int, int]:
+    """Return the real user of processes; those that have gone are left out."""
+    found = {}
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fd = os.open(f"/proc/{pid}/status", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                text = os.read(fd, 4096)
+            finally:
+                os.close(fd)
+            found[pid] = int(text.split(b"\nUid:", 1)[1].split(None, 1)[0])
+    return found

@@ -1,0 +1,119 @@
+"""What a slot, or the whole agent, is set up with and leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import sys
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hermes_core.sandbox.agent.launch import Identity
+from hermes_core.sandbox.agent.loader import LOADER
+from hermes_core.sandbox.agent.shell import Session
+from hermes_core.sandbox.agent.slot import Slot
+
+_CAP_SETGID, _CAP_SETUID = 6, 7
+_DELETE = 'rm -rf -- "$0" 2>/dev/null || { chmod -R u+rwX -- "$0"; rm -rf -- "$0"; } 2>/dev/null'
+
+
+def configure(limits: Mapping[str, int]) -> None:
+    """Set what holds for the agent and everything it starts."""
+    for name, value in limits.items():
+        kind = {"core": resource.RLIMIT_CORE, "file_size": resource.RLIMIT_FSIZE}[name]
+        resource.setrlimit(kind, (value, value))
+
+
+def may_change_user() -> bool:
+    """Tell whether slots can have users of their own here."""
+    if os.geteuid() != 0:
+        return False
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        status = Path("/proc/self/status").read_text().splitlines()
+        granted = int(next(line for line in status if line.startswith("CapEff:")).split()[1], 16)
+        mapped = sum(int(line.split()[2]) for line in Path("/proc/self/uid_map").read_text().splitlines())
+        return bool(granted >> _CAP_SETGID & 1 and granted >> _CAP_SETUID & 1 and mapped > 1)
+    return False
+
+
+def begin(slot: Slot, request: Mapping[str, Any]) -> None:
+    """Make the slot's workspace and a new session in it."""
+    _check(slot.identity)
+    workspace = Path(slot.workspace)
+    if request.get("own_directory"):
+        workspace.parent.mkdir(parents=True, exist_ok=True)
+        workspace.mkdir(mode=0o700)  # never one that lay there before
+        _give(workspace, slot.identity)
+    elif not workspace.exists():
+        workspace.mkdir(parents=True, exist_ok=True)
+        _give(workspace, slot.identity)
+    directory = request["state_dir"] or f"/tmp/hermes-{os.urandom(8).hex()}"  # noqa: S108 - its name is unguessable
+    session = Session(slot, directory)
+    session.begin_in(request["cwd"])
+    slot.session = session
+
+
+def _check(identity: Identity | None) -> None:
+    if identity is not None and (identity.uid == 0 or not may_change_user()):
+        raise PermissionError(1, f"a slot cannot have user {identity.uid} under an agent of user {os.getuid()}")
+
+
+def _give(path: Path, identity: Identity | None) -> None:
+    if identity is not None:
+        os.chown(path, identity.uid, identity.gid)
+
+
+def end(slot: Slot, then: Callable[[OSError | None], None]) -> None:
+    """Kill everything of a slot and delete what the agent has made for it; calls back with what went wrong."""
+    slot.restart()
+
+    def killed(clean: bool) -> None:  # noqa: FBT001 - a callback
+        if not clean:
+            then(OSError("processes of the slot cannot be killed"))
+        elif slot.own_directory:
+            _delete(slot, then)
+        else:
+            then(None)
+
+    slot.kill_all(killed)
+
+
+def _delete(slot: Slot, then: Callable[[OSError | None], None]) -> None:
+    # By a process of the slot's own user: what it could not delete itself is not deleted for it. A program, because
+    # directories can be nested deeper than a path may be long.
+    def emptied(_status: int) -> None:
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                Path(slot.workspace).rmdir()
+        except OSError as error:
+            then(error)
+        else:
+            then(None)
+
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        argv = [slot.bash, "-c", _DELETE, slot.workspace]
+        variables = {"PATH": os.defpath}
+        slot.loop.on_exit(slot.spawn(argv, variables, [(null, 0), (null, 1), (null, 2)]), emptied)
+    except OSError as error:
+        then(error)
+    finally:
+        os.close(null)
+
+
+def install(name: str, source: bytes) -> None:
+    """Make a pure-Python module importable that this Python does not have."""
+    module = types.ModuleType(name)
+    exec(compile(source, f"<{name}>", "exec"), module.__dict__)  # noqa: S102 - it comes from the caller
+    sys.modules[name] = module
+
+
+def start_again() -> None:
+    """Become a fresh Python that waits for an agent on the same stream."""
+    signal.set_wakeup_fd(-1)
+    program = sys.executable or os.readlink("/proc/self/exe")  # noqa: PTH115 - a string is wanted
+    os.execv(program, [program, "-I", "-S", "-E", "-u", "-c", LOADER])  # noqa: S606 - no shell is wanted

@@ -1,0 +1,191 @@
+"""One of the places that an agent keeps apart, and the tables of what can be asked of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hermes_core.sandbox.agent.launch import Identity, Plan, kill_as, launch, uids
+from hermes_core.sandbox.agent.processes import MARKER, Process, read_marker, read_table, send, with_descendants
+from hermes_core.sandbox.agent.wire import encode
+
+CALLS: dict[str, Callable[[Any, dict[str, Any], bytes], dict[str, Any]]] = {}
+"""`op(slot, request, body)` answers at once."""
+STREAMS: dict[str, Callable[[Any, dict[str, Any]], Iterator[tuple[dict[str, Any], bytes]]]] = {}
+"""`op(slot, request)` yields `{"part": …}` frames and at last `{"ok": …}`; an empty header only lets others run."""
+WAITS: dict[str, Callable[[Any, dict[str, Any], bytes, Any], Callable[[], None]]] = {}
+"""`op(slot, request, body, answer)` calls `answer(values, body)` once, later, and returns what cancels it."""
+UPLOADS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
+"""`op(slot, request)` returns an object with `add(data)`, `commit(sha256) -> dict` and `abort()`."""
+
+_ROUND = 0.002
+_LAST_SECONDS = 5.0
+
+
+class Slot:
+    """A workspace, a session and a user of its own; everything that is asked for names one.
+
+    Number 0 is the agent itself: requests without a slot get it.
+    """
+
+    def __init__(self, loop: Any, number: int, marker: str, request: Mapping[str, Any]) -> None:
+        self.loop = loop
+        self.bell: Any = None
+        self.number = number
+        self.marker = f"{marker}.{number}"
+        self.workspace: str = request.get("workspace", "/")
+        self.bash: str = request.get("bash", "/bin/bash")
+        self.environment: dict[str, str] = request.get("env", {})
+        self.umask: int = request.get("umask", 0o022)
+        self.own_directory: bool = request.get("own_directory", False)
+        self.lifetime: float | None = request.get("lifetime")
+        self.identity: Identity | None = None
+        self.session: Any = None
+        self.features: dict[str, Any] = {}
+        """What other modules keep for this slot: anything with `close()`, and `busy()` if it can be at work."""
+        self.alone = True
+        """Whether no other slot shares the user, so that whatever is found of it is this slot's."""
+        self.requests = 0
+        self.used = time.monotonic()
+        uid = request.get("uid")
+        if uid is not None:
+            self.identity = Identity(uid, uid if request.get("gid") is None else request["gid"])
+
+    def path(self, text: str) -> Path:
+        """Return a path, relative ones from the workspace."""
+        return Path(self.workspace, text)
+
+    @contextlib.contextmanager
+    def acting(self) -> Iterator[None]:
+        """Be the slot's user, as far as files and signals are concerned, and use its umask."""
+        before = os.umask(self.umask)
+        try:
+            if self.identity is None or os.geteuid() == self.identity.uid:
+                yield
+            else:
+                with _effective(self.identity):
+                    yield
+        finally:
+            os.umask(before)
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        wiring: Sequence[tuple[int, int]],
+        *,
+        marker: str | None = None,
+        cwd: str | None = None,
+        terminal: bool = False,
+    ) -> int:
+        """Start a process of the slot, with its user and umask, in a session of its own; returns its id.
+
+        Args:
+            argv: The program's absolute path and its arguments.
+            environment: All of its variables; the marker is added.
+            wiring: Descriptors of the agent, and the numbers they have in the process.
+            marker: What the process can be recognised by; the slot's if None.
+            cwd: Its directory; the agent's present one if None.
+            terminal: Whether its standard input, a terminal, is to control it.
+        """
+        variables = {**environment, MARKER: self.marker if marker is None else marker}
+        plan = Plan(argv, variables, wiring, self.identity, self.umask, terminal)
+        if cwd is None:
+            return launch(plan)
+        try:
+            with self.acting():
+                os.chdir(self.path(cwd))
+            return launch(plan)
+        finally:
+            os.chdir("/")
+
+    def owns(self, orphan: Process) -> bool:
+        """Tell whether a process that carries no marker is this slot's, as far as that can be known."""
+        if self.identity is not None:
+            return uids([orphan.pid]).get(orphan.pid) == self.identity.uid
+        if self.alone:
+            return True
+        with contextlib.suppress(OSError):
+            place = Path(f"/proc/{orphan.pid}/cwd").readlink()
+            workspace = Path(self.workspace)
+            return place == workspace or workspace in place.parents
+        return False
+
+    def members(self) -> set[int]:
+        """Return every living process of the slot: those of its user, or those that carry its marker."""
+        table = read_table()
+        if self.identity is not None:
+            uid = self.identity.uid
+            return {pid for pid, owner in uids(table).items() if owner == uid}
+        agent = os.getpid()
+        below = with_descendants(table, [agent]) - {agent}
+        mine = {pid for pid in below if self._is_mine(table[pid], agent)}
+        return with_descendants(table, mine)
+
+    def _is_mine(self, process: Process, agent: int) -> bool:
+        marker = read_marker(process.pid)
+        if marker is None:
+            return process.parent == agent and self.owns(process)
+        return marker == self.marker or marker.startswith(self.marker + ".")
+
+    def kill_all(self, then: Callable[[bool], None]) -> None:
+        """Kill every process of the slot and call back when all have gone, or with False when some cannot be."""
+        self._kill_round(time.monotonic() + _LAST_SECONDS, then)
+
+    def _kill_round(self, end: float, then: Callable[[bool], None]) -> None:
+        if self.identity is not None:
+            # Where no process can be started any more, they are stopped one by one below.
+            with contextlib.suppress(OSError):
+                kill_as(self.identity)
+        with self.acting():
+            members = self.members()
+            if self.identity is None or members:
+                send(members, signal.SIGSTOP)
+                send(self.members() | members, signal.SIGKILL)
+        if not members or time.monotonic() >= end:
+            then(not members)
+        else:
+            self.loop.after(_ROUND, lambda: self._kill_round(end, then))
+
+    def tell(self, event: str, values: Mapping[str, Any], body: bytes = b"") -> None:
+        """Send the client something it has not asked for."""
+        self.loop.send(encode({"id": 0, "event": event, "slot": self.number, **values}, body))
+
+    def busy(self) -> bool:
+        """Tell whether anything is being done for the client."""
+        return self.requests > 0 or any(feature.busy() for feature in self.features.values() if _can_be_busy(feature))
+
+    def restart(self) -> None:
+        """End what belongs to the session and its processes' bookkeeping; the processes themselves are killed apart."""
+        features, self.features = self.features, {}
+        for feature in features.values():
+            feature.close()
+        if self.session is not None:
+            with self.acting():
+                self.session.forget()
+
+
+def _can_be_busy(feature: Any) -> bool:
+    return hasattr(feature, "busy")
+
+
+@contextlib.contextmanager
+def _effective(identity: Identity) -> Iterator[None]:
+    # Only the effective ids: with the real one, the slot's processes could signal the agent meanwhile.
+    groups = os.getgroups()
+    os.setgroups([])
+    os.setegid(identity.gid)
+    try:
+        os.seteuid(identity.uid)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+    finally:
+        os.setegid(0)
+        os.setgroups(groups)

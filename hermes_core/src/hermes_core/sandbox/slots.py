@@ -1,0 +1,239 @@
+"""One slot of an agent, as the caller holds it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, Self
+
+from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.client import AgentClient, AgentStream, EventHandler
+
+_CLOSING: Final = 15.0
+"""Seconds in which a slot must be gone; the agent gives up killing its processes after five."""
+
+
+class AgentSlot:
+    """Requests to one slot. Costs nothing but itself: no task, no buffer.
+
+    Args:
+        client: The agent.
+        number: The slot's number.
+        fields: What it was opened with.
+        exclusive: Whether nobody else uses the agent, which then ends with the slot.
+    """
+
+    __slots__ = ("_client", "_exclusive", "_fields", "_handlers", "_lost", "_number", "_suspended")
+
+    def __init__(self, client: AgentClient, number: int, fields: Mapping[str, Any], *, exclusive: bool) -> None:
+        self._client = client
+        self._number = number
+        self._fields = fields
+        self._exclusive = exclusive
+        self._lost: str | None = None
+        self._suspended: str | None = None
+        self._handlers = {"ended"}
+        client.on_event("ended", self._ended, slot=number)
+
+    @classmethod
+    async def open(
+        cls, client: AgentClient, fields: Mapping[str, Any], *, exclusive: bool, deadline: float | None = None
+    ) -> Self:
+        """Open a slot; fails as the agent says, and closes nothing then."""
+        number = client.next_slot()
+        await client.request({"op": "open", "slot": number, **fields}, deadline=deadline)
+        return cls(client, number, fields, exclusive=exclusive)
+
+    @property
+    def client(self) -> AgentClient:
+        """The agent that serves it."""
+        return self._client
+
+    @property
+    def number(self) -> int:
+        """Its number, which is part of every request."""
+        return self._number
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """What it was opened with."""
+        return self._fields
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether nobody else uses the agent."""
+        return self._exclusive
+
+    @property
+    def lost(self) -> str | None:
+        """Why nothing can be asked of it any more; None while something can."""
+        return self._lost or self._suspended or self._client.lost
+
+    def _mine(self, header: Mapping[str, Any]) -> dict[str, Any]:
+        if self._lost is not None or self._suspended is not None:
+            raise SandboxLostError(self._lost or self._suspended or "")
+        return {**header, "slot": self._number}
+
+    async def request(
+        self, header: Mapping[str, Any], body: bytes = b"", *, deadline: float | None = None
+    ) -> tuple[dict[str, Any], bytes]:
+        """Ask and return the answer; when cancelled, what was asked has been stopped before this returns."""
+        return await self._client.request(self._mine(header), body, deadline=deadline, overdue=self.fail)
+
+    async def collect(self, header: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        """Ask and return the answer with the parts that preceded it."""
+        return await self._client.collect(self._mine(header))
+
+    async def download(self, header: Mapping[str, Any], limit: int) -> bytes:
+        """Ask for at most `limit` bytes of a file and return them, checked against the hash that comes last."""
+        return await self._client.download(self._mine(header), limit)
+
+    async def upload(self, header: Mapping[str, Any], data: bytes) -> None:
+        """Send a file in pieces, with its hash."""
+        await self._client.upload(self._mine(header), data)
+
+    def notify(self, header: Mapping[str, Any], body: bytes | memoryview = b"") -> None:
+        """Send something that has no answer."""
+        self._client.notify(self._mine(header), body)
+
+    def on_event(self, name: str, handler: EventHandler) -> None:
+        """Call `handler` for every unasked frame of this name and slot."""
+        self._handlers.add(name)
+        self._client.on_event(name, handler, slot=self._number)
+
+    def _ended(self, header: dict[str, Any], _body: bytes) -> None:
+        self.fail(f"it has ended: {header['reason']}")
+
+    def suspend(self, reason: str) -> None:
+        """Fail what is being asked of it, and what will be until it has been renewed."""
+        self._suspended = f"the sandbox is lost: {reason}"
+        self._client.fail_slot(self._number, self._suspended)
+
+    def fail(self, reason: str) -> None:
+        """Give the slot up, and the agent if nobody else uses it."""
+        if self._lost is None:
+            self._lost = f"the sandbox is lost: {reason}"
+        if self._exclusive:
+            self._client.fail(reason)
+        else:
+            self._client.fail_slot(self._number, self._lost)
+
+    async def reset(self) -> None:
+        """Kill every process of the slot and forget the session; files stay.
+
+        Raises:
+            SandboxLostError: It did not work; the slot is given up.
+        """
+        if self._lost is not None:
+            raise SandboxLostError(self._lost)
+        self.suspend("it is being renewed")
+        fields = {name: self._fields[name] for name in ("state_dir", "cwd")}
+        try:
+            await self._client.request(
+                {"op": "reset", "slot": self._number, **fields}, deadline=_CLOSING, overdue=self.fail
+            )
+        except OSError as error:
+            self.fail(f"it could not be renewed: {error}")
+            raise SandboxLostError(str(self._lost)) from error
+        self._suspended = None
+
+    async def aclose(self) -> None:
+        """End everything of the slot, and the agent if nobody else uses it.
+
+        Raises:
+            BackendError: The agent could not end or delete everything.
+        """
+        for name in self._handlers:
+            self._client.forget_event(name, slot=self._number)
+        self._handlers = set()
+        already, self._lost = self._lost, self._lost or "the sandbox is lost: it was closed"
+        if self._exclusive:
+            await self._client.aclose()
+            return
+        self._client.fail_slot(self._number, self._lost)
+        if already is None:
+            await self._close()
+
+    async def _close(self) -> None:
+        with contextlib.suppress(SandboxLostError):
+            try:
+                await self._client.request({"op": "close", "slot": self._number}, deadline=_CLOSING)
+            except OSError as error:
+                raise BackendError(f"a slot of a shared agent cannot be closed: {error}") from error
+
+
+class Place(Protocol):
+    """What is needed of a host to open a slot in it; `SandboxHost` has it."""
+
+    workspace: str
+    environment: Mapping[str, str]
+    bash: str
+    state_dir: str | None
+
+    def slot_fields(self) -> Mapping[str, Any]:
+        """Return what the place asks of its slot."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotRequest:
+    """What one sandbox asks of the agent that is to serve it.
+
+    `environment` is what every command finds, whatever the backend; the times are the backend's.
+    """
+
+    spec: SandboxSpec
+    sandbox_id: str
+    environment: Mapping[str, str]
+    setup_timeout: float
+    patience: float
+
+    def hello(self) -> dict[str, Any]:
+        """Return what the agent as a whole is told."""
+        limits = {"core": 0}
+        if self.spec.file_size_mb is not None:
+            limits["file_size"] = self.spec.file_size_mb << 20
+        return {"marker": self.sandbox_id, "limits": limits}
+
+    def fields(self, place: Place) -> dict[str, Any]:
+        """Return what the slot is opened with."""
+        return {
+            "workspace": place.workspace,
+            "state_dir": place.state_dir,
+            "bash": place.bash,
+            "cwd": self.spec.cwd,
+            "env": {**self.environment, "HOME": place.workspace, **place.environment, **self.spec.env},
+            "session": self.spec.session,
+            "lifetime": self.spec.lifetime,
+            "uid": None,
+            "gid": None,
+            "umask": 0o022,
+            "own_directory": False,
+            **place.slot_fields(),
+        }
+
+    async def greet(self, stream: AgentStream) -> AgentClient:
+        """Send the agent's program into a waiting Python."""
+        return await AgentClient.connect(stream, self.hello(), timeout=self.setup_timeout, patience=self.patience)
+
+    async def open_alone(self, stream: AgentStream, place: Place) -> AgentSlot:
+        """Start an agent that serves this slot alone."""
+        client = await self.greet(stream)
+        try:
+            return await self.open_in(client, place, exclusive=True)
+        except BaseException:
+            await client.aclose()
+            raise
+
+    async def open_in(self, client: AgentClient, place: Place, *, exclusive: bool) -> AgentSlot:
+        """Open the slot.
+
+        Raises:
+            BackendError: The agent cannot prepare it.
+        """
+        try:
+            return await AgentSlot.open(client, self.fields(place), exclusive=exclusive, deadline=self.setup_timeout)
+        except OSError as error:
+            raise BackendError(f"the agent started, and cannot prepare the sandbox: {error}") from error
