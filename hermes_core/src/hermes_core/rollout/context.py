@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from hermes_core.contracts.errors import BackendError, ToolFailureError
 from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.contracts.verifier import Score
+from hermes_core.rollout import copies
 
 if TYPE_CHECKING:
     from hermes_core.rollout.runtime import Runtime
@@ -104,48 +103,19 @@ class RolloutContext:
 
     async def upload_file(self, local_path: str, remote_path: str) -> dict[str, Any]:
         """Copy a file into the sandbox, byte for byte, with its permission bits."""
-        try:
-            data, mode = await asyncio.to_thread(_read_local, Path(local_path))
-        except OSError as error:
-            return {"exit_code": -1, "output": f"{local_path}: {error.strerror}"}
-        await self.sandbox.write_file(remote_path, data, mode=mode)
-        return {"exit_code": 0, "output": f"{len(data)} bytes written to {remote_path}"}
+        return await copies.upload_file(self.sandbox, local_path, remote_path)
 
     async def upload_dir(self, local_dir: str, remote_dir: str) -> list[dict[str, Any]]:
-        """Copy a directory tree into the sandbox; one answer per file."""
-        root = Path(local_dir)
-        files = await asyncio.to_thread(_local_files, root)
-        if files is None:
-            return [{"exit_code": -1, "output": f"{local_dir}: not a directory"}]
-        target = PurePosixPath(remote_dir)
-        return [await self.upload_file(str(f), str(target / f.relative_to(root).as_posix())) for f in files]
+        """Copy a directory tree into the sandbox; one answer per file or symlink, which stays one."""
+        return await copies.upload_dir(self.sandbox, local_dir, remote_dir)
 
     async def download_file(self, remote_path: str, local_path: str) -> dict[str, Any]:
         """Copy a file out of the sandbox, byte for byte."""
-        try:
-            data = await self.sandbox.read_file(remote_path)
-            await asyncio.to_thread(_write_local, Path(local_path), data)
-        except OSError as error:
-            return {"success": False, "error": f"{remote_path}: {error}"}
-        return {"success": True, "bytes": len(data)}
+        return await copies.download_file(self.sandbox, remote_path, local_path)
 
     async def download_dir(self, remote_dir: str, local_dir: str) -> list[dict[str, Any]]:
-        """Copy a directory tree out of the sandbox; one answer per file; symlinks are listed as not copied."""
-        answers: list[dict[str, Any]] = []
-        try:
-            entries = await self.sandbox.list_dir(remote_dir)
-        except OSError as error:
-            return [{"success": False, "error": f"{remote_dir}: {error}"}]
-        for entry in entries:
-            answers += await self._download_entry(f"{remote_dir}/{entry.path}", f"{local_dir}/{entry.path}", entry)
-        return answers
-
-    async def _download_entry(self, remote: str, local: str, entry: FileStat) -> list[dict[str, Any]]:
-        if entry.kind == "directory":
-            return await self.download_dir(remote, local)
-        if entry.kind == "file":
-            return [await self.download_file(remote, local)]
-        return [{"success": False, "error": f"{remote}: a {entry.kind} is not copied"}]
+        """Copy a directory tree out of the sandbox; one answer per file or symlink, which stays one."""
+        return await copies.download_dir(self.sandbox, remote_dir, local_dir)
 
     async def read_bytes(self, path: str) -> bytes:
         """Return a file's bytes."""
@@ -192,16 +162,3 @@ class RolloutContext:
     def close(self) -> None:
         """Let no more calls through."""
         self._closed = True
-
-
-def _local_files(root: Path) -> list[Path] | None:
-    return sorted(path for path in root.rglob("*") if path.is_file()) if root.is_dir() else None
-
-
-def _read_local(path: Path) -> tuple[bytes, int]:
-    return path.read_bytes(), path.stat().st_mode & 0o777
-
-
-def _write_local(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)

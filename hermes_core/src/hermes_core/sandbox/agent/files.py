@@ -105,6 +105,19 @@ def remove(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any]
     yield {"ok": {}}, b""
 
 
+def require_replaceable(path: Path) -> os.stat_result | None:
+    """Return what a path points to, None if nothing, and raise if a shell could not write to it."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    _require_regular(found.st_mode, path)
+    # Of the user that acts, who need not be the one that the agent runs as.
+    if not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    return found
+
+
 class Upload:
     """A file being written: beside its target until it is complete, so that nobody ever reads half of it."""
 
@@ -117,20 +130,12 @@ class Upload:
         self._digest = hashlib.sha256()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._owner = (-1, -1)
-        self._keep = self._present_mode()
+        found = require_replaceable(self._path)
+        self._keep = 0o666 & ~_umask() if found is None else stat.S_IMODE(found.st_mode)
+        if found is not None:
+            self._owner = (found.st_uid, found.st_gid)
         self._partial = self._path.parent / f".hermes-{os.urandom(8).hex()}"
         self._fd = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-
-    def _present_mode(self) -> int:
-        try:
-            found = self._path.stat()
-        except FileNotFoundError:
-            return 0o666 & ~_umask()
-        _require_regular(found.st_mode, self._path)
-        if not os.access(self._path, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self._path))
-        self._owner = (found.st_uid, found.st_gid)
-        return stat.S_IMODE(found.st_mode)
 
     def add(self, data: bytes) -> None:
         """Take the next bytes."""

@@ -1,0 +1,173 @@
+"""Entries of a sandbox as a .tar.gz of this machine."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import posixpath
+import tarfile
+from pathlib import Path
+from typing import Final
+
+from hermes_core.sandbox.agent.entries import EntryReader, EntrySink
+from hermes_core.sandbox.agent.wire import FrameError
+
+_BLOCK: Final = tarfile.BLOCKSIZE
+_ZEROS: Final = memoryview(bytes(1 << 20))
+_LEVEL: Final = 6
+
+
+class _Hashed:
+    """A file that knows the hash of what was written to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.digest = hashlib.sha256()
+        self._file = path.open("xb")
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class TarWriter(EntrySink):
+    """Writes entries into an archive, beside its place until it is complete.
+
+    The archive of the same entries is the same bytes: it holds no users, and no time but those of the entries.
+    """
+
+    def __init__(self, target: Path, *, max_bytes: int | None = None, max_entries: int | None = None) -> None:
+        self.omissions: list[tuple[str, str]] = []
+        self.files = 0
+        self.bytes = 0
+        self.entries = 0
+        self._limits = (max_bytes, max_entries)
+        self._target = target
+        self._partial = target.parent / f".hermes-{os.urandom(8).hex()}"
+        self._names: list[str] = []
+        self._reader: EntryReader | None = None
+        self._prefix = ""
+        self._written = 0
+        self._size = 0
+        self._last = ""
+
+    def open(self) -> None:
+        """Create the file."""
+        self._target.parent.mkdir(parents=True, exist_ok=True)
+        self._below = _Hashed(self._partial)
+        self._gzip = gzip.GzipFile("", "wb", _LEVEL, self._below, 0)
+
+    def left(self) -> tuple[int | None, int | None]:
+        """Return how many bytes of content and how many entries may still come."""
+        used = (self.bytes, self.entries)
+        left = [None if limit is None else limit - count for limit, count in zip(self._limits, used, strict=True)]
+        return left[0], left[1]
+
+    def _require_within_limits(self) -> None:
+        if any(left is not None and left < 0 for left in self.left()):
+            text = f"{self.entries} entries with {self.bytes} bytes were sent, beyond what was asked for"
+            raise FrameError(text)
+
+    def begin(self, path: str, *, single: bool) -> None:
+        """Expect what the sandbox sends of one path; its members get that as a name, without any way out of it."""
+        self._prefix = member_name(path)
+        self._names = []
+        self._reader = EntryReader(self, single=single)
+
+    def add(self, piece: bytes) -> None:
+        """Take the next bytes of the stream."""
+        assert self._reader is not None
+        self._reader.add(piece)
+
+    def end(self, sha256: str) -> None:
+        """Check that the path has arrived whole."""
+        assert self._reader is not None
+        self._reader.check_end(sha256)
+
+    def commit(self) -> str:
+        """Close the archive, put it in its place and return its hash."""
+        self._gzip.write(bytes(tarfile.RECORDSIZE - self._written % tarfile.RECORDSIZE or tarfile.RECORDSIZE))
+        self._gzip.close()
+        self._below.close()
+        self._partial.replace(self._target)
+        return self._below.digest.hexdigest()
+
+    def abort(self) -> None:
+        """Delete what has been written; also right after `commit`."""
+        if hasattr(self, "_below"):
+            self._below.close()
+            self._partial.unlink(missing_ok=True)
+
+    def directory(self, name: str, mode: int, mtime: int) -> None:
+        """Write a directory and enter it."""
+        self._names.append(name)
+        self._member("", tarfile.DIRTYPE, mode, mtime)
+
+    def leave(self) -> None:
+        """Leave a directory."""
+        self._names.pop()
+
+    def file(self, name: str, mode: int, mtime: int, size: int) -> None:
+        """Begin a file."""
+        self.files += 1
+        self._size = size
+        self._member(name, tarfile.REGTYPE, mode, mtime, size=size)
+        self._last = self._path(name)
+
+    def data(self, piece: memoryview) -> None:
+        """Write bytes of a file."""
+        self.bytes += len(piece)
+        self._require_within_limits()
+        self._gzip.write(piece)
+
+    def hole(self, length: int) -> None:
+        """Write zeros."""
+        self.bytes += length
+        self._require_within_limits()
+        self._zeros(length)
+
+    def file_end(self, missing: int) -> None:
+        """Fill the member up."""
+        if missing:
+            self.omissions.append((self._last, f"its last {missing} bytes were gone when they were to be read: zeros"))
+            self._zeros(missing)
+        filling = -self._size % _BLOCK
+        self._zeros(filling)
+        self._written += self._size + filling
+
+    def symlink(self, name: str, target: str, mtime: int) -> None:
+        """Write a symlink."""
+        self._member(name, tarfile.SYMTYPE, 0o777, mtime, target=target)
+
+    def omitted(self, path: str, reason: str) -> None:
+        """Note what does not come."""
+        self.omissions.append((self._path(path, flat=True), reason))
+
+    def _zeros(self, count: int) -> None:
+        for start in range(0, count, len(_ZEROS)):
+            self._gzip.write(_ZEROS[: count - start])
+
+    def _path(self, name: str, *, flat: bool = False) -> str:
+        inside = [name] if flat else [*self._names, name]
+        return "/".join(part for part in (self._prefix, *inside) if part) or "."
+
+    def _member(self, name: str, kind: bytes, mode: int, mtime: int, *, size: int = 0, target: str = "") -> None:
+        info = tarfile.TarInfo(self._path(name))
+        info.type, info.mode, info.mtime, info.size, info.linkname = kind, mode, mtime // 10**9, size, target
+        header = info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+        self.entries += 1
+        self._require_within_limits()
+        self._written += len(header)
+        self._gzip.write(header)
+
+
+def member_name(path: str) -> str:
+    """Return a path as a name in an archive: neither absolute nor leading out of it; empty for the workspace."""
+    parts = [part for part in posixpath.normpath(path).split("/") if part not in {"", ".", ".."}]
+    return "/".join(parts)

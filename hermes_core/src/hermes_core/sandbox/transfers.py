@@ -1,0 +1,191 @@
+"""The caller's end of copies: files and trees between this machine and a sandbox, in constant memory.
+
+The sandbox is asked for one piece after another, a few at a time, so that the slower end sets the pace and other
+requests go on in between. Reading and writing is done in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_core.contracts.sandbox import Transfer
+from hermes_core.sandbox.agent.packing import Packer
+from hermes_core.sandbox.agent.unpacking import Unpacker
+from hermes_core.sandbox.agent.wire import FrameError
+from hermes_core.sandbox.archives import TarWriter
+from hermes_core.sandbox.completion import complete
+
+_WINDOW: Final = 4
+"""Pieces that are asked for or sent before the first of them is answered."""
+_OMISSIONS: Final = 100_000
+T = TypeVar("T")
+
+
+class Requests(Protocol):
+    """What is needed of a slot: requests, answered in the order in which they are made."""
+
+    async def request(
+        self, header: dict[str, Any], body: bytes = b"", *, deadline: float | None = None
+    ) -> tuple[dict[str, Any], bytes]:
+        """Ask and return the answer."""
+        ...
+
+
+class _Copy:
+    """One copy that an agent has under way."""
+
+    def __init__(self, agent: Requests, path: str) -> None:
+        self.path = path
+        self._agent = agent
+        self._name = os.urandom(8).hex()
+        self._waiting: deque[asyncio.Task[tuple[dict[str, Any], bytes]]] = deque()
+
+    async def ask(self, op: str, body: bytes = b"", **fields: Any) -> tuple[dict[str, Any], bytes]:
+        """Ask about it; errors name the path as the caller did."""
+        try:
+            return await self._agent.request({"op": op, "copy": self._name, **fields}, body)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path) from None
+
+    async def pieces(self) -> AsyncGenerator[tuple[dict[str, Any], bytes], None]:
+        """Yield what is sent, until the end."""
+        while True:
+            while len(self._waiting) < _WINDOW:
+                self._waiting.append(asyncio.ensure_future(self.ask("take")))
+            answer, piece = await self._waiting.popleft()
+            yield answer, piece
+            if answer["end"]:
+                return
+
+    async def give(self, piece: bytes) -> None:
+        """Send a piece, when there is room for it."""
+        if len(self._waiting) == _WINDOW:
+            await self._waiting.popleft()
+        self._waiting.append(asyncio.ensure_future(self.ask("give", piece)))
+
+    async def given(self) -> None:
+        """Wait until everything that was sent has been taken."""
+        while self._waiting:
+            await self._waiting.popleft()
+
+    async def drop(self) -> None:
+        """End it at the other side, whatever state it is in."""
+        for waiting in self._waiting:
+            waiting.cancel()
+        await asyncio.gather(*self._waiting, return_exceptions=True)
+        with contextlib.suppress(SandboxLostError):
+            await self.ask("drop")
+
+
+@contextlib.asynccontextmanager
+async def _copy(agent: Requests, path: str, ends: Callable[[], None]) -> AsyncIterator[_Copy]:
+    """Name a copy that is ended at both sides in any case; `ends` closes this one's."""
+    copy = _Copy(agent, path)
+    try:
+        yield copy
+    except FrameError as error:
+        raise BackendError(f"what the sandbox sent is no copy of {path}: {error}") from error
+    finally:
+        await complete(_end(copy, ends))
+
+
+async def _end(copy: _Copy, ends: Callable[[], None]) -> None:
+    try:
+        await copy.drop()
+    finally:
+        await asyncio.to_thread(ends)
+
+
+def _apart(work: Callable[..., T], *arguments: Any) -> Coroutine[Any, Any, T]:
+    # To its end, because it works on what would otherwise be closed under its feet after a cancellation.
+    return complete(asyncio.to_thread(work, *arguments))
+
+
+async def upload(agent: Requests, source: Path, path: str) -> Transfer:
+    """Copy a file or a directory of this machine into the sandbox."""
+    omitted: list[tuple[str, str]] = []
+    packer = await asyncio.to_thread(lambda: Packer(source, follow=True, omitted=omitted))
+    async with _copy(agent, path, packer.close) as copy:
+        await copy.ask("unpack", path=path, single=packer.single)
+        while not packer.ended:
+            await copy.give(await _apart(packer.take))
+        await copy.given()
+        sha256 = packer.digest.hexdigest()
+        answer, _ = await copy.ask("finish", sha256=sha256)
+    return Transfer(files=answer["files"], bytes=answer["bytes"], sha256=sha256, omitted=tuple(omitted))
+
+
+async def download(agent: Requests, path: str, target: Path) -> Transfer:
+    """Copy a file or a directory out of the sandbox."""
+    # The last symlink is not followed: an earlier download may have brought it.
+    place = Path(os.path.abspath(target))  # noqa: PTH100, ASYNC240 - resolve() would follow it
+    unpacker = Unpacker(place)
+    async with _copy(agent, path, unpacker.abort) as copy:
+        answer, _ = await copy.ask("pack", path=path, follow=True, max_bytes=None, max_entries=None)
+        await asyncio.to_thread(_require_room, place, single=answer["single"])
+        unpacker.expect(single=answer["single"])
+        async with contextlib.aclosing(copy.pieces()) as pieces:
+            async for last, piece in pieces:
+                await _apart(unpacker.add, piece)
+                _require_few(unpacker.skipped, path)
+                sha256 = last["sha256"]
+        done = await _apart(unpacker.commit, sha256)
+    omitted = tuple(unpacker.skipped)
+    return Transfer(files=done["files"], bytes=done["bytes"], sha256=sha256, omitted=omitted)
+
+
+async def archive(
+    agent: Requests, paths: Sequence[str], target: Path, *, max_bytes: int | None, max_entries: int | None
+) -> Transfer:
+    """Write files and directories of the sandbox to an archive; what a limit keeps out is listed, one by one."""
+    if min(max_bytes or 0, max_entries or 0) < 0:
+        raise ValueError(f"max_bytes and max_entries cannot be negative, found {max_bytes} and {max_entries}")
+    writer = TarWriter(Path(target), max_bytes=max_bytes, max_entries=max_entries)
+    try:
+        await _apart(writer.open)
+        for path in dict.fromkeys(paths):
+            await _add(agent, path, writer)
+        sha256 = await _apart(writer.commit)
+    finally:
+        await _apart(writer.abort)
+    omitted = tuple(writer.omissions)
+    return Transfer(files=writer.files, bytes=writer.bytes, sha256=sha256, omitted=omitted)
+
+
+async def _add(agent: Requests, path: str, writer: TarWriter) -> None:
+    max_bytes, max_entries = writer.left()
+    async with _copy(agent, path, lambda: None) as copy:
+        try:
+            answer, _ = await copy.ask("pack", path=path, follow=False, max_bytes=max_bytes, max_entries=max_entries)
+        except OSError as error:
+            writer.omissions.append((path, error.strerror or str(error)))
+            return
+        writer.begin(path, single=answer["single"])
+        async with contextlib.aclosing(copy.pieces()) as pieces:
+            async for last, piece in pieces:
+                await _apart(writer.add, piece)
+                _require_few(writer.omissions, path)
+                sha256 = last["sha256"]
+        writer.end(sha256)
+
+
+def _require_few(omitted: Sequence[tuple[str, str]], path: str) -> None:
+    # The list is held in memory, and what it lists is the sandbox's choice.
+    if len(omitted) > _OMISSIONS:
+        raise BackendError(f"more than {_OMISSIONS} entries of {path} cannot be copied", hint="copy less at a time")
+
+
+def _require_room(place: Path, *, single: bool) -> None:
+    """Raise at once where the last step of a copy would fail."""
+    if single and place.is_dir() and not place.is_symlink():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(place))
+    if not single and place.is_symlink():
+        raise NotADirectoryError(errno.ENOTDIR, "A symlink is not followed; name the directory itself", str(place))

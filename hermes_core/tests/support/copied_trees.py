@@ -1,0 +1,132 @@
+"""What the tests of copies share: trees with everything in them, a look at a tree, and a sender that cannot be trusted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+from hermes_core.sandbox.agent.entries import DIRECTORY, END, FILE, FILE_END, LEAVE, SYMLINK, DATA, entry_record
+from hermes_core.sandbox.agent.wire import PREFIX, PROTOCOL, encode, decode_header
+from hermes_core.sandbox.client import AgentClient, AgentStream
+
+OLD = 1_234_567_890_123_456_789
+
+
+def make_tree(root: Path) -> None:
+    """Make one of everything that can be copied."""
+    (root / "empty" / "er").mkdir(parents=True)
+    (root / "deep" / "er").mkdir(parents=True)
+    (root / "plain").write_bytes(b"plain")
+    (root / "nothing").touch()
+    (root / "deep" / "er" / "big").write_bytes(os.urandom((1 << 20) + 17))
+    for name in (b"new\nline", b"not\xffutf", b"-rf", b"with space", "ünïcødé ☃".encode()):
+        (root / os.fsdecode(name)).write_bytes(name)
+    (root / "run").write_text("#!/bin/sh\necho ran\n")
+    (root / "run").chmod(0o750)
+    (root / "closed").write_bytes(b"secret")
+    (root / "closed").chmod(0o400)
+    (root / "link").symlink_to("deep/er")
+    (root / "dangling").symlink_to("/no/such\nplace")
+    (root / "twin").hardlink_to(root / "plain")
+    (root / "deep").chmod(0o2755)
+    for path in (root / "plain", root / "deep" / "er", root / "empty"):
+        os.utime(path, ns=(OLD, OLD))
+    os.utime(root / "link", ns=(OLD, OLD), follow_symlinks=False)
+
+
+def look(root: Path) -> dict[str, tuple[Any, ...]]:
+    """Return everything that a copy has to keep, by name."""
+    seen = {}
+    for folder, directories, files in os.walk(root):
+        for name in (*directories, *files, ""):
+            path = Path(folder, name)
+            info = path.lstat()
+            content: object = None
+            if stat.S_ISLNK(info.st_mode):
+                content = os.readlink(path)
+            elif stat.S_ISREG(info.st_mode):
+                content = path.read_bytes()
+            mode = 0 if stat.S_ISLNK(info.st_mode) else info.st_mode & ~0o6000
+            seen[str(path.relative_to(root))] = (mode, info.st_mtime_ns, content)
+    return seen
+
+
+def litter(root: Path) -> list[Path]:
+    """Return what a copy that was not finished has left."""
+    return [path for path in root.rglob(".hermes-*")]
+
+
+def tree_records(*entries: bytes) -> bytes:
+    """Return a directory with these records in it."""
+    return b"".join((entry_record(DIRECTORY, mode=0o755), *entries, entry_record(LEAVE), entry_record(END)))
+
+
+def file_records(name: bytes, content: bytes = b"", *, mode: int = 0o644, size: int | None = None) -> bytes:
+    """Return a whole file; with another size than its content's, if asked for."""
+    begin = entry_record(FILE, name, mode=mode, number=len(content) if size is None else size)
+    data = entry_record(DATA, number=len(content)) + content if content else b""
+    return begin + data + entry_record(FILE_END)
+
+
+def link_record(name: bytes, target: bytes) -> bytes:
+    """Return a symlink."""
+    return entry_record(SYMLINK, name, target)
+
+
+class Peer:
+    """Speaks the agent's protocol and answers every copy with what a test wants to be sent.
+
+    It never ends a copy without `end`; `asked` counts the pieces that it was asked for, `given` the bytes it was sent.
+    """
+
+    def __init__(self, records: bytes = b"", *, single: bool = False, end: bool = True, sha256: str | None = None):
+        self.records = records
+        self.single = single
+        self.end = end
+        self.sha256 = hashlib.sha256(records).hexdigest() if sha256 is None else sha256
+        self.asked = 0
+        self.given = 0
+        self.silent_to: frozenset[str] = frozenset()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(int(await reader.readexactly(8), 16))
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head, size = PREFIX.unpack(await reader.readexactly(PREFIX.size))
+                header = decode_header(await reader.readexactly(head))
+                body = await reader.readexactly(size)
+                self.given += len(body)
+                if header["op"] not in self.silent_to:
+                    values, content = self.answer(header)
+                    writer.write(encode({"id": header["id"], "ok": values}, content))
+        writer.close()
+
+    def answer(self, header: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        if header["op"] == "hello":
+            return {"protocol": PROTOCOL, "pid": 1, "python": "3", "uid": 0, "can_setuid": False}, b""
+        if header["op"] == "pack":
+            return {"single": self.single}, b""
+        if header["op"] == "take":
+            self.asked += 1
+            sent, self.records = self.records, b""
+            return {"end": self.end, "sha256": self.sha256 if self.end else None}, sent
+        return {}, b""
+
+
+@contextlib.asynccontextmanager
+async def connected(peer: Peer):
+    """Connect a client to a peer."""
+    ours, theirs = socket.socketpair()
+    serving = asyncio.ensure_future(peer.serve(*await asyncio.open_connection(sock=theirs)))
+    client = await AgentClient.connect(AgentStream(*await asyncio.open_connection(sock=ours)), {}, timeout=5)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+        await serving
