@@ -173,7 +173,7 @@ async def test_what_is_asked_of_a_sender_that_sends_nothing_is_a_few_pieces(plac
         copy = asyncio.create_task(download(agent, "there", place))
         for _ in range(200):
             await asyncio.sleep(0)
-        assert len(agent._pending) <= 4  # noqa: SLF001 - what the sender would have to answer
+        assert len(agent._pending) <= 4  # what the sender would have to answer
         agent.fail("it was shot")
         with pytest.raises(SandboxLostError):
             await copy

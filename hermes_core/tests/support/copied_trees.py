@@ -1,4 +1,4 @@
-"""What the tests of copies share: trees with everything in them, a look at a tree, and a sender that cannot be trusted."""
+"""What the tests of copies share: a tree with everything in it, a look at one, and a sender not to be trusted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def look(root: Path) -> dict[str, tuple[Any, ...]]:
             info = path.lstat()
             content: object = None
             if stat.S_ISLNK(info.st_mode):
-                content = os.readlink(path)
+                content = str(path.readlink())
             elif stat.S_ISREG(info.st_mode):
                 content = path.read_bytes()
             mode = 0 if stat.S_ISLNK(info.st_mode) else info.st_mode & ~0o6000
@@ -59,7 +59,7 @@ def look(root: Path) -> dict[str, tuple[Any, ...]]:
 
 def litter(root: Path) -> list[Path]:
     """Return what a copy that was not finished has left."""
-    return [path for path in root.rglob(".hermes-*")]
+    return list(root.rglob(".hermes-*"))
 
 
 def tree_records(*entries: bytes) -> bytes:
