@@ -43,7 +43,7 @@ async def test_a_tree_comes_back_as_it_was(sandbox, tmp_path):
     assert look(tmp_path / "back") == look(tmp_path / "tree")
     assert (tmp_path / "back" / "plain").stat().st_nlink == 1
     assert sent == back
-    assert (sent.files, sent.omitted) == (12, ())
+    assert (sent.files, sent.omitted) == (11, ())
 
 
 async def test_commands_see_what_was_sent(sandbox, tmp_path):
@@ -66,7 +66,7 @@ async def test_a_file_of_any_size_comes_back_exactly(plain, tmp_path, size):
 
 
 async def test_ten_thousand_small_files_are_one_copy(plain, tmp_path):
-    await plain.exec("mkdir many; cd many; for d in {1..100}; do mkdir $d; (cd $d; echo $d | tee {1..100} >&-); done")
+    await plain.exec("mkdir -p many/{1..100}; for d in many/*; do (cd $d; echo $d | tee {1..100} >/dev/null); done")
     copied = await plain.download("many", tmp_path / "many")
     assert (copied.files, copied.omitted) == (10_000, ())
     assert (await plain.upload(tmp_path / "many", "again")).sha256 == copied.sha256

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -52,7 +53,7 @@ def copy(root):
     )
     assert done.returncode == 0, done.stderr
     sums = subprocess.run(["sha256sum", root / "source", root / "back"], capture_output=True, text=True, check=True)
-    there, back, size, stat = __import__("json").loads(done.stdout)
+    there, back, size, stat = json.loads(done.stdout)
     assert {there, back} == {line.split()[0] for line in sums.stdout.splitlines()}
     assert size == (root / "source").stat().st_size
     return [int(number) for number in stat.split()]

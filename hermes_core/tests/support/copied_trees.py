@@ -11,8 +11,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from hermes_core.sandbox.agent.entries import DIRECTORY, END, FILE, FILE_END, LEAVE, SYMLINK, DATA, entry_record
-from hermes_core.sandbox.agent.wire import PREFIX, PROTOCOL, encode, decode_header
+from hermes_core.sandbox.agent.entries import DATA, DIRECTORY, END, FILE, FILE_END, LEAVE, SYMLINK, entry_record
+from hermes_core.sandbox.agent.wire import PREFIX, PROTOCOL, decode_header, encode
 from hermes_core.sandbox.client import AgentClient, AgentStream
 
 OLD = 1_234_567_890_123_456_789

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, final
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.contracts.sandbox import ExecResult, FileStat, SandboxSpec
+from hermes_core.contracts.sandbox import ExecResult, FileStat, SandboxSpec, Transfer
+from hermes_core.sandbox import transfers
 from hermes_core.sandbox.client import require_fits
 from hermes_core.sandbox.completion import complete
 from hermes_core.sandbox.host import SandboxHost
@@ -154,6 +156,28 @@ class AgentSandbox:
     async def remove(self, path: str) -> None:
         """Delete a file, a symlink or a whole directory."""
         await _about(path, self.slot.request({"op": "remove", "path": check_path(path)}))
+
+    async def upload(self, source: Path, path: str) -> Transfer:
+        """Copy a file or a whole directory of this machine into the sandbox; `omitted` lists what is of another kind.
+
+        A file of the same name is replaced when all of the new one is there; its mode becomes that of the new one.
+        """
+        return await transfers.upload(self.slot, Path(source), check_path(path))
+
+    async def download(self, path: str, target: Path) -> Transfer:
+        """Copy a file or a whole directory out of the sandbox; a symlink at `target` is replaced, not followed."""
+        return await transfers.download(self.slot, check_path(path), Path(target))
+
+    async def archive(
+        self, paths: Sequence[str], target: Path, *, max_bytes: int | None = None, max_entries: int | None = None
+    ) -> Transfer:
+        """Write files and directories of the sandbox to a .tar.gz of this machine.
+
+        Symlinks are kept as such. Members have the names in `paths`, without a leading `/` or `..`. A path that is not
+        there is an omission, as is each entry beyond a limit; `max_bytes` counts content before it is compressed.
+        """
+        wanted = [check_path(path) for path in paths]
+        return await transfers.archive(self.slot, wanted, Path(target), max_bytes=max_bytes, max_entries=max_entries)
 
     @property
     def host(self) -> SandboxHost:

@@ -10,6 +10,7 @@ from typing import Any
 
 from hermes_core.sandbox.agent.files import require_replaceable
 from hermes_core.sandbox.agent.packing import Packer
+from hermes_core.sandbox.agent.slot import CALLS, STREAMS, Slot
 from hermes_core.sandbox.agent.unpacking import Unpacker
 from hermes_core.sandbox.agent.wire import FrameError
 
@@ -40,7 +41,7 @@ class Copies:
             self.drop(name)
 
 
-def _copies(slot: Any) -> Copies:
+def _copies(slot: Slot) -> Copies:
     found = slot.features.get("copies")
     if found is None:
         found = slot.features["copies"] = Copies()
@@ -52,7 +53,7 @@ def _gone(name: str) -> OSError:
     return OSError(errno.EBADF, f"There is no copy {name} any more")
 
 
-def pack(slot: Any, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
+def pack(slot: Slot, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
     """Prepare a copy of what a path points to, or of a symlink itself."""
     packer = Packer(
         slot.path(request["path"]),
@@ -64,7 +65,7 @@ def pack(slot: Any, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
     return {"single": packer.single}
 
 
-def take(slot: Any, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
+def take(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Send the next piece of a prepared copy; the last one comes with the hash."""
     name = request["copy"]
     packer = _copies(slot).outgoing.get(name)
@@ -78,7 +79,7 @@ def take(slot: Any, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], b
     yield {"ok": {"end": packer.ended, "sha256": packer.digest.hexdigest() if packer.ended else None}}, piece
 
 
-def unpack(slot: Any, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
+def unpack(slot: Slot, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
     """Prepare the place for a copy; a symlink there is written through, as a shell would."""
     path = Path(os.path.realpath(slot.path(request["path"])))
     if request["single"]:
@@ -89,7 +90,7 @@ def unpack(slot: Any, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
     return {}
 
 
-def give(slot: Any, request: dict[str, Any], body: bytes) -> dict[str, Any]:
+def give(slot: Slot, request: dict[str, Any], body: bytes) -> dict[str, Any]:
     """Take the next piece of a copy."""
     name = request["copy"]
     unpacker = _copies(slot).incoming.get(name)
@@ -106,7 +107,7 @@ def give(slot: Any, request: dict[str, Any], body: bytes) -> dict[str, Any]:
     return {}
 
 
-def finish(slot: Any, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
+def finish(slot: Slot, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
     """End a copy that has arrived whole."""
     name = request["copy"]
     unpacker = _copies(slot).incoming.get(name)
@@ -120,11 +121,11 @@ def finish(slot: Any, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
         _copies(slot).drop(name)
 
 
-def drop(slot: Any, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
+def drop(slot: Slot, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
     """End a copy, complete or not."""
     _copies(slot).drop(request["copy"])
     return {}
 
 
-COPY_CALLS = {"pack": pack, "unpack": unpack, "give": give, "finish": finish, "drop": drop}
-COPY_STREAMS = {"take": take}
+CALLS.update({"pack": pack, "unpack": unpack, "give": give, "finish": finish, "drop": drop})
+STREAMS["take"] = take
