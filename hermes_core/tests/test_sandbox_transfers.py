@@ -76,7 +76,7 @@ async def test_ten_thousand_small_files_are_one_copy(plain, tmp_path):
 async def test_a_tree_far_deeper_than_descriptors_go_is_copied(plain, tmp_path):
     await plain.exec("mkdir -p $(printf 'd/%.0s' {1..1500}); echo bottom >d/d/d/f")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, hard))  # noqa: PTH208
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 40, hard))  # noqa: PTH208 - counts names
     try:
         there = await plain.download("d", tmp_path / "d")
         back = await plain.upload(tmp_path / "d", "e")
