@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -70,11 +72,27 @@ def _chromium() -> str | None:
         return _tried(program, *flags, f"--user-data-dir={profile}", "--dump-dom", "about:blank")
 
 
+def _sshd() -> str | None:
+    # It refuses to be called by a relative name, and its folder is not on every user's PATH.
+    program = shutil.which("sshd", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/local/sbin")
+    if program is None or shutil.which("ssh-keygen") is None:
+        return "sshd and ssh-keygen are not installed (Debian: openssh-server)"
+    with tempfile.TemporaryDirectory() as folder:
+        key = f"{folder}/host"
+        failed = _tried("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
+        if failed is not None:
+            return failed
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        return _tried(program, "-t", "-f", os.devnull, "-h", key, "-o", "UsePAM=no")
+
+
 PROBES: Final[Mapping[str, Callable[[], str | None]]] = MappingProxyType(
     {
         "docker": lambda: _tried("docker", "version", "--format", "{{.Server.Version}}"),
         # A namespace of its own is what kernels and containers refuse; --version would not show it.
         "bwrap": lambda: _tried("bwrap", "--unshare-all", "--dev-bind", "/", "/", "true"),
         "chromium": _chromium,
+        "sshd": _sshd,
     }
 )

@@ -1,0 +1,93 @@
+"""The command lines that start an agent on the machine: plain, or as the first process inside bubblewrap."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from hermes_backend_ssh.machine import Machine
+from hermes_core.contracts.errors import SandboxRefusedError
+from hermes_core.sandbox import PYTHON_FLAGS
+from hermes_core.sandbox.backend import ENVIRONMENT
+from hermes_core.sandbox.bubblewrap import HOME, STATE, WORKSPACE
+
+_NOBODY: Final = 65534
+_ETC: Final = (
+    "alternatives",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "ld.so.cache",
+    "localtime",
+    "mime.types",
+    "nsswitch.conf",
+    "services",
+    "protocols",
+    "ssl",
+)
+_ETC_NETWORK: Final = ("hosts", "resolv.conf")
+
+
+def agent_argv(python: str) -> list[str]:
+    """Return the argv of a waiting agent without a line break, which not every login shell keeps in quotes."""
+    *flags, loader = PYTHON_FLAGS
+    return [python, *flags, f"exec(bytes.fromhex('{loader.encode().hex()}'))"]
+
+
+def start_command(argv: Sequence[str], sandbox_id: str) -> str:
+    """Return the command that starts a program with nothing of the login's environment."""
+    variables = {"PATH": ENVIRONMENT["PATH"], "LANG": "C.UTF-8", "HERMES_SANDBOX": f"{sandbox_id}.0"}
+    return "cd / && exec " + shlex.join(["env", "-i", *(f"{key}={value}" for key, value in variables.items()), *argv])
+
+
+def account_inside(machine: Machine) -> tuple[int, int]:
+    """Return user and group of what runs inside bubblewrap: the login's, but never root."""
+    return (machine.uid, machine.gid) if machine.uid else (_NOBODY, _NOBODY)
+
+
+def confined(argv: Sequence[str], root: str, machine: Machine, *, network: bool) -> list[str]:
+    """Return the argv that runs a program in namespaces of its own, with the directories of `root` as its own."""
+    if not machine.bwrap:
+        raise SandboxRefusedError(
+            f"isolation 'bwrap' needs the program bwrap on {machine.name}", hint="`apt-get install bubblewrap` there"
+        )
+    uid, gid = account_inside(machine)
+    return [
+        *_dropped(machine, uid, gid),
+        machine.bwrap,
+        *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
+        *(["--share-net"] if network else []),
+        *("--cap-drop", "ALL", "--hostname", "sandbox"),
+        *_system(machine),
+        *_configuration(root, network=network),
+        *("--proc", "/proc", "--dev", "/dev", "--perms", "0700", "--tmpfs", STATE),
+        *("--bind", f"{root}/tmp", "/tmp"),  # noqa: S108 - inside, and private to the sandbox
+        *("--bind", f"{root}/home", HOME, "--bind", f"{root}/workspace", WORKSPACE),
+        *("--chdir", "/", "--", *argv),
+    ]
+
+
+def _dropped(machine: Machine, uid: int, gid: int) -> list[str]:
+    if uid == machine.uid:
+        return []
+    if not machine.setpriv:
+        raise SandboxRefusedError(
+            f"isolation 'bwrap' as root needs the program setpriv on {machine.name}, to become nobody first",
+            hint="`apt-get install util-linux` there, or log in as another user",
+        )
+    return [machine.setpriv, f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
+
+
+def _system(machine: Machine) -> Iterator[str]:
+    yield from ("--ro-bind", "/usr", "/usr")
+    for name, target in machine.links.items():
+        yield from ("--ro-bind", name, name) if target == "directory" else ("--symlink", target, name)
+    if machine.python_prefix is not None:
+        yield from ("--ro-bind", machine.python_prefix, machine.python_prefix)
+
+
+def _configuration(root: str, *, network: bool) -> Iterator[str]:
+    for name in _ETC + (_ETC_NETWORK if network else ()):
+        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+    for name in ("passwd", "group"):
+        yield from ("--ro-bind", f"{root}/{name}", f"/etc/{name}")

@@ -1,0 +1,136 @@
+"""What the machine has, as it says itself, and what follows from that."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import PurePosixPath
+from typing import Final
+
+from hermes_backend_ssh.connection import Ended, SshConnection
+from hermes_backend_ssh.options import SshOptions
+from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+
+_BEGIN: Final = "hermes-facts-begin\n"
+_PYTHON: Final = (3, 8)
+_BASH: Final = (4, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine that has been looked at. `links` are the directories of / that /usr may have swallowed."""
+
+    name: str
+    uid: int
+    gid: int
+    python: str
+    python_real: str
+    bwrap: str
+    setpriv: str
+    links: Mapping[str, str]
+
+    @property
+    def python_prefix(self) -> str | None:
+        """Directory that a Python outside /usr needs, or None."""
+        prefix = PurePosixPath(self.python_real).parents[1]
+        return None if prefix.parts[:2] in {("/", "usr"), ("/",)} else str(prefix)
+
+
+def script(name: str) -> bytes:
+    """Return a program of this package that runs on the machine."""
+    return (resources.files("hermes_backend_ssh") / name).read_bytes()
+
+
+def shell(*arguments: str) -> str:
+    """Return the command that runs a POSIX script from its standard input."""
+    return shlex.join(["exec", "/bin/sh", "-s", "--", *arguments])
+
+
+async def look_at(connection: SshConnection, options: SshOptions) -> Machine:
+    """Ask the machine once what it has; raises `SandboxRefusedError` for what is missing."""
+    command = shell(options.root_dir, options.bash, options.python or "")
+    answer = await connection.run(command, script("facts.sh"), timeout=options.setup_timeout)
+    before, found, text = answer.output.decode(errors="replace").partition(_BEGIN)
+    if not found:
+        said = " ".join(part for part in (answer.complaint, before.strip()) if part)[-500:]
+        raise BackendError(
+            f"{options.name} runs no command: {said or 'it said nothing'}",
+            hint="the account needs a login shell (not nologin, no ForceCommand) and /bin/sh",
+        )
+    if before.strip():
+        raise SandboxRefusedError(
+            f"the login shell of {options.name} prints something before a command runs: {before.strip()[:200]!r}",
+            hint="make ~/.bashrc (or what it reads) silent when the shell is not interactive",
+        )
+    facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    _require(facts, options)
+    return Machine(
+        name=options.name,
+        uid=int(facts["uid"]),
+        gid=int(facts["gid"]),
+        python=facts["python"],
+        python_real=facts["python_real"].strip(),
+        bwrap=facts["bwrap"],
+        setpriv=facts["setpriv"],
+        links={name: target for name, target in facts.items() if name.startswith("/")},
+    )
+
+
+def _require(facts: Mapping[str, str], options: SshOptions) -> None:
+    name = options.name
+    if facts["system"] != "Linux":
+        raise SandboxRefusedError(f"{name} runs {facts['system']}; a sandbox needs Linux")
+    if facts["root"] != "ok":
+        raise _directory_problem(f"{options.root_dir} of {name} cannot be used", facts["root"], options)
+    _require_python(facts, options)
+    if _version(facts["bash"]) < _BASH:
+        found = f"is {'.'.join(facts['bash'].split())}" if facts["bash"] else "is not there"
+        hint = f"install bash 4.4 or newer on {options.host} (`apt-get install bash`) and name it in the option bash"
+        raise SandboxRefusedError(f"{options.bash} of {name} {found}; bash 4.4 or newer is needed", hint=hint)
+
+
+def _require_python(facts: Mapping[str, str], options: SshOptions) -> None:
+    hint = f"`apt-get install python3` on {options.host}, or name one in the option python"
+    if "python" not in facts:
+        wanted = options.python or "python3"
+        raise SandboxRefusedError(f"{options.name} has no {wanted} that runs; Python 3.8 or newer is needed", hint=hint)
+    if _version(facts["python_version"]) < _PYTHON:
+        version = ".".join(facts["python_version"].split())
+        raise SandboxRefusedError(
+            f"{facts['python']} of {options.name} is Python {version}; 3.8 or newer is needed", hint=hint
+        )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split())
+
+
+def _directory_problem(what: str, said: str, options: SshOptions) -> BackendError:
+    if "No space left" in said or "quota exceeded" in said.lower():
+        hint = f"`df -h {options.root_dir}` on {options.host}; free some space, or set the option root_dir"
+        return BackendError(f"{what}, its disk is full: {said}", hint=hint)
+    hint = f"name a directory in the option root_dir in which {options.user} may write"
+    return SandboxRefusedError(f"{what}: {said}", hint=hint)
+
+
+async def make_directories(
+    connection: SshConnection, root: str, when: str, account: Sequence[str], options: SshOptions
+) -> None:
+    """Make (`new`) or restore (`again`) the directories of a sandbox."""
+    answer = await connection.run(shell(root, when, *account), script("make.sh"), timeout=options.setup_timeout)
+    if answer.status != 0:
+        raise _directory_problem(
+            f"{root} of {options.name} cannot be made", answer.complaint or "no reason given", options
+        )
+
+
+async def sweep(
+    connection: SshConnection, python: str, sandbox_id: str, root: str, *, delete: bool, timeout: float
+) -> None:
+    """End what carries the sandbox's marker and delete its directory; nothing to do is success."""
+    command = shlex.join(["exec", python, "-I", "-S", "-E", "-", sandbox_id, root, "delete" if delete else "keep"])
+    answer: Ended = await connection.run(command, script("sweep.py"), timeout=timeout)
+    if answer.status != 0:
+        raise BackendError(f"sandbox {sandbox_id} cannot be removed from the machine: {answer.complaint}")

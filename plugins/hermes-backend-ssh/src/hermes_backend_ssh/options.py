@@ -1,0 +1,83 @@
+"""What a run's config says about the machine."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, field_validator, model_validator
+
+HostKeyPolicy = Literal["strict", "accept-new"]
+_Word = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=r"^[^\x00-\x20]+$")]
+_RemotePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00\n]*$")]
+
+
+class Login(BaseModel):
+    """One machine and how to be let in. Secrets are never shown, logged or written to a lease."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    host: _Word
+    port: int = Field(default=22, ge=1, le=65535)
+    user: _Word = Field(default_factory=getpass.getuser)
+    key: Path | None = None
+    """Private key; the keys of the agent and ~/.ssh/id_* if neither it nor a password is given."""
+    passphrase: SecretStr | None = None
+    """Of the private key."""
+    password: SecretStr | None = None
+    agent: bool = True
+    """Whether the keys of a running ssh-agent (SSH_AUTH_SOCK) are tried when no key is named."""
+
+    @field_validator("key")
+    @classmethod
+    def _expand(cls, value: Path | None) -> Path | None:
+        return None if value is None else value.expanduser()
+
+    @property
+    def name(self) -> str:
+        """The machine as people write it."""
+        return f"{self.user}@{self.host}" + ("" if self.port == 22 else f":{self.port}")
+
+
+class SshOptions(Login):
+    """Options of backend `ssh`."""
+
+    jump: tuple[Login, ...] = ()
+    """Machines to go through, the first one first; each of them needs a known host key and a login of its own."""
+    known_hosts: Path = Field(default=Path("~/.ssh/known_hosts"), validate_default=True)
+    """Keys of the machines, in OpenSSH's format."""
+    host_key_policy: HostKeyPolicy = "strict"
+    """`accept-new` writes a key to `known_hosts` when the machine was never seen; a changed key is always refused."""
+    connect_timeout: float = Field(default=15.0, gt=0)
+    """Seconds for each of: connecting, agreeing on keys, logging in."""
+    keepalive: int = Field(default=15, ge=0)
+    """Seconds between signs of life; a connection that acknowledges nothing for three of them is given up. 0: none."""
+    connections: int = Field(default=1, ge=1, le=64)
+    """Connections, each of which has an agent of its own at work."""
+    slots_per_connection: int = Field(default=64, ge=1, le=4096)
+    """Sandboxes of one connection; they share one channel, so sshd's MaxSessions is no limit."""
+    root_dir: _RemotePath = "/tmp"  # noqa: S108 - on the other machine; each sandbox makes a private directory in it
+    """Directory of the machine in which the sandboxes' directories are made."""
+    python: str | None = None
+    """Python 3.8 or newer of the machine; looked for if not given."""
+    bash: str = "/bin/bash"
+    """Bash 4.4 or newer of the machine."""
+    setup_timeout: float = Field(default=60.0, gt=0)
+    patience: float = Field(default=30.0, gt=0)
+    """Seconds of silence after which an agent that was asked something counts as lost."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_environment(cls, values: Any) -> Any:
+        # The names that hermes-agent gave them; what the config says goes before.
+        names = {"host": "TERMINAL_SSH_HOST", "user": "TERMINAL_SSH_USER", "port": "TERMINAL_SSH_PORT"}
+        names["key"] = "TERMINAL_SSH_KEY"
+        found = {field: os.environ[name] for field, name in names.items() if os.environ.get(name)}
+        return {**found, **values} if isinstance(values, dict) and "host" not in values else values
+
+    @field_validator("known_hosts")
+    @classmethod
+    def _expand_known_hosts(cls, value: Path) -> Path:
+        return value.expanduser()

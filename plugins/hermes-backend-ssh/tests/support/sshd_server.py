@@ -1,0 +1,150 @@
+"""A real sshd on a loopback port, with keys and a configuration of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+# SHLVL: bash reads no ~/.bashrc then, which takes a tenth of a second where there is a long one.
+_CONFIG = """\
+{extra}
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {folder}/host
+PidFile {folder}/pid
+AuthorizedKeysFile {folder}/authorized
+UsePAM no
+StrictModes no
+PermitRootLogin yes
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PrintMotd no
+UseDNS no
+MaxStartups 100
+SetEnv SHLVL=2
+Subsystem sftp internal-sftp
+"""
+
+
+def make_key(path: Path, *, passphrase: str = "", kind: str = "ed25519") -> Path:
+    command = ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", "test", "-f", str(path)]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    return path
+
+
+class SshServer:
+    """One sshd that lets the user of the tests in, by the key `key`."""
+
+    def __init__(self, folder: Path, extra: str = "") -> None:
+        folder.mkdir(parents=True)
+        self.folder = folder
+        self.key = make_key(folder / "key")
+        make_key(folder / "host")
+        self.authorize(self.key)
+        self.known_hosts = folder / "known_hosts"
+        self._extra = extra
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def authorize(self, key: Path) -> None:
+        public = key.with_name(key.name + ".pub").read_text()
+        with (self.folder / "authorized").open("a") as file:
+            file.write(public)
+
+    def start(self) -> SshServer:
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        text = _CONFIG.format(port=self.port, folder=self.folder, extra=self._extra)
+        (self.folder / "config").write_text(text)
+        with (self.folder / "log").open("ab") as log:
+            command = [find_sshd(), "-D", "-e", "-f", str(self.folder / "config")]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._await_banner()
+        self.learn()
+        return self
+
+    def _await_banner(self) -> None:
+        deadline = time.monotonic() + 20
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 5) as sock:
+                if sock.recv(4) == b"SSH-":
+                    return
+            assert self._process is not None
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"sshd did not start: {(self.folder / 'log').read_text()}")
+            time.sleep(0.01)
+
+    def learn(self) -> None:
+        """Write the host key to `known_hosts`."""
+        kind, key, *_ = (self.folder / "host.pub").read_text().split()
+        self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {kind} {key}\n")
+
+    def change_host_key(self) -> None:
+        """Start again with another host key; `known_hosts` still has the old one."""
+        known = self.known_hosts.read_text()
+        self.stop()
+        for name in ("host", "host.pub"):
+            (self.folder / name).unlink()
+        make_key(self.folder / "host")
+        self.start()
+        self.known_hosts.write_text(known)
+
+    @property
+    def login(self) -> dict[str, object]:
+        return {"host": "127.0.0.1", "port": self.port, "user": getpass.getuser(), "key": str(self.key)}
+
+    @property
+    def options(self) -> dict[str, object]:
+        return {**self.login, "known_hosts": str(self.known_hosts)}
+
+    def sessions(self) -> list[int]:
+        """Return the processes that serve the connections."""
+        assert self._process is not None
+        return _descendants(self._process.pid, b"sshd")
+
+    def signal_sessions(self, number: int) -> None:
+        for pid in self.sessions():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        sessions = _descendants(process.pid, b"sshd")
+        process.kill()
+        process.wait()
+        for pid in sessions:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def find_sshd() -> str:
+    found = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+    assert found is not None
+    return found  # sshd insists on being called by its full path
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def _descendants(root: int, name: bytes) -> list[int]:
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            head, _, tail = stat.read_bytes().rpartition(b")")
+            parents[int(stat.parent.name)] = (int(tail.split()[1]), head.partition(b"(")[2])
+    found = [root]
+    for pid in found:
+        found += [child for child, (parent, comm) in parents.items() if parent == pid and comm.startswith(name)]
+    return found[1:]
