@@ -166,11 +166,10 @@ async def test_keys_of_an_ssh_agent(own_sshd, tmp_path, monkeypatch):
     socket_path = tmp_path / "agent"
     agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket_path], stdout=subprocess.DEVNULL)
     try:
-        while not socket_path.exists():
-            assert agent.poll() is None
         monkeypatch.setenv("SSH_AUTH_SOCK", str(socket_path))
         monkeypatch.setenv("HOME", str(tmp_path))
-        subprocess.run(["ssh-add", "-q", own_sshd.key], check=True, capture_output=True)
+        while subprocess.run(["ssh-add", "-q", own_sshd.key], check=False, capture_output=True).returncode != 0:
+            assert agent.poll() is None  # it does not listen yet
         backend = SshBackend(SshOptions(**{**own_sshd.options, "key": None}))
         await backend.check(SandboxSpec())
         await backend.aclose()
@@ -281,7 +280,7 @@ def test_options_that_are_none(wrong, complaint):
 def test_the_machine_can_come_from_the_environment(monkeypatch):
     for name, value in {"HOST": "gpu7", "USER": "lab", "PORT": "2222", "KEY": "/k"}.items():
         monkeypatch.setenv(f"TERMINAL_SSH_{name}", value)
-    options = SshOptions()
+    options = SshOptions.model_validate({})
     assert (options.name, str(options.key)) == ("lab@gpu7:2222", "/k")
     # A config that names a machine is not mixed with another one's port and key.
     assert (SshOptions(host="other", user="me").name, SshOptions(host="other").key) == ("me@other", None)

@@ -174,6 +174,8 @@ class PlainHost(SandboxHost):
         agent.stream.writer.close()
         if not await agent.ended(_GRACE):
             self._lost_track = True
+            if not agent.over:
+                await self._connection.aclose()  # it hangs; a new one may not
             await self._sweep(delete=False)
 
     async def destroy(self) -> None:

@@ -41,6 +41,11 @@ class Program:
         self._work = work
         self.stream = stream
 
+    @property
+    def over(self) -> bool:
+        """Whether its end is known, good or bad."""
+        return self._channel.status_event.is_set()
+
     async def ended(self, seconds: float) -> bool:
         """Wait for its end; True if it ended by itself, and well."""
         return await self._work(self._wait, seconds)
@@ -127,9 +132,11 @@ class SshConnection:
         return Program(channel, AgentStream(reader, writer, diagnose), self._work)
 
     async def aclose(self) -> None:
-        """Hang up."""
-        await self._work(disconnect, self._transports)
-        self._threads.shutdown(wait=False)
+        """Hang up; safe to call twice."""
+        transports, self._transports = self._transports, []
+        if transports:
+            await self._work(disconnect, transports)
+            self._threads.shutdown(wait=False)
 
 
 def _drain(receive: Callable[[int], bytes], channel: Channel, end: float) -> bytes:
