@@ -1,26 +1,39 @@
-"""`hermes-core sandboxes`: list what is leased, remove what killed processes left behind."""
+"""`hermes-core sandboxes`: what exists, what killed processes left behind, and what works on this machine."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hermes_core.discovery import Registry
+    from hermes_core.sandbox.collecting import Collected, Collector
     from hermes_core.sandbox.leases import Lease, LeaseBook
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the subcommands."""
-    parser.description = "Look after sandboxes. What belongs to a living process is never touched."
-    commands = parser.add_subparsers(dest="action", required=True, metavar="ps|gc")
+    parser.description = "Look after sandboxes. Only `kill` touches what belongs to a living process."
+    commands = parser.add_subparsers(dest="action", required=True, metavar="ps|gc|kill|probe")
     listing = commands.add_parser("ps", help="every sandbox with its owner")
+    listing.add_argument("--all", action="store_true", help="also ask every backend for what no lease names any more")
     collecting = commands.add_parser("gc", help="remove the sandboxes whose owner has died; exit 1 if one is left")
-    for command in (listing, collecting):
+    collecting.add_argument("--all", action="store_true", help="also ask every backend, not only `local`, for others")
+    killing = commands.add_parser("kill", help="end sandboxes, living ones too; their owners see SandboxLostError")
+    killing.add_argument("ids", nargs="*", metavar="ID", help="sandbox, or the first letters of its id")
+    killing.add_argument("--all", action="store_true", help="every sandbox")
+    killing.add_argument("--backend", metavar="NAME", help="every sandbox of this backend")
+    probing = commands.add_parser("probe", help="try what each backend declares: levels, networks and limits")
+    probing.add_argument("backend", nargs="?", metavar="BACKEND", help="only this one")
+    for command in (listing, collecting, killing, probing):
         command.add_argument("--json", action="store_true", help="print JSON; its shape is stable, the table's is not")
         command.add_argument("--lease-dir", type=Path, metavar="DIR", help="directory of the leases")
+        command.add_argument(
+            "--backend-options", metavar="JSON", default="{}", help="options beyond those in the lease, as secrets are"
+        )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,29 +41,55 @@ def run(arguments: argparse.Namespace) -> int:
     from hermes_core.sandbox.leases import LeaseBook, default_lease_dir
 
     book = LeaseBook(arguments.lease_dir or default_lease_dir())
-    return _list(book, as_json=arguments.json) if arguments.action == "ps" else _collect(book, arguments)
+    if arguments.action == "probe":
+        from hermes_core.cli.sandbox_probe import probe
+
+        return probe(_registry(arguments), arguments, _options(arguments), book.directory)
+    actions = {"ps": _list, "gc": _collect, "kill": _kill}
+    return actions[arguments.action](book, arguments)
 
 
-def _list(book: LeaseBook, *, as_json: bool) -> int:
+def _list(book: LeaseBook, arguments: argparse.Namespace) -> int:
     leases, problems = book.read()
-    rows = [{**lease.to_json(), "owner": lease.owner()} for lease in leases]
-    if as_json:
-        _print_json({"sandboxes": rows, "problems": problems})
+    rows = [_row(lease) for lease in leases]
+    answer: dict[str, Any] = {"sandboxes": rows, "problems": problems}
+    if arguments.all:
+        answer["abandoned"] = _abandoned(book, arguments, problems)
+    if arguments.json:
+        _print_json(answer)
         return 0
     if rows:
-        _print_table([("SANDBOX", "BACKEND", "AGE", "ROLLOUT", "OWNER"), *map(_cells, rows)])
+        _print_table([("SANDBOX", "BACKEND", "AGE", "ENDS", "ROLLOUT", "OWNER"), *map(_cells, rows)])
     else:
         _print(f"no sandboxes in {book.directory}")
+    for found in answer.get("abandoned", ()):
+        _print(
+            f"{found['sandbox_id']} of backend {found['backend']} has no lease and a dead owner; gc --all removes it"
+        )
     _complain(problems)
     return 0
+
+
+def _row(lease: Lease) -> dict[str, Any]:
+    return {**lease.to_json(), "owner": lease.owner(), "overdue": lease.is_overdue}
+
+
+def _abandoned(book: LeaseBook, arguments: argparse.Namespace, problems: list[str]) -> list[dict[str, str]]:
+    import asyncio
+
+    registry = _registry(arguments)
+    found, further = asyncio.run(_collector(book, registry, arguments).abandoned(registry.names("backend")))
+    problems += further
+    return found
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     import time
 
+    now = time.time()
     owner = f"{row['owner']} (pid {row['owner_pid']} on {row['node']})"
-    age = _age(time.time() - row["created"])
-    return row["sandbox_id"], row["backend"], age, row["rollout_id"] or "-", owner
+    ends = "overdue" if row["overdue"] else f"in {_age(row['deadline'] - now)}"
+    return row["sandbox_id"], row["backend"], _age(now - row["created"]), ends, row["rollout_id"] or "-", owner
 
 
 def _age(seconds: float) -> str:
@@ -70,48 +109,84 @@ def _print_table(lines: Sequence[Sequence[str]]) -> None:
 def _collect(book: LeaseBook, arguments: argparse.Namespace) -> int:
     import asyncio
 
+    registry = _registry(arguments)
+    backends = registry.names("backend") if arguments.all else ("local",)
+    done = asyncio.run(_collector(book, registry, arguments).collect(backends=backends))
+    return _tell(done, arguments, f"nothing to remove in {book.directory}")
+
+
+def _kill(book: LeaseBook, arguments: argparse.Namespace) -> int:
+    import asyncio
+
     leases, problems = book.read()
-    dead = [lease for lease in leases if lease.owner() == "dead"]
-    removed, failed = asyncio.run(_reclaim(book, dead, arguments)) if dead else ([], {})
+    chosen = _chosen(leases, arguments)
+    done = asyncio.run(_collector(book, _registry(arguments), arguments).remove(chosen))
+    done.problems += problems
+    return _tell(done, arguments, f"nothing to kill in {book.directory}")
+
+
+def _chosen(leases: list[Lease], arguments: argparse.Namespace) -> list[Lease]:
+    from hermes_core.contracts.errors import UserError
+
+    if not (arguments.ids or arguments.all or arguments.backend):
+        raise UserError("kill needs to be told what", hint="hermes-core sandboxes kill ID…, --backend NAME or --all")
+    if arguments.ids:
+        leases = [_one(leases, wanted) for wanted in dict.fromkeys(arguments.ids)]
+    return [lease for lease in leases if arguments.backend in {None, lease.backend}]
+
+
+def _one(leases: Iterable[Lease], wanted: str) -> Lease:
+    from hermes_core.contracts.errors import UserError
+
+    found = [lease for lease in leases if lease.sandbox_id.startswith(wanted)]
+    if len(found) != 1:
+        raise UserError(
+            f"{len(found) or 'no'} sandboxes have an id that begins with {wanted!r}", hint="hermes-core sandboxes ps"
+        )
+    return found[0]
+
+
+def _tell(done: Collected, arguments: argparse.Namespace, nothing: str) -> int:
     if arguments.json:
-        _print_json({"removed": removed, "failed": failed, "problems": problems})
-        return 1 if failed else 0
-    for sandbox_id in removed:
+        _print_json({"removed": done.removed, "failed": done.failed, "problems": done.problems})
+        return 1 if done.failed else 0
+    for sandbox_id in done.removed:
         _print(f"removed {sandbox_id}")
-    for sandbox_id, message in failed.items():
+    for sandbox_id, message in done.failed.items():
         sys.stderr.write(f"{sandbox_id} is left: {message}\n")
-    if not dead:
-        _print(f"nothing to remove in {book.directory}")
-    _complain(problems)
-    return 1 if failed else 0
+    if not done.removed and not done.failed:
+        _print(nothing)
+    _complain(done.problems)
+    return 1 if done.failed else 0
 
 
-async def _reclaim(
-    book: LeaseBook, dead: list[Lease], arguments: argparse.Namespace
-) -> tuple[list[str], dict[str, str]]:
-    from hermes_core.contracts.errors import HermesError
+def _registry(arguments: argparse.Namespace) -> Registry:
     from hermes_core.discovery import load_plugins
-    from hermes_core.sandbox.backend import AgentBackend
 
-    registry = load_plugins(getattr(arguments, "plugin_settings", None))
-    removed: list[str] = []
-    failed: dict[str, str] = {}
-    for lease in dead:
-        try:
-            backend = registry.create("backend", lease.backend, {})
-            if not isinstance(backend, AgentBackend):
-                failed[lease.sandbox_id] = f"backend {lease.backend!r} knows nothing of leases"
-                continue
-            await backend.reclaim(lease.handle)
-        except HermesError as error:
-            failed[lease.sandbox_id] = error.message
-            continue
-        book.remove(lease.sandbox_id)
-        removed.append(lease.sandbox_id)
-    return removed, failed
+    return load_plugins(getattr(arguments, "plugin_settings", None))
 
 
-def _complain(problems: list[str]) -> None:
+def _collector(book: LeaseBook, registry: Registry, arguments: argparse.Namespace) -> Collector:
+    from hermes_core.sandbox.collecting import Collector
+
+    return Collector(book, registry, _options(arguments))
+
+
+def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+    import json
+
+    from hermes_core.contracts.errors import ConfigError
+
+    try:
+        options = json.loads(arguments.backend_options)
+    except ValueError as error:
+        raise ConfigError(f"--backend-options: wanted a JSON object: {error}") from error
+    if not isinstance(options, dict):
+        raise ConfigError(f"--backend-options: wanted a JSON object, found {arguments.backend_options!r}")
+    return options
+
+
+def _complain(problems: Iterable[str]) -> None:
     for problem in problems:
         sys.stderr.write(f"{problem}\n")
 

@@ -16,6 +16,7 @@ from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox.completion import complete
 from hermes_core.sandbox.descriptors import failure
 from hermes_core.sandbox.host import SandboxHost
+from hermes_core.sandbox.lease_keeper import LeaseKeeper
 from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
 from hermes_core.sandbox.session import AgentSandbox, check_variables
 from hermes_core.sandbox.slots import AgentSlot, SlotRequest
@@ -67,6 +68,7 @@ class AgentBackend(ABC):
     def __init__(self) -> None:
         self._starting = asyncio.Semaphore(self.concurrent_starts)
         self.lease_dir: Path | None = None
+        self._leases = LeaseKeeper()
         self._open: dict[str, AgentSandbox] = {}
 
     @abstractmethod
@@ -84,6 +86,11 @@ class AgentBackend(ABC):
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
         """Remove the place that a killed process left behind; nothing to remove is success."""
         raise BackendError(f"backend {self.declaration.name!r} cannot reclaim {dict(handle)}; remove it by hand")
+
+    async def sweep(self, *, remove: bool = True) -> list[str]:
+        """Find what dead owners left by the marks it carries itself, lease or not; remove it, and return the ids."""
+        del remove
+        return []
 
     async def probe(self, spec: SandboxSpec) -> None:
         """Try what `spec` needs, once a run; raise `SandboxRefusedError` or `BackendError` when it does not work."""
@@ -135,10 +142,10 @@ class AgentBackend(ABC):
         book = LeaseBook(self.lease_dir or default_lease_dir())
         lease = self._lease(spec, sandbox_id)
         try:
-            await complete(asyncio.to_thread(book.write, lease))
+            await self._leases.take(book, lease)
             host = await self._create(spec, sandbox_id)
         except BaseException:
-            await complete(asyncio.to_thread(book.remove, sandbox_id))
+            await complete(self._leases.give_up(book, sandbox_id))
             raise
         sandbox = self._assemble(spec, sandbox_id, host, book)
         try:
@@ -157,6 +164,7 @@ class AgentBackend(ABC):
                 rollout_id=spec.rollout_id,
                 deadline=time.time() + spec.lifetime,
                 handle=self.handle(spec, sandbox_id),
+                options=getattr(self, "options", None),
             )
         except OSError as error:
             raise failure("the lease of a sandbox cannot be made", error) from error
@@ -191,7 +199,7 @@ class AgentBackend(ABC):
             finally:
                 await host.destroy()
             # The lease goes last, and stays when something failed: `sandboxes gc` then knows of it.
-            await asyncio.to_thread(book.remove, sandbox.id)
+            await self._leases.give_up(book, sandbox.id)
             self._open.pop(sandbox.id, None)
 
         provenance = {

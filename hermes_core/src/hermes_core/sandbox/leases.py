@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from hermes_core.sandbox.agent.processes import read_process
 from hermes_core.sandbox.descriptors import failure
 
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
 Owner = Literal["alive", "dead", "elsewhere"]
+LEASE_VERSION: Final = 2
+_TORN_AFTER: Final = 60.0
+"""Seconds after which an unfinished file of a lease is nobody's any more."""
 
 
 def default_lease_dir() -> Path:
@@ -37,6 +44,8 @@ class Lease:
     """One sandbox and the process that answers for it.
 
     A process id means something only within one boot and one PID namespace, and only together with its start time.
+    `options` are the backend's, without its secrets; `withheld` names those, as in "jump.0.password". The deadline
+    moves on for as long as the owner has the sandbox open and its event loop runs.
     """
 
     sandbox_id: str
@@ -50,19 +59,32 @@ class Lease:
     boot_id: str
     pid_namespace: str
     handle: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    withheld: tuple[str, ...] = ()
+    lifetime: float = 3600.0
+    version: int = 1
 
     @classmethod
     def of_this_process(
-        cls, *, sandbox_id: str, backend: str, rollout_id: str | None, deadline: float, handle: Mapping[str, Any]
+        cls,
+        *,
+        sandbox_id: str,
+        backend: str,
+        rollout_id: str | None,
+        deadline: float,
+        handle: Mapping[str, Any],
+        options: BaseModel | None = None,
     ) -> Self:
         """Return a lease whose owner is the calling process."""
         process = read_process(os.getpid())
         assert process is not None
+        kept, withheld = public_options(options)
+        now = time.time()
         return cls(
             sandbox_id=sandbox_id,
             backend=backend,
             rollout_id=rollout_id,
-            created=time.time(),
+            created=now,
             deadline=deadline,
             owner_pid=process.pid,
             owner_start=process.start,
@@ -70,7 +92,31 @@ class Lease:
             boot_id=_this_boot(),
             pid_namespace=_this_namespace(),
             handle=handle,
+            options=kept,
+            withheld=withheld,
+            lifetime=max(0.0, deadline - now),
+            version=LEASE_VERSION,
         )
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read a lease; raises ValueError, with a reason, for what is none."""
+        from pydantic import TypeAdapter, ValidationError
+
+        data = json.loads(text)
+        version = data.get("version", 1) if isinstance(data, dict) else None
+        if isinstance(version, int) and version > LEASE_VERSION:
+            raise ValueError(f"a newer release wrote it (version {version}, this one reads up to {LEASE_VERSION})")
+        try:
+            return TypeAdapter(cls).validate_python(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'all of it'}: {first['msg']}") from error
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether its deadline has passed: the owner is dead, or has not come round to moving it."""
+        return self.deadline < time.time()
 
     def owner(self) -> Owner:
         """Tell whether the owner still lives; "elsewhere" when that cannot be seen from here."""
@@ -89,8 +135,34 @@ class Lease:
         return dataclasses.asdict(self)
 
 
+def public_options(options: BaseModel | None) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the options that were set, as plain values without the secret ones, and the paths of those."""
+    if options is None:
+        return {}, ()
+    from pydantic import SecretBytes, SecretStr
+
+    withheld: list[str] = []
+
+    def strip(value: Any, path: str) -> Any:
+        if isinstance(value, Mapping):
+            pairs = {name: (item, f"{path}.{name}".lstrip(".")) for name, item in value.items()}
+            withheld.extend(at for item, at in pairs.values() if isinstance(item, SecretStr | SecretBytes))
+            return {
+                name: strip(item, at)
+                for name, (item, at) in pairs.items()
+                if not isinstance(item, SecretStr | SecretBytes)
+            }
+        if isinstance(value, list | tuple | set | frozenset):
+            return [strip(item, f"{path}.{index}") for index, item in enumerate(value)]
+        return str(value) if isinstance(value, Path) else value
+
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(strip(options.model_dump(exclude_unset=True), "")), tuple(withheld)
+
+
 class LeaseBook:
-    """A directory of leases, one file each."""
+    """A directory of leases, one file each. What is in it is judged, never trusted: any of it may be damaged."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -106,6 +178,14 @@ class LeaseBook:
             hint = "set XDG_STATE_HOME to a writable directory"
             raise failure("the lease of a sandbox cannot be written", error, hint) from error
 
+    def extend(self, lease: Lease, deadline: float) -> Lease | None:
+        """Move a deadline; None, and nothing is written, when the lease has been struck out meanwhile."""
+        if not self._path(lease.sandbox_id).exists():
+            return None
+        extended = dataclasses.replace(lease, deadline=deadline)
+        self.write(extended)
+        return extended
+
     def remove(self, sandbox_id: str) -> None:
         """Strike a lease out; one that is not there is fine."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -115,13 +195,53 @@ class LeaseBook:
         """Return the leases, oldest first, and a line for each file that is none."""
         leases = []
         problems = []
-        for path in sorted(self.directory.glob("*.json")):
+        try:
+            paths = sorted(self.directory.glob("*.json"))
+        except OSError as error:
+            return [], [f"{self.directory} cannot be read: {error.strerror}"]
+        for path in paths:
             with contextlib.suppress(FileNotFoundError):  # its owner has just finished
                 try:
-                    leases.append(Lease(**json.loads(path.read_text(encoding="utf-8"))))
-                except (ValueError, TypeError) as error:
+                    leases.append(self._read(path))
+                except ValueError as error:
                     problems.append(f"{path} is not a lease: {error}")
+                except OSError as error:
+                    problems.append(f"{path} cannot be read: {error.strerror}")
         return sorted(leases, key=lambda lease: lease.created), problems
+
+    def _read(self, path: Path) -> Lease:
+        lease = Lease.from_json(path.read_bytes())
+        if lease.sandbox_id != path.stem:
+            raise ValueError(f"it names sandbox {lease.sandbox_id!r}")
+        return lease
+
+    @contextlib.contextmanager
+    def claim(self, sandbox_id: str) -> Iterator[bool]:
+        """Hold a lease against other collectors; False when one of them has it, or it is gone already."""
+        try:
+            fd = os.open(self._path(sandbox_id), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            yield False
+            return
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever held it before may have struck it out: then this is a file without a name.
+            yield os.fstat(fd).st_nlink > 0
+        except BlockingIOError:
+            yield False
+        finally:
+            os.close(fd)
+
+    def discard_torn(self) -> None:
+        """Delete what processes that were killed while writing a lease have left; no sandbox existed then."""
+        for path in self.directory.glob(".*.partial"):
+            with contextlib.suppress(OSError):
+                try:
+                    over = Lease.from_json(path.read_bytes()).owner() == "dead"
+                except ValueError:
+                    over = time.time() - path.stat().st_mtime > _TORN_AFTER
+                if over:
+                    path.unlink()
 
     def _path(self, sandbox_id: str) -> Path:
         return self.directory / f"{sandbox_id}.json"

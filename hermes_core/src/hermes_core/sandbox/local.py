@@ -29,12 +29,14 @@ from hermes_core.sandbox.confining import start_confined
 from hermes_core.sandbox.declaration import LOCAL
 from hermes_core.sandbox.descriptors import exhausted, failure, run_program
 from hermes_core.sandbox.host import SandboxHost
+from hermes_core.sandbox.leases import Lease
 from hermes_core.sandbox.limits import Limits, plan_limits
 from hermes_core.sandbox.ramdisk import mount_sized, unmount
 from hermes_core.sandbox.source import PYTHON_FLAGS
 from hermes_core.sandbox.spawning import AgentProcess, kill_and_wait, read_all
 from hermes_core.specs import BackendSpec
 
+_LEASE: Final = "lease.json"
 _NOBODY: Final = 65534
 _SCRATCH: Final = 64 << 20
 """Bytes of /dev/shm and of the agent's own directory each, where the disk is limited."""
@@ -137,6 +139,7 @@ class LocalBackend(AgentBackend):
         group = Group(paths) if paths else None
         try:
             await asyncio.to_thread(_make_directories, root, uid, gid, limits.disk)
+            await asyncio.to_thread(_write_copy, root, self._lease(spec, sandbox_id))
             if group is not None:
                 group.create(limits.settings)
         except OSError as error:
@@ -150,6 +153,15 @@ class LocalBackend(AgentBackend):
             network = spec.network == "full"
             return _BubblewrapHost(root, sandbox_id, self.options, limits, group, network=network, uid=uid)
         return _PlainHost(root, sandbox_id, self.options, limits, group)
+
+    async def sweep(self, *, remove: bool = True) -> list[str]:
+        """Find the directories of dead owners; each holds a copy of its lease."""
+        parent = self.options.root_dir or Path(tempfile.gettempdir())
+        abandoned = await asyncio.to_thread(_abandoned, parent)
+        if remove:
+            for lease in abandoned:
+                await self.reclaim(lease.handle)
+        return [lease.sandbox_id for lease in abandoned]
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
         """Kill and delete what a killed process left behind."""
@@ -333,6 +345,26 @@ def _make_directories(root: Path, uid: int, gid: int, disk: int | None) -> None:
     if uid != os.geteuid():
         for path in (root, *root.iterdir()):
             os.chown(path, uid, gid)
+
+
+def _write_copy(root: Path, lease: Lease) -> None:
+    # As the last thing: whoever reads it may assume that it is whole.
+    partial = root / ".lease"
+    partial.write_text(json.dumps(lease.to_json()), encoding="utf-8")
+    partial.replace(root / _LEASE)
+
+
+def _abandoned(parent: Path) -> list[Lease]:
+    found = []
+    for root in parent.glob(f"{PREFIX}*"):
+        # Only what this user made: the temporary directory belongs to all.
+        with contextlib.suppress(OSError, ValueError):
+            copy = root / _LEASE
+            if copy.lstat().st_uid == os.geteuid():
+                lease = Lease.from_json(copy.read_bytes())
+                if lease.handle.get("root") == str(root) and lease.owner() == "dead":
+                    found.append(lease)
+    return found
 
 
 def _limit_disk(root: Path, size: int) -> None:

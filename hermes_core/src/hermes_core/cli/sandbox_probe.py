@@ -1,0 +1,86 @@
+"""`hermes-core sandboxes probe`: what of each backend really works on this machine, and what is missing otherwise."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from hermes_core.contracts.errors import HermesError
+from hermes_core.sandbox.backend import AgentBackend
+from hermes_core.sandbox.probing import Finding, probe_backend
+
+if TYPE_CHECKING:
+    from hermes_core.contracts.sandbox import TerminalBackend
+    from hermes_core.discovery import Registry
+    from hermes_core.specs import BackendSpec
+
+
+def probe(registry: Registry, arguments: argparse.Namespace, options: Mapping[str, Any], lease_dir: Path) -> int:
+    """Try every backend, or one; exit 1 if the one that was named does not work at any of its levels."""
+    names = (arguments.backend,) if arguments.backend else registry.names("backend")
+    findings = asyncio.run(_probe_all(registry, names, options, lease_dir))
+    if arguments.json:
+        rows = [dataclasses.asdict(finding) for finding in findings]
+        sys.stdout.write(json.dumps({"findings": rows}, indent=2) + "\n")
+    else:
+        _print(findings)
+    works = any(finding.works and finding.feature == "isolation" for finding in findings)
+    return 0 if works or not arguments.backend else 1
+
+
+async def _probe_all(
+    registry: Registry, names: Sequence[str], options: Mapping[str, Any], lease_dir: Path
+) -> list[Finding]:
+    findings: list[Finding] = []
+    for name in names:
+        declared = cast("BackendSpec", registry.spec("backend", name))
+        try:
+            backend: TerminalBackend = registry.create("backend", name, options if len(names) == 1 else {})
+        except HermesError as error:
+            findings += [
+                Finding(
+                    backend=name,
+                    isolation=level,
+                    feature="isolation",
+                    works=False,
+                    detail=error.message,
+                    hint=error.hint,
+                )
+                for level in declared.isolation
+            ]
+            continue
+        if isinstance(backend, AgentBackend):
+            backend.lease_dir = lease_dir
+        try:
+            findings += await probe_backend(backend, declared)
+        finally:
+            await backend.aclose()
+    return findings
+
+
+def _print(findings: Sequence[Finding]) -> None:
+    words = {True: "works", False: "NO", None: "not tried"}
+    rows = [("BACKEND", "ISOLATION", "WHAT", "RESULT", "HOW")]
+    rows += [
+        (found.backend, found.isolation, found.feature, words[found.works], found.detail if found.works else "")
+        for found in findings
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        line = "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
+        sys.stdout.write(line.rstrip() + "\n")
+    # Each reason once: a backend that does not work at all would say the same on every line.
+    reasons: dict[tuple[str, str | None], list[str]] = {}
+    for found in findings:
+        if found.works is False:
+            at = f"{found.backend} {found.isolation} {found.feature}"
+            reasons.setdefault((found.detail, found.hint), []).append(at)
+    for (detail, hint), places in reasons.items():
+        then = f"\n  → {hint}" if hint else ""
+        sys.stdout.write(f"\n{', '.join(places)}: {detail}{then}\n")

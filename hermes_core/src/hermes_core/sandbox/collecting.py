@@ -1,0 +1,122 @@
+"""Removing sandboxes from outside, by their leases: what dead owners left, and what somebody wants gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hermes_core.contracts.errors import BackendError, HermesError
+from hermes_core.sandbox.leases import Lease, LeaseBook
+
+if TYPE_CHECKING:
+    from hermes_core.discovery import Registry
+    from hermes_core.sandbox.backend import AgentBackend
+
+
+@dataclass(slots=True)
+class Collected:
+    """What came of it: ids of sandboxes that are gone, and of those that are left, each with the reason."""
+
+    removed: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+class Collector:
+    """Removes sandboxes of any installed backend.
+
+    Several may work on one book at the same time: each lease is handled by one of them. `options` are what the caller
+    adds to the options in the leases, such as the secrets that are never written down.
+    """
+
+    def __init__(self, book: LeaseBook, registry: Registry, options: Mapping[str, Any] | None = None) -> None:
+        self._book = book
+        self._registry = registry
+        self._options = dict(options or {})
+
+    async def collect(self, *, backends: Iterable[str] = ("local",)) -> Collected:
+        """Remove what dead owners left: what their leases name, and what `backends` find by themselves."""
+        self._book.discard_torn()
+        leases, problems = self._book.read()
+        done = await self.remove(lease for lease in leases if lease.owner() == "dead")
+        done.problems += problems
+        for name in backends:
+            await self._sweep(name, done)
+        return done
+
+    async def remove(self, leases: Iterable[Lease]) -> Collected:
+        """Remove sandboxes, whoever owns them; one that another process is removing right now is left to it."""
+        done = Collected()
+        for lease in leases:
+            with self._book.claim(lease.sandbox_id) as claimed:
+                if claimed:
+                    await self._remove(lease, done)
+        return done
+
+    async def abandoned(self, backends: Iterable[str]) -> tuple[list[dict[str, str]], list[str]]:
+        """List what dead owners left and no lease names any more, and why a backend could not be asked."""
+        known = {lease.sandbox_id for lease in self._book.read()[0]}
+        found, problems = [], []
+        for name in backends:
+            try:
+                ids = await self._asked(name, remove=False)
+            except HermesError as error:
+                problems.append(f"backend {name!r} cannot be asked: {error}")
+                continue
+            found += [{"sandbox_id": found_id, "backend": name} for found_id in ids if found_id not in known]
+        return found, problems
+
+    async def _remove(self, lease: Lease, done: Collected) -> None:
+        try:
+            backend = self._backend(lease.backend, {**lease.options, **self._options})
+            try:
+                _require_reach(backend, lease)
+                await backend.reclaim(lease.handle)
+            finally:
+                await backend.aclose()
+        except (HermesError, OSError) as error:
+            done.failed[lease.sandbox_id] = _explain(error, lease)
+        except (KeyError, TypeError, AttributeError) as error:
+            done.failed[lease.sandbox_id] = f"its lease is damaged: the handle lacks {error}"
+        else:
+            self._book.remove(lease.sandbox_id)
+            done.removed.append(lease.sandbox_id)
+
+    async def _sweep(self, name: str, done: Collected) -> None:
+        try:
+            done.removed += [found for found in await self._asked(name, remove=True) if found not in done.removed]
+        except HermesError as error:
+            done.problems.append(f"backend {name!r} cannot be asked: {error}")
+
+    async def _asked(self, name: str, *, remove: bool) -> list[str]:
+        backend = self._backend(name, self._options)
+        try:
+            return await backend.sweep(remove=remove)
+        finally:
+            await backend.aclose()
+
+    def _backend(self, name: str, options: Mapping[str, Any]) -> AgentBackend:
+        from hermes_core.sandbox.backend import AgentBackend
+
+        backend = self._registry.create("backend", name, options)
+        if not isinstance(backend, AgentBackend):
+            raise BackendError(f"backend {name!r} knows nothing of leases")
+        return backend
+
+
+def _require_reach(backend: AgentBackend, lease: Lease) -> None:
+    if lease.owner() == "elsewhere" and not (backend.declaration.is_remote or backend.declaration.images):
+        raise BackendError(
+            f"it belongs to process {lease.owner_pid} of machine {lease.node}, in another place than this process",
+            hint="call hermes-core there",
+        )
+
+
+def _explain(error: Exception, lease: Lease) -> str:
+    text = str(error)
+    if lease.withheld:
+        text += (
+            f"\n  → secrets are not in leases; this one was made with {', '.join(lease.withheld)}: --backend-options"
+        )
+    return text

@@ -1,0 +1,72 @@
+"""The leases that one backend object holds, and the heartbeat that moves their deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Final
+
+from hermes_core.contracts.errors import BackendError
+from hermes_core.sandbox.completion import complete
+from hermes_core.sandbox.leases import Lease, LeaseBook
+
+_BEATS: Final = 4
+"""How often deadlines are looked at within the shortest lifetime; one that is less than half a lifetime away moves."""
+_SLOWEST: Final = 60.0
+
+
+class LeaseKeeper:
+    """Writes leases, and keeps those of open sandboxes from running out while the event loop turns.
+
+    Belongs to one event loop at a time. A process that is stopped or hangs moves no deadline: its sandboxes show up as
+    overdue.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[LeaseBook, Lease]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._beating: asyncio.Task[None] | None = None
+
+    async def take(self, book: LeaseBook, lease: Lease) -> None:
+        """Write a lease and hold it; on disk when this returns."""
+        await complete(asyncio.to_thread(book.write, lease))
+        self._held[lease.sandbox_id] = (book, lease)
+        if self._timer is None:
+            self._schedule()
+
+    async def give_up(self, book: LeaseBook, sandbox_id: str) -> None:
+        """Strike a lease out."""
+        self._held.pop(sandbox_id, None)
+        if self._beating is not None:
+            # A heartbeat in progress would write it anew.
+            await asyncio.wait((self._beating,))
+        await asyncio.to_thread(book.remove, sandbox_id)
+        if not self._held and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _schedule(self) -> None:
+        shortest = min(_lifetime(lease) for _, lease in self._held.values())
+        self._timer = asyncio.get_running_loop().call_later(min(_SLOWEST, shortest / _BEATS), self._beat)
+
+    def _beat(self) -> None:
+        self._beating = asyncio.ensure_future(self._extend())
+        self._timer = None
+        if self._held:
+            self._schedule()
+
+    async def _extend(self) -> None:
+        now = time.time()
+        for sandbox_id, (book, lease) in list(self._held.items()):
+            if lease.deadline - now > _lifetime(lease) / 2:
+                continue
+            extended = None
+            with contextlib.suppress(BackendError):  # a full disk: the next beat tries again
+                extended = await asyncio.to_thread(book.extend, lease, now + _lifetime(lease))
+            if extended is not None and sandbox_id in self._held:
+                self._held[sandbox_id] = (book, extended)
+
+
+def _lifetime(lease: Lease) -> float:
+    return max(1.0, lease.lifetime)

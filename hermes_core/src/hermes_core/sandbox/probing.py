@@ -1,0 +1,128 @@
+"""Trying what a backend declares: each level, network and limit in a sandbox of its own, with a command as the proof."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hermes_core.contracts.errors import HermesError
+from hermes_core.contracts.sandbox import ExecResult, SandboxSpec, TerminalBackend
+
+if TYPE_CHECKING:
+    from hermes_core.specs import BackendSpec
+
+_PATIENCE: Final = 120.0
+_MEGABYTE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What became of one thing that a backend declares.
+
+    `works` is None where it was not tried, because what it builds on does not work.
+    """
+
+    backend: str
+    isolation: str
+    feature: str
+    works: bool | None
+    detail: str = ""
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    feature: str
+    fields: Mapping[str, Any]
+    command: str
+    holds: Callable[[ExecResult], bool]
+    seconds: float = 30.0
+
+
+_LIMITS: Final = {
+    "memory": _Trial(
+        "memory",
+        {"memory_mb": 64},
+        "head -c 300M /dev/zero | tail -c 300M | wc -c",
+        lambda result: b"%d" % (300 * _MEGABYTE) not in result.stdout,
+    ),
+    # bash waits longer and longer for a process to be allowed; that it waits at all is the proof.
+    "pids": _Trial(
+        "pids",
+        {"pids": 32},
+        "for i in {1..100}; do sleep 9 & done",
+        lambda result: result.exit_code != 0 and "esource temporarily" in result.output,
+        2.0,
+    ),
+    "cpu": _Trial("cpu", {"cpu": 0.5}, "true", lambda result: result.exit_code == 0),
+    "file_size": _Trial(
+        "file_size",
+        {"file_size_mb": 1},
+        "head -c 3M /dev/zero >f; stat -c %s f",
+        lambda result: int(result.stdout or 0) <= _MEGABYTE,
+    ),
+    "disk": _Trial(
+        "disk",
+        {"disk_mb": 8},
+        "head -c 20M /dev/zero >f; stat -c %s f",
+        lambda result: int(result.stdout or 0) <= 8 * _MEGABYTE,
+    ),
+}
+_OTHER_INTERFACES: Final = "tail -n +3 /proc/net/dev | grep -v '^ *lo:' | wc -l"
+
+
+def _level() -> _Trial:
+    return _Trial("isolation", {}, "true", lambda result: result.exit_code == 0)
+
+
+def _trials(declared: BackendSpec) -> Iterator[_Trial]:
+    for network in sorted(declared.networks):
+        hosts = ("example.org",) if network == "allowlist" else ()
+        yield _Trial(
+            f"network {network}",
+            {"network": network, "allow_hosts": hosts},
+            _OTHER_INTERFACES,
+            lambda result: result.stdout.strip() == b"0",
+        )
+    for limit in sorted(declared.limits & set(_LIMITS)):
+        yield _LIMITS[limit]
+
+
+async def probe_backend(backend: TerminalBackend, declared: BackendSpec) -> list[Finding]:
+    """Try everything a backend declares, one thing after the other."""
+    findings = []
+    for level in declared.isolation:
+        first = await _attempt(backend, declared.name, level, _level())
+        findings.append(first)
+        for trial in _trials(declared):
+            if first.works:
+                findings.append(await _attempt(backend, declared.name, level, trial))
+            else:
+                findings.append(Finding(backend=declared.name, isolation=level, feature=trial.feature, works=None))
+    return findings
+
+
+async def _attempt(backend: TerminalBackend, name: str, level: Any, trial: _Trial) -> Finding:
+    spec = SandboxSpec(isolation=level, **trial.fields)
+
+    def found(*, works: bool, detail: str, hint: str | None = None) -> Finding:
+        return Finding(backend=name, isolation=level, feature=trial.feature, works=works, detail=detail, hint=hint)
+
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            async with await backend.open(spec) as sandbox:
+                result = await sandbox.exec(trial.command, timeout=trial.seconds)
+                how = sandbox.provenance.get("limits") or {}
+    except HermesError as error:
+        return found(works=False, detail=error.message, hint=error.hint)
+    except TimeoutError:
+        return found(works=False, detail=f"no answer within {_PATIENCE:g} s")
+    if not trial.holds(result):
+        return found(works=False, detail=f"it does not hold: {result.output.strip()[-200:] or result.exit_code}")
+    return found(works=True, detail=_how(how, trial.feature))
+
+
+def _how(limits: Any, feature: str) -> str:
+    return str(limits.get(feature, "")) if isinstance(limits, Mapping) else ""
