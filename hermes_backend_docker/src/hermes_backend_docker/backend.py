@@ -130,14 +130,15 @@ class DockerBackend(AgentBackend):
         """Remove the container that a killed process left behind; one that is not there is fine."""
         await self.engine.remove(container_name(handle["sandbox_id"]))
 
-    async def sweep(self) -> list[str]:
-        """Remove every container whose owner is dead, leases or not; returns the ids of their sandboxes."""
-        removed = []
+    async def sweep(self, *, remove: bool = True) -> list[str]:
+        """Find every container whose owner is dead, lease or not; returns the ids of their sandboxes."""
+        abandoned = []
         for found in await self.engine.labelled(SANDBOX):
             if is_abandoned(found["Labels"]):
-                await self.engine.remove(found["Id"])
-                removed.append(found["Labels"][SANDBOX])
-        return removed
+                if remove:
+                    await self.engine.remove(found["Id"])
+                abandoned.append(found["Labels"][SANDBOX])
+        return abandoned
 
     async def aclose(self) -> None:
         """Close every sandbox that is still open, then the connections to the engine."""

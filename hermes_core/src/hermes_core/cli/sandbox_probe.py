@@ -16,7 +16,6 @@ from hermes_core.sandbox.backend import AgentBackend
 from hermes_core.sandbox.probing import Finding, probe_backend
 
 if TYPE_CHECKING:
-    from hermes_core.contracts.sandbox import TerminalBackend
     from hermes_core.discovery import Registry
     from hermes_core.specs import BackendSpec
 
@@ -41,7 +40,7 @@ async def _probe_all(
     for name in names:
         declared = cast("BackendSpec", registry.spec("backend", name))
         try:
-            backend: TerminalBackend = registry.create("backend", name, options if len(names) == 1 else {})
+            backend: Any = registry.create("backend", name, options if len(names) == 1 else {})
         except HermesError as error:
             findings += [
                 Finding(

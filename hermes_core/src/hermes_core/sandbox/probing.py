@@ -1,4 +1,4 @@
-"""Trying what a backend declares: each level, network and limit in a sandbox of its own, with a command as the proof."""
+"""Trying what a backend declares: each level, network and limit in a sandbox of its own, proved by a command."""
 
 from __future__ import annotations
 

@@ -1,0 +1,198 @@
+"""The caller is killed in every phase of a sandbox's life; after `sandboxes gc` nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import operator
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import pytest
+from sandbox_support import LEVELS, gone, processes_of, require
+
+from hermes_core.cli import main
+from hermes_core.sandbox.cgroups import PREFIX, ControlGroups
+
+# What is killed is the process itself, by itself, at a known place: no clock decides what it has done by then.
+OWNER = textwrap.dedent(
+    """
+    import asyncio, os, signal, sys
+    from pathlib import Path
+    from hermes_core.contracts.sandbox import SandboxSpec
+    from hermes_core.sandbox import local
+    from hermes_core.sandbox.client import AgentClient
+    from hermes_core.sandbox.lease_keeper import LeaseKeeper
+    from hermes_core.sandbox.leases import LeaseBook
+    from hermes_core.sandbox.spawning import AgentProcess
+
+    root, level, phase = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+
+    def die(*args, **kwargs):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def before(owner, name):
+        setattr(owner, name, die)
+
+    def after(owner, name):
+        original = getattr(owner, name)
+        def wrapped(*args, **kwargs):
+            original(*args, **kwargs)
+            die()
+        setattr(owner, name, wrapped)
+
+    async def started(self, *args, **kwargs):
+        await kept(self, *args, **kwargs)
+        die()
+
+    if phase == "before the lease":
+        before(LeaseBook, "write")
+    elif phase == "after the lease":
+        after(LeaseBook, "write")
+    elif phase == "in the middle of creation":
+        after(local, "_make_directories")
+    elif phase == "after creation":
+        after(local.Group, "create")
+    elif phase == "while the agent starts":
+        kept = local._LocalHost._start
+        local._LocalHost._start = started
+    elif phase == "before the agent is let in":
+        before(local.Group, "add")
+    elif phase == "before the agent's first word":
+        before(AgentClient, "connect")
+    elif phase == "before the place is removed":
+        before(local, "_delete_tree")
+    elif phase == "before the lease is struck out":
+        before(LeaseBook, "remove")
+
+    async def main():
+        backend = local.LocalBackend(local.LocalOptions(root_dir=root))
+        backend.lease_dir = root / "leases"
+        disk = {"disk_mb": 8} if level == "bwrap" and os.geteuid() == 0 else {}
+        sandbox = await backend.open(SandboxSpec(isolation=level, pids=64, **disk))
+        await sandbox.exec("touch here; setsid sleep 300 & (cd /; env -i setsid sleep 301 &)")
+        if phase == "in a command":
+            asyncio.get_running_loop().call_later(0.3, die)
+            await sandbox.exec("setsid sleep 300 & sleep 300")
+        await sandbox.aclose()
+
+    asyncio.run(main())
+    """
+)
+PHASES = [
+    "before the lease",
+    "after the lease",
+    "in the middle of creation",
+    "after creation",
+    "while the agent starts",
+    "before the agent is let in",
+    "before the agent's first word",
+    "in a command",
+    "before the place is removed",
+    "before the lease is struck out",
+]
+
+
+@pytest.fixture
+def root():
+    # Not tmp_path: its parents are closed to the unprivileged user that bubblewrap runs as.
+    with tempfile.TemporaryDirectory(prefix="hermes-test-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+def pids_place():
+    place = ControlGroups().place("pids")
+    if place is None:
+        pytest.skip("no control group can be used here")
+    return place.directory
+
+
+def killed_at(phase, level, root):
+    done = subprocess.run(
+        [sys.executable, "-c", OWNER, str(root), level, phase], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def collect(root, capsys, *more):
+    options = json.dumps({"root_dir": str(root)})
+    argv = ["sandboxes", "gc", "--json", "--lease-dir", str(root / "leases"), "--backend-options", options, *more]
+    status = main(argv)
+    return status, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("phase", PHASES)
+def test_nothing_is_left_of_a_caller_that_was_killed(phase, level, root, pids_place, capsys):
+    """predecessor 2.5 #4: what a killed trainer had started piled up."""
+    require(level)
+    killed_at(phase, level, root)
+    ids = [path.stem for path in (root / "leases").glob("*.json")]
+    assert len(ids) == (0 if phase == "before the lease" else 1)
+    status, answer = collect(root, capsys)
+    assert (status, answer["failed"], answer["problems"], answer["removed"]) == (0, {}, [], ids)
+    assert [path for path in root.rglob("*") if path.name != "leases"] == []
+    for sandbox_id in ids:
+        assert processes_of(sandbox_id) == []
+        assert not (pids_place / f"{PREFIX}{sandbox_id}").exists()
+    assert str(root) not in Path("/proc/self/mounts").read_text()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_has_lost_its_lease_is_found_by_its_own_mark(level, root, pids_place, capsys):
+    require(level)
+    killed_at("in a command", level, root)
+    [lease] = (root / "leases").glob("*.json")
+    sandbox_id = lease.stem
+    lease.unlink()
+    options = json.dumps({"root_dir": str(root)})
+    argv = ["sandboxes", "ps", "--all", "--json", "--lease-dir", str(root / "leases"), "--backend-options", options]
+    assert main(argv) == 0
+    found = json.loads(capsys.readouterr().out)["abandoned"]
+    assert {"sandbox_id": sandbox_id, "backend": "local"} in found
+    assert collect(root, capsys)[1]["removed"] == [sandbox_id]
+    assert [path for path in root.rglob("*") if path.name != "leases"] == []
+    assert processes_of(sandbox_id) == []
+    assert not (pids_place / f"{PREFIX}{sandbox_id}").exists()
+
+
+def test_several_collectors_at_once_remove_each_sandbox_once(root):
+    for _ in range(3):
+        killed_at("in a command", "none", root)
+    ids = sorted(path.stem for path in (root / "leases").glob("*.json"))
+    options = json.dumps({"root_dir": str(root)})
+    argv = [sys.executable, "-m", "hermes_core.cli", "sandboxes", "gc", "--json", "--lease-dir", str(root / "leases")]
+    collectors = [
+        subprocess.Popen([*argv, "--backend-options", options], stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    answers = [json.loads(collector.communicate(timeout=60)[0]) for collector in collectors]
+    assert [answer["failed"] for answer in answers] == [{}, {}, {}]
+    assert sorted(set(functools.reduce(operator.iadd, (answer["removed"] for answer in answers), []))) == ids
+    assert [path for path in root.rglob("*") if path.name != "leases"] == []
+
+
+def test_a_lease_that_was_never_finished_goes_when_its_writer_is_dead(root, capsys):
+    folder = root / "leases"
+    folder.mkdir()
+    torn, fresh = folder / ".a.partial", folder / ".b.partial"
+    torn.write_text('{"sandbox')
+    os.utime(torn, (1, 1))
+    fresh.touch()
+    assert collect(root, capsys)[0] == 0
+    assert list(folder.iterdir()) == [fresh]
+
+
+async def test_processes_of_the_killed_end_without_a_collector(root):
+    """The agent notices that its caller has gone; gc is for what cannot notice."""
+    require("none")
+    await asyncio.to_thread(killed_at, "in a command", "none", root)
+    [lease] = (root / "leases").glob("*.json")
+    assert [pid for pid in processes_of(lease.stem) if not await gone(pid)] == []
