@@ -102,7 +102,7 @@ async def test_a_directory_with_write_protected_and_very_deep_contents_is_delete
     ("fields", "named"),
     [
         ({"network": "none"}, "network 'none' at isolation 'none'"),
-        ({"network": "allowlist", "allow_hosts": ("example.org",)}, "network 'allowlist'"),
+        ({"network": "allowlist", "allow_hosts": ("example.org",)}, "network 'allowlist' at isolation 'none'"),
         ({"isolation": "container"}, "isolation 'container'"),
         ({"image": "debian"}, "image 'debian'"),
         ({"disk_mb": 64}, "disk_mb"),
@@ -122,7 +122,7 @@ async def test_what_cannot_be_enforced_is_refused_before_anything_exists(fields,
     [
         ({"network": "none"}, "--isolation bwrap"),
         ({"isolation": "container"}, "--isolation none or bwrap"),
-        ({"network": "allowlist"}, "--network full or none"),
+        ({"network": "allowlist"}, "--isolation bwrap"),
     ],
 )
 async def test_a_refusal_says_what_to_type(fields, hint):

@@ -26,6 +26,8 @@ class SandboxSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     network: NetworkMode = "full"
     allow_hosts: tuple[str, ...] = ()
+    """What `network="allowlist"` reaches: `example.org`, `*.example.org` (what is below it) or an address, optionally
+    with `:port` (80 and 443 if not); `@private` at the end for names that lead to addresses which are not public."""
     cpu: float | None = None
     memory_mb: int | None = None
     pids: int | None = None
@@ -202,7 +204,7 @@ class Sandbox(Protocol):
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """What is recorded with the rollout: at least backend, isolation and network."""
+        """What is recorded with the rollout, read at its end: at least backend, isolation and network."""
         ...
 
     async def exec(

@@ -121,8 +121,12 @@ class _Play:
         spec = self._runtime.sandbox_for(self._task, rollout_id=self._record.spec.rollout_id)
         with self._record.phase("sandbox_start"):
             sandbox = await stack.enter_async_context(self._runtime.open_sandbox(spec))
-        self._record.provenance["sandbox"] = dict(sandbox.provenance)
+        self._note(sandbox)
+        stack.callback(self._note, sandbox)
         return sandbox
+
+    def _note(self, sandbox: Sandbox) -> None:
+        self._record.provenance["sandbox"] = dict(sandbox.provenance)
 
     async def _set_up(self, sandbox: Sandbox) -> None:
         with self._record.phase("sandbox_start"):

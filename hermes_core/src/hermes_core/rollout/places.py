@@ -79,6 +79,7 @@ class Places:
             return self._context(None)
         sandbox = await self._stack.enter_async_context(self._runtime.open_sandbox(self._wanted()))
         note["sandbox"] = dict(sandbox.provenance)
+        self._stack.callback(lambda: note.update(sandbox=dict(sandbox.provenance)))
         await set_up(self._task, sandbox)
         if access == "read_only":
             await _freeze(live, sandbox)

@@ -15,6 +15,8 @@ from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox.completion import complete
 from hermes_core.sandbox.descriptors import failure
+from hermes_core.sandbox.egress_connect import Resolve, resolve_name
+from hermes_core.sandbox.egress_link import NO_PROXY, attach, proxy_for, refuse_hosts
 from hermes_core.sandbox.host import SandboxHost
 from hermes_core.sandbox.lease_keeper import LeaseKeeper
 from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
@@ -68,6 +70,8 @@ class AgentBackend(ABC):
     def __init__(self) -> None:
         self._starting = asyncio.Semaphore(self.concurrent_starts)
         self.lease_dir: Path | None = None
+        self.resolve: Resolve = resolve_name
+        """Finds the addresses of the hosts that a sandbox with an allowlist asks for."""
         self._leases = LeaseKeeper()
         self._open: dict[str, AgentSandbox] = {}
 
@@ -111,6 +115,7 @@ class AgentBackend(ABC):
             if getattr(spec, field) is not None and limit not in known.limits:
                 offered = ", ".join(sorted(known.limits)) or "none"
                 raise self._refusal(f"limit {field}", f"limits it can enforce: {offered}")
+        refuse_hosts(spec)
         check_variables(spec.env)
 
     def _refusal(self, wanted: str, hint: str) -> SandboxRefusedError:
@@ -178,22 +183,28 @@ class AgentBackend(ABC):
             raise
 
     def _assemble(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, book: LeaseBook) -> AgentSandbox:
+        egress = proxy_for(spec, self.resolve)
         request = SlotRequest(
             spec=spec,
             sandbox_id=sandbox_id,
-            environment=ENVIRONMENT,
+            environment=ENVIRONMENT if egress is None else {**ENVIRONMENT, **NO_PROXY},
             setup_timeout=self.setup_timeout,
             patience=self.patience,
         )
 
         async def connect(previous: AgentSlot | None) -> AgentSlot:
+            if egress is not None:
+                await egress.aclose()
             async with self._starting:
                 try:
-                    return await host.serve(request, previous)
+                    slot = await host.serve(request, previous)
+                    return slot if egress is None else await attach(egress, slot, keep=spec.env)
                 except OSError as error:
                     raise failure("the agent cannot be started", error) from error
 
         async def release(sandbox: AgentSandbox) -> None:
+            if egress is not None:
+                await egress.aclose()
             try:
                 await host.stop_all()
             finally:
@@ -210,7 +221,13 @@ class AgentBackend(ABC):
             **host.provenance,
         }
         return AgentSandbox(
-            sandbox_id=sandbox_id, host=host, spec=spec, provenance=provenance, connect=connect, release=release
+            sandbox_id=sandbox_id,
+            host=host,
+            spec=spec,
+            provenance=provenance,
+            connect=connect,
+            release=release,
+            egress_log=None if egress is None else egress.log,
         )
 
     async def aclose(self) -> None:

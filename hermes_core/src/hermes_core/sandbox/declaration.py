@@ -11,6 +11,6 @@ LOCAL: Final = BackendSpec(
     summary="Processes of this machine, plain or inside bubblewrap.",
     target="hermes_core.sandbox.local:LocalBackend",
     isolation=("none", "bwrap"),
-    networks=frozenset({"none"}),
+    networks=frozenset({"none", "allowlist"}),
     limits=frozenset({"cpu", "disk", "file_size", "memory", "pids"}),
 )

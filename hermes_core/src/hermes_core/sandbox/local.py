@@ -87,9 +87,9 @@ class LocalBackend(AgentBackend):
     def refuse(self, spec: SandboxSpec) -> None:
         """Refuse also what only bubblewrap could enforce."""
         super().refuse(spec)
-        if spec.network == "none" and spec.isolation == "none":
+        if spec.network != "full" and spec.isolation == "none":
             raise self._refusal(
-                "network 'none' at isolation 'none'", '--isolation bwrap (open_sandbox: isolation="bwrap")'
+                f"network {spec.network!r} at isolation 'none'", '--isolation bwrap (open_sandbox: isolation="bwrap")'
             )
         if spec.disk_mb is not None and spec.isolation == "none":
             raise self._refusal("limit disk_mb at isolation 'none'", "--isolation bwrap, or leave disk_mb out")

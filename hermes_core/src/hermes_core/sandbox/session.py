@@ -14,6 +14,7 @@ from hermes_core.contracts.sandbox import ExecResult, FileStat, SandboxSpec, Tra
 from hermes_core.sandbox import transfers
 from hermes_core.sandbox.client import require_fits
 from hermes_core.sandbox.completion import complete
+from hermes_core.sandbox.egress_log import EgressLog
 from hermes_core.sandbox.host import SandboxHost
 from hermes_core.sandbox.slots import AgentSlot
 
@@ -39,6 +40,7 @@ class AgentSandbox:
         provenance: Mapping[str, Any],
         connect: Callable[[AgentSlot | None], Awaitable[AgentSlot]],
         release: Callable[[AgentSandbox], Awaitable[None]],
+        egress_log: EgressLog | None = None,
     ) -> None:
         self._id = sandbox_id
         self._host = host
@@ -46,6 +48,7 @@ class AgentSandbox:
         self._provenance = dict(provenance)
         self._connect = connect
         self._release = release
+        self._egress_log = egress_log
         self._slot: AgentSlot | None = None
         self._closing: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -62,8 +65,15 @@ class AgentSandbox:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """What is recorded with the rollout."""
-        return self._provenance
+        """What is recorded with the rollout; with an allowlist also what was asked of the proxy until now."""
+        if self._egress_log is None:
+            return self._provenance
+        return {**self._provenance, "egress": self._egress_log.to_json()}
+
+    @property
+    def egress_log(self) -> EgressLog | None:
+        """What was asked of the proxy and what became of it; None where the network is no allowlist."""
+        return self._egress_log
 
     async def exec(
         self,

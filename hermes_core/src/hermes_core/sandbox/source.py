@@ -27,6 +27,7 @@ _MODULES: Final = (
     "unpacking",
     "copies",
     "place",
+    "tunnels",
     "loop",
     "server",
 )

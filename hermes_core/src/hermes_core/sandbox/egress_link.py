@@ -1,0 +1,82 @@
+"""Between a proxy and the slot whose programs use it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.client import EventHandler
+from hermes_core.sandbox.egress import EgressProxy
+from hermes_core.sandbox.egress_connect import Resolve
+from hermes_core.sandbox.egress_rules import AllowList
+from hermes_core.sandbox.slots import AgentSlot
+
+_EVENTS: Final = ("tunnel_open", "tunnel_data", "tunnel_credit", "tunnel_close")
+_USER: Final = "hermes"
+_VARIABLES: Final = tuple(
+    spelling for name in ("http_proxy", "https_proxy", "all_proxy") for spelling in (name, name.upper())
+)
+NO_PROXY: Final[Mapping[str, str]] = dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
+"""What a sandbox with a proxy reaches without it: itself."""
+
+
+def refuse_hosts(spec: SandboxSpec) -> None:
+    """Raise `SandboxRefusedError` for hosts that cannot be meant, or that would have no effect."""
+    if spec.allow_hosts and spec.network != "allowlist":
+        raise SandboxRefusedError(
+            f"allow_hosts has no effect with network {spec.network!r}, found {', '.join(spec.allow_hosts)}",
+            hint="--network allowlist, or leave sandbox.allow_hosts out",
+        )
+    try:
+        AllowList(spec.allow_hosts)
+    except ValueError as error:
+        raise SandboxRefusedError(str(error), hint="change sandbox.allow_hosts") from error
+
+
+def proxy_for(spec: SandboxSpec, resolve: Resolve) -> EgressProxy | None:
+    """Return the proxy that a sandbox needs; None without an allowlist."""
+    return EgressProxy(AllowList(spec.allow_hosts), resolve=resolve) if spec.network == "allowlist" else None
+
+
+async def attach(proxy: EgressProxy, slot: AgentSlot, *, keep: Iterable[str]) -> AgentSlot:
+    """Open a proxy port in a slot that has just been opened or renewed, and serve it; closes the slot when that fails.
+
+    `keep` are variables that the sandbox is given otherwise.
+    """
+    receive = _receiver(proxy, slot)
+    for name in _EVENTS:
+        slot.on_event(name, receive)
+    given = set(keep)
+    request = {
+        "op": "tunnel_listen",
+        "credentials": f"{_USER}:{proxy.password}",
+        "names": [name for name in _VARIABLES if name not in given],
+    }
+    try:
+        await slot.request(request)
+    except BaseException:
+        await slot.aclose()
+        raise
+    return slot
+
+
+def _receiver(proxy: EgressProxy, slot: AgentSlot) -> EventHandler:
+    turn = asyncio.Lock()
+
+    async def send(header: Mapping[str, Any], body: bytes) -> None:
+        # One waits for room at a time: together they would fill the stream before the next command.
+        async with turn:
+            try:
+                if slot.lost is None:
+                    await slot.client.drain()
+                slot.notify(header, body)
+            except SandboxLostError as error:
+                raise ConnectionResetError(error.message) from error
+
+    def receive(header: dict[str, Any], body: bytes) -> None:
+        proxy.receive(header, body, send)
+
+    return receive
