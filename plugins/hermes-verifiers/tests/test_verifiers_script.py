@@ -118,3 +118,52 @@ async def test_the_private_directory_is_gone_afterwards(judged, tmp_path):
 def test_options_that_do_not_fit_together_are_refused(registry, options):
     with pytest.raises(ConfigError):
         registry.create("verifier", "script", options)
+
+
+async def test_tests_that_a_rollout_changes_on_this_machine_are_never_run(judged, tmp_path):
+    (tmp_path / "test.sh").write_text("exit 1\n")
+    options = {"command": "bash /tmp/uploaded/test.sh", "upload": {"/tmp/uploaded": str(tmp_path)}}
+    assert (await judged("script", options)).reward == 0.0
+    outcome = await judged("script", options, f"echo exit 0 > {tmp_path}/test.sh")
+    assert (outcome.reward, outcome.reward_status) == (None, "error")
+    assert "test.sh" in outcome.reward_failure.message
+    nested = {"parts": [{"name": "script", "options": options}]}
+    assert (await judged("weighted", nested, f"echo exit 1 > {tmp_path}/test.sh")).reward is None
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("script", {"script": "bash check.sh"}),
+        ("exit_code", {"command": "bash check.sh"}),
+        (
+            "gated",
+            {"gates": [{"name": "exit_code", "options": {"command": "bash check.sh", "protected": ["check.sh"]}}]},
+        ),
+    ],
+)
+async def test_a_file_of_the_task_that_judges_is_protected(judged, name, options):
+    if name != "gated":
+        options = {**options, "protected": ["check.sh"]}
+    given = {"check.sh": "[ -e made ]\n"}
+    assert (await judged(name, options, "touch made", files=given)).reward == 1.0
+    outcome = await judged(name, options, "echo true > check.sh", files=given)
+    assert (outcome.reward, outcome.reward_status) == (0.0, "ok")
+    assert "check.sh" in outcome.reward_detail
+
+
+async def test_what_a_judging_script_starts_cannot_read_its_nonce_again(judged):
+    forger = (
+        "import os\n"
+        "for fd in (0, 3, 63):\n"
+        "    for path in (f'/proc/self/fd/{fd}', f'/proc/{os.getppid()}/fd/{fd}'):\n"
+        "        try:\n"
+        "            nonce = open(path, 'rb', buffering=0)\n"
+        "            nonce.seek(0)\n"
+        "            print(nonce.read(100).decode().strip(), 'first 1', flush=True)\n"
+        "        except OSError:\n"
+        "            pass\n"
+    )
+    script = 'read -r nonce\necho "$nonce first 0"\npython3 model.py < /dev/null\npython3 model.py\n'
+    outcome = await judged("script", {"script": script, "reward": "report"}, files={"model.py": forger})
+    assert (outcome.reward, outcome.reward_status) == (0.0, "ok")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import Field
 
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.verifier import Score
+from hermes_core.specs import Ref
 from hermes_verifiers.options import StrictOptions, Weight, failed_parts, unique_names, weighted_mean
 
 
@@ -41,6 +42,10 @@ class WeightedVerifier:
     def __init__(self, options: Options) -> None:
         self._parts = options.parts
 
+    def verifiers(self) -> list[Ref]:
+        """Name the parts, whose inputs are this verifier's."""
+        return _refs(self._parts)
+
     async def score(self, result: AgentResult, context: Any) -> Score:
         """Score every part, in order: they share the sandbox."""
         del result
@@ -67,6 +72,10 @@ class GatedVerifier:
         self._gates = options.gates
         self._parts = options.parts
 
+    def verifiers(self) -> list[Ref]:
+        """Name gates and parts, whose inputs are this verifier's."""
+        return _refs([*self._gates, *self._parts])
+
     async def score(self, result: AgentResult, context: Any) -> Score:
         """Score gates and parts."""
         del result
@@ -82,6 +91,10 @@ class GatedVerifier:
         shut = f"gate not passed: {', '.join(closed)}" if closed else ""
         detail = "; ".join(filter(None, [shut, _details(scores)]))
         return Score(value=0.0 if closed else earned, parts=_breakdown(scores), detail=detail)
+
+
+def _refs(parts: Iterable[Part]) -> list[Ref]:
+    return [Ref(kind="verifier", name=part.name, options=part.options) for part in parts]
 
 
 async def _scores(parts: list[Part], context: Any) -> dict[str, Score]:

@@ -8,7 +8,15 @@ from pydantic import Field, model_validator
 
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.verifier import Score
-from hermes_verifiers.options import Seconds, StrictOptions, Weight, failed_parts, unique_names, weighted_mean
+from hermes_verifiers.options import (
+    ProtectedOptions,
+    Seconds,
+    StrictOptions,
+    Weight,
+    failed_parts,
+    unique_names,
+    weighted_mean,
+)
 from hermes_verifiers.room import Room, open_room
 
 
@@ -28,7 +36,7 @@ class ExitCodeVerifier:
     A command that runs into its timeout counts as failed. `command` is short for a single check.
     """
 
-    class Options(StrictOptions):
+    class Options(ProtectedOptions):
         """Either `command` or `checks`."""
 
         command: str | None = None
@@ -43,8 +51,13 @@ class ExitCodeVerifier:
             return self
 
     def __init__(self, options: Options) -> None:
+        self._protected = options.protected
         self._timeout = options.timeout
         self._checks = options.checks or [Check(command=options.command or "", expected=options.expected)]
+
+    def protected(self) -> list[str]:
+        """Name what the model must leave alone."""
+        return self._protected
 
     async def score(self, result: AgentResult, context: Any) -> Score:
         """Run the commands one after another."""

@@ -8,7 +8,7 @@ import re
 import shlex
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -16,9 +16,12 @@ from hermes_core.contracts.errors import VerifierError
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.sandbox import ExecResult
 from hermes_core.contracts.verifier import Score
-from hermes_verifiers.options import Seconds, StrictOptions, Weight, failed_parts, weighted_mean
+from hermes_verifiers.options import ProtectedOptions, Seconds, Weight, failed_parts, weighted_mean
 from hermes_verifiers.reports import new_nonce, objects_with
 from hermes_verifiers.room import Room, open_room
+
+_PROGRAM: Final = ("__init__.py", "apart_codec.py", "apart_judge.py", "apart_worker.py", "suite_runner.py")
+_START: Final = "from hermes_verifiers.suite_runner import main; sys.path.pop(0); main()"
 
 
 @dataclass
@@ -60,10 +63,12 @@ class HiddenTestsVerifier:
     not passed. When a test named in `required` has not passed the score is 0.
     """
 
-    class Options(StrictOptions):
+    class Options(ProtectedOptions):
         """`files` maps names to contents; those called `test_*.py` are run, others are there to be imported.
 
         `weights` and `required` go by a test's last name (`test_sum`). `import_paths` are relative to the workspace.
+        Modules found there are imported into a process of their own; `imports: "inside"` puts them into the judge's,
+        for tests that need what cannot cross (coroutines, subclasses), at the price that they can forge the result.
         """
 
         files: dict[str, str] = Field(min_length=1)
@@ -74,6 +79,7 @@ class HiddenTestsVerifier:
         weights: dict[str, Weight] = Field(default_factory=dict)
         required: list[str] = Field(default_factory=list)
         import_paths: list[str] = Field(default_factory=lambda: ["."])
+        imports: Literal["apart", "inside"] = "apart"
 
         @field_validator("files")
         @classmethod
@@ -99,6 +105,10 @@ class HiddenTestsVerifier:
     def __init__(self, options: Options) -> None:
         self._options = options
 
+    def protected(self) -> list[str]:
+        """Name what the model must leave alone."""
+        return self._options.protected
+
     async def score(self, result: AgentResult, context: Any) -> Score:
         """Run the hidden tests and count."""
         del result
@@ -113,19 +123,23 @@ class HiddenTestsVerifier:
         return self._counted(outcomes, ended)
 
     async def _run(self, room: Room, nonce: str) -> ExecResult:
-        runner = resources.files("hermes_verifiers").joinpath("suite_runner.py").read_text(encoding="utf-8")
-        program = await room.put("runner.py", runner)
+        for name in _PROGRAM:
+            text = resources.files("hermes_verifiers").joinpath(name).read_text(encoding="utf-8")
+            await room.put(f"program/hermes_verifiers/{name}", text)
         for name, text in self._options.files.items():
             await room.put(f"tests/{name}", text)
         workspace = room.sandbox.workspace
         request = {
             "nonce": nonce,
             "runner": self._options.runner,
+            "imports": self._options.imports,
+            "program": f"{room.path}/program",
             "tests": f"{room.path}/tests",
             "workspace": workspace,
             "import_paths": [posixpath.join(workspace, path) for path in self._options.import_paths],
         }
-        command = f"exec {shlex.quote(self._options.python)} -I -B {shlex.quote(program)}"
+        start = f"import sys; sys.path.insert(0, {room.path + '/program'!r}); {_START}"
+        command = f"exec {shlex.quote(self._options.python)} -I -B -c {shlex.quote(start)}"
         stdin = json.dumps(request) + "\n"
         return await room.run(command, timeout=self._options.timeout, cwd=room.path, stdin=stdin)
 

@@ -29,6 +29,15 @@ class StrictOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
+class ProtectedOptions(StrictOptions):
+    """`protected` names files and directories that the judgement depends on and the model could write.
+
+    A rollout that changed one scores 0.
+    """
+
+    protected: list[str] = Field(default_factory=list)
+
+
 def weighted_mean(scored: Iterable[tuple[float, float]]) -> float:
     """Return the mean of (weight, value) pairs, exactly 1.0 when every value is."""
     pairs = list(scored)

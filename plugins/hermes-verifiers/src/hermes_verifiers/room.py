@@ -59,16 +59,22 @@ class Room:
         *,
         timeout: float,
         cwd: str | None = None,
-        stdin: bytes | str | None = None,
+        stdin: str | None = None,
         env: Mapping[str, str] | None = None,
         inherit_env: bool = False,
     ) -> ExecResult:
-        """Run a bash command; `inherit_env` keeps the variables the sandbox itself starts with (an image's ENV)."""
+        """Run a bash command; `inherit_env` keeps the variables the sandbox itself starts with (an image's ENV).
+
+        Its standard input is a pipe that holds `stdin`: what the command starts cannot read it a second time, as it
+        could if it were a file, nor find it with another process.
+        """
         variables = {**self._environment, **(env or {})}
         assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
         cleared = "" if inherit_env else "-i "
+        if stdin is not None:
+            command = _fed(command, await self.put(secrets.token_hex(16), stdin))
         wrapped = f"command -p env {cleared}{assignments} bash --noprofile --norc -c {shlex.quote(command)}"
-        return await self.sandbox.exec(wrapped, cwd=cwd or self.sandbox.workspace, timeout=timeout, stdin=stdin)
+        return await self.sandbox.exec(wrapped, cwd=cwd or self.sandbox.workspace, timeout=timeout)
 
 
 @asynccontextmanager
@@ -83,6 +89,11 @@ async def open_room(sandbox: Sandbox) -> AsyncIterator[Room]:
         yield Room(sandbox, path, trusted_path(search_path, untrusted=(sandbox.workspace, home)))
     finally:
         await sandbox.remove(path)
+
+
+def _fed(command: str, path: str) -> str:
+    inner = f"exec bash --noprofile --norc -c {shlex.quote(command)}"
+    return f'given=$(<{path}); command -p rm -f {path}; {inner} < <(printf "%s\\n" "$given")'
 
 
 def trusted_path(search_path: str, *, untrusted: tuple[str, ...]) -> str:

@@ -14,7 +14,7 @@ from hermes_core.contracts.errors import VerifierError
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.sandbox import ExecResult
 from hermes_core.contracts.verifier import Score
-from hermes_verifiers.options import Seconds, StrictOptions, failed_parts
+from hermes_verifiers.options import ProtectedOptions, Seconds, failed_parts
 from hermes_verifiers.reports import lines_with, new_nonce
 from hermes_verifiers.room import Room, open_room
 
@@ -30,7 +30,7 @@ class ScriptVerifier:
     cannot be guessed). With `reward_files`, fixed paths are read instead; whatever lay there is removed beforehand.
     """
 
-    class Options(StrictOptions):
+    class Options(ProtectedOptions):
         """Either `script` (its text) or `command`; `files` are put beside the script, `upload` copies local folders.
 
         `on_timeout` and `on_silence` say what a script that hangs or gives no judgement is worth.
@@ -62,6 +62,14 @@ class ScriptVerifier:
 
     def __init__(self, options: Options) -> None:
         self._options = options
+
+    def protected(self) -> list[str]:
+        """Name what the model must leave alone."""
+        return self._options.protected
+
+    def inputs(self) -> list[str]:
+        """Name the folders of this machine that are copied into the sandbox."""
+        return list(self._options.upload.values())
 
     async def score(self, result: AgentResult, context: Any) -> Score:
         """Run the script and read its judgement."""

@@ -1,20 +1,34 @@
 """Runs hidden tests inside the sandbox; sent there as it stands, so standard library only.
 
-Started as `python3 -I -B runner.py` with a JSON line on standard input that holds a nonce. Reports go, each with the
-nonce in front, to a duplicate of standard output that no child process inherits; whatever else is printed goes to
-standard error. Code under test that is imported into this process could still find the nonce: tests against a
-determined cheat start it as a child process.
+Started in isolated mode with a JSON line on standard input that holds a nonce. Reports go, each with the nonce in
+front, to a duplicate of standard output that no child process inherits; whatever else is printed goes to standard
+error. The code under test is imported into another process (`apart_judge`), which can neither look into this one nor
+read the hidden tests: they are held in memory, and their files are empty by the time anything of the model's runs.
 """
 
 from __future__ import annotations
 
+import ctypes
+import importlib.abc
+import importlib.machinery
 import importlib.util
 import json
 import os
 import sys
 import unittest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from hermes_verifiers.apart_judge import Apart
+
+if TYPE_CHECKING:
+    import types
+
+_PR_SET_DUMPABLE = 4
+_PR_CAPBSET_DROP = 24
+_CAPABILITY_VERSION = 0x20080522
+_PRYING = (16, 17, 19, 21, 39, 40)
+"""Capabilities that reach into other processes: modules, raw I/O, ptrace, administration, BPF, checkpoints."""
 
 
 class Channel:
@@ -90,10 +104,15 @@ def _flat(suite: unittest.TestSuite) -> list[unittest.TestCase]:
 class PytestReporter:
     """A pytest plugin that passes on what pytest finds."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, hidden: Hidden) -> None:
         """Report to a channel."""
         self._channel = channel
-        self._setup_failed: set[str] = set()
+        self._hidden = hidden
+
+    def pytest_configure(self) -> None:
+        """Stay the first to be asked for hidden modules: pytest's own importer would read the emptied files."""
+        sys.meta_path.remove(self._hidden)
+        sys.meta_path.insert(0, self._hidden)
 
     def pytest_collectreport(self, report: Any) -> None:
         """Report a file that could not be collected as one failed test."""
@@ -110,7 +129,7 @@ class PytestReporter:
             self._channel.test(report.nodeid, report.outcome, report.longrepr if report.failed else "")
 
 
-def run_pytest(channel: Channel, files: list[Path], tests: Path) -> None:
+def run_pytest(channel: Channel, hidden: Hidden, tests: Path) -> None:
     """Run test files with pytest, deaf to every configuration but the hidden files' own."""
     import pytest
 
@@ -118,38 +137,117 @@ def run_pytest(channel: Channel, files: list[Path], tests: Path) -> None:
     if not settings.exists():
         settings.write_text("[pytest]\n")
     isolation = ["-c", str(settings), f"--rootdir={tests}", f"--confcutdir={tests}", "-p", "no:cacheprovider", "-q"]
-    pytest.main([*isolation, "--import-mode=importlib", *map(str, files)], plugins=[PytestReporter(channel)])
+    arguments = [*isolation, "--import-mode=importlib", *map(str, hidden.tests())]
+    pytest.main(arguments, plugins=[PytestReporter(channel, hidden)])
+
+
+class Hidden(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+    """Imports the hidden files from memory; on the disk they are empty."""
+
+    def __init__(self, root: Path) -> None:
+        """Read all Python files below a directory."""
+        self._root = root
+        self._sources = {path: path.read_bytes() for path in sorted(root.rglob("*.py"))}
+
+    def check(self) -> str:
+        """Return what is wrong with the first file that is no Python, or an empty text."""
+        for path, source in self._sources.items():
+            try:
+                compile(source, path.name, "exec")
+            except (SyntaxError, ValueError) as error:
+                return f"hidden test {path.name}: {error}"
+        return ""
+
+    def empty(self) -> None:
+        """Leave nothing to be read on the disk."""
+        for path in self._sources:
+            path.write_bytes(b"")
+
+    def tests(self) -> list[Path]:
+        """Return the files that hold tests."""
+        return [path for path in self._sources if path.name.startswith("test_")]
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        """Find a hidden module, in a folder of hidden files."""
+        del target
+        tail = fullname.rpartition(".")[2]
+        for folder in map(Path, path or [self._root]):
+            for file, is_package in ((folder / tail / "__init__.py", True), (folder / f"{tail}.py", False)):
+                if file in self._sources:
+                    return self._spec(fullname, file, is_package=is_package)
+        return None
+
+    def _spec(self, fullname: str, file: Path, *, is_package: bool) -> importlib.machinery.ModuleSpec:
+        spec = importlib.machinery.ModuleSpec(fullname, self, origin=str(file), is_package=is_package)
+        spec.has_location = True
+        if is_package:
+            spec.submodule_search_locations = [str(file.parent)]
+        return spec
+
+    def get_source(self, fullname: str) -> str:
+        """Return a module's text; tracebacks quote it."""
+        spec = self.find_spec(fullname) or getattr(sys.modules.get(fullname), "__spec__", None)
+        if spec is None or spec.origin is None:
+            raise ImportError(fullname)
+        return self._sources[Path(spec.origin)].decode("utf-8", "replace")
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Run a module."""
+        origin = str(module.__spec__ and module.__spec__.origin)
+        exec(compile(self._sources[Path(origin)], origin, "exec"), module.__dict__)  # noqa: S102 - the hidden tests
+
+
+def harden() -> None:
+    """Let no other process look into this one, through /proc for instance, not even one of root's that it starts."""
+    libc = ctypes.CDLL(None)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; then the same for the upper half
+    libc.capget(header, sets)
+    for number in _PRYING:
+        libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
+        for half in range(3):
+            sets[number // 32 * 3 + half] &= ~(1 << number % 32)
+    libc.capset(header, sets)
+    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def main() -> None:
     """Read the request, run the tests, report."""
     request = json.loads(sys.stdin.buffer.readline())
+    # What was read could be read again by a child that inherits it, if it is a file.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     channel = Channel(request["nonce"])
     if request["runner"] == "pytest" and importlib.util.find_spec("pytest") is None:
         channel.send(unusable=f"{sys.executable} has no pytest")
         return
-    tests = Path(request["tests"])
-    sys.path.insert(0, str(tests))
-    # Behind the standard library: a file of the model's cannot take the place of `unittest` or `json`.
-    sys.path += request["import_paths"]
-    files = sorted(tests.rglob("test_*.py"))
-    for path in files:
-        try:
-            compile(path.read_bytes(), path.name, "exec")
-        except SyntaxError as error:
-            channel.send(unusable=f"hidden test {path.name}: {error}")
-            return
+    harden()
+    hidden = Hidden(Path(request["tests"]))
+    if problem := hidden.check():
+        channel.send(unusable=problem)
+        return
     try:
         os.chdir(request["workspace"])
     except OSError as error:
         channel.send(hopeless=f"the workspace cannot be entered: {error}")
         return
-    if request["runner"] == "pytest":
-        run_pytest(channel, files, tests)
+    apart = Apart(request["program"], request["import_paths"])
+    if request["imports"] == "apart":
+        hidden.empty()
+        # Behind the standard library: a file of the model's cannot take the place of `unittest` or `json`.
+        sys.meta_path.append(apart)
     else:
-        run_unittest(channel, files)
+        sys.path += request["import_paths"]
+    sys.meta_path.insert(0, hidden)
+    try:
+        run(request["runner"], channel, hidden, Path(request["tests"]))
+    finally:
+        apart.close()
     channel.send(done=True)
 
 
-if __name__ == "__main__":
-    main()
+def run(runner: str, channel: Channel, hidden: Hidden, tests: Path) -> None:
+    """Run the tests with one of the two runners."""
+    if runner == "pytest":
+        run_pytest(channel, hidden, tests)
+    else:
+        run_unittest(channel, hidden.tests())
