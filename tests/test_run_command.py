@@ -204,9 +204,28 @@ def test_sigterm_cleans_up_like_ctrl_c(hermes, tasks, small_task, rollouts):
         _, err = process.communicate(timeout=60)
     os.close(reader)
     assert process.returncode == 143
-    assert "the same command continues" in err
+    said = "terminated: 1 of 2 rollouts recorded, 1 in flight ended, no sandbox left; the same command continues"
+    assert said in err
     assert [line["task_id"] for line in rollouts()] == ["one"]
     assert "no sandboxes" in hermes("sandboxes", "ps").stdout.lower() or not hermes("sandboxes", "ps").stdout.strip()
+
+
+def test_a_run_begins_by_removing_what_killed_ones_left(hermes, tasks, small_task):
+    """predecessor 2.5 #4: what killed runs had left piled up until somebody looked."""
+    marker = hermes.folder / "called"
+    os.mkfifo(marker)
+    reader = os.open(marker, os.O_RDONLY | os.O_NONBLOCK)
+    path = tasks(small_task("one", solution=[f"echo here >{marker}; sleep 1000"]))
+    with hermes.start("run", path, "--mistake-rate", "0", "--out", "killed") as process:
+        assert select.select([reader], [], [], 60)[0]
+        process.kill()
+    os.close(reader)
+    assert json.loads(hermes("sandboxes", "ps", "--json").stdout)["sandboxes"][0]["owner"] == "dead"
+    quick = tasks(small_task("three"))
+    result = hermes("run", quick, "--mistake-rate", "0", "--out", "next")
+    assert result.returncode == 0
+    assert result.stderr.splitlines()[0] == "sandboxes of processes that have died: 1 removed"
+    assert json.loads(hermes("sandboxes", "ps", "--json").stdout)["sandboxes"] == []
 
 
 def test_a_full_disk_stops_the_run_and_the_same_command_continues(hermes, tasks, small_task, rollouts, tmp_path):
@@ -242,7 +261,9 @@ def test_interrupting_a_run_cleans_up_and_the_same_command_continues(hermes, tas
     with hermes.start(*command, env={"HERMES_TEST_TELL": str(marker)}) as process:
         assert select.select([reader], [], [], 60)[0]  # the second rollout has begun
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        _, err = process.communicate(timeout=60)
     os.close(reader)
     assert process.returncode == 130
+    said = "interrupted: 1 of 2 rollouts recorded, 1 in flight ended, no sandbox left; the same command continues"
+    assert err.splitlines()[-1] == said
     assert [line["task_id"] for line in rollouts()] == ["one"]

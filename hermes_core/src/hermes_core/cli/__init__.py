@@ -29,9 +29,10 @@ def main(argv: Sequence[str] | None = None, *, environ: Mapping[str, str] | None
     except HermesError as error:
         _complain(error, with_traceback="--debug" in arguments)
         return 2 if isinstance(error, UserError) else 1
-    except KeyboardInterrupt:
-        continues = _split(arguments)[1] == "run"
-        sys.stderr.write("interrupted; the same command continues\n" if continues else "interrupted\n")
+    except KeyboardInterrupt as error:
+        account = f": {error}" if str(error) else ""
+        continues = "; the same command continues" if _split(arguments)[1] == "run" else ""
+        sys.stderr.write(f"interrupted{account}{continues}\n")
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of a pipe has gone (`… | head`). Python would complain once more when it closes stdout.

@@ -23,6 +23,7 @@ from hermes_core.contracts.task import Task
 from hermes_core.discovery import PluginState, Registry
 from hermes_core.rollout import RolloutSpec, Runtime, overridden
 from hermes_core.runner.config import RunConfig
+from hermes_core.runner.display_text import plural
 from hermes_core.runner.exactness import require_exact_run
 from hermes_core.runner.models import choose_parser, open_model
 from hermes_core.runner.output import REPORT, ROLLOUTS, SUMMARY, OutputFolder, without_samples
@@ -33,6 +34,7 @@ from hermes_core.runner.report import write_report
 from hermes_core.runner.scheduling import Recorder, Scheduler
 from hermes_core.runner.summary import SummaryBuilder
 from hermes_core.runner.tasks import TaskProblem, load_tasks
+from hermes_core.sandbox.leases import LeaseBook, default_lease_dir, own_leases
 from hermes_core.specs import Ref
 
 # What may change between the two halves of an interrupted run without making its rollouts incomparable.
@@ -80,6 +82,7 @@ class Run:
         self._api_key = api_key
         self._stream = stream
         self._retry_failed = retry_failed
+        self._counts = (0, 0, 0)
 
     async def execute(self) -> RunResult:
         """Do it; raises a `HermesError` that names what to change, with everything already recorded kept."""
@@ -130,7 +133,19 @@ class Run:
         with open_progress(total, done=total - len(pending), stream=self._stream) as progress:
             policy = Policy(config.policy, max_attempts=config.max_attempts)
             scheduler = Scheduler(runtime, model, recorder, policy, progress, must_be_exact=config.require_exact)
-            await scheduler.run(iter(pending), max_concurrent=config.max_concurrent)
+            try:
+                await scheduler.run(iter(pending), max_concurrent=config.max_concurrent)
+            finally:
+                self._counts = (progress.done, total, len(progress.running))
+
+    def account(self) -> str:
+        """Say, of a run that was cut off and has cleaned up, how far it came and what it ended; one line."""
+        done, total, running = self._counts
+        if not total:
+            return "no rollout had begun"
+        left = own_leases(LeaseBook(default_lease_dir()))
+        sandboxes = f"{left} of its sandboxes left (hermes-core sandboxes gc)" if left else "no sandbox left"
+        return f"{done:,} of {plural(total, 'rollout')} recorded, {running:,} in flight ended, {sandboxes}"
 
     async def _model(self, stack: AsyncExitStack, tasks: tuple[Task, ...]) -> ModelClient:
         model = open_model(self._config, api_key=self._api_key, tasks=tasks)
@@ -242,8 +257,10 @@ def execute(
     run = Run(config, registry, api_key=api_key, stream=stream, retry_failed=retry_failed)
     try:
         return asyncio.run(_terminable(run))
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(run.account()) from None
     except asyncio.CancelledError:
-        stream.write("terminated; the same command continues the run\n")
+        stream.write(f"terminated: {run.account()}; the same command continues the run\n")
         raise SystemExit(128 + signal.SIGTERM) from None
 
 

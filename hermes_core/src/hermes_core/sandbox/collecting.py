@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.errors import BackendError, HermesError
 from hermes_core.sandbox.leases import Lease, LeaseBook
@@ -12,6 +13,8 @@ from hermes_core.sandbox.leases import Lease, LeaseBook
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
     from hermes_core.sandbox.backend import AgentBackend
+
+_AT_ONCE: Final = 8
 
 
 @dataclass(slots=True)
@@ -48,10 +51,15 @@ class Collector:
     async def remove(self, leases: Iterable[Lease]) -> Collected:
         """Remove sandboxes, whoever owns them; one that another process is removing right now is left to it."""
         done = Collected()
-        for lease in leases:
-            with self._book.claim(lease.sandbox_id) as claimed:
-                if claimed:
-                    await self._remove(lease, done)
+        room = asyncio.Semaphore(_AT_ONCE)
+
+        async def remove(lease: Lease) -> None:
+            async with room:
+                with self._book.claim(lease.sandbox_id) as claimed:
+                    if claimed:
+                        await self._remove(lease, done)
+
+        await asyncio.gather(*map(remove, leases))
         return done
 
     async def abandoned(self, backends: Iterable[str]) -> tuple[list[dict[str, str]], list[str]]:

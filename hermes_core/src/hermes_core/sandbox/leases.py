@@ -135,6 +135,11 @@ class Lease:
         return dataclasses.asdict(self)
 
 
+def own_leases(book: LeaseBook) -> int:
+    """Count the sandboxes that this very process answers for."""
+    return sum(lease.owner_pid == os.getpid() and lease.owner() == "alive" for lease in book.read()[0])
+
+
 def public_options(options: BaseModel | None) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the options that were set, as plain values without the secret ones, and the paths of those."""
     if options is None:
