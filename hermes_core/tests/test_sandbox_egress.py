@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
+import struct
 import sys
 from pathlib import Path
 
@@ -243,6 +245,67 @@ async def test_more_connections_than_a_sandbox_may_have_wait_for_their_turn():
             "with c.ThreadPoolExecutor(400) as pool: print(sum(pool.map(one, range(400))))"
         )
         assert (await sandbox.exec(f"{TUNNEL} 127.0.0.1:{server.port} '{play}'")).output == "400\n"
+
+
+async def test_a_storm_of_connections_is_slowed_down_in_the_sandbox():
+    """Each costs the caller's event loop something, which serves other sandboxes too."""
+    async with allowing() as sandbox:
+        storm = (
+            "python3 -c 'import os, socket, struct, sys, time\n"
+            'port = int(os.environ["http_proxy"].rpartition(":")[2]); began = time.monotonic()\n'
+            "for n in range(600):\n"
+            '    s = socket.create_connection(("127.0.0.1", port)); s.sendall(b"x")\n'
+            '    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", n % 2, 0)); s.close()\n'
+            "print(time.monotonic() - began)'"
+        )
+        # 256 at once and 128 in the queue, and then 200 a second.
+        assert float((await sandbox.exec(storm)).output) > (600 - 256 - 128) / 200 - 0.3
+        assert (await sandbox.exec("echo usable")).output == "usable\n"
+
+
+async def test_garbage_to_the_proxy_port_harms_nobody():
+    async with allowing() as sandbox:
+        garbage = (
+            "python3 -c 'import os, socket\n"
+            'port = int(os.environ["http_proxy"].rpartition(":")[2])\n'
+            "for n in range(60):\n"
+            '    s = socket.create_connection(("127.0.0.1", port)); s.sendall(os.urandom(1 << n % 16)); s.shutdown(1)\n'
+            '    assert s.recv(12).startswith((bytes(), b"HTTP/1.1 4")); s.close()\' && echo all'
+        )
+        assert (await sandbox.exec(garbage)).output == "all\n"
+        assert sandbox.egress_log.allowed == 0
+        assert sandbox.egress_log.refused == 60
+
+
+async def test_an_answer_that_breaks_off_is_not_taken_for_a_whole_one():
+    async def serve(made, reader, writer):
+        await reader.read(PIECE)
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nhalf")
+        await writer.drain()
+        option = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
+        writer.transport.abort()
+
+    async with origin(serve) as server, allowing(f"127.0.0.1:{server.port}@private") as sandbox:
+        read_all = 's.sendall(b"x"); b"".join(iter(lambda: s.recv(99), bytes()))'
+        broken = await sandbox.exec(f"{TUNNEL} 127.0.0.1:{server.port} '{read_all}'")
+        assert "ConnectionResetError" in broken.output
+
+
+async def test_a_program_that_reads_late_gets_everything_though_its_origin_has_long_gone():
+    size = 200_000
+
+    async def serve(made, reader, writer):
+        writer.write(bytes(size))
+        await writer.drain()
+
+    async with origin(serve) as server, allowing(f"127.0.0.1:{server.port}@private") as sandbox:
+        await sandbox.exec("mkfifo go result")
+        late = 'open("go").read(); open("result", "w").write(str(sum(map(len, iter(lambda: s.recv(999), bytes())))))'
+        await sandbox.exec(f"{TUNNEL} 127.0.0.1:{server.port} '{late}' > /dev/null 2>&1 &")
+        while sandbox.egress_log.received < size:
+            await asyncio.sleep(0.01)
+        assert (await sandbox.exec("echo > go; cat result")).output == str(size)
 
 
 async def test_closing_leaves_no_socket_whatever_is_going_on():

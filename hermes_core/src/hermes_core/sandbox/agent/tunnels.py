@@ -10,6 +10,7 @@ import contextlib
 import select
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any
@@ -24,6 +25,8 @@ _TUNNEL_EVENTS = 64
 _TUNNEL_LINGER = 2.0
 """Seconds a program has to close a connection after everything was delivered; what it sends then is dropped."""
 _TUNNEL_PAUSE = 0.2
+_TUNNEL_RATE = 200.0
+"""Connections a second in the long run; each costs the caller, whose event loop serves others too, a task."""
 _TUNNEL_RESET = struct.pack("ii", 1, 0)
 
 
@@ -60,6 +63,8 @@ class Tunnels:
         self._due: deque[_Tunnel] = deque()
         self._pumping = False
         self._accepting = True
+        self._tokens = float(TUNNELS_MAX)
+        self._counted = time.monotonic()
         # A poll within the loop's: to the loop all connections are one descriptor, which can wait for room as well.
         self._poll = select.epoll()
         self._listener = socket.socket()
@@ -129,6 +134,12 @@ class Tunnels:
             self._arm(tunnel)
 
     def _accept(self) -> None:
+        now = time.monotonic()
+        self._tokens = min(float(TUNNELS_MAX), self._tokens + (now - self._counted) * _TUNNEL_RATE)
+        self._counted = now
+        if self._tokens < 1:
+            self._pause(after=_TUNNEL_PAUSE)
+            return
         try:
             connection, _ = self._listener.accept()
         except BlockingIOError:
@@ -137,6 +148,7 @@ class Tunnels:
             # No descriptor is left, most likely.
             self._pause(after=_TUNNEL_PAUSE)
             return
+        self._tokens -= 1
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._last += 1
