@@ -47,7 +47,7 @@ def test_every_hook_declares_what_its_kind_holds():
 
 def test_the_events_are_exactly_what_can_be_fired():
     assert set(HookManager().event_hooks()) == EVENTS
-    assert len(EVENTS) == 4
+    assert len(EVENTS) == 5
 
 
 def test_every_event_is_a_frozen_object():

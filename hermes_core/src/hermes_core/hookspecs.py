@@ -112,3 +112,12 @@ def hermes_rollout_finished(event: events.RolloutFinished) -> None:
     Called on the event loop; must not block; an error is recorded, not raised.
     """
     raise NotImplementedError
+
+
+@hookspec
+def hermes_process_updated(event: events.ProcessUpdated) -> None:
+    """Observe a background process at its start, at each check interval, at a watched pattern, and at its end.
+
+    Called on the event loop; must not block; an error is recorded, not raised.
+    """
+    raise NotImplementedError

@@ -153,5 +153,11 @@ class ModelReplyError(ModelError):
     """The server answered 200 with something that is not a chat completion."""
 
 
+class ProcessLimitError(HermesError):
+    """As many background processes run as may run; one of them must end first."""
+
+    blame = Blame.MODEL
+
+
 class ToolFailureError(HermesError):
     """A tool raised; recorded as a tool error of the rollout and answered to the model."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +43,25 @@ class RolloutFinished:
 
     rollout_id: str
     outcome: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessUpdated:
+    """Something about a background process: it was started, its check interval is over, a pattern occurred, it ended.
+
+    `output` is what it has written since the event before, its end where it is long. `reason` is how it ended
+    (`exited`, `killed`, `lost`), None before. `notify` is whether the starter asked to be told of the end.
+    """
+
+    rollout_id: str
+    process_id: str
+    session_key: str
+    command: str
+    moment: Literal["started", "interval", "match", "ended"]
+    running: bool
+    exit_code: int | None
+    reason: str | None
+    seconds: float
+    output: str
+    pattern: str | None = None
+    notify: bool = False

@@ -50,6 +50,8 @@ class ToolContext(Protocol):
     trajectory_id: str
     state: MutableMapping[str, Any]
     sandbox: Sandbox
+    processes: Any
+    """The rollout's background processes, a `hermes_core.tools.RolloutProcesses`: what `process` answers, and more."""
 
     async def terminal(self, command: str, timeout: float = 180) -> dict[str, Any]:
         """Run a command in the rollout's session: `exit_code`, `output`, and `error` when there is one."""

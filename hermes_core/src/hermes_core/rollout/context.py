@@ -10,6 +10,7 @@ from hermes_core.contracts.errors import BackendError, ToolFailureError
 from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.contracts.verifier import Score
 from hermes_core.rollout import copies
+from hermes_core.tools.process_actions import RolloutProcesses
 
 if TYPE_CHECKING:
     from hermes_core.rollout.runtime import Runtime
@@ -29,6 +30,7 @@ class RolloutContext:
         self.trajectory_id = rollout_id
         self.state: dict[str, Any] = {}
         self.workdir = workdir
+        self.session_key = ""
         self.verify_with: VerifyWith | None = None
         self._runtime = runtime
         self._sandbox = sandbox
@@ -44,6 +46,12 @@ class RolloutContext:
                 f"rollout {self.rollout_id} has no sandbox", hint="none of its tools, nor its verifier, declares one"
             )
         return self._sandbox
+
+    @property
+    def processes(self) -> RolloutProcesses:
+        """The rollout's background processes; those that are started carry the context's `session_key`."""
+        registry = self._runtime.processes
+        return RolloutProcesses(registry, self.rollout_id, self.sandbox, session_key=self.session_key)
 
     @property
     def sandbox_or_none(self) -> Sandbox | None:
@@ -157,6 +165,7 @@ class RolloutContext:
             return
         self.close()
         if self._sandbox is not None:
+            await self._runtime.processes.release(self.rollout_id, self._sandbox.id)
             await self._sandbox.aclose()
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -21,6 +22,7 @@ from hermes_core.rollout.workers import WorkerThreads
 from hermes_core.specs import Access, Ref, ToolSpec, VerifierSpec
 from hermes_core.tools.arguments import ArgumentChecker
 from hermes_core.tools.budget import ResultBudget
+from hermes_core.tools.process_registry import ProcessRegistry
 
 if TYPE_CHECKING:
     from hermes_core.contracts.parsing import ToolCallParser
@@ -59,7 +61,8 @@ class Runtime:
 
     `backend` and `sandbox` say where rollouts run, `budget` how tool results are shortened. `tool_pool_size` bounds
     the threads of synchronous plugins, `max_sandbox_starts` the sandboxes being created at one time. `verifier_access`
-    is the least that every verifier is given. Belongs to one event loop.
+    is the least that every verifier is given. `process_checkpoint` is a file, of this run alone, that names the
+    background processes which run. Belongs to one event loop.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Runtime:
         max_sandbox_starts: int = 8,
         verifier_timeout: float = 600.0,
         verifier_access: Access = "live",
+        process_checkpoint: Path | None = None,
     ) -> None:
         self.registry = registry
         self.sandbox_spec = sandbox or SandboxSpec()
@@ -84,6 +88,12 @@ class Runtime:
         self.verifier_access: Access = verifier_access
         self.arguments = ArgumentChecker()
         self.workers = WorkerThreads(tool_pool_size)
+        self.processes = ProcessRegistry(
+            checkpoint=process_checkpoint,
+            wait_limit=self.sandbox_spec.timeout,
+            fire=lambda event: registry.fire("hermes_process_updated", event),
+            listens=lambda: registry.listens("hermes_process_updated"),
+        )
         self._starts = asyncio.Semaphore(max_sandbox_starts)
         self._tools: dict[str, BoundTool] = {}
         self._backend: TerminalBackend | None = None
@@ -100,6 +110,7 @@ class Runtime:
     async def aclose(self) -> None:
         """Close the backend with all its sandboxes and let the worker threads go."""
         self.workers.close()
+        await self.processes.aclose()
         if self._backend is not None:
             backend, self._backend = self._backend, None
             await backend.aclose()
@@ -155,7 +166,14 @@ class Runtime:
         try:
             yield sandbox
         finally:
-            await to_completion(sandbox.aclose())
+            await to_completion(self._closed(sandbox, spec.rollout_id))
+
+    async def _closed(self, sandbox: Sandbox, rollout_id: str | None) -> None:
+        try:
+            if rollout_id is not None:
+                await self.processes.release(rollout_id, sandbox.id)
+        finally:
+            await sandbox.aclose()
 
 
 def overridden(spec: SandboxSpec, fields: Mapping[str, Any], *, rollout_id: str | None = None) -> SandboxSpec:

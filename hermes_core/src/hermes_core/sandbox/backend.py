@@ -17,10 +17,11 @@ from hermes_core.sandbox.completion import complete
 from hermes_core.sandbox.descriptors import failure
 from hermes_core.sandbox.egress_connect import Resolve, resolve_name
 from hermes_core.sandbox.egress_link import NO_PROXY, attach, proxy_for, refuse_hosts
+from hermes_core.sandbox.given import check_variables
 from hermes_core.sandbox.host import SandboxHost
 from hermes_core.sandbox.lease_keeper import LeaseKeeper
 from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
-from hermes_core.sandbox.session import AgentSandbox, check_variables
+from hermes_core.sandbox.session import AgentSandbox
 from hermes_core.sandbox.slots import AgentSlot, SlotRequest
 from hermes_core.specs import BackendSpec
 

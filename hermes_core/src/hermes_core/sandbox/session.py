@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -15,10 +14,11 @@ from hermes_core.sandbox import transfers
 from hermes_core.sandbox.client import require_fits
 from hermes_core.sandbox.completion import complete
 from hermes_core.sandbox.egress_log import EgressLog
+from hermes_core.sandbox.given import check_path, check_variables, encode_text
 from hermes_core.sandbox.host import SandboxHost
+from hermes_core.sandbox.processes_client import AgentProcesses
 from hermes_core.sandbox.slots import AgentSlot
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 T = TypeVar("T")
 _READ_AT_ONCE: Final = 256 << 20
 """Bytes of a file that are read when a call names no length; a sparse file can be larger than the caller's memory."""
@@ -52,6 +52,7 @@ class AgentSandbox:
         self._slot: AgentSlot | None = None
         self._closing: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
+        self._processes = AgentProcesses(lambda: self.slot)
 
     @property
     def id(self) -> str:
@@ -74,6 +75,11 @@ class AgentSandbox:
     def egress_log(self) -> EgressLog | None:
         """What was asked of the proxy and what became of it; None where the network is no allowlist."""
         return self._egress_log
+
+    @property
+    def processes(self) -> AgentProcesses:
+        """The background processes of the sandbox."""
+        return self._processes
 
     async def exec(
         self,
@@ -274,31 +280,3 @@ def _check_timeout(seconds: float) -> float:
     if not 0 <= seconds < _TIMEOUT_MAX:  # a number that is none fails this too
         raise ValueError(f"a timeout is a number of seconds from 0 to below {_TIMEOUT_MAX:g}, found {seconds!r}")
     return seconds
-
-
-def encode_text(text: str, what: str) -> bytes:
-    """Return text as the bytes a process gets: UTF-8, with bytes that were not UTF-8 restored."""
-    try:
-        data = text.encode(errors="surrogateescape")
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{what} cannot contain the lone surrogate {text[error.start]!r}") from error
-    if b"\0" in data:
-        raise ValueError(f"{what} cannot contain a NUL character; it has one at byte {data.index(0)}")
-    return data
-
-
-def check_path(path: str) -> str:
-    """Return a path that the operating system can take."""
-    if not path:
-        raise FileNotFoundError(2, "No such file or directory", path)
-    encode_text(path, "a path")
-    return path
-
-
-def check_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return environment variables that bash can take."""
-    for name, value in variables.items():
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"an environment variable is letters, digits and '_', found {name!r}")
-        encode_text(value, f"the variable {name}")
-    return dict(variables)

@@ -1,4 +1,4 @@
-"""What the core declares: its six tools and the predecessor's toolsets. Light: no implementation is imported here."""
+"""What the core declares: its seven tools and the predecessor's toolsets. Light: no implementation is imported here."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ def _integer(description: str, **more: Any) -> dict[str, Any]:
     return {"type": "integer", "description": description, **more}
 
 
+def _flag(description: str) -> dict[str, Any]:
+    return {"type": "boolean", "default": False, "description": description}
+
+
 _TERMINAL: Final = ToolSpec(
     name="terminal",
     summary="Run a bash command in the rollout's session.",
@@ -44,14 +48,64 @@ _TERMINAL: Final = ToolSpec(
         "functions survive. The answer holds output (stdout and stderr together), exit_code and error. A command that "
         "takes longer than its timeout is stopped and answered with exit code 124; the session goes on. There is no "
         "terminal attached: use non-interactive flags. To read, change or search files prefer read_file, patch, "
-        "write_file and search_files."
+        "write_file and search_files. A server, a long build or an interactive program: set background to true, "
+        "which answers a session_id at once, and go on with the tool process."
     ),
     parameters=_object(
         ("command",),
         command=_text("The command, as you would type it into bash. Several lines are fine.", minLength=1),
         timeout=_integer("Seconds the command may take, at most 600. Leave it out for the default.", minimum=1),
         workdir=_text("Directory to run this one command in; the session's own directory stays.", minLength=1),
+        background=_flag(
+            "Start the command and answer its session_id at once, without waiting. It begins in the session's present "
+            "directory with its variables and functions, and changes nothing there."
+        ),
+        pty=_flag(
+            "With background: give the program a terminal, for what asks or behaves otherwise without one (a Python "
+            "prompt, a password question)."
+        ),
+        check_interval=_integer("With background: seconds between two reports to observers, at least 30.", minimum=1),
+        notify_on_complete=_flag("With background: observers are told when it has ended. Replaces watch_patterns."),
+        watch_patterns={
+            "type": "array",
+            "items": _text("Plain text, not a regular expression.", minLength=1),
+            "maxItems": 20,
+            "description": "With background: observers are told when one of these texts appears in its output.",
+        },
     ),
+)
+
+_PROCESS: Final = ToolSpec(
+    name="process",
+    summary="Look at, wait for, feed and end background processes.",
+    target="hermes_core.tools.process:ProcessTool",
+    toolset="terminal",
+    description=(
+        "Manage the processes that terminal has started with background true. Actions:\n"
+        "list: all of yours, running or ended in the last 30 minutes.\n"
+        "poll: status, and the output that is new since your last poll.\n"
+        "log: lines of the output; the last ones unless offset says otherwise.\n"
+        "wait: until it has ended, at most timeout seconds; 'timeout' in the answer means that it goes on.\n"
+        "kill: end it and everything it has started.\n"
+        "write: send data to its input as it is. submit: the same and Enter. close: end of input.\n"
+        "All but list need session_id. To answer a question of a program use submit, then poll; to interrupt one that "
+        "was started with pty, write the character \\u0003. An exit_code of 128+n means ended by signal n."
+    ),
+    parameters=_object(
+        ("action",),
+        action=_text("What to do.", enum=["list", "poll", "log", "wait", "kill", "write", "submit", "close"]),
+        session_id=_text("The process, as terminal has answered it: proc_ and 12 characters."),
+        data=_text("Text for write and submit."),
+        timeout=_integer("Seconds that wait may take at most. Leave it out for the longest.", minimum=1),
+        offset=_integer(
+            "For log: number of the first line, counted from 0; negative counts from the end. 0 means the last lines, "
+            "unless from_start is true.",
+            default=0,
+        ),
+        limit=_integer("For log: how many lines.", minimum=1, maximum=10_000, default=200),
+        from_start=_flag("For log: with offset 0, begin at the first line that is kept."),
+    ),
+    max_result_size_chars=-1,
 )
 
 _READ_FILE: Final = ToolSpec(
@@ -178,4 +232,12 @@ _TODO: Final = ToolSpec(
     side_effects="none",
 )
 
-TOOLS: Final[tuple[ToolSpec, ...]] = (_TERMINAL, _READ_FILE, _WRITE_FILE, _PATCH, _SEARCH_FILES, _TODO)
+TOOLS: Final[tuple[ToolSpec, ...]] = (
+    _TERMINAL,
+    _PROCESS,
+    _READ_FILE,
+    _WRITE_FILE,
+    _PATCH,
+    _SEARCH_FILES,
+    _TODO,
+)

@@ -1,4 +1,4 @@
-"""The tool `terminal`: one bash command in the rollout's session."""
+"""The tool `terminal`: one bash command in the rollout's session, or one beside it in the background."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any, Final
 from hermes_core.contracts.sandbox import ExecResult
 from hermes_core.contracts.tool import ToolContext, ToolResult
 from hermes_core.tools.answers import answered
+from hermes_core.tools.background import BACKGROUND_ONLY, start_in_background
+from hermes_core.tools.escapes import without_escapes
 
 FOREGROUND_MAX_TIMEOUT: Final = 600
 OUTPUT_LIMIT: Final = 50_000
 _HEAD_SHARE: Final = 0.4
-
-# CSI sequences, OSC strings up to BEL or ST, and two-byte escapes.
-_ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[ -/]*[0-~])")
 
 _NO_MATCH: Final = "no lines matched (not an error)"
 _FALSE: Final = "the condition is false (not an error)"
@@ -39,12 +38,16 @@ class TerminalTool:
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Run `command` and answer `output`, `exit_code` and `error`."""
+        if arguments.get("background"):
+            return await start_in_background(arguments, context)
+        if ignored := [name for name in BACKGROUND_ONLY if arguments.get(name)]:
+            return _refused(f"{ignored[0]} works together with background only. Nothing was run.")
         command, timeout, workdir = arguments["command"], arguments.get("timeout"), arguments.get("workdir")
         if timeout is not None and timeout > FOREGROUND_MAX_TIMEOUT:
             return _refused(
                 f"timeout {timeout} is above the maximum of {FOREGROUND_MAX_TIMEOUT} seconds for a command that is "
-                "waited for. Nothing was run. Use a smaller timeout, or start long work in the background with its "
-                "output in a file and look at the file later."
+                "waited for. Nothing was run. Use a smaller timeout, or start long work with background "
+                "and look at it with the tool process."
             )
         if "\0" in command or "\0" in (workdir or ""):
             return _refused("A command cannot hold a NUL character. Nothing was run.")
@@ -80,7 +83,7 @@ async def _error(result: ExecResult, timeout: float | None, workdir: str | None,
 
 def shorten(result: ExecResult, limit: int = OUTPUT_LIMIT) -> str:
     """Return the output without escape sequences, head and tail of it when it is longer than `limit` characters."""
-    text = _ANSI.sub("", result.output).strip()
+    text = without_escapes(result.output).strip()
     if len(text) <= limit:
         return text
     head = int(limit * _HEAD_SHARE)

@@ -1,0 +1,69 @@
+"""Ending what a background process has started: asked first, killed after a while, and looked at afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from hermes_core.sandbox.agent.processes import Process, read_marker, read_table, send, with_descendants
+
+_LOOK = 0.02
+_LAST = 2.0
+"""Seconds for a killed process to go; one that sleeps in the kernel may not."""
+
+
+class Hunt:
+    """Ends the tree below one process, what shares its session, and the orphans that carry its marker.
+
+    What was seen once is followed by process id and start time, so that losing its parents on the way, or clearing
+    its environment, does not save it. `done` gets the number of those that could not be killed.
+    """
+
+    def __init__(self, slot: Any, root: int, marker: str, grace: float, done: Callable[[int], None]) -> None:
+        self._slot = slot
+        self._root = root
+        self._marker = marker
+        self._done = done
+        self._seen: dict[int, int] = {}
+        self._asked = False
+        self._kill_at = time.monotonic() + grace
+        self._end = self._kill_at + _LAST
+
+    def step(self) -> None:
+        """Look, signal, and come back until nothing is left."""
+        now = time.monotonic()
+        with self._slot.acting():
+            members = self._members()
+            over = not members or now >= self._end
+            if not over:
+                self._signal(members, now)
+        if over:
+            self._done(len(members))
+        else:
+            self._slot.loop.after(_LOOK, self.step)
+
+    def _signal(self, members: set[int], now: float) -> None:
+        if now >= self._kill_at:
+            # Stopped first, so that what forks faster than it is killed cannot outrun this.
+            send(members, signal.SIGSTOP)
+            send(self._members(), signal.SIGKILL)
+        elif not self._asked:
+            self._asked = True
+            send(members, signal.SIGTERM)
+            send(members, signal.SIGCONT)  # what is stopped would not hear it
+
+    def _members(self) -> set[int]:
+        table = read_table()
+        roots = {pid for pid, start in self._seen.items() if pid in table and table[pid].start == start}
+        roots.update(pid for pid, process in table.items() if self._is_mine(process))
+        found = {pid for pid in with_descendants(table, roots) if pid in table}
+        self._seen.update((pid, table[pid].start) for pid in found)
+        return found
+
+    def _is_mine(self, process: Process) -> bool:
+        if process.session == self._root:
+            return True
+        return process.parent == os.getpid() and read_marker(process.pid) == self._marker

@@ -1,0 +1,124 @@
+"""What a background process is given to read: in order, at its own pace, without ever blocking the agent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+_PATIENCE = 2.0
+"""Seconds without a byte taken after which a write is answered with what has been taken until then."""
+
+
+class _Write:
+    def __init__(self, data: bytes, answer: Any) -> None:
+        self.left = memoryview(data)
+        self.taken = 0
+        self.answer = answer
+
+
+class JobInput:
+    """The writing end of a pipe or of a terminal; `close` waits for what was written before."""
+
+    def __init__(self, loop: Any, fd: int) -> None:
+        self._loop = loop
+        self._fd = fd
+        self._waiting: list[_Write] = []
+        self._alarm = 0
+        self._watched = False
+        self._closing = False
+        os.set_blocking(fd, False)
+
+    def write(self, data: bytes, answer: Any) -> Callable[[], None]:
+        """Write all of it, answer how much was taken, and return what withdraws the rest."""
+        entry = _Write(data, answer)
+        if self._closing or self._fd < 0:
+            answer({"taken": 0, "broken": True}, b"")
+            return lambda: None
+        self._waiting.append(entry)
+        self._push(self._fd)
+        return lambda: self._withdraw(entry)
+
+    def close(self) -> None:
+        """End the input as soon as everything has been written."""
+        self._closing = True
+        if not self._waiting:
+            self._shut()
+
+    def abandon(self) -> None:
+        """End the input now; what waits is answered as broken."""
+        self._closing = True
+        self._break()
+
+    def _push(self, _fd: int) -> None:
+        progress = False
+        try:
+            while self._waiting:
+                entry = self._waiting[0]
+                while entry.left:
+                    count = os.write(self._fd, entry.left)
+                    entry.left = entry.left[count:]
+                    entry.taken += count
+                    progress = True
+                self._finish(self._waiting.pop(0), broken=False)
+        except BlockingIOError:
+            self._wait_for_room(progress=progress)
+            return
+        except OSError:
+            self._break()
+            return
+        self._rest()
+
+    def _wait_for_room(self, *, progress: bool) -> None:
+        if not self._watched:
+            self._watched = True
+            self._loop.watch_room(self._fd, self._push)
+        if progress or not self._alarm:
+            self._loop.cancel(self._alarm)
+            self._alarm = self._loop.after(_PATIENCE, self._give_up)
+
+    def _rest(self) -> None:
+        self._unwatch()
+        if self._closing:
+            self._shut()
+
+    def _unwatch(self) -> None:
+        self._loop.cancel(self._alarm)
+        self._alarm = 0
+        if self._watched:
+            self._watched = False
+            self._loop.forget_room(self._fd)
+
+    def _give_up(self) -> None:
+        self._alarm = 0
+        waiting, self._waiting = self._waiting, []
+        for entry in waiting:
+            self._finish(entry, broken=False)
+        self._rest()
+
+    def _withdraw(self, entry: _Write) -> None:
+        if entry in self._waiting:
+            self._waiting.remove(entry)
+            self._finish(entry, broken=False, cancelled=True)
+            if not self._waiting:
+                self._rest()
+
+    def _break(self) -> None:
+        self._shut()
+        waiting, self._waiting = self._waiting, []
+        for entry in waiting:
+            self._finish(entry, broken=True)
+
+    def _shut(self) -> None:
+        self._unwatch()
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+    def _finish(self, entry: _Write, *, broken: bool, cancelled: bool = False) -> None:
+        values: dict[str, Any] = {"taken": entry.taken, "broken": broken}
+        if cancelled:
+            values["cancelled"] = True
+        entry.answer(values, b"")

@@ -1,0 +1,37 @@
+"""What callers give: checked before it is sent, so that a refusal names what was wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def encode_text(text: str, what: str) -> bytes:
+    """Return text as the bytes a process gets: UTF-8, with bytes that were not UTF-8 restored."""
+    try:
+        data = text.encode(errors="surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what} cannot contain the lone surrogate {text[error.start]!r}") from error
+    if b"\0" in data:
+        raise ValueError(f"{what} cannot contain a NUL character; it has one at byte {data.index(0)}")
+    return data
+
+
+def check_path(path: str) -> str:
+    """Return a path that the operating system can take."""
+    if not path:
+        raise FileNotFoundError(2, "No such file or directory", path)
+    encode_text(path, "a path")
+    return path
+
+
+def check_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return environment variables that bash can take."""
+    for name, value in variables.items():
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"an environment variable is letters, digits and '_', found {name!r}")
+        encode_text(value, f"the variable {name}")
+    return dict(variables)

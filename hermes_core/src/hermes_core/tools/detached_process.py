@@ -1,0 +1,108 @@
+"""A process of this machine that an earlier run has started: it can be looked at and ended, its output is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+from typing import Final
+
+from hermes_core.contracts.sandbox import ProcessInfo, ProcessOutput
+from hermes_core.sandbox.agent.processes import read_table, send, with_descendants
+from hermes_core.tools.process_checkpoint import start_of
+
+_LOOK: Final = 0.02
+_LAST: Final = 2.0
+
+
+class DetachedProcess:
+    """Known by pid and start time, and never signalled without both being looked at."""
+
+    def __init__(self, *, pid: int, start: int, command: str, cwd: str, started_at: float) -> None:
+        self._pid = pid
+        self._start = start
+        self._command = command
+        self._cwd = cwd
+        self._started_at = started_at
+
+    def _info(self, *, running: bool) -> ProcessInfo:
+        return ProcessInfo(
+            id=str(self._pid),
+            command=self._command,
+            pid=self._pid,
+            cwd=self._cwd,
+            pty=False,
+            started_at=self._started_at,
+            running=running,
+        )
+
+    def _alive(self) -> bool:
+        return start_of(self._pid) == self._start
+
+    async def poll(self, process_id: str) -> ProcessInfo:
+        """Describe it; how it ended cannot be known, since it is nobody's child here."""
+        del process_id
+        return self._info(running=self._alive())
+
+    async def read(self, process_id: str, *, offset: int = 0, limit: int = 65536) -> ProcessOutput:
+        """Return nothing: its output went to the run that is gone."""
+        del process_id, offset, limit
+        return ProcessOutput(data=b"", start=0, total=0, running=self._alive())
+
+    async def write(self, process_id: str, data: bytes) -> int:
+        """Refuse: its input belonged to the run that is gone."""
+        raise BrokenPipeError(errno.EPIPE, "the input of a detached process is gone", process_id or str(data))
+
+    async def close_stdin(self, process_id: str) -> None:
+        """Do nothing: its input ended with the run that is gone."""
+
+    async def wait(self, process_id: str, *, timeout: float | None = None) -> ProcessInfo:
+        """Wait for its end, told by the kernel."""
+        del process_id
+        try:
+            descriptor = os.pidfd_open(self._pid)
+        except ProcessLookupError:
+            return self._info(running=False)
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(descriptor, ended.set)
+        try:
+            # Looked at after the descriptor was made: from here on it cannot be another process.
+            if self._alive():
+                async with asyncio.timeout(timeout):
+                    await ended.wait()
+        except TimeoutError:
+            pass
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+        return self._info(running=self._alive())
+
+    async def kill(self, process_id: str, *, grace: float = 2.0) -> ProcessInfo:
+        """End it and everything below it: SIGTERM, after `grace` seconds SIGKILL; returns what was observed."""
+        del process_id
+        loop = asyncio.get_running_loop()
+        seen: dict[int, int] = {self._pid: self._start}
+        kill_at = loop.time() + grace
+        asked = False
+        while (members := _living(seen, self._pid)) and loop.time() < kill_at + _LAST:
+            if loop.time() >= kill_at:
+                send(members, signal.SIGKILL)
+            elif not asked:
+                asked = True
+                send(members, signal.SIGTERM)
+                send(members, signal.SIGCONT)
+            await asyncio.sleep(_LOOK)
+        return self._info(running=bool(members))
+
+
+def _living(seen: dict[int, int], leader: int) -> set[int]:
+    """Return those of `seen` that live, with everything below them and in the session of the first."""
+    table = read_table()
+    roots = {pid for pid, start in seen.items() if pid in table and table[pid].start == start}
+    if leader in roots:
+        roots |= {pid for pid, process in table.items() if process.session == leader}
+    found = {pid for pid in with_descendants(table, roots) if pid in table}
+    seen.update((pid, table[pid].start) for pid in found)
+    return found

@@ -1,0 +1,36 @@
+"""Terminal escape sequences: taken out of what a model reads."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# CSI sequences, OSC strings up to BEL or ST, and two-byte escapes.
+_ESCAPE: Final = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[ -/]*[0-~])"
+)
+_LONGEST: Final = 256
+"""Bytes behind an escape character after which it is no unfinished sequence any more."""
+
+
+def without_escapes(text: str) -> str:
+    """Return the text without escape sequences."""
+    return _ESCAPE.sub("", text)
+
+
+def unfinished(data: bytes) -> int:
+    """Return how many bytes at the end are the beginning of a character or of an escape sequence."""
+    start = data.rfind(b"\x1b", -_LONGEST)
+    if start >= 0 and not _ESCAPE.match(data[start:].decode("latin-1")):
+        return len(data) - start
+    for length in range(1, min(4, len(data) + 1)):
+        byte = data[-length]
+        if byte >= 0xC0:
+            return length if length < _size(byte) else 0
+        if byte < 0x80:
+            break
+    return 0
+
+
+def _size(lead: int) -> int:
+    return 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4

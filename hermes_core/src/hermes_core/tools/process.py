@@ -1,0 +1,52 @@
+"""The tool `process`: the background processes that `terminal` has started."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from hermes_core.contracts.tool import ToolContext, ToolResult
+from hermes_core.tools.answers import answered
+from hermes_core.tools.process_actions import RolloutProcesses
+from hermes_core.tools.process_session import ProcessSession
+
+
+class ProcessTool:
+    """Looks at, waits for, feeds and ends processes; every answer is what was observed."""
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Do `action` to the process `session_id` of this rollout."""
+        processes: RolloutProcesses = context.processes
+        action, session_id = arguments["action"], arguments.get("session_id")
+        if action == "list":
+            return answered(**await processes.list())
+        if not session_id:
+            return _refused("error", f"session_id is required for {action}")
+        session = processes.find(session_id)
+        if session is None:
+            return _refused("not_found", f"No process with ID {session_id}")
+        answer = await _act(processes, session, arguments)
+        error = answer.get("error") if answer.get("status") == "error" else None
+        return ToolResult(content=answered(**answer).content, error=error)
+
+
+def _refused(status: str, message: str) -> ToolResult:
+    return ToolResult(content=answered(status=status, error=message).content, error=message)
+
+
+async def _act(processes: RolloutProcesses, session: ProcessSession, arguments: dict[str, Any]) -> dict[str, Any]:
+    data = arguments.get("data", "")
+    actions: dict[str, Callable[[], Awaitable[dict[str, Any]]]] = {
+        "poll": lambda: processes.poll(session),
+        "log": lambda: processes.log(session, **_given(arguments, "offset", "limit", "from_start")),
+        "wait": lambda: processes.wait(session, **_given(arguments, "timeout")),
+        "kill": lambda: processes.kill(session),
+        "write": lambda: processes.write(session, data),
+        "submit": lambda: processes.submit(session, data),
+        "close": lambda: processes.close(session),
+    }
+    return await actions[arguments["action"]]()
+
+
+def _given(arguments: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: arguments[name] for name in names if name in arguments}

@@ -1,0 +1,115 @@
+"""The running processes of one run on disk, so that a run which was killed finds what it left running."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from hermes_core.contracts.errors import OutputError
+from hermes_core.sandbox.agent.processes import read_process
+from hermes_core.tools.process_session import ProcessSession
+
+_FIELDS: Final = ("command", "pid", "cwd", "started_at", "task_id", "session_key", "pid_scope", "sandbox_id", "pty")
+
+
+class Checkpoint:
+    """A JSON file that is replaced as a whole at every start and end of a process.
+
+    A pid means something only within one boot and one PID namespace, and only together with its start time, so all of
+    these are written down.
+    """
+
+    def __init__(self, path: Path, running: Callable[[], Iterable[ProcessSession]]) -> None:
+        self._path = path
+        self._running = running
+        self._turn = asyncio.Lock()
+        self._stale = False
+
+    async def save(self) -> None:
+        """Write the present state; several calls at one time share a write."""
+        self._stale = True
+        async with self._turn:
+            if self._stale:
+                self._stale = False
+                text = json.dumps([entry(session) for session in self._running()], indent=1)
+                await asyncio.to_thread(self._replace, text)
+
+    def _replace(self, text: str) -> None:
+        partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.partial")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(text, encoding="utf-8")
+            partial.chmod(0o600)
+            partial.replace(self._path)
+        except OSError as error:
+            raise OutputError(
+                f"the checkpoint of background processes {self._path} cannot be written: {error.strerror or error}",
+                hint="give a writable folder with room, or no checkpoint",
+            ) from error
+
+    async def load(self) -> list[dict[str, Any]]:
+        """Return the entries of the run before; no file means none.
+
+        Raises:
+            OutputError: The file is no checkpoint.
+        """
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> list[dict[str, Any]]:
+        try:
+            entries = json.loads(self._path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as error:
+            raise self._damaged(str(error)) from error
+        known = {*_FIELDS, "session_id", "start_time", "boot_id", "pid_namespace"}
+        if not isinstance(entries, list) or not all(isinstance(one, dict) and known <= one.keys() for one in entries):
+            raise self._damaged("it is no list of processes")
+        return entries
+
+    def _damaged(self, why: str) -> OutputError:
+        return OutputError(
+            f"the checkpoint of background processes {self._path} cannot be read: {why}",
+            hint=f"remove it: rm {self._path}",
+        )
+
+
+def entry(session: ProcessSession) -> dict[str, Any]:
+    """Return what is written of a process."""
+    fields = {name: getattr(session, name) for name in _FIELDS}
+    return {
+        "session_id": session.id,
+        **fields,
+        "start_time": session.pid_start,
+        "boot_id": boot_id(),
+        "pid_namespace": pid_namespace(),
+    }
+
+
+def still_runs(written: dict[str, Any]) -> bool:
+    """Tell whether a process of this machine that was written down is alive, and not another one of the same pid."""
+    if written["pid_scope"] != "host" or written["start_time"] is None:
+        return False
+    if written["boot_id"] != boot_id() or written["pid_namespace"] != pid_namespace():
+        return False
+    return start_of(written["pid"]) == written["start_time"]
+
+
+def start_of(pid: int) -> int | None:
+    """Return the start time of a living process of this machine in ticks since boot."""
+    process = read_process(pid)
+    return process.start if process is not None and process.alive else None
+
+
+def boot_id() -> str:
+    """Return what names this boot of the machine."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def pid_namespace() -> str:
+    """Return what names the PID namespace this program is in."""
+    return str(Path("/proc/self/ns/pid").readlink())

@@ -1,0 +1,344 @@
+"""The background processes of all rollouts of one runtime, each reachable by its own rollout only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+from hermes_core.contracts.errors import BackendError, HermesError, ProcessLimitError, SandboxLostError
+from hermes_core.contracts.events import ProcessUpdated
+from hermes_core.contracts.sandbox import ProcessInfo, Sandbox
+from hermes_core.tools.detached_process import DetachedProcess
+from hermes_core.tools.process_checkpoint import Checkpoint, start_of, still_runs
+from hermes_core.tools.process_session import CompletionReason, PidScope, ProcessSession
+from hermes_core.tools.process_watch import MIN_CHECK_INTERVAL, MatchLimit, Watch
+
+MAX_PROCESSES: Final = 64
+FINISHED_TTL_SECONDS: Final = 1800.0
+_EVENT_CHARS: Final = 1000
+_PATTERN_LOOK: Final = 1.0
+_MAX_FAILURES: Final = 3
+"""Failed looks in a row after which a process counts as lost; one alone may be the transport's."""
+
+
+def _ignore(_event: ProcessUpdated) -> None:
+    """Tell nobody."""
+
+
+class ProcessRegistry:
+    """Belongs to one runtime and its event loop; a process is found by its rollout and its id together.
+
+    Args:
+        checkpoint: File, of this run alone, in which the running processes are written down; None for none.
+        wait_limit: Seconds that a single `wait` may take.
+        fire: Receives the events.
+        listens: Tells whether anybody receives them; otherwise no output is read for them.
+        clock: The time, in seconds since the epoch.
+        min_check_interval: Check intervals below it are raised to it.
+    """
+
+    def __init__(
+        self,
+        *,
+        checkpoint: Path | None = None,
+        wait_limit: float = 180.0,
+        fire: Callable[[ProcessUpdated], None] = _ignore,
+        listens: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.time,
+        min_check_interval: float = MIN_CHECK_INTERVAL,
+    ) -> None:
+        self.wait_limit = wait_limit
+        self.min_check_interval = min_check_interval
+        self._fire = fire
+        self._listens = listens
+        self._clock = clock
+        self._sessions: dict[str, dict[str, ProcessSession]] = {}
+        self._starting: dict[str, int] = {}
+        self._followers: dict[ProcessSession, asyncio.Task[None]] = {}
+        self._interrupts: dict[str, asyncio.Event] = {}
+        self._matches = MatchLimit(clock)
+        self._checkpoint = None if checkpoint is None else Checkpoint(checkpoint, self._running)
+
+    def now(self) -> float:
+        """Return the registry's time."""
+        return self._clock()
+
+    async def start(
+        self,
+        command: str,
+        *,
+        task_id: str,
+        sandbox: Sandbox,
+        session_key: str = "",
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        pty: bool = False,
+        check_interval: float | None = None,
+        notify_on_complete: bool = False,
+        watch_patterns: Sequence[str] = (),
+    ) -> ProcessSession:
+        """Start a command in a rollout's sandbox; nothing is listed when it cannot be started.
+
+        `watch_patterns` are left out when `notify_on_complete` is given: one notification is enough.
+
+        Raises:
+            ProcessLimitError: The rollout has as many running as it may have.
+        """
+        busy = self._starting.get(task_id, 0)
+        if busy + len(self._running(task_id)) >= MAX_PROCESSES:
+            raise ProcessLimitError(f"{MAX_PROCESSES} background processes are running already", hint="end one of them")
+        self._starting[task_id] = busy + 1
+        try:
+            info = await sandbox.processes.start(command, cwd=cwd, env=env, pty=pty)
+        finally:
+            self._starting[task_id] -= 1
+            if not self._starting[task_id]:
+                del self._starting[task_id]
+        scope: PidScope = "host" if _is_of_this_host(sandbox) else "sandbox"
+        session = ProcessSession(
+            id=f"proc_{uuid.uuid4().hex[:12]}",
+            command=command,
+            task_id=task_id,
+            session_key=session_key,
+            pid=info.pid,
+            cwd=info.cwd,
+            started_at=self._clock(),
+            source=sandbox.processes,
+            source_id=info.id,
+            pty=pty,
+            pid_scope=scope,
+            pid_start=start_of(info.pid) if scope == "host" else None,
+            sandbox_id=sandbox.id,
+            check_interval=None if check_interval is None else max(check_interval, self.min_check_interval),
+            notify_on_complete=notify_on_complete,
+            watch_patterns=() if notify_on_complete else tuple(filter(None, watch_patterns)),
+        )
+        self._enlist(session)
+        try:
+            await self._save()
+        except BaseException:
+            # Nobody learns its id, so nobody could end it.
+            await self.kill(session, source="failed_start")
+            raise
+        return session
+
+    def _enlist(self, session: ProcessSession) -> None:
+        self._sessions.setdefault(session.task_id, {})[session.id] = session
+        follower = self._followers[session] = asyncio.get_running_loop().create_task(self._follow(session))
+        follower.add_done_callback(lambda _task: self._followers.pop(session, None))
+
+    async def _save(self) -> None:
+        if self._checkpoint is not None:
+            await self._checkpoint.save()
+
+    def get(self, task_id: str, session_id: str) -> ProcessSession | None:
+        """Return a process of this rollout; another rollout's is not found."""
+        self._prune(task_id)
+        return self._sessions.get(task_id, {}).get(session_id)
+
+    def list(self, task_id: str) -> list[ProcessSession]:
+        """Return the rollout's processes, oldest first: the running ones, and those that ended in the last 30 min."""
+        self._prune(task_id)
+        return list(self._sessions.get(task_id, {}).values())
+
+    def _prune(self, task_id: str) -> None:
+        sessions = self._sessions.get(task_id, {})
+        ended = [session for session in sessions.values() if session.ended_at is not None]
+        ended.sort(key=lambda session: session.ended_at or 0.0)
+        oldest = self._clock() - FINISHED_TTL_SECONDS
+        surplus = len(ended) - MAX_PROCESSES
+        for index, session in enumerate(ended):
+            if index < surplus or (session.ended_at or 0.0) < oldest:
+                del sessions[session.id]
+
+    def _running(self, task_id: str | None = None) -> list[ProcessSession]:
+        groups = self._sessions.values() if task_id is None else [self._sessions.get(task_id, {})]
+        return [session for group in groups for session in group.values() if not session.exited]
+
+    def has_active_processes(self, task_id: str) -> bool:
+        """Tell whether a process of the rollout is running: its sandbox must not be taken for idle then."""
+        return bool(self._running(task_id))
+
+    def has_active_for_session(self, session_key: str) -> bool:
+        """Tell whether a process that was started under this key is running, in whichever rollout."""
+        return any(session.session_key == session_key for session in self._running())
+
+    async def kill(self, session: ProcessSession, *, source: str, grace: float = 2.0) -> ProcessInfo:
+        """End a process and everything it started; returns what was observed."""
+        session.termination_source = source
+        info = await session.source.kill(session.source_id, grace=grace)
+        if info.running:
+            session.termination_source = None
+        else:
+            await self.ended(session, info.exit_code)
+        return info
+
+    async def kill_all(self, task_id: str | None = None) -> int:
+        """End every running process of a rollout, or of all; returns how many are seen to have ended."""
+        kills = (self.kill(session, source="kill_all") for session in self._running(task_id))
+        results = await asyncio.gather(*kills, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, (HermesError, ProcessLookupError)):
+                raise result
+        return sum(isinstance(result, ProcessInfo) and not result.running for result in results)
+
+    async def ended(self, session: ProcessSession, exit_code: int | None) -> None:
+        """Take note that a process has ended; its follower may have seen it before."""
+        await self._end(session, "exited", exit_code)
+
+    async def _end(self, session: ProcessSession, reason: CompletionReason, exit_code: int | None) -> None:
+        if session.end(reason, exit_code, self._clock()):
+            await self._emit(session, "ended")
+            await self._save()
+
+    def interruption(self, task_id: str) -> asyncio.Event:
+        """Return what `interrupt` sets for the waits that are under way now."""
+        return self._interrupts.setdefault(task_id, asyncio.Event())
+
+    def interrupt(self, task_id: str) -> None:
+        """End every wait of the rollout that is under way; the processes go on."""
+        event = self._interrupts.pop(task_id, None)
+        if event is not None:
+            event.set()
+
+    async def _follow(self, session: ProcessSession) -> None:
+        """Wait for the end of one process, and tell of it on the way."""
+        watch = Watch(session.watch_patterns, self._matches, self._clock)
+        # What a failing checkpoint has to say, the next start of a process says to its caller.
+        with contextlib.suppress(HermesError):
+            await self._emit(session, "started")
+            reason, exit_code = await self._until_end(session, watch)
+            await self._end(session, reason, exit_code)
+
+    async def _until_end(self, session: ProcessSession, watch: Watch) -> tuple[CompletionReason, int | None]:
+        failures = 0
+        last = self._clock()
+        while True:
+            try:
+                info = await session.source.wait(session.source_id, timeout=self._pause(session, watch))
+                await self._look(session, watch)
+            except (ProcessLookupError, SandboxLostError):
+                return "lost", None
+            except BackendError:
+                failures += 1
+                if failures == _MAX_FAILURES:
+                    return "lost", None
+                await asyncio.sleep(failures)
+                continue
+            failures = 0
+            if not info.running:
+                return "exited", info.exit_code
+            if session.check_interval is not None and self._clock() - last >= session.check_interval:
+                last = self._clock()
+                await self._emit(session, "interval")
+
+    def _pause(self, session: ProcessSession, watch: Watch) -> float | None:
+        if watch.patterns and not watch.worn_out:
+            return _PATTERN_LOOK
+        return session.check_interval
+
+    async def _look(self, session: ProcessSession, watch: Watch) -> None:
+        if not watch.patterns or watch.worn_out:
+            return
+        text, _ = await session.news("watch", _EVENT_CHARS * 64)
+        found = watch.match(text)
+        if found is not None:
+            await self._emit(session, "match", pattern=found)
+        if watch.worn_out:
+            session.notify_on_complete = True
+
+    async def _emit(
+        self,
+        session: ProcessSession,
+        moment: Literal["started", "interval", "match", "ended"],
+        *,
+        pattern: str | None = None,
+    ) -> None:
+        event = ProcessUpdated(
+            rollout_id=session.task_id,
+            process_id=session.id,
+            session_key=session.session_key,
+            command=session.command,
+            moment=moment,
+            running=not session.exited,
+            exit_code=session.exit_code,
+            reason=session.completion_reason,
+            seconds=self._clock() - session.started_at,
+            output="",
+            pattern=pattern,
+            notify=session.notify_on_complete,
+        )
+        try:
+            if moment != "started" and self._listens():
+                output, _ = await session.news("events", _EVENT_CHARS)
+                event = dataclasses.replace(event, output=output)
+        except (ProcessLookupError, HermesError):
+            pass  # an event is told of a lost sandbox, too
+        finally:
+            self._fire(event)
+
+    async def recover_from_checkpoint(self) -> int:
+        """List again, as detached, what an earlier run of this checkpoint left running here; returns how many.
+
+        A process inside a sandbox ended with it, or is found by its lease (`hermes-core sandboxes gc`).
+        """
+        if self._checkpoint is None:
+            return 0
+        alive = [written for written in await self._checkpoint.load() if still_runs(written)]
+        for written in alive:
+            fields = {name: written[name] for name in ("pid", "command", "cwd", "started_at")}
+            self._enlist(
+                ProcessSession(
+                    id=written["session_id"],
+                    task_id=written["task_id"],
+                    session_key=written["session_key"],
+                    source=DetachedProcess(**fields, start=written["start_time"]),
+                    source_id=str(written["pid"]),
+                    detached=True,
+                    pid_scope="host",
+                    pid_start=written["start_time"],
+                    sandbox_id=written["sandbox_id"],
+                    **fields,
+                )
+            )
+        await self._save()
+        return len(alive)
+
+    async def release(self, task_id: str, sandbox_id: str | None = None) -> None:
+        """Forget the processes of a rollout, or of one of its sandboxes, which is about to be closed with them."""
+        sessions = self._sessions.get(task_id, {})
+        leaving = [one for one in sessions.values() if sandbox_id is None or one.sandbox_id == sandbox_id]
+        running = [session for session in leaving if not session.exited]
+        await self._stop_following(leaving)
+        for session in leaving:
+            sessions.pop(session.id, None)
+        if not sessions:
+            self._sessions.pop(task_id, None)
+            self.interrupt(task_id)
+        for session in running:
+            session.termination_source = session.termination_source or "rollout_end"
+            if session.end("exited", None, self._clock()):
+                await self._emit(session, "ended")
+        if running:
+            await self._save()
+
+    async def _stop_following(self, sessions: Iterable[ProcessSession]) -> None:
+        tasks = [task for task in map(self._followers.get, list(sessions)) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def aclose(self) -> None:
+        """Stop looking after all processes; what is in the checkpoint stays there."""
+        await self._stop_following(self._followers)
+
+
+def _is_of_this_host(sandbox: Sandbox) -> bool:
+    return sandbox.provenance.get("backend") == "local" and sandbox.provenance.get("isolation") == "none"
