@@ -9,6 +9,8 @@ from typing import Final
 _ESCAPE: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[ -/]*[0-~])"
 )
+# What begins like a long sequence is none of two bytes, unless the end of the text cut it off.
+_COMPLETE: Final = re.compile(_ESCAPE.pattern.replace("[0-~]", r"[0-OQ-WYZ\\`-~]"))
 _LONGEST: Final = 256
 """Bytes behind an escape character after which it is no unfinished sequence any more."""
 
@@ -21,7 +23,7 @@ def without_escapes(text: str) -> str:
 def unfinished(data: bytes) -> int:
     """Return how many bytes at the end are the beginning of a character or of an escape sequence."""
     start = data.rfind(b"\x1b", -_LONGEST)
-    if start >= 0 and not _ESCAPE.match(data[start:].decode("latin-1")):
+    if start >= 0 and not _COMPLETE.match(data[start:].decode("latin-1")):
         return len(data) - start
     for length in range(1, min(4, len(data) + 1)):
         byte = data[-length]

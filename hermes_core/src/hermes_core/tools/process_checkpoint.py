@@ -96,7 +96,8 @@ def still_runs(written: dict[str, Any]) -> bool:
         return False
     if written["boot_id"] != boot_id() or written["pid_namespace"] != pid_namespace():
         return False
-    return start_of(written["pid"]) == written["start_time"]
+    start: int = written["start_time"]
+    return start_of(written["pid"]) == start
 
 
 def start_of(pid: int) -> int | None:

@@ -157,9 +157,9 @@ class ProcessRegistry:
             if index < surplus or (session.ended_at or 0.0) < oldest:
                 del sessions[session.id]
 
-    def _running(self, task_id: str | None = None) -> list[ProcessSession]:
+    def _running(self, task_id: str | None = None) -> tuple[ProcessSession, ...]:
         groups = self._sessions.values() if task_id is None else [self._sessions.get(task_id, {})]
-        return [session for group in groups for session in group.values() if not session.exited]
+        return tuple(session for group in groups for session in group.values() if not session.exited)
 
     def has_active_processes(self, task_id: str) -> bool:
         """Tell whether a process of the rollout is running: its sandbox must not be taken for idle then."""
@@ -250,8 +250,7 @@ class ProcessRegistry:
         found = watch.match(text)
         if found is not None:
             await self._emit(session, "match", pattern=found)
-        if watch.worn_out:
-            session.notify_on_complete = True
+        session.notify_on_complete |= watch.worn_out
 
     async def _emit(
         self,
