@@ -38,6 +38,12 @@ class TestTerminal(CoreTool):
     failing = ({"command": "no-such-program"}, {"command": "sleep 600", "timeout": 1})
 
 
+class TestProcess(CoreTool):
+    component = "process"
+    arguments: ClassVar = {"action": "list"}
+    failing = ({"action": "poll", "session_id": "proc_000000000000"}, {"action": "kill"})
+
+
 class TestReadFile(CoreTool):
     component = "read_file"
     arguments: ClassVar = {"path": "notes.txt", "offset": 2, "limit": 1}

@@ -20,7 +20,7 @@ from hermes_core.tools.selection import select_tools
 from hermes_core.tools.toolset_table import LEGACY_NAMES
 from hermes_core.tools.toolsets import get_all_toolsets, resolve_toolset, validate_toolset
 
-CORE = ("terminal", "read_file", "write_file", "patch", "search_files")
+CORE = ("terminal", "process", "read_file", "write_file", "patch", "search_files")
 
 
 def tool(name, toolset, **more):
@@ -71,10 +71,10 @@ def test_a_group_has_one_immutable_selection():
     registry = registry_of()
     first = select_tools(registry, enabled_toolsets=["terminal"])
     second = select_tools(registry, enabled_toolsets=["file"])
-    assert (first.names, second.names) == (("terminal",), CORE[1:])
+    assert (first.names, second.names) == (CORE[:2], CORE[2:])
     with pytest.raises(dataclasses.FrozenInstanceError):
         first.specs = ()
-    assert [entry["function"]["name"] for entry in json.loads(second.schemas.encoded)] == list(CORE[1:])
+    assert [entry["function"]["name"] for entry in json.loads(second.schemas.encoded)] == list(CORE[2:])
 
 
 def test_a_draw_depends_on_the_seed_alone():
@@ -134,7 +134,7 @@ def test_a_drawn_toolset_that_is_not_installed_is_skipped_and_recorded():
     assert chosen.names == CORE
     assert chosen.drawn == ("terminal", "file", "web")
     assert any(reason.startswith("web:") and "hermes-tools-web" in reason for reason in chosen.skipped)
-    assert any("process" in reason for reason in chosen.skipped)
+    assert any("web_extract" in reason for reason in chosen.skipped)
 
 
 @pytest.mark.parametrize("distribution", ["browser_only", "minimal"])
@@ -162,9 +162,14 @@ def test_an_unknown_toolset_names_near_ones():
 
 
 def test_disabled_toolsets_are_taken_away_at_the_end():
-    assert selected(registry_of(), enabled_toolsets=["all"], disabled_toolsets=["file_tools"]) == ("terminal", "todo")
+    assert selected(registry_of(), enabled_toolsets=["all"], disabled_toolsets=["file_tools"]) == (
+        "terminal",
+        "process",
+        "todo",
+    )
     assert selected(registry_of(), disabled_toolsets=["patch"]) == (
         "terminal",
+        "process",
         "read_file",
         "write_file",
         "search_files",

@@ -23,6 +23,7 @@ MAX_PROCESSES: Final = 64
 FINISHED_TTL_SECONDS: Final = 1800.0
 _EVENT_CHARS: Final = 1000
 _PATTERN_LOOK: Final = 1.0
+_LAST_WORDS: Final = 5.0
 _MAX_FAILURES: Final = 3
 """Failed looks in a row after which a process counts as lost; one alone may be the transport's."""
 
@@ -328,11 +329,15 @@ class ProcessRegistry:
             await self._save()
 
     async def _stop_following(self, sessions: Iterable[ProcessSession]) -> None:
-        tasks = [task for task in map(self._followers.get, list(sessions)) if task is not None]
-        for task in tasks:
+        followers = {one: self._followers[one] for one in list(sessions) if one in self._followers}
+        # Who has just seen an end still tells of it.
+        telling = [task for session, task in followers.items() if session.exited]
+        if telling:
+            await asyncio.wait(telling, timeout=_LAST_WORDS)
+        for task in followers.values():
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        if followers:
+            await asyncio.wait(followers.values())
 
     async def aclose(self) -> None:
         """Stop looking after all processes; what is in the checkpoint stays there."""
