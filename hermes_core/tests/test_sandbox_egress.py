@@ -397,7 +397,7 @@ async def test_slots_of_one_agent_have_ports_and_passwords_of_their_own(shared):
             port = (await mine.exec("echo ${http_proxy##*:}")).output.strip()
             borrowed = await other.exec(f"http_proxy=${{http_proxy%:*}}:{port} {fetch}")
             assert borrowed.output.startswith("407 ")
-            assert (mine.egress_log.allowed, mine.egress_log.refused) == (1, 1)
+            assert (mine.egress_log.allowed, mine.egress_log.refused, mine.egress_log.unauthorized) == (1, 0, 1)
             await mine.renew()
             assert (await mine.exec(fetch)).output == "reached"
             assert server.connections == 2

@@ -68,6 +68,7 @@ async def test_what_is_not_listed_is_refused_with_its_name_and_the_setting(allow
         assert b"sandbox.allow_hosts" in answer
         assert (made.log.allowed, made.log.refused) == (0, 1)
         assert not made.log.decisions[0].allowed
+        assert made.log.decisions[0].reason in answer.decode()
 
 
 @pytest.mark.parametrize(
@@ -235,6 +236,7 @@ async def test_without_the_sandbox_s_own_password_nothing_is_forwarded(given_pas
         answer = await ask(made, request, authorized=False)
         assert answer.startswith(b"HTTP/1.1 407 ")
         assert b"Proxy-Authenticate: Basic" in answer
+        assert (made.log.unauthorized, made.log.decisions) == (1, ())
         assert server.connections == 0
 
 
@@ -383,6 +385,7 @@ def test_the_log_keeps_the_last_decisions_and_counts_all():
     assert {key: value for key, value in record.items() if key != "decisions"} == {
         "allowed": 5,
         "refused": 5,
+        "unauthorized": 0,
         "sent": 10,
         "received": 20,
         "omitted": 7,

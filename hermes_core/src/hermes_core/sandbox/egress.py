@@ -99,8 +99,11 @@ class EgressProxy:
             addresses = await self._decide(request)
             decision.allowed, decision.reason = True, "allow_hosts"
         except RequestRefusedError as error:
-            decision.reason = error.text
-            self.log.add(decision)
+            decision.reason = error.reason
+            if error.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+                self.log.unauthorized += 1
+            else:
+                self.log.add(decision)
             await _refuse(tunnel, error)
             return False
         self.log.add(decision)
@@ -118,6 +121,7 @@ class EgressProxy:
                 403,
                 f"{request.host}:{request.port} may not be reached: {verdict.reason} "
                 "(setting sandbox.allow_hosts of this run, network allowlist)",
+                reason=verdict.reason,
             )
         return await choose_addresses(request.host, private=verdict.private, resolve=self._resolve)
 
@@ -135,14 +139,14 @@ class EgressProxy:
             reader, writer = await connect(request.host, request.port, addresses)
         except RequestRefusedError as error:
             self._turns.release()
-            decision.reason = error.text
+            decision.reason = error.reason
             await _refuse(tunnel, error)
             return False
         try:
             count = partial(self.log.count, decision)
             await Exchange(tunnel, reader, writer, count=count, patience=self._patience).run(request)
         except RequestRefusedError as error:
-            decision.reason = error.text
+            decision.reason = error.reason
             return True
         finally:
             writer.transport.abort()
@@ -165,7 +169,11 @@ async def _read_request(tunnel: Tunnel, patience: float) -> ProxyRequest:
 
 async def _refuse(tunnel: Tunnel, error: RequestRefusedError) -> None:
     body = f"hermes egress proxy: {error.text}\n".encode("ascii", "backslashreplace")
-    challenge = 'Proxy-Authenticate: Basic realm="hermes"\r\n' if error.status == 407 else ""
+    challenge = (
+        'Proxy-Authenticate: Basic realm="hermes"\r\n'
+        if error.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED
+        else ""
+    )
     head = (
         f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\nContent-Type: text/plain\r\n"
         f"Content-Length: {len(body)}\r\n{challenge}Connection: close\r\n\r\n"

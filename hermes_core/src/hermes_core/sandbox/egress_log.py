@@ -29,12 +29,17 @@ class EgressDecision:
 
 
 class EgressLog:
-    """The last decisions in full, and exact counts of all."""
+    """The last decisions in full, and exact counts of all.
+
+    Requests without the sandbox's password are only counted (`unauthorized`): they can come from others behind the same
+    agent, who could else push the sandbox's own out of its record.
+    """
 
     def __init__(self, *, kept: int = _KEPT) -> None:
         self._decisions: deque[EgressDecision] = deque(maxlen=kept)
         self.allowed = 0
         self.refused = 0
+        self.unauthorized = 0
         self.sent = 0
         self.received = 0
 
@@ -63,6 +68,7 @@ class EgressLog:
         return {
             "allowed": self.allowed,
             "refused": self.refused,
+            "unauthorized": self.unauthorized,
             "sent": self.sent,
             "received": self.received,
             "omitted": self.allowed + self.refused - len(self._decisions),

@@ -34,12 +34,13 @@ _OURS: Final = frozenset(
 
 
 class RequestRefusedError(Exception):
-    """A request that is answered with a status and a text, and not forwarded."""
+    """A request that is answered with a status and a text, and not forwarded; `reason` is the text for the log."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, *, reason: str | None = None) -> None:
         super().__init__(text)
         self.status = status
         self.text = text
+        self.reason = reason or text
 
 
 @dataclass(frozen=True, slots=True)
