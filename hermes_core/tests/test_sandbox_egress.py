@@ -277,6 +277,20 @@ async def test_garbage_to_the_proxy_port_harms_nobody():
         assert sandbox.egress_log.refused == 60
 
 
+async def test_a_refusal_is_read_also_by_a_program_that_is_still_sending():
+    async with allowing() as sandbox:
+        sending = (
+            "python3 -c 'import os, socket, base64, urllib.parse\n"
+            'proxy = urllib.parse.urlsplit(os.environ["http_proxy"])\n'
+            'word = base64.b64encode(f"{proxy.username}:{proxy.password}".encode()).decode()\n'
+            "s = socket.create_connection((proxy.hostname, proxy.port))\n"
+            's.sendall(f"POST http://example.org/ HTTP/1.1\\r\\nProxy-Authorization: Basic {word}\\r\\n".encode())\n'
+            's.sendall(b"Content-Length: 16000000\\r\\n\\r\\n" + bytes(16000000))\n'
+            "print(s.recv(12).decode())'"
+        )
+        assert (await sandbox.exec(sending)).output == "HTTP/1.1 403\n"
+
+
 async def test_an_answer_that_breaks_off_is_not_taken_for_a_whole_one():
     async def serve(made, reader, writer):
         await reader.read(PIECE)

@@ -295,6 +295,32 @@ async def test_an_origin_that_sends_without_end_fills_one_window_of_a_program_th
         await stopped.wait()
 
 
+async def test_an_origin_that_reads_late_holds_the_program_up_and_gets_everything():
+    ready = asyncio.Event()
+    data = bytes(range(256)) * (1 << 17)
+
+    async def serve(made, reader, writer):
+        await ready.wait()
+        while piece := await reader.read(PIECE):
+            made.data += piece
+        writer.write_eof()
+
+    async with origin(serve) as server, proxy(f"a.example:{server.port}@private", names=NAMES) as made:
+        program = Program(made)
+        await program.send(b"CONNECT a.example:%d HTTP/1.1\r\n" % server.port + program.authorization() + b"\r\n")
+        sending = asyncio.create_task(program.send(data))
+        for _ in range(2000):
+            await asyncio.sleep(0)
+        assert not sending.done()
+        assert made.log.sent < len(data)
+        ready.set()
+        await sending
+        program.finish()
+        await program.answer()
+        assert bytes(server.data) == data
+        assert made.log.sent == len(data)
+
+
 async def test_an_agent_that_sends_more_than_it_may_is_cut_off():
     async with origin(_echo) as server, proxy(f"a.example:{server.port}@private", names=NAMES) as made:
         program = Program(made)

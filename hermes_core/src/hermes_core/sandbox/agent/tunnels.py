@@ -22,7 +22,7 @@ TUNNEL_WINDOW = 1 << 18
 TUNNELS_MAX = 256
 _TUNNEL_CHUNK = 1 << 16
 _TUNNEL_EVENTS = 64
-_TUNNEL_LINGER = 2.0
+_TUNNEL_LINGER = 5.0
 """Seconds a program has to close a connection after everything was delivered; what it sends then is dropped."""
 _TUNNEL_PAUSE = 0.2
 _TUNNEL_RATE = 200.0
