@@ -18,6 +18,8 @@ from sandbox_support import LEVELS, processes_of
 from sandbox_support import sandbox as open_one
 
 from hermes_core.contracts.errors import SandboxLostError
+from hermes_core.sandbox.agent.packing import Packer
+from hermes_core.sandbox.agent.unpacking import Unpacker
 
 
 @pytest.fixture(params=LEVELS)
@@ -179,6 +181,56 @@ async def test_errors_of_an_upload_say_which_side_they_are_of(plain, tmp_path):
         await plain.download("file", tmp_path)
     with pytest.raises(NotADirectoryError):
         await plain.upload(tmp_path, "file")
+
+
+@pytest.mark.parametrize("when", ["2300-01-01", "9999-12-31", "1903-02-01"])
+async def test_any_time_of_a_file_is_kept(plain, tmp_path, when):
+    """A time that 64 bits of nanoseconds cannot hold would have ended the agent."""
+    await plain.exec(f"mkdir t; touch -d {when} t/f t")
+    await plain.download("t", tmp_path / "t")
+    await plain.upload(tmp_path / "t", "back")
+    times = (await plain.exec("stat -c %Y t back t/f back/f")).output.split()
+    assert len(set(times)) == 1
+    assert (tmp_path / "t" / "f").stat().st_mtime == int(times[0])
+    await plain.archive(["t"], tmp_path / "a")
+
+
+async def test_a_file_that_grows_is_copied_as_long_as_it_was_and_one_that_shrinks_is_told(tmp_path):
+    (tmp_path / "t").mkdir()
+    for name in "ab":
+        (tmp_path / "t" / name).write_bytes(bytes(1 << 20))
+    omitted = []
+    packer = Packer(tmp_path / "t", follow=True, omitted=omitted)
+    unpacker = Unpacker(tmp_path / "copy")
+    unpacker.add(packer.take())  # the first half of a
+    os.truncate(tmp_path / "t" / "a", 700_000)
+    with (tmp_path / "t" / "b").open("ab") as file:
+        while not packer.ended:
+            unpacker.add(packer.take())
+            file.write(b"more")
+            file.flush()
+    unpacker.commit(packer.digest.hexdigest())
+    assert (
+        omitted
+        == unpacker.skipped
+        == [("a", f"its last {(1 << 20) - 700_000} bytes were gone when they were to be read")]
+    )
+    assert {name: entry[2] for name, entry in look(tmp_path / "copy").items()} == {
+        ".": None,
+        "a": bytes(700_000),
+        "b": bytes(1 << 20),
+    }
+
+
+async def test_renewal_in_the_middle_of_a_copy_leaves_no_part_of_a_file(sandbox, tmp_path):
+    (tmp_path / "big").write_bytes(bytes(60_000_000))
+    task = asyncio.create_task(sandbox.upload(tmp_path / "big", "big"))
+    while not await sandbox.list_dir():
+        await asyncio.sleep(0)
+    await sandbox.renew()
+    with pytest.raises(SandboxLostError):
+        await task
+    assert await sandbox.list_dir() == []
 
 
 async def test_files_without_a_size_are_copied_whole(plain, tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from hermes_core.sandbox.agent.entries import EntryReader, EntrySink
+from hermes_core.sandbox.agent.packing import shortened
 from hermes_core.sandbox.agent.wire import FrameError
 
 _BLOCK: Final = tarfile.BLOCKSIZE
@@ -135,7 +136,7 @@ class TarWriter(EntrySink):
     def file_end(self, missing: int) -> None:
         """Fill the member up."""
         if missing:
-            self.omissions.append((self._last, f"its last {missing} bytes were gone when they were to be read: zeros"))
+            self.omissions.append((self._last, f"{shortened(missing)}; there are zeros instead"))
             self._zeros(missing)
         filling = -self._size % _BLOCK
         self._zeros(filling)

@@ -55,14 +55,19 @@ class _Copy:
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.path) from None
 
-    async def pieces(self) -> AsyncGenerator[tuple[dict[str, Any], bytes], None]:
-        """Yield what is sent, until the end."""
+    async def prepare(self, **fields: Any) -> bool:
+        """Have it prepared at the other side; returns whether it is of a single file."""
+        answer, _ = await self.ask("pack", path=self.path, **fields)
+        return answer.get("single") is True
+
+    async def pieces(self) -> AsyncGenerator[tuple[str, bytes], None]:
+        """Yield what is sent until the end, each with the hash of all of it, which is known at the end only."""
         while True:
             while len(self._waiting) < _WINDOW:
                 self._waiting.append(asyncio.ensure_future(self.ask("take")))
             answer, piece = await self._waiting.popleft()
-            yield answer, piece
-            if answer["end"]:
+            yield str(answer.get("sha256")), piece
+            if answer.get("end") is True:
                 return
 
     async def give(self, piece: bytes) -> None:
@@ -119,8 +124,8 @@ async def upload(agent: Requests, source: Path, path: str) -> Transfer:
             await copy.give(await _apart(packer.take))
         await copy.given()
         sha256 = packer.digest.hexdigest()
-        answer, _ = await copy.ask("finish", sha256=sha256)
-    return Transfer(files=answer["files"], bytes=answer["bytes"], sha256=sha256, omitted=tuple(omitted))
+        await copy.ask("finish", sha256=sha256)
+    return Transfer(files=packer.files, bytes=packer.bytes, sha256=sha256, omitted=tuple(omitted))
 
 
 async def download(agent: Requests, path: str, target: Path) -> Transfer:
@@ -129,17 +134,15 @@ async def download(agent: Requests, path: str, target: Path) -> Transfer:
     place = Path(os.path.abspath(target))  # noqa: PTH100, ASYNC240 - resolve() would follow it
     unpacker = Unpacker(place)
     async with _copy(agent, path, unpacker.abort) as copy:
-        answer, _ = await copy.ask("pack", path=path, follow=True, max_bytes=None, max_entries=None)
-        await asyncio.to_thread(_require_room, place, single=answer["single"])
-        unpacker.expect(single=answer["single"])
+        single = await copy.prepare(follow=True, max_bytes=None, max_entries=None)
+        await asyncio.to_thread(_require_room, place, single=single)
+        unpacker.expect(single=single)
         async with contextlib.aclosing(copy.pieces()) as pieces:
-            async for last, piece in pieces:
+            async for sha256, piece in pieces:  # noqa: B007 - the last one is used
                 await _apart(unpacker.add, piece)
                 _require_few(unpacker.skipped, path)
-                sha256 = last["sha256"]
         done = await _apart(unpacker.commit, sha256)
-    omitted = tuple(unpacker.skipped)
-    return Transfer(files=done["files"], bytes=done["bytes"], sha256=sha256, omitted=omitted)
+    return Transfer(files=done[0], bytes=done[1], sha256=sha256, omitted=tuple(unpacker.skipped))
 
 
 async def archive(
@@ -164,16 +167,15 @@ async def _add(agent: Requests, path: str, writer: TarWriter) -> None:
     max_bytes, max_entries = writer.left()
     async with _copy(agent, path, lambda: None) as copy:
         try:
-            answer, _ = await copy.ask("pack", path=path, follow=False, max_bytes=max_bytes, max_entries=max_entries)
+            single = await copy.prepare(follow=False, max_bytes=max_bytes, max_entries=max_entries)
         except OSError as error:
             writer.omissions.append((path, error.strerror or str(error)))
             return
-        writer.begin(path, single=answer["single"])
+        writer.begin(path, single=single)
         async with contextlib.aclosing(copy.pieces()) as pieces:
-            async for last, piece in pieces:
+            async for sha256, piece in pieces:  # noqa: B007 - the last one is used
                 await _apart(writer.add, piece)
                 _require_few(writer.omissions, path)
-                sha256 = last["sha256"]
         writer.end(sha256)
 
 

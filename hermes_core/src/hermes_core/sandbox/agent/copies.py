@@ -114,11 +114,12 @@ def finish(slot: Slot, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
     if unpacker is None:
         raise _gone(name)
     try:
-        return unpacker.commit(request["sha256"])
+        unpacker.commit(request["sha256"])
     except FrameError as error:
         raise OSError(errno.EIO, str(error)) from error
     finally:
         _copies(slot).drop(name)
+    return {}
 
 
 def drop(slot: Slot, request: dict[str, Any], _body: bytes) -> dict[str, Any]:

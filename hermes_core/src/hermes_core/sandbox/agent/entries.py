@@ -7,8 +7,10 @@ from typing import Any
 
 from hermes_core.sandbox.agent.wire import FrameError
 
-RECORD = struct.Struct("!cHIIQq")
-"""Kind, mode, length of the name, length of the content, a number (a size or the length of a hole), time in ns."""
+RECORD = struct.Struct("!cHIIQqI")
+"""Kind, mode, lengths of the name and of the content, a number (a size, a hole), seconds and nanoseconds of a time.
+
+Nanoseconds alone would end in the year 2262; the time of a file can be anything."""
 DIRECTORY, LEAVE, FILE, DATA, HOLE, FILE_END, SYMLINK, OMITTED, END = (
     b"D", b"U", b"F", b"B", b"H", b"E", b"L", b"O", b"Z",
 )  # fmt: skip
@@ -21,13 +23,15 @@ KEPT_MODE = 0o1777
 _ZEROS = memoryview(bytes(1 << 20))
 _NAME_MAX = 4096
 _PATH_MAX = 1 << 20
+_SECOND = 10**9
 
 
 def entry_record(
     kind: bytes, name: bytes = b"", content: bytes = b"", *, mode: int = 0, number: int = 0, mtime: int = 0
 ) -> bytes:
     """Return a record with its name and its content; DATA is followed by what `number` says instead."""
-    return RECORD.pack(kind, mode, len(name), len(content), number, mtime) + name + content
+    seconds, nanoseconds = divmod(mtime, _SECOND)
+    return RECORD.pack(kind, mode, len(name), len(content), number, seconds, nanoseconds) + name + content
 
 
 def hash_zeros(digest: Any, count: int) -> None:
@@ -132,7 +136,7 @@ class EntryReader:
         self.bytes += len(part)
 
     def _complete(self) -> None:
-        kind, mode, name, content, number, mtime = RECORD.unpack_from(self._head)
+        kind, mode, name, content, number, seconds, nanoseconds = RECORD.unpack_from(self._head)
         if self._wanted == RECORD.size and name + content:
             if name > _PATH_MAX or content > _NAME_MAX:
                 raise FrameError(f"a name of {name} bytes, with {content} bytes")
@@ -141,7 +145,9 @@ class EntryReader:
         text = bytes(self._head[RECORD.size :])
         self._head.clear()
         self._wanted = RECORD.size
-        self._entry(kind, text[:name], text[name:], (mode & KEPT_MODE, number, mtime))
+        self._entry(
+            kind, text[:name], text[name:], (mode & KEPT_MODE, number, seconds * _SECOND + nanoseconds % _SECOND)
+        )
 
     def _entry(self, kind: bytes, name: bytes, content: bytes, values: tuple[int, int, int]) -> None:
         mode, number, mtime = values

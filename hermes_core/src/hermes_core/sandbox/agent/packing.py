@@ -192,13 +192,13 @@ class Packer:
         if reason:
             yield self._omit(path, reason)
         elif regular:
-            yield from self._regular(name, shown, parent)
+            yield from self._regular(name, path, shown, parent)
         else:
             target = os.fsencode(os.readlink(name, dir_fd=parent))
             self._entries += 1
             yield 1, entry_record(SYMLINK, shown, target, mtime=info.st_mtime_ns)
 
-    def _regular(self, name: str, shown: bytes, parent: int | None) -> Iterator[tuple[int, bytes]]:
+    def _regular(self, name: str, path: str, shown: bytes, parent: int | None) -> Iterator[tuple[int, bytes]]:
         fd = os.open(name, _READ, dir_fd=parent)
         try:
             info = os.fstat(fd)
@@ -212,7 +212,10 @@ class Packer:
         self._entries += 1
         self.files += 1
         yield 1, entry_record(FILE, shown, mode=info.st_mode & KEPT_MODE, number=size, mtime=info.st_mtime_ns)
+        before = self.bytes
         yield from self._content(fd, info, sizeless)
+        if self._omitted is not None and self.bytes - before < size:
+            self._omitted.append((path, shortened(before + size - self.bytes)))
         self._file = -1
         os.close(fd)
         yield 1, entry_record(FILE_END)
@@ -260,6 +263,11 @@ class Packer:
             return 1, entry_record(OMITTED, os.fsencode(path), reason.encode())
         self._omitted.append((path, reason))
         return 1, b""
+
+
+def shortened(missing: int) -> str:
+    """Return what is said of a file that has become shorter since it was looked at."""
+    return f"its last {missing} bytes were gone when they were to be read"
 
 
 def _require_regular_still(info: os.stat_result) -> None:

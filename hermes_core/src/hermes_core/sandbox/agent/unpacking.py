@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hermes_core.sandbox.agent.entries import EntryReader, EntrySink
+from hermes_core.sandbox.agent.packing import shortened
 
 _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -54,14 +55,14 @@ class Unpacker(EntrySink):
         """Take the next bytes of the stream."""
         self._reader.add(piece)
 
-    def commit(self, sha256: str) -> dict[str, int]:
+    def commit(self, sha256: str) -> tuple[int, int]:
         """Finish what is complete and undamaged; returns the number of files and of their bytes."""
         self._reader.check_end(sha256)
         if self._partial:
             os.replace(self._partial, self._path.name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
             self._partial = ""
         self.abort()
-        return {"files": self._reader.files, "bytes": self._reader.bytes}
+        return self._reader.files, self._reader.bytes
 
     def abort(self) -> None:
         """Drop the file that is not complete and close everything."""
@@ -142,7 +143,7 @@ class Unpacker(EntrySink):
         """Give the file its length, mode, time and place; a single one gets its place when it is known to be right."""
         name, mode, mtime = self._coming
         if missing:
-            self.skipped.append((self._shown(name), f"its last {missing} bytes were gone when they were to be read"))
+            self.skipped.append((self._shown(name), shortened(missing)))
         with self._at(name):
             if self._position > self._written:
                 os.ftruncate(self._file, self._position)
