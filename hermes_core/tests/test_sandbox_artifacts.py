@@ -8,6 +8,7 @@ import os
 import tarfile
 
 import pytest
+from copied_trees import is_writing
 from sandbox_support import sandbox as open_one
 
 
@@ -108,7 +109,7 @@ async def test_an_archive_replaces_the_one_before_only_when_it_is_complete(plain
     (tmp_path / "a").write_text("old")
     await plain.exec("truncate -s 100G endless; echo small >small")
     task = asyncio.create_task(plain.archive(["endless"], tmp_path / "a"))
-    while len(list(tmp_path.iterdir())) < 2:
+    while not is_writing(os.getpid(), tmp_path):
         await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from copied_trees import litter, look, make_tree
+from copied_trees import is_writing, litter, look, make_tree
 from sandbox_support import LEVELS, processes_of
 from sandbox_support import sandbox as open_one
 
@@ -223,10 +223,12 @@ async def test_a_file_that_grows_is_copied_as_long_as_it_was_and_one_that_shrink
 
 
 async def test_renewal_in_the_middle_of_a_copy_leaves_no_part_of_a_file(sandbox, tmp_path):
-    (tmp_path / "big").write_bytes(bytes(60_000_000))
-    task = asyncio.create_task(sandbox.upload(tmp_path / "big", "big"))
-    while not await sandbox.list_dir():
-        await asyncio.sleep(0)
+    with (tmp_path / "endless").open("wb") as file:
+        file.truncate(100 << 30)
+    task = asyncio.create_task(sandbox.upload(tmp_path / "endless", "endless"))
+    # Answered in between, so that the copy is under way.
+    for _ in range(20):
+        await sandbox.stat(".")
     await sandbox.renew()
     with pytest.raises(SandboxLostError):
         await task
@@ -265,7 +267,7 @@ async def test_a_copy_cancelled_in_the_middle_leaves_no_part_of_a_file_and_nothi
 async def test_a_sandbox_lost_in_the_middle_leaves_no_part_of_a_file_here(plain, tmp_path):
     await plain.exec("truncate -s 100G endless")
     task = asyncio.create_task(plain.download("endless", tmp_path / "endless"))
-    while not list(tmp_path.iterdir()):
+    while not is_writing(os.getpid(), tmp_path):
         await asyncio.sleep(0.01)
     with pytest.raises(SandboxLostError):
         await plain.exec("kill -9 $PPID; sleep 60")
@@ -277,7 +279,7 @@ async def test_a_sandbox_lost_in_the_middle_leaves_no_part_of_a_file_here(plain,
 async def test_other_calls_are_served_during_a_copy(plain, tmp_path):
     await plain.exec("truncate -s 100G endless")
     task = asyncio.create_task(plain.download("endless", tmp_path / "endless"))
-    while not list(tmp_path.iterdir()):
+    while not is_writing(os.getpid(), tmp_path):
         await asyncio.sleep(0.01)
     assert (await plain.exec("echo on")).output == "on\n"
     assert (await plain.stat("endless")).size == 100 << 30

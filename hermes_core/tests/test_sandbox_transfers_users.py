@@ -12,7 +12,7 @@ from copied_trees import litter, look
 from sandbox_support import slot_fields
 
 from hermes_core.sandbox import PYTHON_FLAGS
-from hermes_core.sandbox.agent.entries import FILE, entry_record
+from hermes_core.sandbox.agent.entries import DIRECTORY, FILE, entry_record
 from hermes_core.sandbox.client import AgentClient
 from hermes_core.sandbox.slots import AgentSlot
 from hermes_core.sandbox.spawning import AgentProcess
@@ -90,8 +90,8 @@ async def test_what_the_user_may_not_read_is_left_out(slot, room, tmp_path):
 
 
 async def test_a_copy_under_way_ends_with_its_slot_and_leaves_no_part_of_a_file(slot, room):
-    await slot.request({"op": "unpack", "copy": "c", "path": "f", "single": True})
-    await slot.request({"op": "give", "copy": "c"}, entry_record(FILE, number=9))
+    await slot.request({"op": "unpack", "copy": "c", "path": "d", "single": False})
+    await slot.request({"op": "give", "copy": "c"}, entry_record(DIRECTORY) + entry_record(FILE, b"f", number=9))
     assert len(litter(room)) == 1
     await slot.aclose()
     assert litter(room) == []

@@ -62,6 +62,13 @@ def litter(root: Path) -> list[Path]:
     return list(root.rglob(".hermes-*"))
 
 
+def is_writing(pid: int, root: Path) -> bool:
+    """Tell whether a process has a file below a directory open."""
+    with contextlib.suppress(FileNotFoundError):
+        return any(str(fd.readlink()).startswith(f"{root}/") for fd in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
 def tree_records(*entries: bytes) -> bytes:
     """Return a directory with these records in it."""
     return b"".join((entry_record(DIRECTORY, mode=0o755), *entries, entry_record(LEAVE), entry_record(END)))

@@ -4,37 +4,40 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import os
 import posixpath
 import tarfile
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hermes_core.sandbox.agent.entries import EntryReader, EntrySink
 from hermes_core.sandbox.agent.packing import shortened
+from hermes_core.sandbox.agent.partial import Partial
 from hermes_core.sandbox.agent.wire import FrameError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _BLOCK: Final = tarfile.BLOCKSIZE
 _ZEROS: Final = memoryview(bytes(1 << 20))
 _LEVEL: Final = 6
 
 
-class _Hashed:
-    """A file that knows the hash of what was written to it."""
+class _Hashed(io.RawIOBase):
+    """A descriptor that knows the hash of what was written to it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, fd: int) -> None:
+        super().__init__()
         self.digest = hashlib.sha256()
-        self._file = path.open("xb")
+        self._fd = fd
 
-    def write(self, data: bytes) -> int:
-        self.digest.update(data)
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
+    def write(self, data: ReadableBuffer, /) -> int:
+        view = memoryview(data)
+        self.digest.update(view)
+        while view:
+            view = view[os.write(self._fd, view) :]
+        return len(memoryview(data))
 
 
 class TarWriter(EntrySink):
@@ -50,7 +53,8 @@ class TarWriter(EntrySink):
         self.entries = 0
         self._limits = (max_bytes, max_entries)
         self._target = target
-        self._partial = target.parent / f".hermes-{os.urandom(8).hex()}"
+        self._directory = -1
+        self._partial: Partial | None = None
         self._names: list[str] = []
         self._reader: EntryReader | None = None
         self._prefix = ""
@@ -61,7 +65,9 @@ class TarWriter(EntrySink):
     def open(self) -> None:
         """Create the file."""
         self._target.parent.mkdir(parents=True, exist_ok=True)
-        self._below = _Hashed(self._partial)
+        self._directory = os.open(self._target.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._partial = Partial(self._directory, nameless=True, mode=0o666)
+        self._below = _Hashed(self._partial.fd)
         self._gzip = gzip.GzipFile("", "wb", _LEVEL, self._below, 0)
 
     def left(self) -> tuple[int | None, int | None]:
@@ -95,15 +101,17 @@ class TarWriter(EntrySink):
         """Close the archive, put it in its place and return its hash."""
         self._gzip.write(bytes(tarfile.RECORDSIZE - self._written % tarfile.RECORDSIZE or tarfile.RECORDSIZE))
         self._gzip.close()
-        self._below.close()
-        self._partial.replace(self._target)
+        assert self._partial is not None
+        self._partial.settle(self._target.name)
         return self._below.digest.hexdigest()
 
     def abort(self) -> None:
-        """Delete what has been written; also right after `commit`."""
-        if hasattr(self, "_below"):
-            self._below.close()
-            self._partial.unlink(missing_ok=True)
+        """Delete what has been written, and close everything; also after `commit`."""
+        if self._partial is not None:
+            self._partial.drop()
+        if self._directory >= 0:
+            os.close(self._directory)
+            self._directory = -1
 
     def directory(self, name: str, mode: int, mtime: int) -> None:
         """Write a directory and enter it."""

@@ -30,6 +30,7 @@ _MODULES: Final = (
     "files",
     "entries",
     "packing",
+    "partial",
     "unpacking",
     "copies",
     "place",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from hermes_core.sandbox.agent.entries import new_digest
 from hermes_core.sandbox.agent.launch import Identity
 from hermes_core.sandbox.agent.loader import LOADER
 from hermes_core.sandbox.agent.shell import Session
@@ -43,6 +44,9 @@ def may_change_user() -> bool:
 def begin(slot: Slot, request: Mapping[str, Any]) -> None:
     """Make the slot's workspace and a new session in it."""
     _check(slot.identity)
+    if slot.identity is not None:
+        # Not when it is first needed, as the slot's user: Python itself may lie where only root can read, as in /root.
+        new_digest()
     workspace = Path(slot.workspace)
     if request.get("own_directory"):
         workspace.parent.mkdir(parents=True, exist_ok=True)

@@ -8,11 +8,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from hermes_core.sandbox.agent.entries import EntryReader, EntrySink
+from hermes_core.sandbox.agent.entries import PIECE, EntryReader, EntrySink
 from hermes_core.sandbox.agent.packing import shortened
+from hermes_core.sandbox.agent.partial import Partial, beside
 
 _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class _Entered:
@@ -40,11 +40,10 @@ class Unpacker(EntrySink):
         self._reader = EntryReader(self, single=False)
         self._entered: list[_Entered] = []
         self._fd = -1
-        self._file = -1
+        self._file: Partial | None = None
         self._position = 0
         self._written = 0
         self._coming = ("", 0, 0)
-        self._partial = ""
 
     def expect(self, *, single: bool) -> None:
         """Learn what will come."""
@@ -58,22 +57,20 @@ class Unpacker(EntrySink):
     def commit(self, sha256: str) -> tuple[int, int]:
         """Finish what is complete and undamaged; returns the number of files and of their bytes."""
         self._reader.check_end(sha256)
-        if self._partial:
-            os.replace(self._partial, self._path.name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-            self._partial = ""
+        if self._file is not None:
+            with self._at(""):
+                self._file.settle(self._path.name)
         self.abort()
         return self._reader.files, self._reader.bytes
 
     def abort(self) -> None:
         """Drop the file that is not complete and close everything."""
-        if self._partial:
-            with contextlib.suppress(OSError):
-                os.unlink(self._partial, dir_fd=self._fd)
-            self._partial = ""
-        for fd in (self._file, self._fd):
-            if fd >= 0:
-                os.close(fd)
-        self._file = self._fd = -1
+        if self._file is not None:
+            self._file.drop()
+            self._file = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def directory(self, name: str, mode: int, mtime: int) -> None:
         """Make a directory, or take the one that is there, and enter it."""
@@ -114,23 +111,21 @@ class Unpacker(EntrySink):
 
     def file(self, name: str, mode: int, mtime: int, size: int) -> None:
         """Begin a file beside its place."""
-        del size
         self._coming = (name, mode, mtime)
         self._position = self._written = 0
-        partial = _beside()
         with self._at(name):
             if self._single:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 # The way to the file is chosen by who asks for it, symlinks and all; O_PATH needs no right to list it.
                 self._fd = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            self._file = os.open(partial, _CREATE, 0o600, dir_fd=self._fd)
-            self._partial = partial
+            self._file = Partial(self._fd, nameless=self._single or size > PIECE)
 
     def data(self, piece: memoryview) -> None:
         """Write bytes."""
+        assert self._file is not None
         with self._at(self._coming[0]):
             while piece:
-                count = os.pwrite(self._file, piece, self._position)
+                count = os.pwrite(self._file.fd, piece, self._position)
                 self._position += count
                 piece = piece[count:]
         self._written = self._position
@@ -141,24 +136,23 @@ class Unpacker(EntrySink):
 
     def file_end(self, missing: int) -> None:
         """Give the file its length, mode, time and place; a single one gets its place when it is known to be right."""
+        assert self._file is not None
         name, mode, mtime = self._coming
         if missing:
             self.skipped.append((self._shown(name), shortened(missing)))
         with self._at(name):
             if self._position > self._written:
-                os.ftruncate(self._file, self._position)
-            os.fchmod(self._file, mode)
-            os.utime(self._file, ns=(mtime, mtime))
-            fd, self._file = self._file, -1
-            os.close(fd)
+                os.ftruncate(self._file.fd, self._position)
+            os.fchmod(self._file.fd, mode)
+            os.utime(self._file.fd, ns=(mtime, mtime))
             if not self._single:
-                os.replace(self._partial, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
-                self._partial = ""
+                self._file.settle(name)
+                self._file = None
 
     def symlink(self, name: str, target: str, mtime: int) -> None:
         """Make a symlink, all at once, also where another one or a file is."""
         with self._at(name):
-            partial = _beside()
+            partial = beside()
             os.symlink(target, partial, dir_fd=self._fd)
             try:
                 os.utime(partial, ns=(mtime, mtime), dir_fd=self._fd, follow_symlinks=False)
@@ -189,7 +183,3 @@ def _require_same(fd: int, identity: tuple[int, int]) -> None:
     info = os.fstat(fd)
     if (info.st_dev, info.st_ino) != identity:
         raise OSError(errno.ESTALE, "The directory was moved while it was filled")
-
-
-def _beside() -> str:
-    return f".hermes-{os.urandom(8).hex()}"
