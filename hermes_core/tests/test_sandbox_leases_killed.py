@@ -190,9 +190,10 @@ def test_a_lease_that_was_never_finished_goes_when_its_writer_is_dead(root, caps
     assert list(folder.iterdir()) == [fresh]
 
 
-async def test_processes_of_the_killed_end_without_a_collector(root):
+async def test_processes_of_the_killed_end_without_a_collector(root, capsys):
     """The agent notices that its caller has gone; gc is for what cannot notice."""
     require("none")
     await asyncio.to_thread(killed_at, "in a command", "none", root)
     [lease] = (root / "leases").glob("*.json")
     assert [pid for pid in processes_of(lease.stem) if not await gone(pid)] == []
+    await asyncio.to_thread(collect, root, capsys)

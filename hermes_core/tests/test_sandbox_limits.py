@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from sandbox_support import sandbox as open_one
 
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.cgroups import PREFIX, ControlGroups
+from hermes_core.sandbox.cgroups import PREFIX, ControlGroups, Group
 
 ALL = ("memory", "pids", "cpu")
 HOG = "python3 -c 'data = bytearray(400 << 20); print(len(data))'"
@@ -176,3 +178,38 @@ async def test_a_group_is_emptied_although_its_processes_fork_as_fast_as_they_ca
         await sandbox.renew()
         assert len(path.joinpath("cgroup.procs").read_text().split()) < 4
         assert int(Path(path, "pids.max").read_text()) > 100
+
+
+def test_a_probe_that_was_cut_off_is_cleared_away_when_it_is_old(groups):
+    directory = groups.place("pids").directory
+    old, fresh = (directory / f"{PREFIX}probe-test-{os.getpid()}-{age}" for age in ("old", "fresh"))
+    try:
+        old.mkdir()
+        fresh.mkdir()
+        os.utime(old, (1, 1))
+        groups.discard_probes()
+        assert (old.exists(), fresh.exists()) == (False, True)
+    finally:
+        for path in (old, fresh):
+            if path.exists():
+                path.rmdir()
+
+
+async def test_a_group_of_version_2_follows_a_process_and_ends_with_all_in_it():
+    mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines() if " - cgroup2 " in line]
+    if not mounts or not os.access(mounts[0][4], os.W_OK):
+        pytest.skip("no control group filesystem of version 2 that can be written to")
+    group = Group([Path(mounts[0][4]) / f"{PREFIX}test-{os.getpid()}"])
+    group.create({})
+    try:
+        with subprocess.Popen(["sh", "-c", "read go; setsid sleep 300 & sleep 300"], stdin=subprocess.PIPE) as shell:
+            group.add(shell.pid)
+            shell.stdin.write(b"go\n")
+            shell.stdin.flush()
+            while len(group.members()) < 3:
+                await asyncio.sleep(0.01)
+            await group.remove()
+            assert shell.wait() == -signal.SIGKILL
+        assert group.members() == set()
+    finally:
+        await group.remove()

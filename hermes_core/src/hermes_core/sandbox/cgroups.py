@@ -13,6 +13,7 @@ import errno
 import os
 import signal
 import subprocess
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from hermes_core.contracts.errors import BackendError
 from hermes_core.sandbox.descriptors import exhausted
 
 PREFIX: Final = "hermes-sandbox-"
+_PROBE: Final = f"{PREFIX}probe-"
+_PROBE_TAKES: Final = 60.0
 Controller = Literal["memory", "pids", "cpu"]
 CONTROLLERS: Final[tuple[Controller, ...]] = ("memory", "pids", "cpu")
 _GONE: Final = frozenset({errno.ENOENT, errno.ENODEV, errno.ENOTDIR})
@@ -73,6 +76,15 @@ class ControlGroups:
         found = (place.directory / f"{PREFIX}{sandbox_id}" for place in places if place is not None)
         return list(dict.fromkeys(found))
 
+    def discard_probes(self) -> None:
+        """Remove the empty groups of processes that were killed while they tried."""
+        for controller in CONTROLLERS:
+            place = self.place(controller)
+            for group in place.directory.glob(f"{_PROBE}*") if place else ():
+                with contextlib.suppress(OSError):  # in use, or gone
+                    if time.time() - group.stat().st_mtime > _PROBE_TAKES:
+                        group.rmdir()
+
     def _try_all(self) -> dict[Controller, Place]:
         places = {}
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd="/") as subject:
@@ -96,7 +108,7 @@ class ControlGroups:
 
 
 def _try(place: Place, controller: Controller, subject: int) -> None:
-    group = place.directory / f"{PREFIX}probe-{uuid.uuid4().hex[:12]}"
+    group = place.directory / f"{_PROBE}{uuid.uuid4().hex[:12]}"
     if place.version == 2:
         _enable(place.directory, controller)
     group.mkdir()

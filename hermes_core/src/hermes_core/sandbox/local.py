@@ -159,6 +159,7 @@ class LocalBackend(AgentBackend):
         parent = self.options.root_dir or Path(tempfile.gettempdir())
         abandoned = await asyncio.to_thread(_abandoned, parent)
         if remove:
+            self._groups.discard_probes()
             for lease in abandoned:
                 await self.reclaim(lease.handle)
         return [lease.sandbox_id for lease in abandoned]
