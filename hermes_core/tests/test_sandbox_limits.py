@@ -56,14 +56,16 @@ async def test_a_fork_bomb_stays_in_its_limit_and_the_next_command_works(level, 
         assert result.timed_out
         assert "Resource temporarily unavailable" in result.output
         assert (await sandbox.exec("echo next")).output == "next\n"
-        assert int((path / "pids.current").read_text()) < 10
+        while int((path / "pids.current").read_text()) >= 10:
+            await asyncio.sleep(0.02)  # the dead are counted until they have been collected
     assert not path.exists()
 
 
 async def test_the_processor_share_is_what_was_asked_for(level, groups):
-    async with open_one(level, cpu=0.5) as sandbox:
+    # A small share: a busy machine might give no more than a large one by itself.
+    async with open_one(level, cpu=0.1) as sandbox:
         [path] = groups.paths(sandbox.id, ["cpu"])
-        await sandbox.exec("i=0; while ((i < 300000)); do ((i++)); done")
+        await sandbox.exec("i=0; while ((i < 50000)); do ((i++)); done")
         throttled = dict(line.split() for line in (path / "cpu.stat").read_text().splitlines())
         assert int(throttled["nr_throttled"]) > 0
 
