@@ -276,6 +276,19 @@ async def test_a_sandbox_lost_in_the_middle_leaves_no_part_of_a_file_here(plain,
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_an_agent_killed_in_the_middle_leaves_no_part_of_a_file_inside(plain, tmp_path):
+    with (tmp_path / "endless").open("wb") as file:
+        file.truncate(100 << 30)
+    task = asyncio.create_task(plain.upload(tmp_path / "endless", "endless"))
+    for _ in range(20):
+        await plain.stat(".")
+    with pytest.raises(SandboxLostError):
+        await plain.exec("kill -9 $PPID; sleep 60")
+    with pytest.raises(SandboxLostError):
+        await task
+    assert list(Path(plain.workspace).iterdir()) == []
+
+
 async def test_other_calls_are_served_during_a_copy(plain, tmp_path):
     await plain.exec("truncate -s 100G endless")
     task = asyncio.create_task(plain.download("endless", tmp_path / "endless"))

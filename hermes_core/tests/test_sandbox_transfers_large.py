@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from copied_trees import is_writing
 
 SPARSE = 1 << 30
 DENSE = 200 << 20
@@ -45,6 +47,34 @@ async def main(root, room):
 
 asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
 """
+
+
+KILLED = """
+import asyncio, sys
+from pathlib import Path
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.local import LocalBackend, LocalOptions
+
+async def main(root):
+    backend = LocalBackend(LocalOptions(root_dir=root / "sandboxes"))
+    backend.lease_dir = root / "leases"
+    async with await backend.open(SandboxSpec()) as sandbox:
+        await sandbox.exec("truncate -s 100G endless")
+        await sandbox.download("endless", root / "target" / "endless")
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+def test_a_caller_killed_in_the_middle_leaves_no_part_of_a_file(root):
+    for name in ("sandboxes", "target"):
+        (root / name).mkdir()
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(root)]) as caller:
+        while not is_writing(caller.pid, root / "target"):
+            assert caller.poll() is None
+            time.sleep(0.01)
+        caller.kill()
+    assert list((root / "target").iterdir()) == []
 
 
 def copy(root):
