@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 from background import reads
@@ -13,6 +15,7 @@ from sandbox_support import LEVELS, gone, sandbox
 from hermes_core.contracts.errors import ProcessLimitError, SandboxLostError, UnavailableComponentError
 from hermes_core.contracts.sandbox import Processes
 from hermes_core.sandbox import processes_client
+from hermes_core.sandbox.agent.hunt import Hunt
 from hermes_core.sandbox.agent.processes import read_table
 from hermes_core.sandbox.agent.ring import TailRing
 
@@ -245,6 +248,20 @@ async def test_what_an_ended_process_left_running_is_ended_by_killing_it():
         assert await gone(left)
 
 
+async def test_killing_what_has_ended_leaves_alone_who_has_its_number_now():
+    """Predecessor 2.4 #10: a number was taken for the process that once had it."""
+    async with sandbox() as box:
+        other = await asyncio.create_subprocess_exec("sleep", "600", start_new_session=True)
+        root = read_table()[other.pid]
+        slot = SimpleNamespace(acting=contextlib.nullcontext, loop=None)
+        left = []
+        Hunt(slot, root._replace(start=root.start - 100), f"{box.id}.1.j1", 0.0, left.append).step()
+        assert left == [0]
+        assert other.pid in read_table()
+        other.kill()
+        await other.wait()
+
+
 async def test_no_more_than_sixty_four_run_and_one_that_ends_makes_room():
     """Predecessor 2.4 #6: the number of running ones had no bound."""
     async with sandbox() as box:
@@ -317,6 +334,14 @@ async def test_a_terminal_has_its_size_its_control_keys_and_a_name(level):
         ended = await box.processes.wait(started.id, timeout=20)
         assert ended.exit_code == 9
         assert b"50 132" in (await box.processes.read(started.id)).data
+
+
+async def test_a_renewed_sandbox_gives_terminals_again():
+    async with sandbox() as box:
+        for _ in range(2):
+            started = await box.processes.start("test -t 1 && exit 6", pty=True)
+            assert (await box.processes.wait(started.id)).exit_code == 6
+            await box.renew()
 
 
 async def test_a_process_without_a_terminal_has_none_to_resize():

@@ -121,6 +121,9 @@ async def test_a_process_whose_sandbox_went_away_is_lost_and_no_longer_active():
         answer = await one.process("poll", session)
         assert answer["status"] == "exited"
         assert "lost" in answer["note"]
+        assert (await one.process("kill", session))["status"] == "already_exited"
+        waited = await one.process("wait", session)
+        assert (waited["status"], waited["exit_code"]) == ("exited", None)
     await registry.aclose()
 
 

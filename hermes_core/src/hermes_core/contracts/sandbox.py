@@ -133,7 +133,10 @@ class Processes(Protocol):
         ...
 
     async def list(self) -> list[ProcessInfo]:
-        """Return the running processes and those that have ended in the last 30 minutes, oldest first."""
+        """Return the running processes and those that have ended in the last 30 minutes, oldest first.
+
+        Of the ended ones the last 64 are kept; a sandbox may refuse to run more than 64 with `ProcessLimitError`.
+        """
         ...
 
     async def poll(self, process_id: str) -> ProcessInfo:

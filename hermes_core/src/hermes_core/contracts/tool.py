@@ -51,7 +51,10 @@ class ToolContext(Protocol):
     state: MutableMapping[str, Any]
     sandbox: Sandbox
     processes: Any
-    """The rollout's background processes, a `hermes_core.tools.RolloutProcesses`: what `process` answers, and more."""
+    """The rollout's background processes: a `hermes_core.tools.RolloutProcesses`, with coroutine methods.
+
+    A synchronous plugin calls the tool `process` instead.
+    """
 
     async def terminal(self, command: str, timeout: float = 180) -> dict[str, Any]:
         """Run a command in the rollout's session: `exit_code`, `output`, and `error` when there is one."""

@@ -74,8 +74,9 @@ class RolloutProcesses:
             try:
                 info = await session.source.poll(session.source_id)
             except ProcessLookupError:
-                return
-            await self._note(session, info)
+                await self.registry.lost(session)
+            else:
+                await self._note(session, info)
 
     async def _note(self, session: ProcessSession, info: ProcessInfo) -> None:
         if not info.running:
@@ -136,19 +137,17 @@ class RolloutProcesses:
         note = {}
         if timeout is not None and timeout > limit:
             note = {"timeout_note": f"Waited at most {limit:g} s, the limit here, instead of the {timeout:g} s asked."}
-        info = await self._wait(session, seconds)
-        if info is None:
-            return {"status": "interrupted", "output": await _tail(session, _WAIT_PREVIEW), **note}
-        await self._note(session, info)
-        if info.running:
+        await self._refresh(session)
+        if not session.exited:
+            info = await self._wait(session, seconds)
+            if info is None:
+                return {"status": "interrupted", "output": await _tail(session, _WAIT_PREVIEW), **note}
+            await self._note(session, info)
+        if not session.exited:
             note.setdefault("timeout_note", f"Waited {seconds:g} s; the process is still running.")
             return {"status": "timeout", "output": await _tail(session, _WAIT_PREVIEW), **note}
-        return {
-            "status": "exited",
-            "exit_code": session.exit_code,
-            "output": await _tail(session, _WAIT_OUTPUT),
-            **note,
-        }
+        output = await _tail(session, _WAIT_OUTPUT)
+        return {"status": "exited", "exit_code": session.exit_code, "output": output, **note} | _lost_note(session)
 
     async def _wait(self, session: ProcessSession, seconds: float) -> ProcessInfo | None:
         interruption = asyncio.ensure_future(self.registry.interruption(self.task_id).wait())
@@ -181,7 +180,10 @@ class RolloutProcesses:
             return _already(session)
         if session.detached:
             return {"status": "error", "error": "A detached process has no input any more."}
-        content = data.encode(errors="surrogateescape")
+        try:
+            content = data.encode()
+        except UnicodeEncodeError as error:
+            return {"status": "error", "error": f"data cannot contain the lone surrogate {data[error.start]!r}."}
         try:
             taken = await session.source.write(session.source_id, content)
         except BrokenPipeError:
@@ -212,11 +214,16 @@ def _already(session: ProcessSession) -> dict[str, Any]:
 
 def _end_of(session: ProcessSession) -> dict[str, Any]:
     fields: dict[str, Any] = {"exit_code": session.exit_code} if session.exited else {}
-    if session.completion_reason == "lost":
-        fields["note"] = "The process was lost with its sandbox; how it ended is not known."
+    fields |= _lost_note(session)
     if session.detached:
         fields |= {"detached": True, "note": DETACHED_NOTE}
     return fields
+
+
+def _lost_note(session: ProcessSession) -> dict[str, Any]:
+    if session.completion_reason != "lost":
+        return {}
+    return {"note": "The process was lost with its sandbox; how it ended is not known."}
 
 
 async def _tail(session: ProcessSession, characters: int) -> str:

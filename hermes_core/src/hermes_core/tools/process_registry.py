@@ -193,6 +193,10 @@ class ProcessRegistry:
         """Take note that a process has ended; its follower may have seen it before."""
         await self._end(session, "exited", exit_code)
 
+    async def lost(self, session: ProcessSession) -> None:
+        """Take note that the sandbox does not know the process any more, as after its renewal."""
+        await self._end(session, "lost", None)
+
     async def _end(self, session: ProcessSession, reason: CompletionReason, exit_code: int | None) -> None:
         if session.end(reason, exit_code, self._clock()):
             await self._emit(session, "ended")

@@ -22,7 +22,7 @@ class Hunt:
     its environment, does not save it. `done` gets the number of those that could not be killed.
     """
 
-    def __init__(self, slot: Any, root: int, marker: str, grace: float, done: Callable[[int], None]) -> None:
+    def __init__(self, slot: Any, root: Process, marker: str, grace: float, done: Callable[[int], None]) -> None:
         self._slot = slot
         self._root = root
         self._marker = marker
@@ -58,12 +58,15 @@ class Hunt:
     def _members(self) -> set[int]:
         table = read_table()
         roots = {pid for pid, start in self._seen.items() if pid in table and table[pid].start == start}
-        roots.update(pid for pid, process in table.items() if self._is_mine(process))
+        leader = table.get(self._root.pid)
+        # The session's number comes again only when nobody is left in it; its leader is another process then.
+        is_ours = leader is None or leader.start == self._root.start
+        roots.update(pid for pid, process in table.items() if self._is_mine(process, in_session=is_ours))
         found = {pid for pid in with_descendants(table, roots) if pid in table}
         self._seen.update((pid, table[pid].start) for pid in found)
         return found
 
-    def _is_mine(self, process: Process) -> bool:
-        if process.session == self._root:
+    def _is_mine(self, process: Process, *, in_session: bool) -> bool:
+        if in_session and process.session == self._root.pid:
             return True
         return process.parent == os.getpid() and read_marker(process.pid) == self._marker

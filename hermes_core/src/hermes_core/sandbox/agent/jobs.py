@@ -10,6 +10,7 @@ from typing import Any
 
 from hermes_core.sandbox.agent.hunt import Hunt
 from hermes_core.sandbox.agent.job_input import JobInput
+from hermes_core.sandbox.agent.processes import Process, read_process
 from hermes_core.sandbox.agent.ring import TailRing
 from hermes_core.sandbox.agent.terminal_pty import Terminal
 
@@ -39,6 +40,7 @@ class Job:
         self._output = -1
         self._input: JobInput | None = None
         self._survivors = 0
+        self._root: Process | None = None
         self._waiting: list[Callable[[], None]] = []
 
     @property
@@ -65,6 +67,8 @@ class Job:
             self._start_on_terminal(request, command)
         else:
             self._start_on_pipes(request, command)
+        # Not reaped before this loop goes on, so it is there.
+        self._root = read_process(self.pid)
         self.cwd = self._slot.session.directory(request["cwd"])
         os.set_blocking(self._output, False)
         self._loop.watch(self._output, lambda _fd: self._take())
@@ -73,15 +77,17 @@ class Job:
     def _start_on_terminal(self, request: dict[str, Any], command: bytes) -> None:
         identity = self._slot.identity
         terminal = Terminal(request["rows"], request["cols"], None if identity is None else identity.uid)
-        try:
-            self._launch(request, command, (terminal.slave,) * 3, terminal=True)
-            self._terminal, self._output = terminal, terminal.master
-            self._input = JobInput(self._loop, os.dup(terminal.master))
-        except BaseException:
-            terminal.close()
-            raise
-        finally:
-            os.close(terminal.slave)
+        with contextlib.ExitStack() as ours:
+            ours.callback(terminal.close)
+            try:
+                own = os.dup(terminal.master)
+                ours.callback(os.close, own)
+                self._launch(request, command, (terminal.slave,) * 3, terminal=True)
+            finally:
+                os.close(terminal.slave)
+            ours.pop_all()
+        self._terminal, self._output = terminal, terminal.master
+        self._input = JobInput(self._loop, own)
 
     def _start_on_pipes(self, request: dict[str, Any], command: bytes) -> None:
         with contextlib.ExitStack() as ours:
@@ -199,7 +205,8 @@ class Job:
             else:
                 self.wait(None, answer)  # killed, and about to be reaped
 
-        Hunt(self._slot, self.pid, self.marker, grace, hunted).step()
+        assert self._root is not None
+        Hunt(self._slot, self._root, self.marker, grace, hunted).step()
         return lambda: answer({"cancelled": True})
 
     def close_input(self) -> None:
