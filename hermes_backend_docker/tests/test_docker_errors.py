@@ -124,7 +124,9 @@ def test_an_address_of_unknown_form_is_refused_with_the_known_ones(address: str)
 
 def test_certificates_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"ca\.pem"):
-        find_address(None, None, {"DOCKER_HOST": "tcp://far:1", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(tmp_path)})
+        find_address(
+            None, None, {"DOCKER_HOST": "tcp://far:1", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(tmp_path)}
+        )
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,8 @@ def test_the_option_goes_before_the_environment(option: str | None, environ: dic
 
 
 @pytest.mark.parametrize(
-    "options", [{"user": "agent"}, {"user": "-1"}, {"workspace": "here"}, {"workspace": "/"}, {"imagge": "x"}, {"pids": 1}]
+    "options",
+    [{"user": "agent"}, {"user": "-1"}, {"workspace": "here"}, {"workspace": "/"}, {"imagge": "x"}, {"pids": 1}],
 )
 def test_an_option_that_cannot_be_meant_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
@@ -201,11 +204,14 @@ async def test_a_name_that_is_taken_says_by_whom_to_ask(backend: DockerBackend) 
 
 
 @pytest.mark.component("docker")
-async def test_gvisor_where_the_engine_has_none_is_refused_with_what_to_install(backend: DockerBackend) -> None:
-    if "runsc" in (await backend.engine.facts()).runtimes:
-        pytest.skip("component gvisor: this engine has runsc")
-    with pytest.raises(SandboxRefusedError, match="no runtime 'runsc'") as caught:
-        await backend.check(SandboxSpec(isolation="gvisor", network="none"))
+async def test_a_runtime_that_the_engine_has_not_is_refused_with_what_to_install(tmp_path: Path, image: str) -> None:
+    made = DockerBackend(DockerOptions(image=image, pull="never", runtime="runsc-of-nobody"))
+    made.lease_dir = tmp_path
+    try:
+        with pytest.raises(SandboxRefusedError, match="no runtime 'runsc-of-nobody'; it has .*runc") as caught:
+            await made.check(SandboxSpec(isolation="gvisor", network="none"))
+    finally:
+        await made.aclose()
     assert "gvisor.dev" in (caught.value.hint or "")
 
 

@@ -72,7 +72,9 @@ class DockerBackend(AgentBackend):
             environment=self._environment(image),
             provenance=self._provenance(spec, facts, image, pids),
         )
-        await host.create()
+        # The same turn as a start's: creating is half the engine's work.
+        async with self._starting:
+            await host.create()
         return host
 
     async def _image(self, spec: SandboxSpec) -> Image:
