@@ -208,7 +208,7 @@ async def test_a_runtime_that_the_engine_has_not_is_refused_with_what_to_install
     made = DockerBackend(DockerOptions(image=image, pull="never", runtime="runsc-of-nobody"))
     made.lease_dir = tmp_path
     try:
-        with pytest.raises(SandboxRefusedError, match="no runtime 'runsc-of-nobody'; it has .*runc") as caught:
+        with pytest.raises(SandboxRefusedError, match=r"no runtime 'runsc-of-nobody'; it has .*runc") as caught:
             await made.check(SandboxSpec(isolation="gvisor", network="none"))
     finally:
         await made.aclose()

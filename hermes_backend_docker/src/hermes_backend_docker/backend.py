@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 from hermes_backend_docker.address import find_address
 from hermes_backend_docker.engine import Engine, EngineFacts
-from hermes_backend_docker.hardening import container_config, enforced, is_read_only
+from hermes_backend_docker.hardening import STATE_DIR, capabilities, container_config, enforced, is_read_only
 from hermes_backend_docker.host import ContainerHost
 from hermes_backend_docker.images import Image, Images
 from hermes_backend_docker.options import DockerOptions
@@ -70,6 +70,8 @@ class DockerBackend(AgentBackend):
             workspace=self.options.workspace,
             bash=self.options.bash,
             environment=self._environment(image),
+            identity=self.options.identity,
+            state_dir=STATE_DIR if is_read_only(spec, self.options) else None,
             provenance=self._provenance(spec, facts, image, pids),
         )
         # The same turn as a start's: creating is half the engine's work.
@@ -125,7 +127,7 @@ class DockerBackend(AgentBackend):
             "disk": "memory" if spec.disk_mb is not None else "unlimited",
             "read_only_root": is_read_only(spec, self.options),
             "swap_limited": "swap" in facts.limits,
-            "capabilities_added": list(self.options.capabilities),
+            "capabilities": capabilities(self.options),
         }
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:

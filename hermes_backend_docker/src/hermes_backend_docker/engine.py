@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote
@@ -16,6 +16,7 @@ from hermes_backend_docker.address import Address
 from hermes_backend_docker.attach import attach
 from hermes_backend_docker.failures import (
     ContainerGoneError,
+    EngineError,
     EngineTimeoutError,
     EngineUnreachableError,
     from_docker,
@@ -25,6 +26,7 @@ from hermes_backend_docker.failures import (
 from hermes_core.sandbox import AgentStream
 
 T = TypeVar("T")
+_SAID: Final = 2000
 _OBITUARY: Final = 2.0
 """Seconds that may be spent on finding out why a container has ended."""
 
@@ -116,13 +118,24 @@ class Engine:
             lambda docker: docker.containers.container(container).start(),
         )
 
-    async def stop(self, container: str) -> None:
-        """End all that runs in a container, which stays; one that has ended, or is not there, is fine."""
-        handle = self.client().containers.container(container)
-        try:
-            await self.ask(f"container {container[:12]} cannot be stopped", lambda _: handle.stop(t=0))
-        except ContainerGoneError:
-            return
+    async def run(self, container: str, argv: Sequence[str]) -> None:
+        """Run a program as root in a container, beside what runs there, to its end.
+
+        Raises:
+            EngineError: It cannot be run, or did not exit with 0.
+        """
+
+        async def work(docker: Docker) -> tuple[int, str]:
+            execution = await docker.containers.container(container).exec(list(argv), user="0:0")
+            said = bytearray()
+            async with execution.start(detach=False) as stream:
+                while (message := await stream.read_out()) is not None:
+                    said += message.data[-_SAID:]
+            return (await execution.inspect())["ExitCode"], said[-_SAID:].decode(errors="replace")
+
+        code, said = await self.ask(f"a program cannot be run in container {container[:12]}", work)
+        if code:
+            raise EngineError(f"a program in container {container[:12]} exited with {code}: {said.strip()}")
 
     async def remove(self, container: str) -> None:
         """Remove a container with all that runs in it, and wait until it has gone; one that is not there is fine."""

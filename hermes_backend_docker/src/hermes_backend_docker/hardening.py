@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hermes_backend_docker.options import DockerOptions
+from hermes_backend_docker.owning import OWNING
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import PYTHON_FLAGS
 
@@ -13,13 +14,16 @@ AGENT_CAPABILITIES: Final[Mapping[str, str]] = {
     "SETUID": "become the user of the commands",
     "SETGID": "become that user's group",
     "KILL": "end the commands, which are another user's",
-    "CHOWN": "give the workspace to the user of the commands",
-    "DAC_OVERRIDE": "read, measure and delete what that user has locked",
-    "FOWNER": "make what that user has write-protected deletable and read-only",
+    "CHOWN": "give the workspace to the user of the commands, and take it back",
 }
 """The capabilities of the agent, and what for. Commands of a user other than root have none of them."""
 
-STATE: Final = "/run/hermes"
+ROOT_CAPABILITIES: Final = ("DAC_OVERRIDE", "FOWNER")
+"""What installers expect that run as root, where the commands do."""
+
+_STATE: Final = "/run/hermes"
+STATE_DIR: Final = f"{_STATE}/state"
+"""Where a session is kept that must survive a full /tmp."""
 _STATE_MB: Final = 64
 _MB: Final = 1 << 20
 
@@ -30,9 +34,9 @@ def container_config(
     """Return the engine's description of a container whose first process waits for the agent."""
     return {
         "Image": image,
-        "Entrypoint": [options.python, *PYTHON_FLAGS],
+        "Entrypoint": [options.python, *PYTHON_FLAGS[:-1], _prepare(options) + PYTHON_FLAGS[-1]],
         "Cmd": [],
-        "User": "{}:{}".format(*options.identity),
+        "User": "0:0",
         "WorkingDir": "/",
         "Env": ["LANG=C.UTF-8"],
         "Labels": {**options.labels, **labels},
@@ -53,11 +57,11 @@ def container_config(
 def _host_config(spec: SandboxSpec, options: DockerOptions, pids: int) -> dict[str, Any]:
     runtime = options.runtime or ("runsc" if spec.isolation == "gvisor" else None)
     return {
-        "AutoRemove": False,
+        "AutoRemove": True,
         "NetworkMode": options.network if spec.network == "full" else "none",
         "IpcMode": "private",
         "CapDrop": ["ALL"],
-        "CapAdd": [*AGENT_CAPABILITIES, *options.capabilities],
+        "CapAdd": capabilities(options),
         "SecurityOpt": ["no-new-privileges"],
         "PidsLimit": pids,
         "Ulimits": [{"Name": name, "Soft": value, "Hard": value} for name, value in options.ulimits.items()],
@@ -69,6 +73,17 @@ def _host_config(spec: SandboxSpec, options: DockerOptions, pids: int) -> dict[s
         **({"Runtime": runtime} if runtime else {}),
         **_limits(spec),
     }
+
+
+def capabilities(options: DockerOptions) -> list[str]:
+    """Return the capabilities of the container's first process."""
+    return [*AGENT_CAPABILITIES, *(ROOT_CAPABILITIES if options.identity[0] == 0 else ()), *options.capabilities]
+
+
+def _prepare(options: DockerOptions) -> str:
+    # What an image has copied into the workspace is root's; nothing of the rollout runs yet.
+    uid, gid = options.identity
+    return f"{OWNING}\nown({options.workspace!r}, {uid}, {gid})\n" if uid else ""
 
 
 def is_read_only(spec: SandboxSpec, options: DockerOptions) -> bool:
@@ -93,7 +108,7 @@ def _tmpfs(spec: SandboxSpec, options: DockerOptions) -> dict[str, str]:
     sizes = {path: size if spec.disk_mb is None else min(size, spec.disk_mb) for path, size in options.tmpfs.items()}
     mounts = {path: f"rw,nosuid,nodev,exec,mode=1777,size={size}m" for path, size in sizes.items()}
     # Apart from /tmp, so that a rollout which fills that keeps its session.
-    mounts[STATE] = f"rw,nosuid,nodev,noexec,mode=0711,size={_STATE_MB}m"
+    mounts[_STATE] = f"rw,nosuid,nodev,noexec,mode=0700,uid={uid},gid={gid},size={_STATE_MB}m"
     owned = f"rw,nosuid,nodev,exec,mode=0755,uid={uid},gid={gid}"
     mounts[options.workspace] = owned + (f",size={spec.disk_mb}m" if spec.disk_mb is not None else "")
     return mounts

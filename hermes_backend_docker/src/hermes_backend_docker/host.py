@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from hermes_backend_docker.engine import Engine
-from hermes_backend_docker.failures import ContainerGoneError
+from hermes_backend_docker.failures import ContainerGoneError, NameConflictError
+from hermes_backend_docker.owning import OWNING
+from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.sandbox import AgentStream, SandboxHost
+from hermes_core.sandbox.client import AgentClient
 
 
 class ContainerHost(SandboxHost):
@@ -31,10 +34,14 @@ class ContainerHost(SandboxHost):
         workspace: str,
         bash: str,
         environment: Mapping[str, str],
+        identity: tuple[int, int],
+        state_dir: str | None,
         provenance: Mapping[str, Any],
     ) -> None:
         self.workspace = workspace
         self.bash = bash
+        self.state_dir = state_dir
+        self._identity = identity
         self.environment = environment
         self.provenance = provenance
         self._engine = engine
@@ -44,7 +51,14 @@ class ContainerHost(SandboxHost):
 
     async def create(self) -> None:
         """Create the container, or leave nothing."""
-        self._container = await self._engine.create(self._name, self._config)
+        try:
+            self._container = await self._engine.create(self._name, self._config)
+        except NameConflictError:
+            raise
+        except BaseException:
+            # Its creation may have succeeded unheard.
+            await self._engine.remove(self._name)
+            raise
 
     async def start_agent(self) -> AgentStream:
         """Start the container with its standard streams in hand; made anew, once, if somebody has removed it."""
@@ -66,11 +80,37 @@ class ContainerHost(SandboxHost):
             raise
         return stream
 
+    def slot_fields(self) -> Mapping[str, Any]:
+        """Return the user of the commands; none where it is the agent's own."""
+        uid, gid = self._identity
+        return {"uid": uid, "gid": gid} if uid else {}
+
+    async def restart(self, client: AgentClient) -> AgentStream:
+        """Have the first process end all others and become a fresh Python: the container stays."""
+        return await client.restart()
+
+    async def freeze(self) -> None:
+        """Give the workspace to root, for reading and running only.
+
+        Raises:
+            SandboxRefusedError: The commands are root themselves.
+        """
+        if not self._identity[0]:
+            raise SandboxRefusedError(
+                "a workspace cannot be read-only for commands that are root",
+                hint="set the backend's option user to another number, or verify in a fresh sandbox",
+            )
+        if self._container is None:
+            raise SandboxLostError(f"container {self._name} does not run")
+        program = f"{OWNING}\nown({self.workspace!r}, 0, 0, locked=True)"
+        await self._engine.run(self._container, [self._config["Entrypoint"][0], "-I", "-S", "-E", "-c", program])
+
     async def stop_all(self) -> None:
-        """Stop the container, which ends all that runs in it."""
+        """Remove the container, which ends all that runs in it; no file of it is worth more than that."""
         if self._container is not None:
-            await self._engine.stop(self._container)
+            await self._engine.remove(self._container)
+            self._container = None
 
     async def destroy(self) -> None:
-        """Remove what a failed start has left."""
-        await self._engine.remove(self._name)
+        """Remove the container, if it could not be removed before."""
+        await self.stop_all()
