@@ -93,7 +93,8 @@ async def test_limits_are_in_force_and_recorded(backend: DockerBackend) -> None:
             5 * 10**8,
             40,
         )
-        assert sandbox.provenance["limits"] == {"pids": 40, "cpu": 0.5, "memory_mb": 96, "file_size_mb": 2}
+        limits = {"pids": "40", "cpu": "0.5 cores", "memory": "96 MB, no swap", "file_size": "2 MB"}
+        assert sandbox.provenance["limits"] == limits
         found = await sandbox.exec("head -c 5000000 /dev/zero > big; echo $?; stat -c %s big")
         assert found.output.split()[-2:] == ["153", str(2 << 20)]
 
@@ -133,7 +134,7 @@ async def test_a_full_disk_is_an_error_inside_and_the_sandbox_answers(backend: D
         assert (await sandbox.exec("touch /usr/x /home/agent/x 2>/dev/null; echo $KEPT")).output == "yes\n"
         await sandbox.remove("full")
         await sandbox.write_file("more", b"x" * 1_000_000)
-        assert sandbox.provenance["disk"] == "memory"
+        assert sandbox.provenance["limits"]["disk"] == "16 MB, in memory"
 
 
 async def test_a_root_file_system_can_be_read_only(image: str, tmp_path: Path) -> None:

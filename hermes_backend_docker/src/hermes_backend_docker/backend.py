@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from hermes_backend_docker.address import find_address
+from hermes_backend_docker.describing import describe, environment_of, refuse_what_lacks, refuse_what_slots_share
 from hermes_backend_docker.engine import Engine, EngineFacts
-from hermes_backend_docker.hardening import STATE_DIR, capabilities, container_config, enforced, is_read_only
+from hermes_backend_docker.hardening import STATE_DIR, container_config, is_read_only
 from hermes_backend_docker.host import ContainerHost
 from hermes_backend_docker.images import Image, Images
 from hermes_backend_docker.options import DockerOptions
-from hermes_backend_docker.ownership import SANDBOX, container_name, is_abandoned, labels_of
+from hermes_backend_docker.ownership import POOL, SANDBOX, container_name, is_abandoned, labels_of
 from hermes_backend_docker.plugin import DOCKER
-from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+from hermes_backend_docker.pooling import Pool, Shared, SlotHost
+from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import AgentBackend, SandboxHost
+from hermes_core.sandbox.leases import LeaseBook, default_lease_dir
+from hermes_core.sandbox.slots import SlotRequest
 from hermes_core.specs import BackendSpec
-
-_NOT_INHERITED: Final = frozenset({"HOME", "SHELL", "TERM", "LANG"})
-"""Variables of an image that belong to another user or terminal than the commands'."""
 
 
 class DockerBackend(AgentBackend):
@@ -38,15 +40,22 @@ class DockerBackend(AgentBackend):
         super().__init__()
         self.setup_timeout = self.options.setup_timeout
         self.patience = self.options.patience
-        self.engine = Engine(
-            find_address(self.options.docker_host, self.options.tls_dir), timeout=self.options.engine_timeout
-        )
+        address = find_address(self.options.docker_host, self.options.tls_dir)
+        self.engine = Engine(address, timeout=self.options.engine_timeout)
         self.images = Images(
             self.engine,
             pull=self.options.pull,
             pull_timeout=self.options.pull_timeout,
             build_timeout=self.options.build_timeout,
         )
+        self._pool = Pool(self.options.slots_per_container)
+        self._pool_id = uuid.uuid4().hex[:16]
+
+    def refuse(self, spec: SandboxSpec) -> None:
+        """Refuse also what a container cannot enforce for one of several slots."""
+        super().refuse(spec)
+        if spec.isolation == "container+slot":
+            refuse_what_slots_share(spec, self.options)
 
     async def probe(self, spec: SandboxSpec) -> None:
         """Start a container of this kind and run a command in it."""
@@ -55,29 +64,87 @@ class DockerBackend(AgentBackend):
         if result.exit_code != 0:
             raise BackendError(f"bash does not work in a container: {result.output.strip()}")
 
+    def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
+        """Name the container by the sandbox, or, where it is shared, by whose pool it is in."""
+        pool = {"pool": self._pool_id} if spec.isolation == "container+slot" else {}
+        return {"sandbox_id": sandbox_id, **pool}
+
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
-        """Create a container, not started yet."""
+        """Create a container, not started yet, or take a seat in one that runs."""
         facts = await self.engine.facts()
-        self._refuse_what_the_engine_lacks(spec, facts)
+        refuse_what_lacks(spec, self.options, facts)
         image = await self._image(spec)
-        pids = spec.pids or self.options.pids
-        lease = self._lease(spec, sandbox_id)
-        config = container_config(spec=spec, options=self.options, image=image.id, labels=labels_of(lease), pids=pids)
+        if spec.isolation == "container+slot":
+            return await self._take_seat(spec, sandbox_id, facts, image)
+        return await self._container(spec, sandbox_id, facts, image)
+
+    async def _container(
+        self, spec: SandboxSpec, sandbox_id: str, facts: EngineFacts, image: Image, labels: Mapping[str, str] | None = None
+    ) -> ContainerHost:
+        pids = self._pids(spec)
+        ownership = labels_of(self._lease(spec, sandbox_id), self.options.container_ttl)
         host = ContainerHost(
             self.engine,
             container_name(sandbox_id),
-            config,
+            container_config(
+                spec=spec, options=self.options, image=image.id, labels={**ownership, **(labels or {})}, pids=pids
+            ),
             workspace=self.options.workspace,
             bash=self.options.bash,
-            environment=self._environment(image),
+            environment=environment_of(image, self.options),
             identity=self.options.identity,
             state_dir=STATE_DIR if is_read_only(spec, self.options) else None,
-            provenance=self._provenance(spec, facts, image, pids),
+            provenance=describe(spec, self.options, facts, image, pids),
         )
         # The same turn as a start's: creating is half the engine's work.
         async with self._starting:
             await host.create()
         return host
+
+    def _pids(self, spec: SandboxSpec) -> int:
+        if spec.isolation == "container+slot":
+            return self.options.pids * self.options.slots_per_container
+        return spec.pids or self.options.pids
+
+    async def _take_seat(self, spec: SandboxSpec, sandbox_id: str, facts: EngineFacts, image: Image) -> SlotHost:
+        network = "full" if spec.network == "full" else "none"
+        key = (image.id, network, spec.file_size_mb)
+        seat = await self._pool.take(key, lambda: self._share(spec, facts, image))
+        return SlotHost(
+            seat,
+            folder=self.options.workspace,
+            name=sandbox_id,
+            environment=environment_of(image, self.options),
+            provenance=describe(spec, self.options, facts, image, self._pids(spec)),
+        )
+
+    async def _share(self, spec: SandboxSpec, facts: EngineFacts, image: Image) -> Shared:
+        # A lease of its own: it is there before the slots, and after them.
+        book = LeaseBook(self.lease_dir or default_lease_dir())
+        container_id = uuid.uuid4().hex[:16]
+        host: ContainerHost | None = None
+
+        async def close() -> None:
+            if host is not None:
+                await host.stop_all()
+            await self._leases.give_up(book, container_id)
+
+        await self._leases.take(book, self._lease(spec, container_id))
+        try:
+            host = await self._container(spec, container_id, facts, image, {POOL: self._pool_id})
+            request = SlotRequest(
+                spec=spec,
+                sandbox_id=container_id,
+                environment={},
+                setup_timeout=self.setup_timeout,
+                patience=self.patience,
+            )
+            async with self._starting:
+                client = await request.greet(await host.start_agent())
+        except BaseException:
+            await close()
+            raise
+        return Shared(host, client, close)
 
     async def _image(self, spec: SandboxSpec) -> Image:
         if spec.image is not None:
@@ -86,67 +153,38 @@ class DockerBackend(AgentBackend):
             return await self.images.ready(f"dockerfile:{self.options.dockerfile}", self.options.context)
         return await self.images.ready(self.options.image)
 
-    def _refuse_what_the_engine_lacks(self, spec: SandboxSpec, facts: EngineFacts) -> None:
-        runtime = self.options.runtime or ("runsc" if spec.isolation == "gvisor" else None)
-        if runtime is not None and runtime not in facts.runtimes:
-            raise SandboxRefusedError(
-                f"the engine has no runtime {runtime!r}; it has {', '.join(facts.runtimes)}",
-                hint=f"install {runtime} (for gVisor: https://gvisor.dev/docs/user_guide/install) and list it in "
-                "/etc/docker/daemon.json",
-            )
-        asked = {"memory": spec.memory_mb, "cpu": spec.cpu, "pids": spec.pids or self.options.pids}
-        for limit, value in asked.items():
-            if value is not None and limit not in facts.limits:
-                raise SandboxRefusedError(
-                    f"the engine cannot enforce a limit of {limit}",
-                    hint="docker info says why; its kernel lacks that control group, or it runs without root",
-                )
-        if spec.disk_mb is not None and spec.memory_mb is not None and spec.disk_mb >= spec.memory_mb:
-            raise SandboxRefusedError(
-                f"a limited disk is kept in the container's memory: wanted {spec.disk_mb} MB of disk within "
-                f"{spec.memory_mb} MB of memory",
-                hint="raise memory_mb above disk_mb, or lower disk_mb",
-            )
-
-    def _environment(self, image: Image) -> dict[str, str]:
-        inherited = {name: value for name, value in image.environment.items() if name not in _NOT_INHERITED}
-        return {**inherited, **self.options.env}
-
-    def _provenance(self, spec: SandboxSpec, facts: EngineFacts, image: Image, pids: int) -> dict[str, Any]:
-        uid, gid = self.options.identity
-        runtime = self.options.runtime or ("runsc" if spec.isolation == "gvisor" else facts.default_runtime)
-        return {
-            "image": image.name,
-            "image_id": image.id,
-            "engine": facts.version,
-            "runtime": runtime,
-            "uid": uid,
-            "gid": gid,
-            "weaker": ["commands are root inside"] if uid == 0 else [],
-            "limits": enforced(spec, pids),
-            "disk": "memory" if spec.disk_mb is not None else "unlimited",
-            "read_only_root": is_read_only(spec, self.options),
-            "swap_limited": "swap" in facts.limits,
-            "capabilities": capabilities(self.options),
-        }
-
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
-        """Remove the container that a killed process left behind; one that is not there is fine."""
+        """Remove the container that a killed process left behind; one that is not there is fine.
+
+        Raises:
+            BackendError: It is shared, and its owner lives.
+        """
         await self.engine.remove(container_name(handle["sandbox_id"]))
+        if "pool" not in handle:
+            return
+        for found in await self.engine.labelled(f"{POOL}={handle['pool']}"):
+            if not is_abandoned(found["Labels"]):
+                shared = found["Labels"][SANDBOX]
+                raise BackendError(
+                    f"it shares container {container_name(shared)} with others",
+                    hint=f"hermes-core sandboxes kill {shared} ends all of them",
+                )
+            await self.engine.remove(found["Id"])
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
-        """Find every container whose owner is dead, lease or not; returns the ids of their sandboxes."""
-        abandoned = []
-        for found in await self.engine.labelled(SANDBOX):
-            if is_abandoned(found["Labels"]):
-                if remove:
-                    await self.engine.remove(found["Id"])
-                abandoned.append(found["Labels"][SANDBOX])
-        return abandoned
+        """Find every container whose owner is dead, leases or not; returns the ids of their sandboxes."""
+        found = [entry for entry in await self.engine.labelled(SANDBOX) if is_abandoned(entry["Labels"])]
+        if remove:
+            for entry in found:
+                await self.engine.remove(entry["Id"])
+        return [entry["Labels"][SANDBOX] for entry in found]
 
     async def aclose(self) -> None:
         """Close every sandbox that is still open, then the connections to the engine."""
         try:
             await super().aclose()
         finally:
-            await self.engine.aclose()
+            try:
+                await self._pool.aclose()
+            finally:
+                await self.engine.aclose()

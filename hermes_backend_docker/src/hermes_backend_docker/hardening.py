@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hermes_backend_docker.options import DockerOptions
-from hermes_backend_docker.owning import OWNING
+from hermes_backend_docker.owning import OWNING, SHARING
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import PYTHON_FLAGS
 
@@ -34,7 +34,7 @@ def container_config(
     """Return the engine's description of a container whose first process waits for the agent."""
     return {
         "Image": image,
-        "Entrypoint": [options.python, *PYTHON_FLAGS[:-1], _prepare(options) + PYTHON_FLAGS[-1]],
+        "Entrypoint": [options.python, *PYTHON_FLAGS[:-1], _prepare(spec, options) + PYTHON_FLAGS[-1]],
         "Cmd": [],
         "User": "0:0",
         "WorkingDir": "/",
@@ -49,7 +49,6 @@ def container_config(
         "Tty": False,
         # What an image checks itself with would run beside the rollout.
         "Healthcheck": {"Test": ["NONE"]},
-        "NetworkDisabled": spec.network != "full",
         "HostConfig": _host_config(spec, options, pids),
     }
 
@@ -80,9 +79,11 @@ def capabilities(options: DockerOptions) -> list[str]:
     return [*AGENT_CAPABILITIES, *(ROOT_CAPABILITIES if options.identity[0] == 0 else ()), *options.capabilities]
 
 
-def _prepare(options: DockerOptions) -> str:
+def _prepare(spec: SandboxSpec, options: DockerOptions) -> str:
     # What an image has copied into the workspace is root's; nothing of the rollout runs yet.
     uid, gid = options.identity
+    if spec.isolation == "container+slot":
+        return f"{SHARING}\nshare({options.workspace!r})\n"
     return f"{OWNING}\nown({options.workspace!r}, {uid}, {gid})\n" if uid else ""
 
 
@@ -114,12 +115,13 @@ def _tmpfs(spec: SandboxSpec, options: DockerOptions) -> dict[str, str]:
     return mounts
 
 
-def enforced(spec: SandboxSpec, pids: int) -> dict[str, float | int]:
+def enforced(spec: SandboxSpec, pids: int) -> dict[str, str]:
     """Return the limits that hold, for the record."""
     asked = {
-        "cpu": spec.cpu,
-        "memory_mb": spec.memory_mb,
-        "disk_mb": spec.disk_mb,
-        "file_size_mb": spec.file_size_mb,
+        "cpu": (spec.cpu, "cores"),
+        "memory": (spec.memory_mb, "MB, no swap"),
+        "disk": (spec.disk_mb, "MB, in memory"),
+        "file_size": (spec.file_size_mb, "MB"),
     }
-    return {"pids": pids, **{name: value for name, value in asked.items() if value is not None}}
+    whose = " for all slots together" if spec.isolation == "container+slot" else ""
+    return {"pids": f"{pids}{whose}", **{name: f"{value:g} {unit}" for name, (value, unit) in asked.items() if value}}

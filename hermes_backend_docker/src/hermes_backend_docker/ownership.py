@@ -9,6 +9,7 @@ from typing import Final
 from hermes_core.sandbox.leases import Lease
 
 SANDBOX: Final = "hermes.sandbox"
+POOL: Final = "hermes.pool"
 _FIELDS: Final = ("owner_pid", "owner_start", "node", "boot_id", "pid_namespace")
 _PREFIX: Final = "hermes.lease."
 
@@ -18,11 +19,14 @@ def container_name(sandbox_id: str) -> str:
     return f"hermes-{sandbox_id}"
 
 
-def labels_of(lease: Lease) -> dict[str, str]:
-    """Return the labels that let another process judge the container without the lease's file."""
+def labels_of(lease: Lease, ttl: float) -> dict[str, str]:
+    """Return the labels that let another process judge the container without the lease's file.
+
+    Labels cannot change, so their deadline is that of a container whose owner cannot be seen, `ttl` seconds from now.
+    """
     owner = {f"{_PREFIX}{field}": str(getattr(lease, field)) for field in _FIELDS}
     rollout = {} if lease.rollout_id is None else {"hermes.rollout": lease.rollout_id}
-    return {SANDBOX: lease.sandbox_id, "hermes.deadline": f"{lease.deadline:.0f}", **owner, **rollout}
+    return {SANDBOX: lease.sandbox_id, "hermes.deadline": f"{lease.created + ttl:.0f}", **owner, **rollout}
 
 
 def is_abandoned(labels: Mapping[str, str]) -> bool:

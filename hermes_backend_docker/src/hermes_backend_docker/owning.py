@@ -25,3 +25,12 @@ def own(top, uid, gid, locked=False):
                 give(os.path.join(folder, name))
 """
 """`own(top, uid, gid)` leaves what is mounted alone; with `locked` nobody but root can write there any more."""
+
+SHARING: Final = r"""
+import os
+def share(top):
+    os.makedirs(top, exist_ok=True)
+    os.chown(top, 0, 0)
+    os.chmod(top, 0o711)
+"""
+"""`share(top)` makes a directory in which only root makes others, whose names nobody else can list."""

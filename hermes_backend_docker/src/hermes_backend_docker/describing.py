@@ -1,0 +1,86 @@
+"""What a spec asks of an engine and its containers: what is refused, what reaches the commands, what is recorded."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from hermes_backend_docker.engine import EngineFacts
+from hermes_backend_docker.hardening import capabilities, enforced, is_read_only
+from hermes_backend_docker.images import Image
+from hermes_backend_docker.options import DockerOptions
+from hermes_core.contracts.errors import SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+
+_NOT_INHERITED: Final = frozenset({"HOME", "SHELL", "TERM", "LANG"})
+"""Variables of an image that belong to another user or terminal than the commands'."""
+_OF_THE_CONTAINER: Final = ("cpu", "memory_mb", "pids", "disk_mb")
+
+
+def refuse_what_slots_share(spec: SandboxSpec, options: DockerOptions) -> None:
+    """Raise `SandboxRefusedError` for what holds only for all slots of a container together."""
+    asked = [name for name in _OF_THE_CONTAINER if getattr(spec, name) is not None]
+    if asked:
+        raise SandboxRefusedError(
+            f"slots of a container share its {', '.join(asked)}: none of them can have a limit of its own",
+            hint="--isolation container, or leave the limit out",
+        )
+    if options.identity[0] == 0:
+        raise SandboxRefusedError(
+            "slots of a container cannot all be root",
+            hint="leave the backend's option user out, or --isolation container",
+        )
+
+
+def refuse_what_lacks(spec: SandboxSpec, options: DockerOptions, facts: EngineFacts) -> None:
+    """Raise `SandboxRefusedError` for what this engine cannot do; it would only warn."""
+    runtime = runtime_of(spec, options)
+    if runtime is not None and runtime not in facts.runtimes:
+        raise SandboxRefusedError(
+            f"the engine has no runtime {runtime!r}; it has {', '.join(facts.runtimes)}",
+            hint=f"install {runtime} (for gVisor: https://gvisor.dev/docs/user_guide/install) and list it in "
+            "/etc/docker/daemon.json",
+        )
+    asked = {"memory": spec.memory_mb, "cpu": spec.cpu, "pids": spec.pids or options.pids}
+    for limit, value in asked.items():
+        if value is not None and limit not in facts.limits:
+            raise SandboxRefusedError(
+                f"the engine cannot enforce a limit of {limit}",
+                hint="docker info says why; its kernel lacks that control group, or it runs without root",
+            )
+    if spec.disk_mb is not None and spec.memory_mb is not None and spec.disk_mb >= spec.memory_mb:
+        raise SandboxRefusedError(
+            f"a limited disk is kept in the container's memory: wanted {spec.disk_mb} MB of disk within "
+            f"{spec.memory_mb} MB of memory",
+            hint="raise memory_mb above disk_mb, or lower disk_mb",
+        )
+
+
+def runtime_of(spec: SandboxSpec, options: DockerOptions) -> str | None:
+    """Return the runtime that is asked for; None for the engine's own choice."""
+    return options.runtime or ("runsc" if spec.isolation == "gvisor" else None)
+
+
+def environment_of(image: Image, options: DockerOptions) -> dict[str, str]:
+    """Return the variables of the commands that come from the image and the options."""
+    inherited = {name: value for name, value in image.environment.items() if name not in _NOT_INHERITED}
+    return {**inherited, **options.env}
+
+
+def describe(
+    spec: SandboxSpec, options: DockerOptions, facts: EngineFacts, image: Image, pids: int
+) -> dict[str, Any]:
+    """Return what is recorded with a rollout."""
+    uid, gid = options.identity
+    return {
+        "image": image.name,
+        "image_id": image.id,
+        "engine": facts.version,
+        "runtime": runtime_of(spec, options) or facts.default_runtime,
+        "uid": uid,
+        "gid": gid,
+        "weaker": ["commands are root inside"] if uid == 0 else [],
+        "limits": enforced(spec, pids),
+        "read_only_root": is_read_only(spec, options),
+        "swap_limited": "swap" in facts.limits,
+        "capabilities": capabilities(options),
+    }

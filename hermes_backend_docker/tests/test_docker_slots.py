@@ -1,0 +1,166 @@
+"""Several sandboxes in one container: what they share, and what they must not."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from hermes_backend_docker.backend import DockerBackend
+from hermes_backend_docker.options import DockerOptions
+from hermes_backend_docker.ownership import POOL, container_name
+from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
+from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
+from hermes_core.sandbox.leases import LeaseBook
+
+pytestmark = pytest.mark.component("docker")
+
+
+def _ask(**fields: Any) -> SandboxSpec:
+    return SandboxSpec(isolation="container+slot", network="none", **fields)
+
+
+def _shared(handle: str) -> list[str]:
+    asked = ["docker", "ps", "-aq", "--filter", f"label={POOL}={handle}"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+
+
+def _pool(backend: DockerBackend) -> str:
+    return str(backend.handle(_ask(), "x")["pool"])
+
+
+@pytest_asyncio.fixture
+async def two(backend: DockerBackend) -> AsyncIterator[tuple[Sandbox, Sandbox]]:
+    async with await backend.open(_ask()) as one, await backend.open(_ask()) as other:
+        yield one, other
+
+
+async def test_slots_share_a_container_and_have_users_of_their_own(
+    backend: DockerBackend, two: tuple[Sandbox, Sandbox]
+) -> None:
+    one, other = two
+    assert len(await asyncio.to_thread(_shared, _pool(backend))) == 1
+    found = {(await sandbox.exec("id -u; stat -c '%a %u' .; umask")).output for sandbox in two}
+    assert found == {"20001\n700 20001\n0077\n", "20002\n700 20002\n0077\n"}
+    assert one.workspace != other.workspace
+    assert one.provenance["limits"]["pids"].endswith("for all slots together")
+
+
+async def test_a_slot_cannot_read_signal_or_trace_another_one(two: tuple[Sandbox, Sandbox]) -> None:
+    one, other = two
+    await one.write_file("secret", b"mine", mode=0o666)
+    await one.exec("sleep 600 & echo $! > pid; (umask; echo also > /tmp/mine)")
+    pid = (await one.read_file("pid")).decode().strip()
+    attempts = [
+        f"cat {one.workspace}/secret",
+        f"ls {one.workspace}",
+        f"ls {Path(one.workspace).parent}",
+        f"kill -9 {pid}",
+        f"cat /proc/{pid}/environ",
+        f"ls /proc/{pid}/fd",
+        f"ls /proc/{pid}/cwd/",
+        "cat /tmp/mine",
+        "rm /tmp/mine",
+        f"touch {one.workspace}/x",
+        "kill -9 1",
+    ]
+    for attempt in attempts:
+        assert (await other.exec(f"{attempt} </dev/null 2>/dev/null")).exit_code != 0, attempt
+    await other.exec("kill -9 -1")
+    assert (await one.exec("kill -0 $(cat pid) && cat secret")).output == "mine"
+    for path in (f"{one.workspace}/secret", "link"):
+        await other.exec(f"ln -sf {one.workspace}/secret link")
+        with pytest.raises(PermissionError):
+            await other.read_file(path)
+
+
+async def test_a_slot_that_closes_takes_its_processes_and_files_with_it(
+    backend: DockerBackend, two: tuple[Sandbox, Sandbox]
+) -> None:
+    one, other = two
+    gone = await backend.open(_ask())
+    await gone.exec("setsid sleep 600 & trap '' TERM; mkdir -p a/b; chmod 0 a/b; (sleep 600 &) ; touch f")
+    await gone.aclose()
+    found = await other.exec("grep -l '^Uid:.20003' /proc/[0-9]*/status 2>/dev/null")
+    assert found.output == ""
+    left = await asyncio.to_thread(
+        subprocess.run,
+        ["docker", "exec", *_shared(_pool(backend)), "ls", str(Path(one.workspace).parent)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert sorted(left.stdout.split()) == sorted(Path(sandbox.workspace).name for sandbox in two)
+
+
+async def test_a_user_s_number_is_never_given_to_another_slot_of_a_container(backend: DockerBackend) -> None:
+    seen = []
+    for _ in range(3):
+        async with await backend.open(_ask()) as sandbox:
+            seen.append((await sandbox.exec("id -u; echo left > /tmp/left-$(id -u)")).output)
+    assert seen == ["20001\n", "20002\n", "20003\n"]
+
+
+async def test_containers_are_full_at_their_number_of_slots(image: str, tmp_path: Path) -> None:
+    made = DockerBackend(DockerOptions(image=image, pull="never", slots_per_container=2))
+    made.lease_dir = tmp_path
+    try:
+        opened = await asyncio.gather(*(made.open(_ask()) for _ in range(5)))
+        assert len(_shared(_pool(made))) == 3
+        await asyncio.gather(*(sandbox.aclose() for sandbox in opened))
+        # One that is empty waits for the next.
+        assert len(_shared(_pool(made))) == 1
+    finally:
+        await made.aclose()
+    assert _shared(_pool(made)) == []
+    assert LeaseBook(tmp_path).read() == ([], [])
+
+
+async def test_a_container_that_goes_takes_its_slots_and_the_next_gets_another(backend: DockerBackend) -> None:
+    first, second = [await backend.open(_ask()) for _ in range(2)]
+    (container,) = _shared(_pool(backend))
+    call = asyncio.create_task(first.exec("sleep 600"))
+    await second.exec("true")
+    await asyncio.to_thread(subprocess.run, ["docker", "rm", "-f", container], check=True, capture_output=True)
+    with pytest.raises(SandboxLostError, match="killed or removed by somebody else"):
+        await asyncio.wait_for(call, 30)
+    with pytest.raises(SandboxLostError):
+        await second.exec("true")
+    async with await backend.open(_ask()) as third:
+        assert (await third.exec("echo fresh")).output == "fresh\n"
+    await asyncio.gather(first.aclose(), second.aclose())
+
+
+async def test_limits_of_one_slot_alone_are_refused(backend: DockerBackend) -> None:
+    with pytest.raises(SandboxRefusedError, match="share its memory_mb, pids") as caught:
+        await backend.check(_ask(memory_mb=64, pids=10))
+    assert "--isolation container" in (caught.value.hint or "")
+
+
+async def test_slots_that_are_root_are_refused(image: str) -> None:
+    with pytest.raises(SandboxRefusedError, match="cannot all be root"):
+        DockerBackend(DockerOptions(image=image, user="root")).refuse(_ask())
+
+
+async def test_a_shared_container_is_not_removed_for_the_sake_of_one_slot(
+    backend: DockerBackend, two: tuple[Sandbox, Sandbox]
+) -> None:
+    with pytest.raises(BackendError, match="shares container hermes-") as caught:
+        await backend.reclaim(backend.handle(_ask(), two[0].id))
+    assert "sandboxes kill" in (caught.value.hint or "")
+    assert (await two[1].exec("echo alive")).output == "alive\n"
+
+
+async def test_the_container_of_slots_has_a_lease_of_its_own(backend: DockerBackend) -> None:
+    async with await backend.open(_ask()) as sandbox:
+        assert backend.lease_dir is not None
+        leases = LeaseBook(backend.lease_dir).read()[0]
+        names = subprocess.run(["docker", "ps", "--format", "{{.Names}}"], capture_output=True, text=True, check=True)
+        there = {lease.sandbox_id for lease in leases if container_name(lease.sandbox_id) in names.stdout.split()}
+        assert {lease.sandbox_id for lease in leases} - there == {sandbox.id}
+        assert len(there) == 1
