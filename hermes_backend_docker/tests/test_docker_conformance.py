@@ -16,3 +16,11 @@ class TestContainer(BackendSuite):
     component = "docker"
     options: ClassVar[Mapping[str, Any]] = {"image": "hermes-test:2", "pull": "never"}
     sandbox_fields: ClassVar[Mapping[str, Any]] = {"isolation": "container", "network": "none"}
+
+
+@pytest.mark.component("docker")
+class TestContainerWithSlots(BackendSuite):
+    plugin = "hermes_backend_docker.plugin"
+    component = "docker"
+    options: ClassVar[Mapping[str, Any]] = {"image": "hermes-test:2", "pull": "never"}
+    sandbox_fields: ClassVar[Mapping[str, Any]] = {"isolation": "container+slot", "network": "none"}

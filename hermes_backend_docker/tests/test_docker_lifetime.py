@@ -144,7 +144,7 @@ async def test_what_a_dead_owner_never_started_is_swept_without_its_lease(backen
 
 def test_an_owner_that_cannot_be_seen_from_here_is_given_until_the_deadline() -> None:
     mine = Lease.of_this_process(sandbox_id="x", backend="docker", rollout_id="r", deadline=0, handle={})
-    far = {**labels_of(mine, 0), "hermes.lease.node": "another-machine"}
+    far = {**labels_of(mine, -60), "hermes.lease.node": "another-machine"}
     assert is_abandoned(far)
     assert not is_abandoned({**far, "hermes.deadline": "99999999999"})
     assert not is_abandoned(labels_of(mine, 0))

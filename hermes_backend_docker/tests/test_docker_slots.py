@@ -15,8 +15,9 @@ from hermes_backend_docker.backend import DockerBackend
 from hermes_backend_docker.options import DockerOptions
 from hermes_backend_docker.ownership import POOL, container_name
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
-from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
+from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox.leases import LeaseBook
+from hermes_core.sandbox.session import AgentSandbox as Sandbox
 
 pytestmark = pytest.mark.component("docker")
 
@@ -134,6 +135,21 @@ async def test_a_container_that_goes_takes_its_slots_and_the_next_gets_another(b
     async with await backend.open(_ask()) as third:
         assert (await third.exec("echo fresh")).output == "fresh\n"
     await asyncio.gather(first.aclose(), second.aclose())
+
+
+async def test_a_frozen_slot_can_be_read_and_not_written_and_is_deleted_in_the_end(
+    backend: DockerBackend, two: tuple[Sandbox, Sandbox]
+) -> None:
+    async with await backend.open(_ask()) as frozen:
+        await frozen.exec("mkdir -p a/b; echo 1 > a/b/f; ln -s /etc out; chmod 0 a/b")
+        await frozen.freeze()
+        assert (await frozen.exec("cat a/b/f")).output == "1\n"
+        for attempt in ("echo 2 > a/b/f", "rm -f a/b/f", "touch new", "chmod 777 a", "rm -rf a"):
+            assert (await frozen.exec(attempt)).exit_code != 0, attempt
+        assert (await two[0].exec(f"cat {frozen.workspace}/a/b/f")).exit_code == 1
+        workspace = frozen.workspace
+    assert (await two[0].exec(f"stat {workspace}; stat -c %u /etc")).output.endswith("0\n")
+    assert (await two[0].exec(f"stat {workspace}")).exit_code == 1
 
 
 async def test_limits_of_one_slot_alone_are_refused(backend: DockerBackend) -> None:

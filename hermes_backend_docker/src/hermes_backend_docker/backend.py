@@ -79,7 +79,12 @@ class DockerBackend(AgentBackend):
         return await self._container(spec, sandbox_id, facts, image)
 
     async def _container(
-        self, spec: SandboxSpec, sandbox_id: str, facts: EngineFacts, image: Image, labels: Mapping[str, str] | None = None
+        self,
+        spec: SandboxSpec,
+        sandbox_id: str,
+        facts: EngineFacts,
+        image: Image,
+        labels: Mapping[str, str] | None = None,
     ) -> ContainerHost:
         pids = self._pids(spec)
         ownership = labels_of(self._lease(spec, sandbox_id), self.options.container_ttl)

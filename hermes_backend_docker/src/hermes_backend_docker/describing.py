@@ -66,9 +66,7 @@ def environment_of(image: Image, options: DockerOptions) -> dict[str, str]:
     return {**inherited, **options.env}
 
 
-def describe(
-    spec: SandboxSpec, options: DockerOptions, facts: EngineFacts, image: Image, pids: int
-) -> dict[str, Any]:
+def describe(spec: SandboxSpec, options: DockerOptions, facts: EngineFacts, image: Image, pids: int) -> dict[str, Any]:
     """Return what is recorded with a rollout."""
     uid, gid = options.identity
     return {

@@ -100,9 +100,13 @@ class ContainerHost(SandboxHost):
                 "a workspace cannot be read-only for commands that are root",
                 hint="set the backend's option user to another number, or verify in a fresh sandbox",
             )
+        await self.lock(self.workspace, self._identity[1])
+
+    async def lock(self, folder: str, gid: int) -> None:
+        """Give a directory and all that is in it to root, for a group to read and run."""
         if self._container is None:
             raise SandboxLostError(f"container {self._name} does not run")
-        program = f"{OWNING}\nown({self.workspace!r}, 0, 0, locked=True)"
+        program = f"{OWNING}\nown({folder!r}, 0, {gid}, locked=True)"
         await self._engine.run(self._container, [self._config["Entrypoint"][0], "-I", "-S", "-E", "-c", program])
 
     async def stop_all(self) -> None:

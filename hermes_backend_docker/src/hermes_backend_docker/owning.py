@@ -13,7 +13,7 @@ def own(top, uid, gid, locked=False):
         os.lchown(path, uid, gid)
         if locked and not os.path.islink(path):
             program = os.path.isdir(path) or os.lstat(path).st_mode & 0o111
-            os.chmod(path, 0o555 if program else 0o444)
+            os.chmod(path, 0o550 if program else 0o440)
     if not os.path.isdir(top) or os.path.islink(top) or (top in mounts and not locked):
         return
     # From the top down: a directory that is root's can be listed, whatever its mode was.
@@ -24,7 +24,10 @@ def own(top, uid, gid, locked=False):
             if os.path.join(folder, name) not in mounts:
                 give(os.path.join(folder, name))
 """
-"""`own(top, uid, gid)` leaves what is mounted alone; with `locked` nobody but root can write there any more."""
+"""`own(top, uid, gid)` leaves what is mounted below alone.
+
+With `locked`, nobody but the user can write there any more, and the group can read.
+"""
 
 SHARING: Final = r"""
 import os

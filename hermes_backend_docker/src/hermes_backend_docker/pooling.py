@@ -141,6 +141,12 @@ class SlotHost(SandboxHost):
             raise BackendError(f"the slot of {self.workspace} has been given back")
         return await request.open_in(self._seat.shared.client, self, exclusive=False)
 
+    async def freeze(self) -> None:
+        """Give the slot's directory to root, for reading and running only."""
+        if self._seat is None:
+            raise BackendError(f"the slot of {self.workspace} has been given back")
+        await self._seat.shared.host.lock(self.workspace, self._uid)
+
     async def start_agent(self) -> AgentStream:
         """Refuse: the agent is shared and runs."""
         raise BackendError("the agent of a slot is started with its container")

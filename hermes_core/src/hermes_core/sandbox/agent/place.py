@@ -86,6 +86,15 @@ def end(slot: Slot, then: Callable[[OSError | None], None]) -> None:
     slot.kill_all(killed)
 
 
+def _regain(slot: Slot) -> None:
+    # A workspace that was made read-only is root's; it takes the directories to delete what is in them.
+    if slot.identity is None or Path(slot.workspace).lstat().st_uid == slot.identity.uid:
+        return
+    # From the bottom up: what has been given away may be closed to root, which need not have every capability.
+    for folder, _, _ in os.walk(slot.workspace, topdown=False):
+        _give(Path(folder), slot.identity)
+
+
 def _delete(slot: Slot, then: Callable[[OSError | None], None]) -> None:
     # By a process of the slot's own user: what it could not delete itself is not deleted for it. A program, because
     # directories can be nested deeper than a path may be long.
@@ -100,6 +109,8 @@ def _delete(slot: Slot, then: Callable[[OSError | None], None]) -> None:
 
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
+        with contextlib.suppress(FileNotFoundError):
+            _regain(slot)
         argv = [slot.bash, "-c", _DELETE, slot.workspace]
         variables = {"PATH": os.defpath}
         slot.loop.on_exit(slot.spawn(argv, variables, [(null, 0), (null, 1), (null, 2)]), emptied)
