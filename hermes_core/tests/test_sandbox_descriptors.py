@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import sandbox_support
 from sandbox_support import LEVELS, require
 
 # In a process of its own, since the limit is the process's. `fill` leaves none of the descriptors.
@@ -20,6 +22,7 @@ HEAD = textwrap.dedent(
     from hermes_core.contracts.errors import BackendError
     from hermes_core.contracts.sandbox import SandboxSpec
     from hermes_core.sandbox.local import LocalBackend, LocalOptions
+    from sandbox_support import agent_of
 
     root, level = Path(sys.argv[1]), sys.argv[2]
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
@@ -73,7 +76,8 @@ async def test(backend, found):
     await sandbox.exec("setsid sleep 300 & sleep 300 & mkdir -p a/b; chmod 500 a")
     if how == "killed":
         with contextlib.suppress(BackendError):
-            await sandbox.exec("kill -9 $PPID; sleep 300")
+            os.kill(agent_of(sandbox.id), 9)
+            await sandbox.exec("sleep 300")
     fill()
     await sandbox.aclose()
 """
@@ -89,7 +93,9 @@ def place():
 def run(place, level, body):
     require(level)
     argv = [sys.executable, "-W", "error", "-c", f"{HEAD}\n{body}\nasyncio.run(main())", str(place), level]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=100, check=False)
+    folders = [str(Path(sandbox_support.__file__).parent), *sys.path]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=100, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["left"], found["leases"]) == ([], [])

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -77,6 +78,24 @@ async def test_a_zombie_counts_as_dead():
     os.waitpid(pid, 0)
 
 
+@pytest.mark.component("bwrap")
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "kill -9 1; kill -9 $PPID; kill -STOP 1; kill -INT 1; kill -TERM 1; kill -HUP 1; kill -QUIT 1",
+        "for p in /proc/[0-9]*; do p=${p#/proc/}; [[ $p == $$ ]] || kill -9 $p; done",
+        "kill -9 -1",
+        "trap '' TERM; kill -TERM -1; kill -INT -1",
+    ],
+)
+async def test_nothing_inside_can_end_or_stop_the_agent(attack):
+    """predecessor 2.5 #2: a command could kill its supervisor, and with it the whole sandbox."""
+    async with open_one("bwrap") as sandbox:
+        await sandbox.exec("export KEPT=1")
+        await sandbox.exec(attack + " 2>/dev/null", timeout=20)
+        assert (await sandbox.exec("echo $KEPT")).output == "1\n"
+
+
 async def test_every_agent_keeps_its_state_in_a_place_of_its_own(plain):
     place = "echo $(dirname $PWD)/state*"
     await plain.exec("true")
@@ -143,10 +162,10 @@ async def let_a_stranger_live():
     async with open_one("bwrap") as sandbox:
         outside = min(processes_of(sandbox.id))
         (init,) = [process.pid for process in read_table().values() if process.parent == outside]
+        os.kill(init, signal.SIGKILL)
         with pytest.raises(SandboxLostError):
-            await sandbox.exec("kill -9 $PPID; sleep 60")
+            await sandbox.exec("sleep 60")
         assert await gone(init)
-        os.waitpid(init, 0)
         stranger = reborn(init)
         if stranger is None:
             pytest.skip("the number of the process that died cannot be had again")

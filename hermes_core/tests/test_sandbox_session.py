@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sandbox_support import LEVELS
 from sandbox_support import sandbox as open_one
+
+from hermes_core.contracts.errors import SandboxLostError
 
 
 @pytest.fixture(params=LEVELS)
@@ -198,8 +201,6 @@ async def test_error_messages_name_bash_and_the_right_line(plain):
 
 
 async def test_commands_of_one_session_do_not_overlap(plain):
-    import asyncio
-
     await plain.exec("n=0")
     await asyncio.gather(*(plain.exec("m=$n; sleep 0.01; n=$((m+1))") for _ in range(8)))
     assert await out(plain, "echo $n") == "8\n"
@@ -225,8 +226,6 @@ def test_any_value_survives(value, shared_runner):
 
 @pytest.fixture(scope="module")
 def shared_runner():
-    import asyncio
-
     runner = asyncio.Runner()
     context = open_one()
     opened = runner.run(context.__aenter__())
@@ -253,3 +252,39 @@ async def test_a_state_file_that_the_session_spoiled_costs_the_new_state_alone(p
         await plain.exec(spoil + "; kill -9 $$", timeout=20)
         assert await out(plain, "echo $KEPT", timeout=20) == "1\n"
         await plain.exec(f"rm -rf {place}; kill -9 $$")
+
+
+async def test_a_call_with_a_known_execution_id_runs_nothing_and_gives_the_same_result(sandbox):
+    first = await sandbox.exec("echo $((++n)); exit 3", execution_id="a")
+    again = await sandbox.exec("echo $((++n)); exit 3", execution_id="a")
+    assert again == first
+    assert (await sandbox.exec("echo $n", execution_id="b")).output == "1\n"
+
+
+async def test_the_last_64_execution_ids_are_known(plain):
+    for number in range(65):
+        await plain.exec("((++n))", execution_id=str(number))
+    await plain.exec("((++n))", execution_id="1")
+    assert await out(plain, "echo $n") == "65\n"
+    await plain.exec("((++n))", execution_id="0")
+    assert await out(plain, "echo $n") == "66\n"
+
+
+async def test_an_idle_sandbox_ends_and_its_calls_say_why(plain):
+    async with open_one(lifetime=0.2) as idle:
+        await idle.exec("sleep 0.5")
+        while idle.slot.lost is None:
+            await asyncio.sleep(0.01)
+        with pytest.raises(SandboxLostError, match=r"nothing was asked of it for 0\.2 s"):
+            await idle.exec("true")
+
+
+async def test_children_have_signals_that_work(plain):
+    """The agent ignores what could end it; what it starts must not inherit that."""
+    blocked, ignored = (await out(plain, "grep -hE 'Sig(Ign|Blk)' /proc/self/status | cut -f2")).split()
+    assert int(blocked, 16) & 0x7FFFFFFF == 0
+    assert int(ignored, 16) & 0x7FFFFFFF == 0  # above are two that the C library keeps for itself
+
+
+async def test_commands_are_killed_for_memory_before_the_agent(plain):
+    assert int(await out(plain, "cat /proc/self/oom_score_adj")) >= 500

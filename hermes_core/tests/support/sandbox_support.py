@@ -65,6 +65,13 @@ def processes_of(sandbox_id: str) -> list[int]:
     return [pid for pid, marker in marked if marker is not None and marker.startswith(sandbox_id)]
 
 
+def agent_of(sandbox_id: str) -> int:
+    """Return the agent's process, seen from outside; inside bubblewrap nothing can reach it."""
+    table = read_table()
+    pids = [pid for pid in table if read_marker(pid) == f"{sandbox_id}.0"]
+    return next((pid for pid in pids if table[pid].parent in pids), pids[0])
+
+
 async def gone(pid: int, seconds: float = 5.0) -> bool:
     """Wait until a process has ended."""
     end = asyncio.get_running_loop().time() + seconds

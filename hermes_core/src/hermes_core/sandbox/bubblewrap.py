@@ -85,6 +85,8 @@ def command_line(
         "--disable-userns",
         *(["--share-net"] if network else []),
         "--die-with-parent",
+        # The agent is the first process of the namespace: nothing inside can signal it.
+        "--as-pid-1",
         "--new-session",
         "--cap-drop",
         "ALL",

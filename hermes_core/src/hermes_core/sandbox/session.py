@@ -246,7 +246,8 @@ class AgentSandbox:
         # A renewal in progress starts another agent: let it finish, or that agent would outlive the sandbox.
         async with self._turn:
             try:
-                if self._slot is not None:
+                # A slot of a shared agent is closed by its place, which must know how that went.
+                if self._slot is not None and self._slot.exclusive:
                     await self._slot.aclose()
             finally:
                 await self._release(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ class AgentSlot:
         exclusive: Whether nobody else uses the agent, which then ends with the slot.
     """
 
-    __slots__ = ("_client", "_exclusive", "_fields", "_handlers", "_lost", "_number", "_suspended")
+    __slots__ = ("_client", "_exclusive", "_fields", "_gone", "_handlers", "_lost", "_number", "_suspended")
 
     def __init__(self, client: AgentClient, number: int, fields: Mapping[str, Any], *, exclusive: bool) -> None:
         self._client = client
@@ -34,6 +35,7 @@ class AgentSlot:
         self._exclusive = exclusive
         self._lost: str | None = None
         self._suspended: str | None = None
+        self._gone = False
         self._handlers = {"ended"}
         client.on_event("ended", self._ended, slot=number)
 
@@ -43,7 +45,12 @@ class AgentSlot:
     ) -> Self:
         """Open a slot; fails as the agent says, and closes nothing then."""
         number = client.next_slot()
-        await client.request({"op": "open", "slot": number, **fields}, deadline=deadline)
+        try:
+            await client.request({"op": "open", "slot": number, **fields}, deadline=deadline)
+        except asyncio.CancelledError:
+            if client.lost is None:
+                client.notify({"op": "close", "slot": number})
+            raise
         return cls(client, number, fields, exclusive=exclusive)
 
     @property
@@ -104,6 +111,7 @@ class AgentSlot:
         self._client.on_event(name, handler, slot=self._number)
 
     def _ended(self, header: dict[str, Any], _body: bytes) -> None:
+        self._gone = True
         self.fail(f"it has ended: {header['reason']}")
 
     def suspend(self, reason: str) -> None:
@@ -148,12 +156,13 @@ class AgentSlot:
         for name in self._handlers:
             self._client.forget_event(name, slot=self._number)
         self._handlers = set()
-        already, self._lost = self._lost, self._lost or "the sandbox is lost: it was closed"
+        self._lost = self._lost or "the sandbox is lost: it was closed"
         if self._exclusive:
             await self._client.aclose()
             return
         self._client.fail_slot(self._number, self._lost)
-        if already is None:
+        if not self._gone:
+            self._gone = True
             await self._close()
 
     async def _close(self) -> None:
@@ -214,9 +223,10 @@ class SlotRequest:
             **place.slot_fields(),
         }
 
-    async def greet(self, stream: AgentStream) -> AgentClient:
-        """Send the agent's program into a waiting Python."""
-        return await AgentClient.connect(stream, self.hello(), timeout=self.setup_timeout, patience=self.patience)
+    async def greet(self, stream: AgentStream, *, marker: str | None = None) -> AgentClient:
+        """Send the agent's program into a waiting Python; what it starts carries `marker`, the sandbox's id if None."""
+        hello = {**self.hello(), **({} if marker is None else {"marker": marker})}
+        return await AgentClient.connect(stream, hello, timeout=self.setup_timeout, patience=self.patience)
 
     async def open_alone(self, stream: AgentStream, place: Place) -> AgentSlot:
         """Start an agent that serves this slot alone."""

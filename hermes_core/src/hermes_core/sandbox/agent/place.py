@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import resource
 import signal
@@ -18,6 +19,7 @@ from hermes_core.sandbox.agent.loader import LOADER
 from hermes_core.sandbox.agent.shell import Session
 from hermes_core.sandbox.agent.slot import Slot
 
+_NEEDED_LATER = ("gzip", "hashlib", "tarfile", "zlib")
 _CAP_SETGID, _CAP_SETUID = 6, 7
 _DELETE = 'rm -rf -- "$0" 2>/dev/null || { chmod -R u+rwX -- "$0"; rm -rf -- "$0"; } 2>/dev/null'
 
@@ -62,8 +64,13 @@ def begin(slot: Slot, request: Mapping[str, Any]) -> None:
 
 
 def _check(identity: Identity | None) -> None:
-    if identity is not None and (identity.uid == 0 or not may_change_user()):
+    if identity is None:
+        return
+    if identity.uid == 0 or not may_change_user():
         raise PermissionError(1, f"a slot cannot have user {identity.uid} under an agent of user {os.getuid()}")
+    # Python itself may lie where the slot's user cannot read; what is imported while acting as it must be there before.
+    for name in _NEEDED_LATER:
+        importlib.import_module(name)
 
 
 def _give(path: Path, identity: Identity | None) -> None:

@@ -97,7 +97,7 @@ class Server:
             else:
                 slot.used = time.monotonic()
                 self._serve(slot, number, header, body)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - one slot's trouble must not end the others
             self.fail(number, error)
 
     def _serve(self, slot: Slot, number: int, header: dict[str, Any], body: bytes) -> None:
@@ -125,7 +125,7 @@ class Server:
         slot.requests += 1
         try:
             cancel = WAITS[header["op"]](slot, header, body, Answer(self, slot, number))
-        except (OSError, ValueError):
+        except BaseException:
             self.done(slot, number)
             raise
         if number in self._waits:
@@ -150,7 +150,7 @@ class Server:
                 if header:
                     self.loop.send(encode({"id": number, **header}, body))
                 yield
-        except (OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - as above
             self.fail(number, error)
         finally:
             with slot.acting():
@@ -167,6 +167,8 @@ class Server:
         """Send an error."""
         code = error.errno if isinstance(error, OSError) else None
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        if not isinstance(error, (OSError, ValueError)):
+            text = f"the agent failed: {error!r}"
         if number:
             self.loop.send(encode({"id": number, "error": {"errno": code, "text": text}}))
 
@@ -283,7 +285,7 @@ class Server:
             if values is not None:
                 self._drop_upload(number)
                 self.answer(number, values)
-        except (OSError, ValueError):
+        except BaseException:
             self._drop_upload(number)
             with slot.acting():
                 upload.abort()

@@ -1,0 +1,160 @@
+"""A backend whose sandboxes share places: one agent, many slots."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+from sandbox_support import gone, processes_of
+
+from hermes_core.contracts.errors import SandboxLostError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox import AgentBackend, AgentStream, SandboxHost
+from hermes_core.sandbox.sharing import SharedAgents, SharedPlace
+from hermes_core.sandbox.source import PYTHON_FLAGS
+from hermes_core.sandbox.spawning import AgentProcess
+from hermes_core.specs import BackendSpec
+
+
+class Folder(SandboxHost):
+    def __init__(self, log):
+        self.environment = {"PATH": "/usr/bin:/bin"}
+        self.log = log
+        self.process = None
+
+    async def start_agent(self) -> AgentStream:
+        self.log.append("start")
+        self.process = await AgentProcess.start(
+            ["/usr/bin/env", "python3", *PYTHON_FLAGS], environment=dict(os.environ)
+        )
+        return self.process.stream
+
+    async def stop_all(self) -> None:
+        if self.process is not None:
+            self.process.stream.writer.close()
+            await self.process.end(10)
+            self.process = None
+
+    async def destroy(self) -> None:
+        self.log.append("destroy")
+
+
+class Pool(AgentBackend):
+    declaration = BackendSpec(name="pool", summary="Shared folders.", target="nowhere:Pool")
+
+    def __init__(self, root, *, limit=2, idle=0.0):
+        super().__init__()
+        self.root, self.limit, self.log = root, limit, []
+        self.lease_dir = root / "leases"
+        self.agents = SharedAgents(idle=idle)
+        self.hosts = []
+
+    async def make_host(self):
+        self.hosts.append(Folder(self.log))
+        return self.hosts[-1]
+
+    async def create(self, spec, sandbox_id):
+        def describe(_host, number):
+            own = {"uid": 20000 + number, "gid": 20000 + number} if os.geteuid() == 0 else {}
+            return {"workspace": f"{self.root}/{sandbox_id}-{number}", "own_directory": True, **own}
+
+        return SharedPlace(self.agents, spec.image, self.make_host, limit=self.limit, describe=describe)
+
+    async def aclose(self):
+        await super().aclose()
+        await self.agents.aclose()
+
+
+@pytest.fixture
+async def pool():
+    # Not tmp_path: its parents are closed to the users of slots.
+    with tempfile.TemporaryDirectory(prefix="hermes-test-") as folder:
+        Path(folder).chmod(0o755)
+        made = Pool(Path(folder))
+        yield made
+        await made.aclose()
+        assert [path.name for path in made.root.iterdir() if path.name != "leases"] == []
+
+
+async def test_a_place_is_shared_up_to_its_limit_and_ends_with_its_last_sandbox(pool):
+    boxes = await asyncio.gather(*(pool.open(SandboxSpec()) for _ in range(5)))
+    assert pool.log == ["start"] * 3
+    outputs = await asyncio.gather(*(box.exec("echo $PWD $HOME") for box in boxes))
+    assert [result.output for result in outputs] == [f"{box.workspace} {box.workspace}\n" for box in boxes]
+    for box in boxes:
+        await box.aclose()
+    assert pool.log == ["start"] * 3 + ["destroy"] * 3
+    assert pool.agents.places == 0
+
+
+async def test_renewing_one_sandbox_leaves_its_neighbour_alone(pool):
+    one, other = await pool.open(SandboxSpec()), await pool.open(SandboxSpec())
+    await other.exec("export X=1; sleep 300 & disown")
+    await one.exec("export X=2; touch kept; sleep 300 & disown")
+    waiting = asyncio.create_task(one.exec("sleep 60"))
+    await one.exec("true") if waiting.done() else await asyncio.sleep(0.05)
+    await one.renew()
+    with pytest.raises(SandboxLostError):
+        await waiting
+    assert (await one.exec("echo ${X-gone} $(ls)")).output == "gone kept\n"
+    assert (await other.exec("echo $X; jobs; pgrep -c -U $(id -u) sleep")).output.startswith("1\n")
+
+
+async def test_a_place_that_is_lost_fails_its_own_sandboxes_only(pool):
+    one, two, three = [await pool.open(SandboxSpec()) for _ in range(3)]
+    await one.exec("(setsid sleep 300 >/dev/null 2>&1 & echo $! >pid)")
+    pid = int(await one.read_file("pid"))
+    os.kill(pool.hosts[0].process.pid, signal.SIGKILL)
+    for box in (one, two):
+        with pytest.raises(SandboxLostError):
+            await box.exec("true")
+        with pytest.raises(SandboxLostError):
+            await box.renew()
+    assert (await three.exec("echo fine")).output == "fine\n"
+    four = await pool.open(SandboxSpec())
+    assert (await four.exec("echo new")).output == "new\n"
+    for box in (one, two, three, four):
+        await box.aclose()
+    os.kill(pid, signal.SIGKILL)  # without a PID namespace, what a killed agent has lost lives on
+    assert await gone(pid)
+    for path in pool.root.glob("*-*"):
+        await asyncio.create_subprocess_exec("rm", "-rf", str(path))
+        while path.exists():
+            await asyncio.sleep(0.01)
+
+
+async def test_an_unused_place_waits_for_the_next_sandbox(pool):
+    pool.agents.idle = 60.0
+    for _ in range(3):
+        async with await pool.open(SandboxSpec()) as box:
+            await box.exec("true")
+    assert pool.log == ["start"]
+    await pool.aclose()
+    assert pool.log == ["start", "destroy"]
+
+
+async def test_an_opening_that_is_cancelled_keeps_no_seat(pool):
+    for delay in (0, 0.01, 0.05, 0.1, 0.2):
+        opening = asyncio.create_task(pool.open(SandboxSpec()))
+        await asyncio.sleep(delay)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+    assert pool.agents.places == 0
+    assert processes_of("nothing") == []
+
+
+async def test_a_place_that_cannot_be_made_fails_everybody_who_waits_and_is_forgotten(pool):
+    async def fail():
+        raise OSError(28, "No space left on device")
+
+    pool.make_host, kept = fail, pool.make_host
+    results = await asyncio.gather(*(pool.open(SandboxSpec()) for _ in range(2)), return_exceptions=True)
+    assert all("No space left" in str(result) for result in results)
+    pool.make_host = kept
+    async with await pool.open(SandboxSpec()) as box:
+        assert (await box.exec("echo fine")).output == "fine\n"

@@ -1,0 +1,296 @@
+"""Many slots of one agent: what they share, and what they cannot reach of each other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from sandbox_support import processes_of, resident, slot_fields
+
+from hermes_core.contracts.errors import SandboxLostError
+from hermes_core.sandbox import PYTHON_FLAGS, AgentStream
+from hermes_core.sandbox.client import AgentClient
+from hermes_core.sandbox.slots import AgentSlot
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="slots have users of their own only under root")
+
+
+@pytest.fixture
+def place():
+    # Not tmp_path: its parents are closed to the users of slots.
+    with tempfile.TemporaryDirectory(prefix="hermes-test-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@asynccontextmanager
+async def agent():
+    ours, theirs = socket.socketpair()
+    environment = {"HERMES_SANDBOX": f"slots{os.getpid()}.0", "PATH": "/usr/bin:/bin"}
+    process = subprocess.Popen([sys.executable, *PYTHON_FLAGS], stdin=theirs, stdout=theirs, env=environment)
+    theirs.close()
+    stream = AgentStream(*await asyncio.open_connection(sock=ours))
+    hello = {"marker": f"slots{os.getpid()}", "limits": {}}
+    client = await AgentClient.connect(stream, hello, timeout=20)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+        assert await asyncio.to_thread(process.wait, 20) == 0
+        assert processes_of(f"slots{os.getpid()}") == []
+
+
+async def opened(client, place, **fields):
+    given = {"state_dir": None, "own_directory": True, **fields}
+    workspace = place / f"slot{time.monotonic_ns()}"
+    return await AgentSlot.open(client, slot_fields(workspace, **given), exclusive=False)
+
+
+async def run(slot, command, **fields):
+    text = command.encode()
+    header = {"op": "exec", "command": len(text), "stdin": False, "timeout": 20, "limit": 9999, "cwd": None, "env": {}}
+    answer, output = await slot.request({**header, **fields}, text)
+    head, tail, _ = answer["streams"][0]
+    return answer["exit_code"], output[: head + tail].decode()
+
+
+async def out(slot, command, **fields):
+    return (await run(slot, command, **fields))[1]
+
+
+async def test_slots_have_workspaces_and_sessions_of_their_own(place):
+    """predecessor 2.1 #18: all rollouts shared one sandbox."""
+    async with agent() as client:
+        one, other = await opened(client, place), await opened(client, place)
+        await asyncio.gather(run(one, "export X=one; touch mine"), run(other, "export Y=other; cd /usr"))
+        assert await out(one, "echo $X ${Y-none} $PWD; ls") == f"one none {one.fields['workspace']}\nmine\n"
+        assert await out(other, "echo ${X-none} $Y $PWD") == "none other /usr\n"
+
+
+async def test_slots_do_not_wait_for_each_other(place):
+    async with agent() as client:
+        one, other = await opened(client, place), await opened(client, place)
+        waiting = asyncio.create_task(run(one, "until [[ -e go ]]; do sleep 0.01; done; echo went"))
+        assert await out(other, "echo first") == "first\n"
+        await one.upload({"op": "write", "path": "go", "mode": None}, b"")
+        assert (await waiting)[1] == "went\n"
+
+
+async def test_the_order_of_writes_is_kept_in_many_slots_at_once(place):
+    script = "for i in {1..7}; do echo o$i; echo e$i >&2; done"
+    async with agent() as client:
+        # Fewer writes than a pipe holds: a writer that has to wait rings once too often.
+        slots = [await opened(client, place) for _ in range(6)]
+        header = {"op": "exec", "command": len(script), "stdin": False, "timeout": 60, "limit": 1 << 16}
+        asked = [slot.request({**header, "cwd": None, "env": {}}, script.encode()) for slot in slots]
+        expected = "".join(f"o{i}\ne{i}\n" for i in range(1, 8)).encode()
+        for answer, output in await asyncio.gather(*asked):
+            both = answer["streams"][2]
+            assert output[-both[0] - both[1] :] == expected
+
+
+async def test_closing_a_slot_ends_its_processes_deletes_its_workspace_and_touches_no_other(place):
+    async with agent() as client:
+        one, other = await opened(client, place), await opened(client, place)
+        for slot in (one, other):
+            await run(slot, "(setsid sleep 300 >/dev/null 2>&1 &); mkdir -p a/b; chmod 500 a; echo $$ >pid")
+        running = asyncio.create_task(run(one, "sleep 300"))
+        await out(other, "true")
+        await one.aclose()
+        with pytest.raises(SandboxLostError):
+            await running
+        assert not Path(one.fields["workspace"]).exists()
+        assert await out(other, "ls; pgrep -c -f 'sleep 300' || true") != ""
+        assert processes_of(f"slots{os.getpid()}.{one.number}.") == []
+        with pytest.raises(SandboxLostError):
+            await run(one, "true")
+
+
+async def test_a_workspace_that_lay_there_before_is_not_taken_over(place):
+    async with agent() as client:
+        (place / "taken").mkdir()
+        with pytest.raises(FileExistsError):
+            await AgentSlot.open(client, slot_fields(place / "taken", own_directory=True), exclusive=False)
+        assert (place / "taken").is_dir()
+
+
+async def test_resetting_a_slot_ends_its_processes_and_keeps_its_files(place):
+    async with agent() as client:
+        slot, other = await opened(client, place), await opened(client, place)
+        await run(other, "export X=2")
+        await run(slot, "export X=1; touch kept; sleep 300 & disown")
+        await slot.reset()
+        assert await out(slot, "echo ${X-gone} $(ls)") == "gone kept\n"
+        assert processes_of(f"slots{os.getpid()}.{slot.number}.") == []
+        assert await out(other, "echo $X") == "2\n"
+
+
+async def test_a_forked_session_goes_on_from_the_same_state(place):
+    async with agent() as client:
+        parent, child = await opened(client, place), await opened(client, place)
+        await run(parent, "cd /usr; export A=1; f() { echo f$A; }")
+        await child.request({"op": "fork", "from": parent.number})
+        await run(child, "A=2; cd /")
+        assert await out(child, "f; pwd") == "f2\n/\n"
+        assert await out(parent, "f; pwd") == "f1\n/usr\n"
+
+
+async def test_a_command_asked_for_twice_runs_once(place):
+    async with agent() as client:
+        slot = await opened(client, place)
+        script = "sleep 0.1; echo x >>runs; wc -l <runs"
+        both = await asyncio.gather(*(run(slot, script, execution="e1") for _ in range(3)))
+        later = await run(slot, script, execution="e1")
+        assert [*both, later] == [(0, "1\n")] * 4
+        assert await run(slot, script, execution="e2") == (0, "2\n")
+
+
+async def test_withdrawing_one_of_two_equal_questions_stops_nothing(place):
+    async with agent() as client:
+        slot = await opened(client, place)
+        script = "until [[ -e go ]]; do sleep 0.01; done; echo done"
+        first = asyncio.create_task(run(slot, script, execution="e"))
+        second = asyncio.create_task(run(slot, script, execution="e"))
+        await asyncio.sleep(0)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await slot.upload({"op": "write", "path": "go", "mode": None}, b"")
+        assert await second == (0, "done\n")
+
+
+async def test_an_idle_slot_ends_and_says_why(place):
+    """Nothing is left running for a caller that forgot it."""
+    async with agent() as client:
+        idle, other = await opened(client, place, lifetime=0.1), await opened(client, place)
+        ended = asyncio.Event()
+        await run(idle, "sleep 0.3; sleep 300 & disown")
+        while idle.lost is None:
+            await asyncio.sleep(0.01)
+        ended.set()
+        with pytest.raises(SandboxLostError, match=r"nothing was asked of it for 0\.1 s"):
+            await run(idle, "true")
+        assert await out(other, "echo here") == "here\n"
+
+
+async def test_a_slot_that_was_never_opened_is_lost(place):
+    async with agent() as client:
+        with pytest.raises(SandboxLostError, match="slot 99 is not open"):
+            await client.request({"op": "stat", "slot": 99, "path": "."})
+
+
+async def test_an_agent_starts_again_on_the_same_stream(place):
+    async with agent() as client:
+        slot = await opened(client, place, own_directory=False)
+        await run(slot, "touch kept; setsid sleep 300 & disown")
+        stream = await client.restart()
+        assert processes_of(f"slots{os.getpid()}.{slot.number}.") == []
+        again = await AgentClient.connect(stream, {"marker": "again", "limits": {}}, timeout=20)
+        fresh = await AgentSlot.open(again, slot.fields, exclusive=True)
+        assert await out(fresh, "ls") == "kept\n"
+        with pytest.raises(SandboxLostError, match="started again"):
+            await client.request({"op": "ping"})
+        await again.aclose()
+
+
+async def test_a_module_travels_when_it_is_needed(place):
+    async with agent() as client:
+        await client.request({"op": "module", "name": "travelled"}, b"ANSWER = 42\n")
+        with pytest.raises(ValueError, match="no operation"):
+            await client.request({"op": "no_such_thing"})
+
+
+async def test_a_thousand_slots_cost_the_caller_little(place):
+    async with agent() as client:
+        before, started = resident(os.getpid()), time.monotonic()
+        slots = [await opened(client, place) for _ in range(1000)]
+        each = (time.monotonic() - started) / len(slots)
+        answers = await asyncio.gather(*(out(slot, "echo $PWD") for slot in slots[::20]))
+        assert answers == [f"{slot.fields['workspace']}\n" for slot in slots[::20]]
+        assert resident(os.getpid()) - before < 120 << 20
+        assert each < 0.05  # ten times what is promised: the machine may be busy
+
+
+@needs_root
+async def test_slots_with_users_of_their_own_reach_neither_each_other_nor_the_agent(place):
+    async with agent() as client:
+        one = await opened(client, place, uid=20001, gid=20001)
+        other = await opened(client, place, uid=20002, gid=20002)
+        await run(other, "echo secret >file; export TOKEN=hidden; sleep 300 & disown; echo $! >pid")
+        pid = (await out(other, "cat pid")).strip()
+        assert await out(one, "id -u; id -g; id -G; umask") == "20001\n20001\n20001\n0022\n"
+        assert "CapEff:\t0000000000000000" in await out(one, "cat /proc/self/status")
+        assert "NoNewPrivs:\t1" in await out(one, "cat /proc/self/status")
+        agent_pid = client.greeting["pid"]
+        for attack in (
+            f"kill -9 {pid}",
+            f"kill -9 {agent_pid}",
+            f"kill -STOP {agent_pid}",
+            f"cat /proc/{pid}/environ",
+            f"cat /proc/{agent_pid}/environ",
+            f"ls -l /proc/{agent_pid}/fd/0",
+            f"cat {other.fields['workspace']}/file",
+            f"touch {other.fields['workspace']}/x",
+        ):
+            assert (await run(one, attack + " 2>/dev/null"))[0] != 0, attack
+        await run(one, "kill -9 -1")
+        assert await out(other, "kill -0 $(cat pid) && cat file") == "secret\n"
+
+
+@needs_root
+async def test_file_calls_of_a_slot_go_no_further_than_its_user(place):
+    async with agent() as client:
+        slot = await opened(client, place, uid=20001, gid=20001)
+        (place / "roots").write_text("hidden")
+        (place / "roots").chmod(0o600)
+        await run(slot, f"ln -s {place}/roots link; ln -s {place} folder; mkdir sub")
+        for operation in ("link", "folder/roots"):
+            header = {"op": "read", "path": operation, "offset": 0, "length": None, "limit": 99}
+            with pytest.raises(PermissionError):
+                await slot.download(header, 99)
+        for path in ("link", "folder/new"):
+            with pytest.raises(PermissionError):
+                await slot.upload({"op": "write", "path": path, "mode": None}, b"x")
+        with pytest.raises(PermissionError):
+            await slot.request({"op": "remove", "path": "folder/roots"})
+        await slot.upload({"op": "write", "path": "sub/own", "mode": None}, b"x")
+        assert await out(slot, "stat -c '%u %a' sub/own") == "20001 644\n"
+
+
+@needs_root
+async def test_closing_a_slot_with_a_user_kills_daemons_and_a_crowd_that_forks(place):
+    async with agent() as client:
+        slot = await opened(client, place, uid=20001, gid=20001)
+        other = await opened(client, place, uid=20002, gid=20002)
+        await run(other, "sleep 300 & disown")
+        await run(slot, "for i in {1..25}; do (env -i setsid nohup sleep 300 >/dev/null 2>&1 &); done")
+        await run(slot, "f() { f & sleep 0.05; f & }; (f >/dev/null 2>&1 &) ; sleep 0.2", timeout=5)
+        await slot.aclose()
+        assert await out(other, "pgrep -u 20001 | wc -l; pgrep -c -u 20002 sleep") == "0\n1\n"
+
+
+@needs_root
+async def test_a_timeout_ends_what_escaped_in_its_own_slot_only(place):
+    escape = "(env -i setsid bash -c 'trap \"\" INT TERM; exec sleep 300' >/dev/null 2>&1 &)"
+    async with agent() as client:
+        one = await opened(client, place, uid=20001, gid=20001)
+        other = await opened(client, place, uid=20002, gid=20002)
+        slow = asyncio.create_task(run(one, f"{escape}; touch begun; sleep 60", timeout=1.0))
+        await run(other, escape)
+        assert (await slow)[0] == 124
+        assert await out(other, "pgrep -u 20001 -c; pgrep -u 20002 -c sleep") == "0\n1\n"
+
+
+@needs_root
+async def test_a_slot_cannot_be_given_to_root(place):
+    async with agent() as client:
+        with pytest.raises(PermissionError):
+            await opened(client, place, uid=0, gid=0)
