@@ -113,6 +113,7 @@ async def test_the_disk_is_full_at_its_limit_and_survives_a_renewal():
         pytest.skip("limiting the disk needs root")
     async with open_one("bwrap", disk_mb=8) as sandbox:
         assert sandbox.provenance["limits"] == {"disk": "tmpfs"}
+        assert sandbox.provenance["runtime"].startswith("bubblewrap ")
         result = await sandbox.exec("head -c 20000000 /dev/zero >big; head -c 20000000 /dev/zero >$HOME/more")
         assert "No space left on device" in result.output
         assert (await sandbox.stat("big")).size < 8 << 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -30,12 +29,13 @@ def labels_of(lease: Lease, ttl: float) -> dict[str, str]:
 
 
 def is_abandoned(labels: Mapping[str, str]) -> bool:
-    """Tell whether a container's owner is dead, or, where that cannot be seen, whether its time is over."""
+    """Tell whether a container's owner is known to be dead.
+
+    Its deadline says nothing: that of the lease moves on while the owner lives, and labels never change.
+    """
     owner = _lease(labels)
-    if owner is None:
-        return False  # not of this version: nobody's to judge
-    state = owner.owner()
-    return state == "dead" or (state == "elsewhere" and owner.deadline < time.time())
+    # None: not of this version, and nobody's to judge.
+    return owner is not None and owner.owner() == "dead"
 
 
 def _lease(labels: Mapping[str, str]) -> Lease | None:

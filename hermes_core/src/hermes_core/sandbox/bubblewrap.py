@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -23,6 +25,14 @@ _ETC: Final = (
     "ssl",
 )
 _ETC_NETWORK: Final = ("hosts", "resolv.conf")
+
+
+def version() -> str:
+    """Ask the program what it is; blocks, and gives an empty text when it cannot be run."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, check=True, timeout=10)
+        return done.stdout.strip()
+    return ""
 
 
 def _system(python: str) -> Iterator[str]:

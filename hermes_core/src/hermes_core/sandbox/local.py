@@ -83,6 +83,7 @@ class LocalBackend(AgentBackend):
         self.setup_timeout = self.options.setup_timeout
         self.patience = self.options.patience
         self._groups = ControlGroups(self.options.cgroup)
+        self._bubblewrap = ""
 
     def refuse(self, spec: SandboxSpec) -> None:
         """Refuse also what only bubblewrap could enforce."""
@@ -151,7 +152,10 @@ class LocalBackend(AgentBackend):
             raise
         if spec.isolation == "bwrap":
             network = spec.network == "full"
-            return _BubblewrapHost(root, sandbox_id, self.options, limits, group, network=network, uid=uid)
+            self._bubblewrap = self._bubblewrap or await asyncio.to_thread(bubblewrap.version)
+            host = _BubblewrapHost(root, sandbox_id, self.options, limits, group, network=network, uid=uid)
+            host.provenance = {**host.provenance, "runtime": self._bubblewrap}
+            return host
         return _PlainHost(root, sandbox_id, self.options, limits, group)
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
