@@ -11,18 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiodocker.exceptions import DockerError
 from pydantic import ValidationError
 from relay import served, to_the_engine
 
 from hermes_backend_docker.address import find_address
 from hermes_backend_docker.backend import DockerBackend
 from hermes_backend_docker.failures import (
+    ContainerGoneError,
     EngineDeniedError,
     EngineError,
     EngineTimeoutError,
     EngineUnreachableError,
     ImageMissingError,
     NameConflictError,
+    NoSpaceError,
+    from_docker,
 )
 from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxRefusedError
@@ -143,11 +147,35 @@ def test_the_option_goes_before_the_environment(option: str | None, environ: dic
 
 @pytest.mark.parametrize(
     "options",
-    [{"user": "agent"}, {"user": "-1"}, {"workspace": "here"}, {"workspace": "/"}, {"imagge": "x"}, {"pids": 1}],
+    [
+        {"user": "agent"},
+        {"user": "-1"},
+        {"workspace": "here"},
+        {"workspace": "/"},
+        {"imagge": "x"},
+        {"volumes": ["here"]},
+        {"pids": 1},
+    ],
 )
 def test_an_option_that_cannot_be_meant_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         DockerOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "kind"),
+    [
+        (500, "write /var/lib/docker/tmp/x: no space left on device", NoSpaceError),
+        (404, "No such container: abc", ContainerGoneError),
+        (409, "removal of container abc is already in progress", ContainerGoneError),
+        (404, "No such image: abc:1", ImageMissingError),
+        (500, "whatever else", EngineError),
+    ],
+)
+def test_what_an_engine_says_is_told_apart(status: int, text: str, kind: type[BackendError]) -> None:
+    error = from_docker(DockerError(status, text), "it cannot be done", find_address(None, None, {}))
+    assert type(error) is kind
+    assert error.message == f"it cannot be done: the engine says: {text}"
 
 
 @pytest.mark.component("docker")

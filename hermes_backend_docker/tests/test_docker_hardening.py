@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -228,6 +229,22 @@ async def test_volumes_variables_and_labels_of_the_options_are_there(image: str,
             assert (await sandbox.exec("cat /data/file; echo $FROM_OPTIONS")).output == "shared\na b\n"
             assert (await sandbox.exec("touch /data/x")).exit_code == 1
             assert (await _inspect(sandbox))["Config"]["Labels"]["team"] == "rl"
+    finally:
+        await made.aclose()
+
+
+async def test_a_volume_in_the_workspace_keeps_its_owner_and_cannot_be_frozen(image: str, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "file").write_text("shared\n")
+    volume = f"{tmp_path}/data:/workspace/data"
+    made = DockerBackend(DockerOptions(image=image, pull="never", volumes=[volume]))
+    made.lease_dir = tmp_path / "leases"
+    try:
+        async with await made.open(_ask()) as sandbox:
+            assert (await sandbox.exec("cat data/file; touch beside")).output == "shared\n"
+            assert (tmp_path / "data" / "file").stat().st_uid == os.geteuid()
+            with pytest.raises(SandboxRefusedError, match="has a volume in it: /workspace/data"):
+                await sandbox.freeze()
     finally:
         await made.aclose()
 

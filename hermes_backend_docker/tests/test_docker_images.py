@@ -11,7 +11,7 @@ import pytest
 
 from hermes_backend_docker.backend import DockerBackend
 from hermes_backend_docker.context import read_context
-from hermes_backend_docker.failures import EngineError
+from hermes_backend_docker.failures import EngineError, ImageMissingError
 from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.errors import TaskError
 from hermes_core.contracts.sandbox import SandboxSpec
@@ -77,6 +77,20 @@ async def test_another_content_is_another_image(backend: DockerBackend, task: Pa
     second = await backend.images.ready(f"dockerfile:{task}")
     assert first.id == again.id
     assert first.id != second.id
+
+
+@pytest.mark.component("docker")
+async def test_an_image_that_somebody_removes_in_a_run_is_built_again(backend: DockerBackend, task: Path) -> None:
+    built = await backend.images.ready(f"dockerfile:{task}")
+    async with await backend.open(_ask(built.name)) as sandbox:
+        assert (await sandbox.exec("test -e /stamp")).exit_code == 0
+    subprocess.run(["docker", "rmi", "-f", built.name], check=True, capture_output=True)
+    async with await backend.open(_ask(f"dockerfile:{task}")) as sandbox:
+        assert (await sandbox.exec("test -e /stamp")).exit_code == 0
+    subprocess.run(["docker", "rmi", "-f", built.name], check=True, capture_output=True)
+    with pytest.raises(ImageMissingError, match=built.name) as caught:
+        await backend.open(_ask(built.name))
+    assert caught.value.hint == f"docker pull {built.name}"
 
 
 @pytest.mark.component("docker")

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from hermes_backend_docker.address import find_address
 from hermes_backend_docker.describing import describe, environment_of, refuse_what_lacks, refuse_what_slots_share
 from hermes_backend_docker.engine import Engine, EngineFacts
+from hermes_backend_docker.failures import ImageMissingError
 from hermes_backend_docker.hardening import STATE_DIR, container_config, is_read_only
 from hermes_backend_docker.host import ContainerHost
 from hermes_backend_docker.images import Image, Images
@@ -74,9 +75,13 @@ class DockerBackend(AgentBackend):
         facts = await self.engine.facts()
         refuse_what_lacks(spec, self.options, facts)
         image = await self._image(spec)
-        if spec.isolation == "container+slot":
-            return await self._take_seat(spec, sandbox_id, facts, image)
-        return await self._container(spec, sandbox_id, facts, image)
+        place = self._take_seat if spec.isolation == "container+slot" else self._container
+        try:
+            return await place(spec, sandbox_id, facts, image)
+        except ImageMissingError:
+            # Removed since it was looked for: it is built or pulled again, or this says how to.
+            self.images.forget(image.name)
+            return await place(spec, sandbox_id, facts, await self._image(spec))
 
     async def _container(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hermes_backend_docker.options import DockerOptions
-from hermes_backend_docker.owning import OWNING, SHARING
+from hermes_backend_docker.owning import program_to_give, program_to_share
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import PYTHON_FLAGS
 
@@ -80,11 +80,10 @@ def capabilities(options: DockerOptions) -> list[str]:
 
 
 def _prepare(spec: SandboxSpec, options: DockerOptions) -> str:
-    # What an image has copied into the workspace is root's; nothing of the rollout runs yet.
-    uid, gid = options.identity
     if spec.isolation == "container+slot":
-        return f"{SHARING}\nshare({options.workspace!r})\n"
-    return f"{OWNING}\nown({options.workspace!r}, {uid}, {gid})\n" if uid else ""
+        return program_to_share(options.workspace)
+    # What an image has copied into the workspace is root's; nothing of the rollout runs yet.
+    return program_to_give(options.workspace, options.identity, options.targets) if options.identity[0] else ""
 
 
 def is_read_only(spec: SandboxSpec, options: DockerOptions) -> bool:

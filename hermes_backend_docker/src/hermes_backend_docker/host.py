@@ -7,7 +7,7 @@ from typing import Any
 
 from hermes_backend_docker.engine import Engine
 from hermes_backend_docker.failures import ContainerGoneError, NameConflictError
-from hermes_backend_docker.owning import OWNING
+from hermes_backend_docker.owning import program_to_lock
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.sandbox import AgentStream, SandboxHost
 from hermes_core.sandbox.client import AgentClient
@@ -90,23 +90,29 @@ class ContainerHost(SandboxHost):
         return await client.restart()
 
     async def freeze(self) -> None:
-        """Give the workspace to root, for reading and running only.
+        """End the commands, and give the workspace to root, for reading and running only.
 
         Raises:
-            SandboxRefusedError: The commands are root themselves.
+            SandboxRefusedError: The commands are root themselves, or a volume lies in the workspace.
         """
         if not self._identity[0]:
             raise SandboxRefusedError(
                 "a workspace cannot be read-only for commands that are root",
                 hint="set the backend's option user to another number, or verify in a fresh sandbox",
             )
-        await self.lock(self.workspace, self._identity[1])
+        await self.lock(self.workspace, self._identity)
 
-    async def lock(self, folder: str, gid: int) -> None:
-        """Give a directory and all that is in it to root, for a group to read and run."""
+    async def lock(self, folder: str, identity: tuple[int, int]) -> None:
+        """Do so with a directory of one of the users inside."""
+        binds = [bind.split(":")[1] for bind in self._config["HostConfig"]["Binds"]]
+        if inside := [target for target in binds if target == folder or target.startswith(f"{folder}/")]:
+            raise SandboxRefusedError(
+                f"a workspace cannot be read-only that has a volume in it: {', '.join(inside)}",
+                hint="mount it elsewhere, or verify in a fresh sandbox",
+            )
         if self._container is None:
             raise SandboxLostError(f"container {self._name} does not run")
-        program = f"{OWNING}\nown({folder!r}, 0, {gid}, locked=True)"
+        program = program_to_lock(folder, identity)
         await self._engine.run(self._container, [self._config["Entrypoint"][0], "-I", "-S", "-E", "-c", program])
 
     async def stop_all(self) -> None:

@@ -63,6 +63,10 @@ class Images:
         # Whoever gives up leaves the work to the others who wait for it.
         return await asyncio.shield(task)
 
+    def forget(self, name: str) -> None:
+        """Look for an image anew when it is asked for next: somebody has removed it."""
+        self._ready.pop(name, None)
+
     async def _bring(self, name: str, context: Path | None) -> Image:
         if name.startswith(_DOCKERFILE):
             return await self._built(Path(name.removeprefix(_DOCKERFILE)), context)

@@ -83,6 +83,20 @@ class DockerOptions(BaseModel):
             raise ValueError(f"workspace is an absolute path inside the container, found {value!r}")
         return value
 
+    @field_validator("volumes")
+    @classmethod
+    def _mounted_somewhere(cls, value: list[str]) -> list[str]:
+        for volume in value:
+            parts = volume.split(":")
+            if len(parts) not in {2, 3} or not parts[0] or not parts[1].startswith("/"):
+                raise ValueError(f"a volume is SOURCE:TARGET or SOURCE:TARGET:ro, found {volume!r}")
+        return value
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Where the volumes are, inside."""
+        return tuple(volume.split(":")[1].rstrip("/") for volume in self.volumes)
+
     @property
     def identity(self) -> tuple[int, int]:
         """The uid and gid of the commands."""

@@ -1,39 +1,65 @@
-"""A few lines for the Python inside: a directory tree is given to a user, as far as it is the container's own."""
+"""Small programs for the Python inside, run by root: whose the workspace is."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-OWNING: Final = r"""
+_OWN: Final = r"""
 import os
-def own(top, uid, gid, locked=False):
-    with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
-        mounts = {line.split()[1].replace("\\040", " ") for line in file}
+def own(top, uid, gid, kept, locked=False):
     def give(path):
         os.lchown(path, uid, gid)
         if locked and not os.path.islink(path):
             program = os.path.isdir(path) or os.lstat(path).st_mode & 0o111
             os.chmod(path, 0o550 if program else 0o440)
-    if not os.path.isdir(top) or os.path.islink(top) or (top in mounts and not locked):
+    if not os.path.isdir(top) or os.path.islink(top) or top in kept:
         return
     # From the top down: a directory that is root's can be listed, whatever its mode was.
     give(top)
     for folder, names, files in os.walk(top):
-        names[:] = [name for name in names if os.path.join(folder, name) not in mounts]
-        for name in names + files:
-            if os.path.join(folder, name) not in mounts:
-                give(os.path.join(folder, name))
+        names[:] = [name for name in names if os.path.join(folder, name) not in kept]
+        for path in [os.path.join(folder, name) for name in names + files]:
+            if path not in kept:
+                give(path)
 """
-"""`own(top, uid, gid)` leaves what is mounted below alone.
-
-With `locked`, nobody but the user can write there any more, and the group can read.
+_STOP: Final = r"""
+def stop(uid, gid):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
+            os.kill(-1, 9)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
 """
-
-SHARING: Final = r"""
+_SHARE: Final = r"""
 import os
 def share(top):
     os.makedirs(top, exist_ok=True)
     os.chown(top, 0, 0)
     os.chmod(top, 0o711)
 """
-"""`share(top)` makes a directory in which only root makes others, whose names nobody else can list."""
+
+
+def program_to_give(folder: str, identity: tuple[int, int], kept: Sequence[str]) -> str:
+    """Give a directory and all that is in it to a user, but for the paths in `kept`."""
+    uid, gid = identity
+    return f"{_OWN}\nown({folder!r}, {uid}, {gid}, {tuple(kept)!r})\n"
+
+
+def program_to_lock(folder: str, identity: tuple[int, int]) -> str:
+    """Kill a user's processes, and give a directory to root, for that user's group to read and run.
+
+    First the processes: nobody is to put a symlink where a file has just been looked at.
+    """
+    uid, gid = identity
+    return f"{_OWN}{_STOP}\nstop({uid}, {gid})\nown({folder!r}, 0, {gid}, (), locked=True)\n"
+
+
+def program_to_share(folder: str) -> str:
+    """Make a directory in which only root makes others, whose names nobody else can list."""
+    return f"{_SHARE}\nshare({folder!r})\n"

@@ -145,7 +145,7 @@ class SlotHost(SandboxHost):
         """Give the slot's directory to root, for reading and running only."""
         if self._seat is None:
             raise BackendError(f"the slot of {self.workspace} has been given back")
-        await self._seat.shared.host.lock(self.workspace, self._uid)
+        await self._seat.shared.host.lock(self.workspace, (self._uid, self._uid))
 
     async def start_agent(self) -> AgentStream:
         """Refuse: the agent is shared and runs."""
