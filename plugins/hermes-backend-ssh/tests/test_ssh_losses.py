@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from sshd_server import SshServer
@@ -98,34 +97,23 @@ async def test_a_machine_that_has_gone_for_good_leaves_the_lease(own_sshd, machi
     assert list((tmp_path / "root").iterdir()) == []
 
 
-async def test_an_agent_that_is_killed_from_outside_leaves_nothing(machine, tmp_path):
-    backend, token = machine(), sleep_token()
+@pytest.mark.parametrize("slots", [1, 64])
+async def test_an_agent_that_is_killed_from_outside_leaves_nothing(own_sshd, machine, tmp_path, slots):
+    backend, token = machine(slots_per_connection=slots), sleep_token()
     sandbox = await backend.open(SandboxSpec())
     call = await started(sandbox, token)
-    (agent,) = (await asyncio.to_thread(_agents_of, sandbox.id))[:1]
-    os.kill(agent, signal.SIGKILL)
+    for agent in own_sshd.agents():
+        os.kill(agent, signal.SIGKILL)
     with pytest.raises(SandboxLostError):
         await asyncio.wait_for(call, 10)
     await sandbox.aclose()
     assert await eventually(lambda: processes_here(token) == [])
     assert list((tmp_path / "root").iterdir()) == []
-
-
-def _agents_of(sandbox_id):
-    mark = f"HERMES_SANDBOX={sandbox_id}.0".encode()
-    found = []
-    for environment in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if mark in environment.read_bytes().split(b"\0"):
-                found.append(int(environment.parent.name))
-        except OSError:
-            continue
-    return found
+    await backend.aclose()
 
 
 _CALLER = """
 import asyncio, json, sys
-from pathlib import Path
 from hermes_backend_ssh.backend import SshBackend
 from hermes_backend_ssh.options import SshOptions
 from hermes_core.contracts.sandbox import SandboxSpec

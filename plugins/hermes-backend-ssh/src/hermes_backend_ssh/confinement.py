@@ -45,7 +45,7 @@ def account_inside(machine: Machine) -> tuple[int, int]:
     return (machine.uid, machine.gid) if machine.uid else (_NOBODY, _NOBODY)
 
 
-def confined(argv: Sequence[str], root: str, machine: Machine, *, network: bool) -> list[str]:
+def confined(argv: Sequence[str], root: str, machine: Machine, *, network: bool, frozen: bool) -> list[str]:
     """Return the argv that runs a program in namespaces of its own, with the directories of `root` as its own."""
     if not machine.bwrap:
         raise SandboxRefusedError(
@@ -62,7 +62,8 @@ def confined(argv: Sequence[str], root: str, machine: Machine, *, network: bool)
         *_configuration(root, network=network),
         *("--proc", "/proc", "--dev", "/dev", "--perms", "0700", "--tmpfs", STATE),
         *("--bind", f"{root}/tmp", "/tmp"),  # noqa: S108 - inside, and private to the sandbox
-        *("--bind", f"{root}/home", HOME, "--bind", f"{root}/workspace", WORKSPACE),
+        *("--bind", f"{root}/home", HOME),
+        *("--ro-bind" if frozen else "--bind", f"{root}/workspace", WORKSPACE),
         *("--chdir", "/", "--", *argv),
     ]
 

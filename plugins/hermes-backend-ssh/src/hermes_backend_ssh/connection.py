@@ -112,7 +112,7 @@ class SshConnection:
         except ChannelException as error:
             raise BackendError(
                 f"{self._options.name} opens no further session: {error.text}",
-                hint="raise MaxSessions in its sshd_config, or the backend's option connections",
+                hint="raise MaxSessions in its sshd_config",
             ) from error
         except (SSHException, OSError, EOFError) as error:
             raise self._gone(error) from error

@@ -54,10 +54,11 @@ class SshOptions(Login):
     """Seconds for each of: connecting, agreeing on keys, logging in."""
     keepalive: int = Field(default=15, ge=0)
     """Seconds between signs of life; a connection that acknowledges nothing for three of them is given up. 0: none."""
-    connections: int = Field(default=1, ge=1, le=64)
-    """Connections, each of which has an agent of its own at work."""
     slots_per_connection: int = Field(default=64, ge=1, le=4096)
-    """Sandboxes of one connection; they share one channel, so sshd's MaxSessions is no limit."""
+    """Sandboxes of isolation `none` that share a connection and an agent, in one channel; one that is lost takes all of
+    them along. 1 gives each sandbox its own, as isolation `bwrap` always does."""
+    connections: int | None = Field(default=None, ge=1)
+    """At most so many connections for sandboxes at a time, further sandboxes are refused; None: as many as needed."""
     root_dir: _RemotePath = "/tmp"  # noqa: S108 - on the other machine; each sandbox makes a private directory in it
     """Directory of the machine in which the sandboxes' directories are made."""
     python: str | None = None

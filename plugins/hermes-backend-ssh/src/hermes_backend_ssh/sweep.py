@@ -36,10 +36,11 @@ def look(folder: Path) -> Process | None:
 
 
 def belongs(process: Process, sandbox: str, root: str) -> bool:
-    """Tell whether a process is the sandbox's: by its marker, or, when it has removed that, by its directory."""
+    """Tell whether a process is the sandbox's: by its marker, its home, or, when it has removed both, its directory."""
     if b"\0HERMES_SANDBOX=" in process.environment:
-        return b"\0HERMES_SANDBOX=" + sandbox.encode() + b"." in process.environment
-    return process.place == root or process.place.startswith(root + "/")
+        marks = (b"\0HERMES_SANDBOX=" + sandbox.encode() + b".", b"\0HOME=" + os.fsencode(root) + b".home\0")
+        return any(mark in process.environment for mark in marks)
+    return any(process.place == place or process.place.startswith(place + "/") for place in (root, root + ".home"))
 
 
 def members(sandbox: str, root: str) -> set[int]:
@@ -71,13 +72,13 @@ def kill_all(sandbox: str, root: str) -> bool:
     return False
 
 
-def delete(root: str) -> int:
-    """Delete a directory, however deep or write-protected; returns rm's status."""
+def delete(*places: str) -> int:
+    """Delete directories, however deep or write-protected; returns rm's status."""
     # rm, because Python's own deletion gives up on a tree a thousand levels deep.
-    if subprocess.call(["rm", "-rf", "--", root], stderr=subprocess.DEVNULL) == 0:
+    if subprocess.call(["rm", "-rf", "--", *places], stderr=subprocess.DEVNULL) == 0:
         return 0
-    subprocess.call(["chmod", "-R", "u+rwX", "--", root], stderr=subprocess.DEVNULL)
-    return subprocess.call(["rm", "-rf", "--", root])
+    subprocess.call(["chmod", "-R", "u+rwX", "--", *places], stderr=subprocess.DEVNULL)
+    return subprocess.call(["rm", "-rf", "--", *places])
 
 
 def main() -> None:
@@ -85,7 +86,7 @@ def main() -> None:
     sandbox, root, directory = sys.argv[1:4]
     if not kill_all(sandbox, root):
         sys.exit(f"processes of sandbox {sandbox} cannot be killed")
-    sys.exit(delete(root) if directory == "delete" else 0)
+    sys.exit(delete(root, root + ".home") if directory == "delete" else 0)
 
 
 if __name__ == "__main__":

@@ -107,7 +107,12 @@ class SshServer:
     def sessions(self) -> list[int]:
         """Return the processes that serve the connections."""
         assert self._process is not None
-        return _descendants(self._process.pid, b"sshd")
+        return [pid for pid, name in _descendants(self._process.pid) if name.startswith("sshd")]
+
+    def agents(self) -> list[int]:
+        """Return the agents that were started through it: what is no sshd itself, and a child of one."""
+        assert self._process is not None
+        return [pid for pid, name in _descendants(self._process.pid, "sshd") if not name.startswith("sshd")]
 
     def signal_sessions(self, number: int) -> None:
         for pid in self.sessions():
@@ -115,10 +120,9 @@ class SshServer:
                 os.kill(pid, number)
 
     def stop(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
+        if self._process is None:
             return
-        sessions = _descendants(process.pid, b"sshd")
+        sessions, process, self._process = self.sessions(), self._process, None
         process.kill()
         process.wait()
         for pid in sessions:
@@ -138,13 +142,15 @@ def _free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def _descendants(root: int, name: bytes) -> list[int]:
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            head, _, tail = stat.read_bytes().rpartition(b")")
-            parents[int(stat.parent.name)] = (int(tail.split()[1]), head.partition(b"(")[2])
-    found = [root]
-    for pid in found:
-        found += [child for child, (parent, comm) in parents.items() if parent == pid and comm.startswith(name)]
+def _descendants(root: int, within: str = "") -> list[tuple[int, str]]:
+    """Return what runs below a process, each with its name; below those only whose name begins with `within`."""
+    children: dict[int, list[tuple[int, str]]] = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            head, _, tail = Path("/proc", pid, "stat").read_text().rpartition(")")
+            children.setdefault(int(tail.split()[1]), []).append((int(pid), head.partition("(")[2]))
+    found = [(root, within)]
+    for parent, name in found:
+        if name.startswith(within):
+            found += children.get(parent, [])
     return found[1:]

@@ -1,0 +1,168 @@
+"""The places on the machine: one connection with one agent, for one sandbox or for many."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from hermes_backend_ssh.confinement import account_inside, agent_argv, confined, start_command
+from hermes_backend_ssh.connection import Program, SshConnection
+from hermes_backend_ssh.machine import Machine, make_directories, sweep
+from hermes_backend_ssh.options import SshOptions
+from hermes_core.contracts.errors import SandboxLostError
+from hermes_core.sandbox import AgentStream, SandboxHost
+from hermes_core.sandbox.bubblewrap import HOME, STATE, WORKSPACE
+
+Connect = Callable[[], Awaitable[SshConnection]]
+_GRACE: Final = 6.0
+"""Seconds an agent gets to end everything by itself; it gives up after five."""
+
+
+class ConnectionHost(SandboxHost):
+    """A connection with an agent that runs as the login's user; its slots bring their own directories."""
+
+    def __init__(self, connection: SshConnection, machine: Machine, options: SshOptions, mark: str) -> None:
+        self.bash = options.bash
+        self.workspace = options.root_dir
+        self.provenance = {"host": options.host, "port": options.port, "user": options.user, "uid": machine.uid}
+        self._connection = connection
+        self._machine = machine
+        self._options = options
+        self._mark = mark
+        self._agent: Program | None = None
+
+    def _argv(self) -> list[str]:
+        return agent_argv(self._machine.python)
+
+    async def start_agent(self) -> AgentStream:
+        """Start a Python at the other end of a channel."""
+        self._agent = await self._connection.start(start_command(self._argv(), self._mark))
+        return self._agent.stream
+
+    async def stop_all(self) -> None:
+        """End the agent's input, on which it ends everything; what outlives it is its sandboxes' to find."""
+        await self._end_agent()
+
+    async def _end_agent(self) -> bool:
+        """Return whether it ended by itself, and well; hangs up when it did not end at all."""
+        agent, self._agent = self._agent, None
+        if agent is None:
+            return True
+        agent.stream.writer.close()
+        well = await agent.ended(_GRACE)
+        if not agent.over:
+            await self._connection.aclose()
+        return well
+
+    async def destroy(self) -> None:
+        """Hang up."""
+        await self._connection.aclose()
+
+
+class PlainHost(ConnectionHost):
+    """The same for one sandbox, with directories of its own."""
+
+    def __init__(
+        self,
+        connection: SshConnection,
+        machine: Machine,
+        options: SshOptions,
+        sandbox_id: str,
+        root: str,
+        again: Connect,
+    ) -> None:
+        super().__init__(connection, machine, options, sandbox_id)
+        self.workspace = f"{root}/workspace"
+        self.environment = {"HOME": f"{root}/home", "TMPDIR": f"{root}/tmp"}  # noqa: S108 - its own
+        self._root = root
+        self._again = again
+        self._lost_track = False
+        self._made = False
+
+    def _account(self) -> tuple[str, ...]:
+        return ()
+
+    async def make(self) -> None:
+        """Make the directories."""
+        await make_directories(self._connection, self._root, "new", self._account(), self._options)
+        self._made = True
+
+    async def start_agent(self) -> AgentStream:
+        """Start the agent; a command can have destroyed the directories since the last one."""
+        if self._lost_track:
+            raise SandboxLostError(
+                "the agent was killed; not everything it started can be found",
+                hint="--isolation bwrap keeps what runs in a sandbox together",
+            )
+        # A new one for every agent: what a command has put into the last one cannot pass for saved state.
+        self.state_dir = f"{self._root}/state-{os.urandom(8).hex()}"
+        if not self._made:
+            await make_directories(self._connection, self._root, "again", self._account(), self._options)
+        self._made = False
+        return await super().start_agent()
+
+    async def stop_all(self) -> None:
+        """End the agent; what outlives one that was killed is found by its mark."""
+        if not await self._end_agent():
+            self._lost_track = True
+            await self._sweep(delete=False)
+
+    async def destroy(self) -> None:
+        """Delete the directories and hang up."""
+        try:
+            await self._sweep(delete=True)
+        finally:
+            await self._connection.aclose()
+
+    async def _sweep(self, *, delete: bool) -> None:
+        arguments = (self._machine.python, self._mark, self._root)
+        with contextlib.suppress(SandboxLostError):
+            if self._connection.alive:
+                await sweep(self._connection, *arguments, delete=delete, timeout=self._options.setup_timeout)
+                return
+        await self._connection.aclose()
+        self._connection = await self._again()
+        await sweep(self._connection, *arguments, delete=delete, timeout=self._options.setup_timeout)
+
+
+class BubblewrapHost(PlainHost):
+    """The same inside bubblewrap, where nothing outlives the namespace."""
+
+    network = True
+    """Whether the machine's network is seen inside."""
+
+    def __init__(
+        self,
+        connection: SshConnection,
+        machine: Machine,
+        options: SshOptions,
+        sandbox_id: str,
+        root: str,
+        again: Connect,
+    ) -> None:
+        super().__init__(connection, machine, options, sandbox_id, root, again)
+        self.workspace = WORKSPACE
+        self.environment = {"HOME": HOME, "TMPDIR": "/tmp"}  # noqa: S108 - inside
+        self.provenance = {**self.provenance, "uid": account_inside(machine)[0]}
+        self._frozen = False
+
+    def _account(self) -> tuple[str, ...]:
+        uid, gid = account_inside(self._machine)
+        return (str(uid), str(gid))
+
+    def _argv(self) -> list[str]:
+        # Inside, where nothing of the last agent is left.
+        self.state_dir = f"{STATE}/state"
+        inner = agent_argv(self._machine.python)
+        return confined(inner, self._root, self._machine, network=self.network, frozen=self._frozen)
+
+    async def freeze(self) -> None:
+        """Show the workspace read-only from the next agent on."""
+        self._frozen = True
+
+    async def stop_all(self) -> None:
+        """End the first process; nothing outlives it."""
+        await super().stop_all()
+        self._lost_track = False

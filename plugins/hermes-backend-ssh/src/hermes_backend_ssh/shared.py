@@ -1,0 +1,72 @@
+"""One sandbox's share of a connection: a slot for its commands, and one that holds its home."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from hermes_backend_ssh.options import SshOptions
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.backend import ENVIRONMENT
+from hermes_core.sandbox.host import SandboxHost
+from hermes_core.sandbox.sharing import MakeHost, SharedAgents, SharedPlace
+from hermes_core.sandbox.slots import AgentSlot, SlotRequest
+
+
+class SharedSlot(SharedPlace):
+    """A directory on the machine, and a slot of an agent that others use too.
+
+    Its home is a directory beside the workspace, held by a slot of its own, so that the agent makes and deletes both
+    without a process more. `remove` deletes them when the agent has gone.
+    """
+
+    def __init__(
+        self,
+        agents: SharedAgents,
+        make_host: MakeHost,
+        *,
+        spec: SandboxSpec,
+        options: SshOptions,
+        root: str,
+        provenance: Mapping[str, Any],
+        remove: Callable[[], Awaitable[None]],
+    ) -> None:
+        # Limits of file sizes are the agent's, so those who share one must agree on them.
+        key = spec.file_size_mb
+        super().__init__(agents, key, make_host, limit=options.slots_per_connection, describe=self._fields_of)
+        self.workspace = root
+        self.provenance = provenance
+        self._spec = spec
+        self._remove = remove
+        self._home: AgentSlot | None = None
+        self._lost = False
+
+    def _fields_of(self, _host: SandboxHost, _number: int) -> Mapping[str, Any]:
+        home = f"{self.workspace}.home"
+        own = {"HOME": home, "TMPDIR": f"{home}/tmp"}
+        return {"workspace": self.workspace, "own_directory": True, "env": {**ENVIRONMENT, **own, **self._spec.env}}
+
+    async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
+        """Open both slots, or end all that runs in the present one."""
+        slot = await super().serve(request, previous)
+        if previous is None:
+            home = f"{self.workspace}.home"
+            fields = {**slot.fields, "workspace": home, "cwd": f"{home}/tmp", "lifetime": None}
+            self._home = await AgentSlot.open(slot.client, fields, exclusive=False, deadline=request.setup_timeout)
+        return slot
+
+    async def stop_all(self) -> None:
+        """Close the slots, which ends the processes and deletes the directories."""
+        home, self._home = self._home, None
+        await super().stop_all()
+        if home is not None:
+            self._lost = home.lost is not None
+            await home.aclose()
+
+    async def destroy(self) -> None:
+        """Give the share back; what a lost agent has left is removed by another way."""
+        try:
+            await super().destroy()
+        finally:
+            if self._lost:
+                await self._remove()
