@@ -114,6 +114,7 @@ async def test_an_agent_that_is_killed_from_outside_leaves_nothing(own_sshd, mac
 
 _CALLER = """
 import asyncio, json, sys
+from pathlib import Path
 from hermes_backend_ssh.backend import SshBackend
 from hermes_backend_ssh.options import SshOptions
 from hermes_core.contracts.sandbox import SandboxSpec

@@ -96,7 +96,9 @@ class SshBackend(AgentBackend):
         async with contextlib.AsyncExitStack() as unless_made:
             connection, machine = await self._log_in_for_sandboxes()
             unless_made.push_async_callback(connection.aclose)
-            host = kind(connection, machine, self.options, sandbox_id, handle["root"], self._connect)
+            host = kind(
+                connection, machine, self.options, sandbox_id=sandbox_id, root=handle["root"], again=self._connect
+            )
             if isinstance(host, BubblewrapHost):
                 host.network = spec.network == "full"
             await host.make()

@@ -69,6 +69,7 @@ class PlainHost(ConnectionHost):
         connection: SshConnection,
         machine: Machine,
         options: SshOptions,
+        *,
         sandbox_id: str,
         root: str,
         again: Connect,
@@ -138,11 +139,12 @@ class BubblewrapHost(PlainHost):
         connection: SshConnection,
         machine: Machine,
         options: SshOptions,
+        *,
         sandbox_id: str,
         root: str,
         again: Connect,
     ) -> None:
-        super().__init__(connection, machine, options, sandbox_id, root, again)
+        super().__init__(connection, machine, options, sandbox_id=sandbox_id, root=root, again=again)
         self.workspace = WORKSPACE
         self.environment = {"HOME": HOME, "TMPDIR": "/tmp"}  # noqa: S108 - inside
         self.provenance = {**self.provenance, "uid": account_inside(machine)[0]}

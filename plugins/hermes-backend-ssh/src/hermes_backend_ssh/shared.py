@@ -43,7 +43,7 @@ class SharedSlot(SharedPlace):
 
     def _fields_of(self, _host: SandboxHost, _number: int) -> Mapping[str, Any]:
         home = f"{self.workspace}.home"
-        own = {"HOME": home, "TMPDIR": f"{home}/tmp"}
+        own = {"HOME": home, "TMPDIR": f"{home}/tmp"}  # noqa: S108 - its own
         return {"workspace": self.workspace, "own_directory": True, "env": {**ENVIRONMENT, **own, **self._spec.env}}
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
@@ -51,7 +51,7 @@ class SharedSlot(SharedPlace):
         slot = await super().serve(request, previous)
         if previous is None:
             home = f"{self.workspace}.home"
-            fields = {**slot.fields, "workspace": home, "cwd": f"{home}/tmp", "lifetime": None}
+            fields = {**slot.fields, "workspace": home, "cwd": "tmp", "lifetime": None}
             self._home = await AgentSlot.open(slot.client, fields, exclusive=False, deadline=request.setup_timeout)
         return slot
 

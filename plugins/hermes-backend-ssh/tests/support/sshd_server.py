@@ -145,10 +145,10 @@ def _free_port() -> int:
 def _descendants(root: int, within: str = "") -> list[tuple[int, str]]:
     """Return what runs below a process, each with its name; below those only whose name begins with `within`."""
     children: dict[int, list[tuple[int, str]]] = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    for folder in [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]:
         with contextlib.suppress(OSError):  # it has ended meanwhile
-            head, _, tail = Path("/proc", pid, "stat").read_text().rpartition(")")
-            children.setdefault(int(tail.split()[1]), []).append((int(pid), head.partition("(")[2]))
+            head, _, tail = (folder / "stat").read_text().rpartition(")")
+            children.setdefault(int(tail.split()[1]), []).append((int(folder.name), head.partition("(")[2]))
     found = [(root, within)]
     for parent, name in found:
         if name.startswith(within):
