@@ -1,0 +1,58 @@
+"""Background processes and interactive programs in containers, as in every other sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from hermes_backend_docker.backend import DockerBackend
+from hermes_core.contracts.sandbox import IsolationLevel, Processes, SandboxSpec
+
+pytestmark = [
+    pytest.mark.component("docker"),
+    pytest.mark.parametrize("isolation", ["container", "container+slot"]),
+]
+
+
+async def reads(processes: Processes, process_id: str, wanted: bytes) -> bytes:
+    """Wait until the output holds `wanted`; returns all of it."""
+    async with asyncio.timeout(30):
+        while True:
+            output = await processes.read(process_id)
+            if wanted in output.data:
+                return output.data
+            assert output.running, output.data
+            await asyncio.sleep(0.01)
+
+
+async def test_an_interactive_program_is_driven_on_a_terminal(
+    backend: DockerBackend, isolation: IsolationLevel
+) -> None:
+    """Predecessor 1.4: a process in a container had neither input nor a terminal."""
+    async with await backend.open(SandboxSpec(isolation=isolation, network="none")) as box:
+        started = await box.processes.start("python3 -q", pty=True)
+        await reads(box.processes, started.id, b">>> ")
+        await box.processes.write(started.id, b"print(6 * 7, open('/dev/tty').isatty())\n")
+        await reads(box.processes, started.id, b"42 True")
+        await box.processes.close_stdin(started.id)
+        assert (await box.processes.wait(started.id, timeout=30)).exit_code == 0
+
+
+async def test_exit_codes_are_exact_and_input_is_taken(backend: DockerBackend, isolation: IsolationLevel) -> None:
+    """Predecessor 2.4 #2 (V): the exit code of a process in a container was always 127."""
+    async with await backend.open(SandboxSpec(isolation=isolation, network="none")) as box:
+        started = await box.processes.start('read line; echo "got $line"; exit 41')
+        await box.processes.write(started.id, b"it's\n")
+        assert (await box.processes.wait(started.id, timeout=30)).exit_code == 41
+        assert (await box.processes.read(started.id)).data == b"got it's\n"
+
+
+async def test_a_kill_leaves_nothing_in_the_container(backend: DockerBackend, isolation: IsolationLevel) -> None:
+    """Predecessor 2.4 #4: in a container only the wrapper got a signal."""
+    async with await backend.open(SandboxSpec(isolation=isolation, network="none")) as box:
+        started = await box.processes.start("setsid sleep 600 & (trap '' TERM; exec sleep 601) & echo up; wait")
+        await reads(box.processes, started.id, b"up")
+        assert not (await box.processes.kill(started.id, grace=0.2)).running
+        left = await box.exec("cat /proc/[0-9]*/comm | grep -c sleep")
+        assert left.output == "0\n"
