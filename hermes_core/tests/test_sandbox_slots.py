@@ -133,9 +133,10 @@ async def test_resetting_a_slot_ends_its_processes_and_keeps_its_files(place):
         assert await out(other, "echo $X") == "2\n"
 
 
-async def test_a_forked_session_goes_on_from_the_same_state(place):
+@pytest.mark.parametrize("kinds", [("robust", "robust"), ("live", "live"), ("live", "robust"), ("robust", "live")])
+async def test_a_forked_session_goes_on_from_the_same_state(place, kinds):
     async with agent() as client:
-        parent, child = await opened(client, place), await opened(client, place)
+        parent, child = [await opened(client, place, session=kind) for kind in kinds]
         await run(parent, "cd /usr; export A=1; f() { echo f$A; }")
         await child.request({"op": "fork", "from": parent.number})
         await run(child, "A=2; cd /")
@@ -287,6 +288,18 @@ async def test_a_timeout_ends_what_escaped_in_its_own_slot_only(place):
         await run(other, escape)
         assert (await slow)[0] == 124
         assert await out(other, "pgrep -u 20001 -c; pgrep -u 20002 -c sleep") == "0\n1\n"
+
+
+@needs_root
+async def test_a_live_slot_has_a_user_of_its_own_and_ends_with_all_its_jobs(place):
+    async with agent() as client:
+        slot = await opened(client, place, session="live", uid=20001, gid=20001)
+        other = await opened(client, place, uid=20002, gid=20002)
+        await run(slot, "sleep 300 & export X=1")
+        assert await run(slot, "id -u; sleep 60", timeout=0.2) == (124, "20001\n")
+        assert await out(slot, "echo $X; jobs | wc -l") == "1\n1\n"
+        await slot.aclose()
+        assert await out(other, "pgrep -c -u 20001") == "0\n"
 
 
 @needs_root

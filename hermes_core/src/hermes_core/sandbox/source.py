@@ -20,6 +20,7 @@ _MODULES: Final = (
     "order",
     "outputs",
     "shell",
+    "live",
     "turns",
     "ring",
     "job_input",

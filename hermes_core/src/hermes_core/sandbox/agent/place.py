@@ -15,6 +15,7 @@ from typing import Any
 
 from hermes_core.sandbox.agent.entries import new_digest
 from hermes_core.sandbox.agent.launch import Identity
+from hermes_core.sandbox.agent.live import LiveSession
 from hermes_core.sandbox.agent.loader import LOADER
 from hermes_core.sandbox.agent.shell import Session
 from hermes_core.sandbox.agent.slot import Slot
@@ -58,7 +59,7 @@ def begin(slot: Slot, request: Mapping[str, Any]) -> None:
         workspace.mkdir(parents=True, exist_ok=True)
         _give(workspace, slot.identity)
     directory = request["state_dir"] or f"/tmp/hermes-{os.urandom(8).hex()}"  # noqa: S108 - its name is unguessable
-    session = Session(slot, directory)
+    session = LiveSession(slot, directory) if slot.kind == "live" else Session(slot, directory)
     session.begin_in(request["cwd"])
     slot.session = session
 

@@ -42,20 +42,24 @@ COMPOSED_APART = _RESTORE.replace("@KEEP@", "") + r' \builtin eval -- "${_hermes
 
 
 def compose(directory: str, number: int, call_only: Iterable[str]) -> str:
-    """Return the text for `bash -c`; changes to the variables in `call_only` are forgotten afterwards.
+    """Return the text for `bash -c`; changes to the variables in `call_only` are forgotten afterwards."""
+    names = " ".join(call_only)
+    save = saving(directory, number, names)
+    keep = rf" \builtin declare -p {names} >|{shlex.quote(directory)}/call;" if names else ""
+    return _RUN.replace("@KEEP@", keep).replace("@TRAP@", shlex.quote(save)).replace("@SAVE@", save)
+
+
+def saving(directory: str, number: int, call_only: str = "") -> str:
+    """Return the text that saves a session, after which the shell is good for nothing else.
 
     The state is written over the old one, between two copies of the command's number, so that a torn one is noticed.
     Emptying the file first would make ext4 write it to the disk at once, which costs more than all the rest.
     """
-    names = " ".join(call_only)
     where = shlex.quote(directory)
     save = _SAVE.replace("\n", " ")
-    save = save.replace("@NOT_STATE@", _NOT_STATE).replace("@DIR@", where).replace("@CALL@", names)
+    save = save.replace("@NOT_STATE@", _NOT_STATE).replace("@DIR@", where).replace("@CALL@", call_only)
     save = save.replace("@NUMBER@", str(number))
-    if not names:
-        save = save.replace(rf"\builtin . {where}/call;", "")
-    keep = rf" \builtin declare -p {names} >|{where}/call;" if names else ""
-    return _RUN.replace("@KEEP@", keep).replace("@TRAP@", shlex.quote(save)).replace("@SAVE@", save)
+    return save if call_only else save.replace(rf"\builtin . {where}/call;", "")
 
 
 def assignments(variables: dict[str, str]) -> str:

@@ -62,7 +62,11 @@ class Session:
 
     def follow(self, other: Session) -> None:
         """Go on from where another session is: its directory and all that its commands left."""
+        other.snapshot()
         self._state, self._cwd = other._state, other._cwd
+
+    def snapshot(self) -> None:
+        """Have the state at hand as it is now; it always is after a command of this kind of session."""
 
     def enter(self, cwd: str | None) -> str:
         """Make the command's directory current; returns what to tell about it, raises OSError if `cwd` is no use."""
@@ -245,7 +249,11 @@ class Command:
 
     def ended(self, status: int) -> None:
         """Learn that bash has gone; what others still write later is read, so as not to block them, and dropped."""
-        self._status = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        self.over(-os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+
+    def over(self, code: int) -> None:
+        """Learn the exit code, or the negative number of the signal that ended it."""
+        self._status = code
         self._outputs.drain()
         if self._reason:
             self._hunt()

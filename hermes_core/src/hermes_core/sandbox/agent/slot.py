@@ -41,6 +41,7 @@ class Slot:
         self.workspace: str = request.get("workspace", "/")
         self.bash: str = request.get("bash", "/bin/bash")
         self.environment: dict[str, str] = request.get("env", {})
+        self.kind: str = request.get("session", "robust")
         self.umask: int = request.get("umask", 0o022)
         self.own_directory: bool = request.get("own_directory", False)
         self.lifetime: float | None = request.get("lifetime")

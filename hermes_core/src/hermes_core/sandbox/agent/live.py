@@ -1,0 +1,398 @@
+"""The live session: one long bash with job control, told what to do by files and telling how it went on a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shlex
+import signal
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+from hermes_core.sandbox.agent.outputs import Outputs
+from hermes_core.sandbox.agent.processes import (
+    Process,
+    read_marker,
+    read_table,
+    send,
+    ticks_since_boot,
+    with_descendants,
+)
+from hermes_core.sandbox.agent.script import saving
+from hermes_core.sandbox.agent.shell import Command, Session
+from hermes_core.sandbox.agent.slot import Slot
+
+_STATUS_FD = 250
+"""Where the shell tells what became of a command; closed in the command itself: nothing it prints gets there."""
+_SHELL_PATIENCE = 0.1
+_TERM_AFTER, _KILL_AFTER, _SHELL_AFTER, _GIVE_UP_AFTER = 0.2, 0.5, 1.2, 3.5
+_SNAPSHOT_PATIENCE = 2.0
+_LIVE_TICK = 0.02
+_LOST = b"hermes: the shell of this session has ended; this is a new one, without its variables and its directory\n"
+_TELL = rf'\builtin printf "%d %d\n" "$_hermes_n" "$?" >&{_STATUS_FD}'
+# Interactive, so that an interrupt comes back to the prompt; but nobody types, and no file of the user's is touched.
+_BEGIN = (
+    r"\builtin set -m +o history +o histexpand +o emacs; \builtin shopt -u checkwinsize;"
+    r" \builtin unset -v HISTFILE MAILCHECK PS4; PS1= PS2=; "
+)
+_NOT_SAVED = "PROMPT_COMMAND PS1 PS2 _hermes_n _hermes_r"
+
+
+class NamedOutputs(Outputs):
+    """The two pipes of a command under names that its shell can open: it has been running for long."""
+
+    def __init__(self, slot: Slot, folder: Path, *callbacks: Any) -> None:
+        super().__init__(slot.loop, *callbacks)
+        self._slot = slot
+        self.names = [folder / f"{kind}-{os.urandom(6).hex()}" for kind in ("out", "err")]
+
+    def _pipe(self) -> tuple[int, int]:
+        name = self.names[len(self._made)]
+        with self._slot.acting():
+            os.mkfifo(name, 0o600)
+            fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._made.append(fd)
+        if not stat.S_ISFIFO(os.fstat(fd).st_mode):
+            raise OSError("a pipe was replaced by something else")
+        return fd, -1
+
+    def open(self) -> tuple[int, int]:
+        """Make them; the shell opens the ends to write to by name."""
+        self._made: list[int] = []
+        try:
+            return super().open()
+        except OSError:
+            for fd in self._made:
+                os.close(fd)
+            raise
+        finally:
+            del self._made
+
+    def unlink(self) -> None:
+        """Remove the names, which nobody needs any more."""
+        with self._slot.acting():
+            for name in self.names:
+                with contextlib.suppress(OSError):
+                    name.unlink()
+
+
+class Shell:
+    """The long bash: its process, the pipe it reads lines from, and the one it reports on."""
+
+    def __init__(self, session: LiveSession) -> None:
+        self.session = session
+        self.fresh = True
+        self.poked = False
+        """Whether it was interrupted: that can cost the next line its first bytes."""
+        self._said = b""
+        slot = session.slot
+        self.marker = f"{slot.marker}.0"
+        lines, self._lines = os.pipe()
+        self.status, reports = os.pipe()
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        argv = [slot.bash, "--norc", "--noprofile", "--noediting", "-i"]
+        try:
+            wiring = [(lines, 0), (null, 1), (null, 2), (reports, _STATUS_FD)]
+            self.pid = slot.spawn(argv, slot.environment, wiring, marker=self.marker)
+        except BaseException:
+            os.close(self._lines)
+            os.close(self.status)
+            raise
+        finally:
+            for fd in (lines, null, reports):
+                os.close(fd)
+        for fd in (self._lines, self.status):
+            os.set_blocking(fd, False)
+        slot.loop.watch(self.status, lambda _fd: self.read())
+        slot.loop.on_exit(self.pid, self._ended)
+
+    def obey(self, path: Path) -> None:
+        """Have it read a file; one line, because it reads them byte by byte."""
+        padding = b"        " if self.poked else b""
+        self.poked = self.fresh = False
+        os.write(self._lines, padding + b"\\builtin . " + os.fsencode(shlex.quote(str(path))) + b"\n")
+
+    def read(self) -> list[tuple[int, int]]:
+        """Read what it has reported, and hand it on."""
+        with contextlib.suppress(BlockingIOError):
+            self._said += os.read(self.status, 4096)
+        *lines, self._said = self._said.split(b"\n")
+        reports = []
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                first, second = line.split()
+                reports.append((int(first), int(second)))
+        for number, code in reports:
+            self.session.reported(number, code)
+        return reports
+
+    def _ended(self, status: int) -> None:
+        if self._lines >= 0:
+            self.read()
+            self.close()
+            self.session.shell_ended(status)
+
+    def close(self) -> None:
+        """Let go of its pipes, which ends it unless it is busy."""
+        if self._lines >= 0:
+            self.session.slot.loop.forget(self.status)
+            os.close(self.status)
+            os.close(self._lines)
+            self._lines = -1
+
+
+class LiveSession(Session):
+    """A session that is a process; what it was is gone when the process is."""
+
+    def __init__(self, slot: Slot, directory: str) -> None:
+        super().__init__(slot, directory)
+        self._shell: Shell | None = None
+        self._died = False
+        self._current: LiveCommand | None = None
+        self._count = 0
+
+    @property
+    def folder(self) -> Path:
+        """Where what the shell reads and opens is put."""
+        return self._directory
+
+    def command(self, request: dict[str, Any], body: bytes, marker: str) -> Command:
+        """Return a command that has not started yet."""
+        return LiveCommand(self, request, body, marker=marker)
+
+    def ready(self) -> tuple[Shell, bytes]:
+        """Return the shell, started if need be, and what to tell about that."""
+        note = b""
+        if self._shell is None:
+            note = os.fsencode(self.enter(None)) + (_LOST if self._died else b"")
+            try:
+                with self.slot.acting():
+                    self._prepare([])
+                self._shell = Shell(self)
+            finally:
+                os.chdir("/")
+        return self._shell, note
+
+    def run(self, command: LiveCommand, shell: Shell, script: str, text: bytes) -> None:
+        """Have the shell run a command's script and text."""
+        self._count += 1
+        begin = f"{_BEGIN}{os.fsdecode(self._state)}\n" if shell.fresh else ""
+        prelude = (
+            r'\builtin eval -- "${_hermes_r-}" >/dev/null 2>&1; _hermes_r=;'
+            f" _hermes_n={self._count} PROMPT_COMMAND={shlex.quote(_TELL)};"
+        )
+        content = os.fsencode(f"{begin}{prelude} {script} ") + b"\\builtin eval -- " + text
+        self._write("script", content + command.redirections())
+        self._current = command
+        shell.obey(self._directory / "script")
+
+    def _write(self, name: str, content: bytes) -> None:
+        with self.slot.acting():
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            fd = os.open(self._directory / name, flags, 0o600)
+        try:
+            view = memoryview(content)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.ftruncate(fd, len(content))
+        finally:
+            os.close(fd)
+
+    def put_input(self, data: bytes) -> Path:
+        """Put a command's input where its shell can open it."""
+        self._write("input", data)
+        return self._directory / "input"
+
+    def reported(self, number: int, code: int) -> None:
+        """Learn how the command of a number has ended; it can be told more than once."""
+        if number == self._count and self._current is not None:
+            current, self._current = self._current, None
+            current.over(code)
+
+    def shell_ended(self, status: int) -> None:
+        """Learn that the shell has gone, and the command with it if there is one."""
+        self._shell, self._died, self._state = None, True, b""
+        if self._current is not None:
+            current, self._current = self._current, None
+            current.ended(status)
+
+    def save(self, *, keep_cwd: bool) -> None:
+        """Save nothing: the shell knows."""
+
+    def follow(self, other: Session) -> None:
+        """Go on from where another session is; a shell that runs here already is replaced."""
+        shell, self._shell = self._shell, None
+        if shell is not None:
+            shell.close()
+            send([shell.pid], signal.SIGKILL)
+        super().follow(other)
+        self._died = False
+
+    def launch(self, command: bytes, streams: tuple[int, int, int], **options: Any) -> int:
+        """Start bash on a command that finds the session as it is now, or as it was when it last had nothing to do."""
+        self.snapshot()
+        return super().launch(command, streams, **options)
+
+    def directory(self, cwd: str | None) -> str:
+        """Return the directory that a command with this `cwd` starts in."""
+        if cwd is None and self._shell is not None:
+            with self.slot.acting(), contextlib.suppress(OSError):
+                self._cwd = os.fsencode(Path(f"/proc/{self._shell.pid}/cwd").readlink())
+        return super().directory(cwd)
+
+    def snapshot(self) -> None:
+        """Have the shell, if it is idle, save its state as a command of a robust session would."""
+        shell = self._shell
+        if shell is None or self._current is not None or shell.fresh:
+            return
+        with self.slot.acting():
+            self._prepare([])
+        self._count += 1
+        inner = f"\\builtin unset -v {_NOT_SAVED}; \\builtin set +m; {saving(str(self._directory), self._number)}"
+        restore = r'\builtin eval -- "${_hermes_r-}" >/dev/null 2>&1; _hermes_r=;'
+        self._write("script", os.fsencode(f"{restore} _hermes_n={self._count}; ( {inner} ) 250>&-\n"))
+        shell.obey(self._directory / "script")
+        self._await(shell, time.monotonic() + _SNAPSHOT_PATIENCE)
+        super().save(keep_cwd=False)
+
+    def _await(self, shell: Shell, end: float) -> None:
+        # A few milliseconds in which nothing else happens; whoever asks needs the state now.
+        while time.monotonic() < end and self._shell is shell:
+            heard = select.select([shell.status], [], [], max(0.0, end - time.monotonic()))[0]
+            if heard and (any(number == self._count for number, _ in shell.read()) or _at_end(shell)):
+                return
+
+    def forget(self) -> None:
+        """Let the shell go and delete what lies around of it."""
+        shell, self._shell = self._shell, None
+        if shell is not None:
+            shell.close()
+        super().forget()
+
+
+def _at_end(shell: Shell) -> bool:
+    return shell.pid not in read_table()
+
+
+class LiveCommand(Command):
+    """One command in the long shell, from the line that starts it until its answer."""
+
+    def __init__(self, session: LiveSession, request: dict[str, Any], body: bytes, *, marker: str) -> None:
+        super().__init__(session, request, body, marker=marker)
+        self._live = session
+        self._shell: Shell | None = None
+        self._input = Path(os.devnull)
+        self._named = NamedOutputs(self._slot, session.folder, self._take, self._pipe_ended)
+        self._outputs = self._named
+        self._stopped_at = 0.0
+        self._steps: set[str] = set()
+
+    def _spawn(self, command: bytes, stdin: bytes) -> None:
+        os.chdir("/")
+        self._shell, note = self._live.ready()
+        self._capture.add(1, note)
+        self.pid = self._shell.pid
+        if self.request["stdin"]:
+            self._input = self._live.put_input(stdin)
+        self._named.open()
+        self._born = ticks_since_boot()
+        try:
+            self._live.run(self, self._shell, self._script(), _quoted(command))
+        except OSError:
+            self._outputs.release()
+            raise
+
+    def _script(self) -> str:
+        names = list(self.request["env"])
+        keep = [f"\\builtin unset -v {name}; ${{{name}+${{{name}@A}};}}" for name in names]
+        set_all = [f"\\builtin export {name}={shlex.quote(value)};" for name, value in self.request["env"].items()]
+        if self.request["cwd"] is not None:
+            keep.append(r"\builtin cd -- ${PWD@Q}; ${OLDPWD+OLDPWD=${OLDPWD@Q};}")
+            set_all.append(f"\\builtin cd -- {shlex.quote(str(self._slot.path(self.request['cwd'])))};")
+        kept = "".join(keep).replace("\\builtin", "\\\\builtin")
+        mark = f"\\builtin export HERMES_SANDBOX={shlex.quote(self._marker)};"
+        return mark + (f' _hermes_r="{kept}";' if keep else "") + " ".join(set_all)
+
+    def redirections(self) -> bytes:
+        """Return where the command's standard streams go; the pipe to report on is closed in it."""
+        out, err = (shlex.quote(str(name)) for name in self._named.names)
+        return os.fsencode(f" <{shlex.quote(str(self._input))} >{out} 2>{err} {_STATUS_FD}>&-\n")
+
+    def stop(self, reason: str) -> None:
+        """End what it started, and the shell itself only if that does not come back."""
+        if not self._stopped_at:
+            self._stopped_at = time.monotonic()
+        super().stop(reason)
+
+    def _pursue(self) -> None:
+        members = self._members(read_table())
+        if not members and self._status is not None:
+            self._finish()
+            return
+        elapsed = time.monotonic() - self._stopped_at
+        if elapsed >= _GIVE_UP_AFTER:
+            self._finish(survivors=len(members))
+            return
+        self._signal_members(members, elapsed)
+        if self._status is None:
+            self._signal_shell(elapsed)
+        self._loop.after(_LIVE_TICK, self._hunt)
+
+    def _signal_members(self, members: set[int], elapsed: float) -> None:
+        if elapsed >= _KILL_AFTER:
+            send(members, signal.SIGSTOP)
+            send(self._members(read_table()) | members, signal.SIGKILL)
+        elif elapsed >= _TERM_AFTER and self._once("term"):
+            send(members, signal.SIGTERM)
+        elif self._once("int"):
+            send(members, signal.SIGINT)
+
+    def _signal_shell(self, elapsed: float) -> None:
+        # Both at once would bring it back twice, and the second time cost the next command its first byte.
+        if elapsed >= _SHELL_AFTER and self._once("end the shell"):
+            send([self.pid], signal.SIGKILL)
+        elif elapsed >= _SHELL_PATIENCE and self._once("poke after killing" if elapsed >= _KILL_AFTER else "poke"):
+            self._poke()
+
+    def _poke(self) -> None:
+        if self._shell is not None:
+            self._shell.poked = True
+            send([self.pid], signal.SIGINT)
+
+    def _once(self, step: str) -> bool:
+        if step in self._steps:
+            return False
+        self._steps.add(step)
+        return True
+
+    def _members(self, table: dict[int, Process]) -> set[int]:
+        """Return what this command started; jobs of earlier ones are children of the same shell."""
+        agent = os.getpid()
+        below = with_descendants(table, [self.pid]) - {self.pid}
+        orphans = {p.pid for p in table.values() if p.parent == agent and p.pid != self.pid}
+        mine = {pid for pid in below if pid in table and self._is_mine(table[pid], known=True)}
+        mine |= {pid for pid in orphans if self._is_mine(table[pid], known=False)}
+        return with_descendants(table, mine) - {self.pid}
+
+    def _is_mine(self, process: Process, *, known: bool) -> bool:
+        if process.start < self._born or self._shell is None:
+            return False
+        marker = read_marker(process.pid)
+        if marker is None:
+            return known or self._slot.owns(process)
+        # What the shell forks without running a program still shows the environment that the shell began with.
+        return marker in {self._marker, self._shell.marker}
+
+    def _answer(self, exit_code: int, survivors: int = 0) -> None:
+        self._named.unlink()
+        if self.request["stdin"]:
+            with self._slot.acting(), contextlib.suppress(OSError):
+                self._input.unlink()
+        super()._answer(exit_code, survivors)
+
+
+def _quoted(command: bytes) -> bytes:
+    return b"'" + command.replace(b"'", b"'\\''") + b"'"
