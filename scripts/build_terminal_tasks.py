@@ -1,7 +1,8 @@
-"""Writes examples/terminal_tasks.jsonl from scripts/terminal_tasks/*.yaml.
+"""Writes examples/terminal_tasks.jsonl and attack_tasks.jsonl from scripts/terminal_tasks/ and scripts/attack_tasks/.
 
-A task in YAML is a task as in JSONL, with short forms: `category` goes to the metadata, a verifier with a `test` stands
-for the verifier `pytest` on unittest, with judge.py beside the test, and `@sha256:NAME` is the hash of a placed file.
+A task in YAML is a task as in JSONL, with short forms: `category` and `needs` (programs that a sandbox may lack) go to
+the metadata, a verifier with a `test` stands for the verifier `pytest` on unittest, with judge.py beside the test, and
+`@sha256:NAME` is the hash of a placed file.
 """
 
 from __future__ import annotations
@@ -15,22 +16,26 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ROOT / "scripts" / "terminal_tasks"
-TARGET = ROOT / "examples" / "terminal_tasks.jsonl"
+SETS = ("terminal_tasks", "attack_tasks")
 
 
-def build() -> str:
-    """Return the content of the JSONL file: one task a line, sorted by id."""
-    judge = (SOURCES / "judge.py").read_text(encoding="utf-8")
-    tasks = [_task(path, judge) for path in sorted(SOURCES.glob("*.yaml"))]
+def target(name: str) -> Path:
+    """Return the file that a set of tasks is written to."""
+    return ROOT / "examples" / f"{name}.jsonl"
+
+
+def build(name: str) -> str:
+    """Return the content of a set's JSONL file: one task a line, sorted by id."""
+    judge = (ROOT / "scripts" / "terminal_tasks" / "judge.py").read_text(encoding="utf-8")
+    tasks = [_task(path, judge) for path in sorted((ROOT / "scripts" / name).glob("*.yaml"))]
     return "".join(json.dumps(task, ensure_ascii=False) + "\n" for task in tasks)
 
 
 def _task(path: Path, judge: str) -> dict[str, Any]:
     task = yaml.safe_load(path.read_text(encoding="utf-8"))
-    category = task.pop("category")
+    metadata = {key: task.pop(key) for key in ("category", "needs") if key in task}
     verifier = task.pop("verifier")
-    built = {"id": path.stem, **task, "metadata": {"category": category}}
+    built = {"id": path.stem, **task, "metadata": metadata}
     built["verifier"] = _with_hashes(_verifier(verifier, judge), task.get("files", {}))
     return built
 
@@ -53,8 +58,13 @@ def _with_hashes(value: Any, files: dict[str, str]) -> Any:
     return value
 
 
+def stale() -> list[Path]:
+    """Return the files that are not what their sources say."""
+    return [target(name) for name in SETS if target(name).read_text(encoding="utf-8") != build(name)]
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["--check"]:
-        sys.exit(0 if TARGET.read_text(encoding="utf-8") == build() else f"{TARGET} is not what this script writes")
-    TARGET.parent.mkdir(exist_ok=True)
-    TARGET.write_text(build(), encoding="utf-8")
+        sys.exit(", ".join(f"{path} is not what this script writes" for path in stale()) or 0)
+    for name in SETS:
+        target(name).write_text(build(name), encoding="utf-8")
