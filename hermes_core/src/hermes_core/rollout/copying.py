@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import io
+import asyncio
 import os
 import posixpath
-import secrets
 import shlex
-import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import Sandbox
 
 COPIED = "copied"
@@ -26,8 +23,8 @@ async def copy_workspace(source: Sandbox, target: Sandbox) -> None:
     for entry in await target.list_dir("."):
         await target.remove(entry.path)
     async with _private_directory() as folder:
-        await _fetch(source, source.workspace, folder / "workspace")
-        await _put(folder / "workspace", target, target.workspace)
+        await source.download(source.workspace, folder / "workspace")
+        await target.upload(folder / "workspace", target.workspace)
 
 
 async def copy_artifacts(source: Sandbox, target: Sandbox, paths: Iterable[str]) -> dict[str, str]:
@@ -52,10 +49,18 @@ async def _copy_artifact(source: Sandbox, target: Sandbox, path: str) -> str:
     if kind not in {"file", "directory"}:
         return f"is a {kind}, which is not copied"
     async with _private_directory() as folder:
-        await _fetch(source, real, folder / "artifact")
-        dropped = _drop_links_that_lead_out(folder / "artifact")
-        await _put(folder / "artifact", target, path)
-    return f"{COPIED} without {dropped} symlinks that lead out of it" if dropped else COPIED
+        copied = await source.download(real, folder / "artifact")
+        dropped = await asyncio.to_thread(_drop_links_that_lead_out, folder / "artifact")
+        await target.upload(folder / "artifact", path)
+    left_out = [
+        f"{count} {what}"
+        for count, what in (
+            (dropped, "symlinks that lead out of it"),
+            (len(copied.omitted), "entries that cannot be copied"),
+        )
+        if count
+    ]
+    return f"{COPIED} without {' and '.join(left_out)}" if left_out else COPIED
 
 
 async def _remove(sandbox: Sandbox, path: str) -> None:
@@ -105,46 +110,3 @@ async def _private_directory() -> AsyncIterator[Path]:
         yield folder
     finally:
         await delete_tree(folder)
-
-
-async def _fetch(sandbox: Sandbox, path: str, target: Path) -> None:
-    packed = f"/tmp/packed-{secrets.token_hex(8)}"  # noqa: S108 - a name in the sandbox that cannot be guessed
-    folder, name = posixpath.split(path)
-    done = await sandbox.exec(
-        f"command -p tar -cf {packed} -C {shlex.quote(folder)} -- {shlex.quote(name)}", timeout=300, cwd="/"
-    )
-    if done.exit_code != 0:
-        raise BackendError(f"{path} cannot be copied out of the sandbox: {done.output.strip()[-300:]}")
-    try:
-        data = await sandbox.read_file(packed)
-    finally:
-        await sandbox.remove(packed)
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        for member in archive:
-            if (kept := _renamed(member, name, target.name)) is not None:
-                archive.extract(kept, target.parent, filter="tar")
-
-
-def _renamed(member: tarfile.TarInfo, name: str, new: str) -> tarfile.TarInfo | None:
-    if not (member.isfile() or member.isdir() or member.issym()):
-        return None
-    rest = member.name.removeprefix(name)
-    return member.replace(name=new + rest, deep=False)
-
-
-async def _put(source: Path, sandbox: Sandbox, path: str) -> None:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        archive.add(source, arcname=posixpath.basename(path))
-    packed = f"/tmp/packed-{secrets.token_hex(8)}"  # noqa: S108 - a name in the sandbox that cannot be guessed
-    await sandbox.write_file(packed, buffer.getvalue())
-    folder = posixpath.join(sandbox.workspace, posixpath.dirname(path))
-    quoted = shlex.quote(folder)
-    done = await sandbox.exec(
-        f"command -p mkdir -p -- {quoted} && command -p tar -xf {packed} --no-same-owner -C {quoted}",
-        timeout=300,
-        cwd="/",
-    )
-    await sandbox.remove(packed)
-    if done.exit_code != 0:
-        raise BackendError(f"{path} cannot be copied into the sandbox: {done.output.strip()[-300:]}")

@@ -1,0 +1,104 @@
+"""The attack tasks in examples/: every attack scores 0, the honest solution scores full, and the host is as it was."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.discovery import PluginSettings, load_plugins
+from hermes_core.rollout import Runtime
+from hermes_core.runner.check import SOLUTION, check_task
+from hermes_core.runner.tasks import load_tasks
+from hermes_core.specs import Ref
+
+ROOT = Path(__file__).resolve().parent.parent
+TASKS = ROOT / "examples" / "attack_tasks.jsonl"
+REGISTRY = load_plugins(PluginSettings(allow=("hermes-agent-core", "hermes-verifiers"), strict=True), environ={})
+LOADED = load_tasks(TASKS, REGISTRY)
+LEVELS = ["none", pytest.param("bwrap", marks=pytest.mark.component("bwrap"))]
+
+
+def test_there_are_attacks_of_every_kind_that_is_known():
+    assert LOADED.problems == ()
+    assert sum(len(task.cheats) for task in LOADED.tasks) >= 40
+    names = " ".join(cheat.name for task in LOADED.tasks for cheat in task.cheats)
+    for word in (
+        "reward written beforehand",
+        "settings of pytest",
+        "rewrites the result",
+        "programs of its own",
+        "every Python starts with",
+        "library in front",
+        "interpreter",
+        "hooks",
+        "a link to",
+        "from the future",
+        "equal to everything",
+        "with success at import",
+        "report at exit",
+        "replaced from within",
+        "the agent",
+        "as much as it can write",
+        "hidden tests",
+        "process of the rollout answers",
+        "edits the check",
+    ):
+        assert word in names
+
+
+def traces(root: Path, token: str) -> list[str]:
+    """Return what a run has left: its processes, its directories, the rooms of its verifiers."""
+    found = [str(path) for path in root.iterdir()]
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            texts = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
+            place = str((process / "cwd").readlink())
+        except OSError:
+            continue
+        if token.encode() in texts or str(root).encode() in texts or place.startswith(str(root)):
+            found.append(texts[:200].decode(errors="replace"))
+    return found
+
+
+def outside() -> set[str]:
+    """Return what an attack could leave at places that all sandboxes of isolation `none` share."""
+    home = Path.home()
+    places = [home / name for name in (".bashrc", ".profile", "bin", "reward.txt", "logs", ".gitconfig", ".local/bin")]
+    stamps = {f"{path} {path.stat().st_mtime_ns}" for path in places if path.exists()}
+    return stamps | {str(path) for path in Path("/").iterdir()} | {str(path) for path in ROOT.iterdir()}
+
+
+@pytest.fixture
+def root():
+    # Not tmp_path: its parents are closed to the unprivileged user that bubblewrap runs as.
+    made = Path(tempfile.mkdtemp(prefix="attacked-"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("task", LOADED.tasks, ids=lambda task: task.id)
+async def test_every_attack_scores_nothing_and_leaves_nothing_on_the_host(task, level, root):
+    if missing := [name for name in task.metadata.get("needs", ()) if shutil.which(name) is None]:
+        pytest.skip(f"{missing[0]} is not installed")
+    token, before = secrets.token_hex(8), outside()
+    backend = Ref(kind="backend", name="local", options={"root_dir": str(root)})
+    spec = SandboxSpec(isolation=level, env={"ATTACKED": token})
+    async with Runtime(REGISTRY, backend=backend, sandbox=spec) as runtime:
+        await runtime.backend.check(spec)
+        check = await check_task(task, runtime)
+    assert check.passed, "\n".join(check.problems)
+    rewards = {trial.name: trial.reward for trial in check.trials}
+    assert rewards.pop(SOLUTION) == 1.0
+    assert set(rewards.values()) == {0.0}
+    assert traces(root, token) == []
+    assert outside() == before
+    assert not list(Path(os.environ.get("TMPDIR", "/tmp")).glob(f"*{token}*"))
