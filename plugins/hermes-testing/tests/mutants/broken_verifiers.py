@@ -30,6 +30,13 @@ def hermes_verifiers():
         own("remembers", "Remembers"),
         own("bad_part", "BadPart"),
         own("stingy", "Stingy"),
+        own("old_reward", "OldReward"),
+        own("gullible", "Gullible"),
+        own("login_shell", "LoginShell"),
+        own("leaves_process", "LeavesProcess"),
+        own("leaves_key", "LeavesKey"),
+        own("other_inputs", "OtherInputs"),
+        replace(own("protects_nothing", "Protects"), needs_sandbox=False),
     ]
 
 
@@ -89,3 +96,44 @@ class BadPart(Equals):
 class Stingy(Equals):
     def compare(self, text, result):
         return Score(value=0.9)
+
+
+class OldReward(Equals):
+    def score(self, result, context):
+        if context.exists("reward.txt"):
+            return Score(value=float(context.read_text("reward.txt")))
+        return super().score(result, context)
+
+
+class Gullible:
+    async def score(self, result, context):
+        check = 'python3 -c \'import json, sys; sys.exit(open("answer.txt").read() != "42")\''
+        return Score(value=float((await context.terminal(check))["exit_code"] == 0))
+
+
+class LoginShell:
+    async def score(self, result, context):
+        answer = await context.terminal("bash -lc 'exec cat answer.txt'")
+        return Score(value=float(answer["output"] == "42"))
+
+
+class LeavesProcess(Equals):
+    def score(self, result, context):
+        context.terminal("(setsid sleep 30 > /dev/null 2>&1 &)")
+        return super().score(result, context)
+
+
+class LeavesKey(Equals):
+    def score(self, result, context):
+        context.write_bytes("expected.txt", b"42")
+        return super().score(result, context)
+
+
+class OtherInputs(Equals):
+    def inputs(self):
+        return [f"/nowhere/{random.random()}"]
+
+
+class Protects(Equals):
+    def protected(self):
+        return ["tests"]

@@ -74,3 +74,38 @@ class TestPartIsInfinite(TestReference):
 class TestNeverScoresFull(TestReference):
     component = "stingy"
     caught_by = frozenset({"test_a_solved_task_scores_full"})
+
+
+class TestReadsAnOldReward(TestReference):
+    component = "old_reward"
+    caught_by = frozenset({"test_an_attack_on_the_judge_scores_no_more_than_nothing"})
+
+
+class TestTrustsAPythonOfTheWorkspace(TestReference):
+    component = "gullible"
+    caught_by = frozenset({"test_an_attack_on_the_judge_scores_no_more_than_nothing"})
+
+
+class TestStartsALoginShell(TestReference):
+    component = "login_shell"
+    caught_by = frozenset({"test_an_attack_takes_nothing_from_a_solved_task"})
+
+
+class TestLeavesAProcess(TestReference):
+    component = "leaves_process"
+    caught_by = frozenset({"test_judging_leaves_no_process_behind"})
+
+
+class TestLeavesItsKey(TestReference):
+    component = "leaves_key"
+    caught_by = frozenset({"test_judging_leaves_no_file_of_the_judge_behind"})
+
+
+class TestNamesOtherInputsEachTime(TestReference):
+    component = "other_inputs"
+    caught_by = frozenset({"test_what_it_depends_on_is_named_the_same_each_time"})
+
+
+class TestProtectsWithoutASandbox(TestReference):
+    component = "protects_nothing"
+    caught_by = frozenset({"test_it_asks_for_a_sandbox_when_it_names_what_lies_in_one"})

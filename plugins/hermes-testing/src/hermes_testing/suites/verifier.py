@@ -6,7 +6,7 @@ import copy
 import inspect
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -16,9 +16,13 @@ from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.runtime import Runtime
 from hermes_core.rollout.sync_context import SyncToolContext
 from hermes_core.specs import VerifierSpec
+from hermes_testing.suites.attacks import ATTACKS, named, traces
 from hermes_testing.suites.base import needs
 from hermes_testing.suites.rollouts import OpenRollout, RolloutBase
 from hermes_testing.watching import longest_stall
+
+if TYPE_CHECKING:
+    from hermes_core.discovery import Registry
 
 GARBAGE = {
     "nothing": "",
@@ -37,7 +41,8 @@ class VerifierSuite(RolloutBase):
     """Behaviour of a verifier, called on rollouts that solved, half solved or never touched a task.
 
     Set `plugin`, `component`, `options`; implement `prepare` (the task's world) and `solve`. `full` is the score of a
-    solved task. A verifier that answers "do nothing" tasks names the capability `nothing_scores_less` in `lacks`.
+    solved task. A verifier that answers "do nothing" tasks names the capability `nothing_scores_less` in `lacks`, one
+    whose commands make files on purpose `leaves_no_files`.
     """
 
     kind = "verifier"
@@ -138,6 +143,53 @@ class VerifierSuite(RolloutBase):
         score, stall = await longest_stall(self.score(runtime, context, self.result("word\n" * 400_000)))
         assert math.isfinite(score.value)
         assert stall < 5.0, "the verifier held the event loop; a blocking one must be an ordinary `def`"
+
+    @needs("nothing_scores_less")
+    @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+    async def test_an_attack_on_the_judge_scores_no_more_than_nothing(
+        self, runtime: Runtime, context: RolloutContext, attack: str
+    ) -> None:
+        """What a rollout left behind for whoever judges it; its processes are dead by then, its files are not."""
+        untouched = await self.score(runtime, context, self.result())
+        await context.terminal(attack, timeout=30)
+        await context.sandbox.renew()
+        assert (await self.score(runtime, context, self.result())).value <= untouched.value
+
+    async def test_an_attack_takes_nothing_from_a_solved_task(
+        self, runtime: Runtime, context: RolloutContext, spec: VerifierSpec
+    ) -> None:
+        """A judge that can be made to fail is a way out of a bad score, too."""
+        answer = await self.solve(context)
+        for name in ("start_up_files", "python_start_up"):
+            await context.terminal(ATTACKS[name], timeout=30)
+            await context.sandbox.renew()
+        score = await self.score(runtime, context, self.result(answer))
+        assert score.value == pytest.approx(spec.bounds[1] if self.full is None else self.full)
+
+    async def test_judging_leaves_no_process_behind(self, runtime: Runtime, context: RolloutContext) -> None:
+        """The next verifier of the same rollout works in the same sandbox."""
+        result = self.result(await self.solve(context))
+        before = await traces(context)
+        await self.score(runtime, context, result)
+        assert (await traces(context))["processes"] == before["processes"]
+
+    @needs("leaves_no_files")
+    async def test_judging_leaves_no_file_of_the_judge_behind(self, runtime: Runtime, context: RolloutContext) -> None:
+        """Hidden tests and expected values must not be there for what runs next in the sandbox."""
+        result = self.result(await self.solve(context))
+        before = await traces(context)
+        await self.score(runtime, context, result)
+        assert (await traces(context))["files"] == before["files"]
+
+    async def test_what_it_depends_on_is_named_the_same_each_time(self, registry: Registry) -> None:
+        """`inputs`, `protected` and `verifiers`, where it has them: they are hashed before the rollout and after."""
+        said = [named(self.make(registry)) for _ in range(2)]
+        assert said[0] == said[1]
+
+    def test_it_asks_for_a_sandbox_when_it_names_what_lies_in_one(self, registry: Registry, spec: VerifierSpec) -> None:
+        """Artifacts and protected paths without a sandbox would protect nothing."""
+        inside = [*spec.artifacts, *named(self.make(registry))["protected"]]
+        assert spec.needs_sandbox or not inside
 
     async def score(self, runtime: Runtime, context: RolloutContext, result: AgentResult) -> Score:
         """Judge with a new verifier object."""
