@@ -116,3 +116,46 @@ async def test_bubblewrap_shares_no_agent(own_sshd, tmp_path):
         interfaces = await two.exec("tail -n +3 /proc/net/dev | cut -d: -f1")
         assert interfaces.output.split() == ["lo"]
     await backend.aclose()
+
+
+async def answer(reader, writer):
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nreached")
+    writer.close()
+
+
+FETCH = """python3 -c '
+import sys, urllib.request
+print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode())
+' """
+
+
+@pytest.mark.component("bwrap")
+async def test_an_allowlist_lets_through_what_is_listed(own_sshd, tmp_path):
+    backend = SshBackend(SshOptions(**own_sshd.options))
+    backend.lease_dir = tmp_path / "leases"
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        spec = SandboxSpec(isolation="bwrap", network="allowlist", allow_hosts=(f"127.0.0.1:{port}@private",))
+        async with await backend.open(spec) as sandbox:
+            # Loopback is the sandbox's own, so its own programs are asked for it without the proxy.
+            await sandbox.exec("unset no_proxy NO_PROXY")
+            assert (await sandbox.exec(FETCH + f"http://127.0.0.1:{port}/")).output == "reached\n"
+            assert (await sandbox.exec(FETCH + "http://127.0.0.1:9/ 2>&1")).output.endswith(
+                "HTTP Error 403: Forbidden\n"
+            )
+            assert (await sandbox.exec(f"(exec 3<>/dev/tcp/127.0.0.1/{port}) 2>&1")).exit_code != 0
+    await backend.aclose()
+
+
+@pytest.mark.component("bwrap")
+async def test_a_frozen_workspace_cannot_be_written(own_sshd, tmp_path):
+    backend = SshBackend(SshOptions(**own_sshd.options))
+    backend.lease_dir = tmp_path / "leases"
+    async with await backend.open(SandboxSpec(isolation="bwrap")) as sandbox:
+        await sandbox.write_file("result", "1\n")
+        await sandbox.freeze()
+        assert (
+            await sandbox.exec("echo 2 > result; cat result; kill -9 1; echo still here")
+        ).stdout == b"1\nstill here\n"
+    await backend.aclose()

@@ -52,9 +52,9 @@ class SshBackend(AgentBackend):
     def refuse(self, spec: SandboxSpec) -> None:
         """Refuse also what only bubblewrap could enforce."""
         super().refuse(spec)
-        if spec.network == "none" and spec.isolation == "none":
+        if spec.network != "full" and spec.isolation == "none":
             raise self._refusal(
-                "network 'none' at isolation 'none'", '--isolation bwrap (open_sandbox: isolation="bwrap")'
+                f"network {spec.network!r} at isolation 'none'", '--isolation bwrap (open_sandbox: isolation="bwrap")'
             )
 
     async def probe(self, spec: SandboxSpec) -> None:
