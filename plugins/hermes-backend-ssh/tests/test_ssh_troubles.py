@@ -239,6 +239,7 @@ async def test_a_full_disk_in_the_sandbox(sshd, tmp_path):
             with pytest.raises(OSError, match="No space left on device"):
                 await sandbox.write_file("big", bytes(1 << 20))
             assert (await sandbox.exec("ls; echo still here")).output == "still here\n"
+        await backend.aclose()
         assert list(disk.iterdir()) == []
 
 

@@ -58,10 +58,13 @@ class SharedSlot(SharedPlace):
     async def stop_all(self) -> None:
         """Close the slots, which ends the processes and deletes the directories."""
         home, self._home = self._home, None
-        await super().stop_all()
-        if home is not None:
-            self._lost = home.lost is not None
-            await home.aclose()
+        try:
+            await super().stop_all()
+        finally:
+            if home is not None:
+                await home.aclose()
+            # Also when it went before it had answered: what it had made by then is there.
+            self._lost = self._seat is not None and self._seat.client.lost is not None
 
     async def destroy(self) -> None:
         """Give the share back; what a lost agent has left is removed by another way."""

@@ -1,0 +1,96 @@
+"""A channel as a stream: nothing piles up on either side, and it ends when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+
+import pytest
+
+from hermes_backend_ssh.connection import SshConnection
+from hermes_backend_ssh.options import SshOptions
+from hermes_testing.watching import eventually
+
+pytestmark = pytest.mark.component("sshd")
+_SIZE = 64 << 20
+_FLOOD = """
+import os, sys
+left = int(sys.argv[1])
+while left:
+    left -= os.write(1, bytes(min(left, 65536)))
+    with open(sys.argv[2], "w") as file:
+        file.write(str(left))
+"""
+
+
+@pytest.fixture
+async def connection(sshd):
+    connection = await SshConnection.open(SshOptions(**sshd.options))
+    yield connection
+    await connection.aclose()
+
+
+def rests(look):
+    """Return a condition: that two looks in a row have found the same thing, and found something."""
+    seen = []
+
+    def condition():
+        seen.append(look())
+        return bool(seen[-1]) and seen[-2:-1] == seen[-1:]
+
+    return condition
+
+
+async def test_output_that_nobody_takes_waits_at_the_other_end(connection, tmp_path):
+    left = tmp_path / "left"
+    program = await connection.start(shlex.join(["exec", sys.executable, "-c", _FLOOD, str(_SIZE), str(left)]))
+    assert await eventually(rests(lambda: left.read_text() if left.exists() else ""))
+    # The window of the channel, the buffers on the way, and the reader's.
+    assert int(left.read_text()) > _SIZE - (16 << 20)
+    taken = 0
+    while data := await program.stream.reader.read(1 << 20):  # type: ignore[attr-defined]
+        taken += len(data)
+    assert taken == _SIZE
+    program.stream.writer.close()
+    assert await program.ended(10)
+
+
+async def test_input_that_nobody_takes_makes_the_writer_wait_and_is_dropped_by_an_abort(connection):
+    program = await connection.start("exec sleep 600")
+    writer = program.stream.writer
+    writer.write(bytes(16 << 20))
+    waiting = asyncio.ensure_future(writer.drain())
+    assert await eventually(rests(writer.transport.get_write_buffer_size))
+    assert not waiting.done()
+    waiting.cancel()
+    writer.transport.abort()
+    assert writer.transport.is_closing()
+    # The end of input reaches it although its input is full; it does not care, so it ends with the connection.
+    assert not program.over
+    await asyncio.wait_for(connection.aclose(), 10)
+    await asyncio.wait_for(writer.wait_closed(), 10)
+
+
+async def test_bytes_arrive_as_they_were_sent(connection):
+    program = await connection.start("exec cat")
+    reader, writer = program.stream.reader, program.stream.writer
+    data = bytes(range(256)) * 40_000
+
+    async def send():
+        for start in range(0, len(data), 333_333):
+            writer.write(data[start : start + 333_333])
+            await writer.drain()
+
+    sending = asyncio.ensure_future(send())
+    assert await reader.readexactly(len(data)) == data
+    await sending
+    writer.close()
+    assert await program.ended(10)
+    await writer.wait_closed()
+
+
+async def test_a_program_s_end_and_complaints_are_known(connection):
+    assert (await connection.run("cat; exit 3", b"given", timeout=10)).output == b"given"
+    ended = await connection.run("echo alas >&2; exit 3", timeout=10)
+    assert (ended.status, ended.complaint) == (3, "alas")
