@@ -29,14 +29,21 @@ class Checkpoint:
         self._turn = asyncio.Lock()
         self._stale = False
 
-    async def save(self) -> None:
-        """Write the present state; several calls at one time share a write."""
+    def touch(self) -> None:
+        """Note that something has started or ended, which `save` has to write."""
         self._stale = True
+
+    async def save(self) -> None:
+        """Return when everything noted until now is on disk; several calls at one time share a write."""
         async with self._turn:
             if self._stale:
                 self._stale = False
                 text = json.dumps([entry(session) for session in self._running()], indent=1)
-                await asyncio.to_thread(self._replace, text)
+                try:
+                    await asyncio.to_thread(self._replace, text)
+                except OutputError:
+                    self._stale = True
+                    raise
 
     def _replace(self, text: str) -> None:
         partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.partial")

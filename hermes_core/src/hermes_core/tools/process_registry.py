@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-from hermes_core.contracts.errors import BackendError, HermesError, ProcessLimitError, SandboxLostError
+from hermes_core.contracts.errors import BackendError, HermesError, OutputError, ProcessLimitError, SandboxLostError
 from hermes_core.contracts.events import ProcessUpdated
 from hermes_core.contracts.sandbox import ProcessInfo, Sandbox
 from hermes_core.tools.detached_process import DetachedProcess
@@ -131,8 +131,13 @@ class ProcessRegistry:
 
     def _enlist(self, session: ProcessSession) -> None:
         self._sessions.setdefault(session.task_id, {})[session.id] = session
+        self._touch()
         follower = self._followers[session] = asyncio.get_running_loop().create_task(self._follow(session))
         follower.add_done_callback(lambda _task: self._followers.pop(session, None))
+
+    def _touch(self) -> None:
+        if self._checkpoint is not None:
+            self._checkpoint.touch()
 
     async def _save(self) -> None:
         if self._checkpoint is not None:
@@ -198,9 +203,14 @@ class ProcessRegistry:
         await self._end(session, "lost", None)
 
     async def _end(self, session: ProcessSession, reason: CompletionReason, exit_code: int | None) -> None:
-        if session.end(reason, exit_code, self._clock()):
-            await self._emit(session, "ended")
+        first = session.end(reason, exit_code, self._clock())
+        if first:
+            self._touch()
+        try:
             await self._save()
+        finally:
+            if first:
+                await self._emit(session, "ended")
 
     def interruption(self, task_id: str) -> asyncio.Event:
         """Return what `interrupt` sets for the waits that are under way now."""
@@ -216,7 +226,7 @@ class ProcessRegistry:
         """Wait for the end of one process, and tell of it on the way."""
         watch = Watch(session.watch_patterns, self._matches, self._clock)
         # What a failing checkpoint has to say, the next start of a process says to its caller.
-        with contextlib.suppress(HermesError):
+        with contextlib.suppress(OutputError):
             await self._emit(session, "started")
             reason, exit_code = await self._until_end(session, watch)
             await self._end(session, reason, exit_code)
@@ -295,6 +305,7 @@ class ProcessRegistry:
         if self._checkpoint is None:
             return 0
         alive = [written for written in await self._checkpoint.load() if still_runs(written)]
+        self._touch()
         for written in alive:
             fields = {name: written[name] for name in ("pid", "command", "cwd", "started_at")}
             self._enlist(
@@ -325,11 +336,14 @@ class ProcessRegistry:
         if not sessions:
             self._sessions.pop(task_id, None)
             self.interrupt(task_id)
+        if leaving:
+            self._touch()
         for session in running:
             session.termination_source = session.termination_source or "rollout_end"
             if session.end("exited", None, self._clock()):
                 await self._emit(session, "ended")
-        if running:
+        # What a failing checkpoint has to say, a start has said; a rollout must end all the same.
+        with contextlib.suppress(OutputError):
             await self._save()
 
     async def _stop_following(self, sessions: Iterable[ProcessSession]) -> None:
