@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -16,7 +15,9 @@ from hermes_backend_ssh.backend import SshBackend
 from hermes_backend_ssh.options import SshOptions
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.collecting import Collector
 from hermes_core.sandbox.leases import LeaseBook
+from hermes_testing.registries import isolated_registry
 from hermes_testing.watching import eventually, processes_here, sleep_token
 
 pytestmark = pytest.mark.component("sshd")
@@ -143,13 +144,15 @@ async def test_a_killed_caller_leaves_no_process_and_reclaim_the_rest(machine, t
     caller.communicate()
     # Its connection has gone, so the agent ends, and ends everything, by itself.
     assert await eventually(lambda: processes_here(token) == [])
-    (lease,), _ = LeaseBook(tmp_path / "leases").read()
+    book = LeaseBook(tmp_path / "leases")
+    (lease,), _ = book.read()
     assert lease.owner() == "dead"
     # What was started there since and carries the mark goes with the directory.
     survivor = subprocess.Popen(
         ["sleep", token], env={"PATH": os.environ["PATH"], "HERMES_SANDBOX": f"{lease.sandbox_id}.7"}
     )
-    await backend.reclaim(json.loads(json.dumps(lease.handle)))
+    collected = await Collector(book, isolated_registry("hermes_backend_ssh.plugin")).collect(backends=())
+    assert (collected.removed, collected.failed) == ([lease.sandbox_id], {})
     assert survivor.wait(10) == -signal.SIGKILL
     assert list((tmp_path / "root").iterdir()) == []
     await backend.reclaim(lease.handle)  # nothing to remove is success
