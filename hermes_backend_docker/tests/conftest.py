@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import sys
 import tempfile
@@ -10,11 +11,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from hermes_backend_docker.backend import DockerBackend
-from hermes_backend_docker.options import DockerOptions
-
 SUPPORT = Path(__file__).parent / "support"
 sys.path.insert(0, str(SUPPORT))
+
+from engine_state import containers_of  # noqa: E402 - found through the line above
+
+from hermes_backend_docker.backend import DockerBackend  # noqa: E402 - belongs below
+from hermes_backend_docker.options import DockerOptions  # noqa: E402 - belongs below
+
 IMAGE = "hermes-test:2"
 
 
@@ -52,14 +56,7 @@ async def backend(image: str, tmp_path: Path) -> AsyncIterator[DockerBackend]:
 
 @pytest.fixture
 def leftovers() -> Iterator[None]:
-    """Fail when a test leaves a container that was not there before."""
-    before = _containers()
+    """Fail when a test leaves a container of this process that was not there before."""
+    before = containers_of(os.getpid())
     yield
-    assert _containers() <= before
-
-
-def _containers() -> set[str]:
-    listed = subprocess.run(
-        ["docker", "ps", "-aq", "--filter", "label=hermes.sandbox"], capture_output=True, text=True, check=True
-    )
-    return set(listed.stdout.split())
+    assert containers_of(os.getpid()) <= before
