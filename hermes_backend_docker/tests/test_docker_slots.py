@@ -122,6 +122,21 @@ async def test_containers_are_full_at_their_number_of_slots(image: str, tmp_path
     assert LeaseBook(tmp_path).read() == ([], [])
 
 
+async def test_an_old_container_takes_nobody_new(image: str, tmp_path: Path) -> None:
+    made = DockerBackend(DockerOptions(image=image, pull="never", container_ttl=1e-6))
+    made.lease_dir = tmp_path
+    try:
+        first, second = [await made.open(_ask()) for _ in range(2)]
+        assert len(_shared(_pool(made))) == 2
+        await first.aclose()
+        assert len(_shared(_pool(made))) == 1
+        assert (await second.exec("echo still here")).output == "still here\n"
+        await second.aclose()
+        assert _shared(_pool(made)) == []
+    finally:
+        await made.aclose()
+
+
 async def test_a_container_that_goes_takes_its_slots_and_the_next_gets_another(backend: DockerBackend) -> None:
     first, second = [await backend.open(_ask()) for _ in range(2)]
     (container,) = _shared(_pool(backend))

@@ -49,7 +49,7 @@ class DockerBackend(AgentBackend):
             pull_timeout=self.options.pull_timeout,
             build_timeout=self.options.build_timeout,
         )
-        self._pool = Pool(self.options.slots_per_container)
+        self._pool = Pool(self.options.slots_per_container, ttl=self.options.container_ttl)
         self._pool_id = uuid.uuid4().hex[:16]
 
     def refuse(self, spec: SandboxSpec) -> None:
@@ -92,7 +92,7 @@ class DockerBackend(AgentBackend):
         labels: Mapping[str, str] | None = None,
     ) -> ContainerHost:
         pids = self._pids(spec)
-        ownership = labels_of(self._lease(spec, sandbox_id), self.options.container_ttl)
+        ownership = labels_of(self._lease(spec, sandbox_id))
         host = ContainerHost(
             self.engine,
             container_name(sandbox_id),

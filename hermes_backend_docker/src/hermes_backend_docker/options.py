@@ -65,8 +65,8 @@ class DockerOptions(BaseModel):
     """Seconds until a started agent must have answered."""
     patience: float = Field(default=20.0, gt=0)
     """Seconds of silence after which an agent counts as lost."""
-    container_ttl: float = Field(default=86400.0, gt=0)
-    """Seconds after which a container counts as left behind although its owner cannot be seen from here."""
+    container_ttl: float = Field(default=14400.0, gt=0)
+    """Seconds after which a shared container takes nobody new; it is removed when the last one has left."""
 
     @field_validator("user")
     @classmethod

@@ -18,21 +18,18 @@ def container_name(sandbox_id: str) -> str:
     return f"hermes-{sandbox_id}"
 
 
-def labels_of(lease: Lease, ttl: float) -> dict[str, str]:
+def labels_of(lease: Lease) -> dict[str, str]:
     """Return the labels that let another process judge the container without the lease's file.
 
-    Labels cannot change, so their deadline is that of a container whose owner cannot be seen, `ttl` seconds from now.
+    No deadline: that of the lease moves on while the owner lives, and labels never change.
     """
     owner = {f"{_PREFIX}{field}": str(getattr(lease, field)) for field in _FIELDS}
     rollout = {} if lease.rollout_id is None else {"hermes.rollout": lease.rollout_id}
-    return {SANDBOX: lease.sandbox_id, "hermes.deadline": f"{lease.created + ttl:.0f}", **owner, **rollout}
+    return {SANDBOX: lease.sandbox_id, **owner, **rollout}
 
 
 def is_abandoned(labels: Mapping[str, str]) -> bool:
-    """Tell whether a container's owner is known to be dead.
-
-    Its deadline says nothing: that of the lease moves on while the owner lives, and labels never change.
-    """
+    """Tell whether a container's owner is known to be dead."""
     owner = _lease(labels)
     # None: not of this version, and nobody's to judge.
     return owner is not None and owner.owner() == "dead"
@@ -46,7 +43,7 @@ def _lease(labels: Mapping[str, str]) -> Lease | None:
             backend="docker",
             rollout_id=labels.get("hermes.rollout"),
             created=0.0,
-            deadline=float(labels["hermes.deadline"]),
+            deadline=0.0,
             owner_pid=int(found["owner_pid"]),
             owner_start=int(found["owner_start"]),
             node=found["node"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -28,8 +29,9 @@ class Shared:
 
 
 class _Entry:
-    def __init__(self, start: asyncio.Task[Shared], slots: int) -> None:
+    def __init__(self, start: asyncio.Task[Shared], slots: int, ttl: float) -> None:
         self.start = start
+        self._old = time.monotonic() + ttl
         self.seats = 0
         self.used = 0
         self._slots = slots
@@ -39,7 +41,7 @@ class _Entry:
         """Whether nobody new may come in."""
         if self.start.done() and (self.start.cancelled() or self.start.exception() or self.start.result().client.lost):
             return True
-        return self.used >= self._slots * _USES
+        return self.used >= self._slots * _USES or time.monotonic() >= self._old
 
     @property
     def is_open(self) -> bool:
@@ -60,10 +62,12 @@ class Pool:
 
     Args:
         slots: Sandboxes in one container at a time.
+        ttl: Seconds after which a container takes nobody new.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, *, ttl: float) -> None:
         self._slots = slots
+        self._ttl = ttl
         self._entries: dict[Hashable, list[_Entry]] = {}
 
     async def take(self, key: Hashable, start: Callable[[], Awaitable[Shared]]) -> Seat:
@@ -71,7 +75,7 @@ class Pool:
         entries = self._entries.setdefault(key, [])
         entry = next((entry for entry in entries if entry.is_open), None)
         if entry is None:
-            entry = _Entry(asyncio.ensure_future(start()), self._slots)
+            entry = _Entry(asyncio.ensure_future(start()), self._slots, self._ttl)
             entries.append(entry)
         entry.seats += 1
         entry.used += 1
