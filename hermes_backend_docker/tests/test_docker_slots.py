@@ -114,8 +114,10 @@ async def test_containers_are_full_at_their_number_of_slots(image: str, tmp_path
         opened = await asyncio.gather(*(made.open(_ask()) for _ in range(5)))
         assert len(_shared(_pool(made))) == 3
         await asyncio.gather(*(sandbox.aclose() for sandbox in opened))
-        # One that is empty waits for the next.
-        assert len(_shared(_pool(made))) == 1
+        # Those that are empty wait for the next for a while.
+        async with await made.open(_ask()) as sandbox:
+            assert (await sandbox.exec("echo again")).output == "again\n"
+        assert len(_shared(_pool(made))) == 3
     finally:
         await made.aclose()
     assert _shared(_pool(made)) == []

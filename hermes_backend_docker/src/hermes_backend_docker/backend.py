@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from hermes_backend_docker.address import find_address
 from hermes_backend_docker.describing import describe, environment_of, refuse_what_lacks, refuse_what_slots_share
@@ -16,13 +17,17 @@ from hermes_backend_docker.images import Image, Images
 from hermes_backend_docker.options import DockerOptions
 from hermes_backend_docker.ownership import POOL, SANDBOX, container_name, is_abandoned, labels_of
 from hermes_backend_docker.plugin import DOCKER
-from hermes_backend_docker.pooling import Pool, Shared, SlotHost
+from hermes_backend_docker.slots import ContainerSlot, SharedContainer, slot_of
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import AgentBackend, SandboxHost
 from hermes_core.sandbox.leases import LeaseBook, default_lease_dir
-from hermes_core.sandbox.slots import SlotRequest
+from hermes_core.sandbox.sharing import SharedAgents
 from hermes_core.specs import BackendSpec
+
+Host = TypeVar("Host", bound=ContainerHost)
+_USES: Final = 16
+"""How many times over a shared container is filled before it is replaced."""
 
 
 class DockerBackend(AgentBackend):
@@ -49,7 +54,7 @@ class DockerBackend(AgentBackend):
             pull_timeout=self.options.pull_timeout,
             build_timeout=self.options.build_timeout,
         )
-        self._pool = Pool(self.options.slots_per_container, ttl=self.options.container_ttl)
+        self._agents = SharedAgents()
         self._pool_id = uuid.uuid4().hex[:16]
 
     def refuse(self, spec: SandboxSpec) -> None:
@@ -71,34 +76,42 @@ class DockerBackend(AgentBackend):
         return {"sandbox_id": sandbox_id, **pool}
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
-        """Create a container, not started yet, or take a seat in one that runs."""
+        """Create a container, not started yet, or take part in one that is shared."""
         facts = await self.engine.facts()
         refuse_what_lacks(spec, self.options, facts)
         image = await self._image(spec)
-        place = self._take_seat if spec.isolation == "container+slot" else self._container
+        if spec.isolation == "container+slot":
+            return self._slot(spec, sandbox_id, facts, image)
         try:
-            return await place(spec, sandbox_id, facts, image)
+            return await self._container(spec, sandbox_id, facts, image)
         except ImageMissingError:
             # Removed since it was looked for: it is built or pulled again, or this says how to.
             self.images.forget(image.name)
-            return await place(spec, sandbox_id, facts, await self._image(spec))
+            return await self._container(spec, sandbox_id, facts, await self._image(spec))
 
-    async def _container(
+    async def _container(self, spec: SandboxSpec, sandbox_id: str, facts: EngineFacts, image: Image) -> ContainerHost:
+        host = self._host(ContainerHost, spec, sandbox_id, facts=facts, image=image)
+        # The same turn as a start's: creating is half the engine's work.
+        async with self._starting:
+            await host.create()
+        return host
+
+    def _host(
         self,
+        kind: type[Host],
         spec: SandboxSpec,
         sandbox_id: str,
+        *,
         facts: EngineFacts,
         image: Image,
         labels: Mapping[str, str] | None = None,
-    ) -> ContainerHost:
+    ) -> Host:
         pids = self._pids(spec)
-        ownership = labels_of(self._lease(spec, sandbox_id))
-        host = ContainerHost(
+        marks = {**labels_of(self._lease(spec, sandbox_id)), **(labels or {})}
+        return kind(
             self.engine,
             container_name(sandbox_id),
-            container_config(
-                spec=spec, options=self.options, image=image.id, labels={**ownership, **(labels or {})}, pids=pids
-            ),
+            container_config(spec=spec, options=self.options, image=image.id, labels=marks, pids=pids),
             workspace=self.options.workspace,
             bash=self.options.bash,
             environment=environment_of(image, self.options),
@@ -106,55 +119,41 @@ class DockerBackend(AgentBackend):
             state_dir=STATE_DIR if is_read_only(spec, self.options) else None,
             provenance=describe(spec, self.options, facts, image, pids),
         )
-        # The same turn as a start's: creating is half the engine's work.
-        async with self._starting:
-            await host.create()
-        return host
 
     def _pids(self, spec: SandboxSpec) -> int:
         if spec.isolation == "container+slot":
             return self.options.pids * self.options.slots_per_container
         return spec.pids or self.options.pids
 
-    async def _take_seat(self, spec: SandboxSpec, sandbox_id: str, facts: EngineFacts, image: Image) -> SlotHost:
-        network = "full" if spec.network == "full" else "none"
-        key = (image.id, network, spec.file_size_mb)
-        seat = await self._pool.take(key, lambda: self._share(spec, facts, image))
-        return SlotHost(
-            seat,
-            folder=self.options.workspace,
-            name=sandbox_id,
-            environment=environment_of(image, self.options),
+    def _slot(self, spec: SandboxSpec, sandbox_id: str, facts: EngineFacts, image: Image) -> ContainerSlot:
+        return ContainerSlot(
+            self._agents,
+            (image.id, spec.network == "full", spec.file_size_mb),
+            lambda: self._share(spec, facts, image),
+            limit=self.options.slots_per_container,
+            describe=lambda _, number: slot_of(self.options.workspace, sandbox_id, number),
             provenance=describe(spec, self.options, facts, image, self._pids(spec)),
         )
 
-    async def _share(self, spec: SandboxSpec, facts: EngineFacts, image: Image) -> Shared:
+    async def _share(self, spec: SandboxSpec, facts: EngineFacts, image: Image) -> SharedContainer:
         # A lease of its own: it is there before the slots, and after them.
         book = LeaseBook(self.lease_dir or default_lease_dir())
         container_id = uuid.uuid4().hex[:16]
-        host: ContainerHost | None = None
-
-        async def close() -> None:
-            if host is not None:
-                await host.stop_all()
-            await self._leases.give_up(book, container_id)
-
         await self._leases.take(book, self._lease(spec, container_id))
         try:
-            host = await self._container(spec, container_id, facts, image, {POOL: self._pool_id})
-            request = SlotRequest(
-                spec=spec,
-                sandbox_id=container_id,
-                environment={},
-                setup_timeout=self.setup_timeout,
-                patience=self.patience,
-            )
-            async with self._starting:
-                client = await request.greet(await host.start_agent())
-        except BaseException:
-            await close()
+            labels = {POOL: self._pool_id}
+            host = self._host(SharedContainer, spec, container_id, facts=facts, image=image, labels=labels)
+            host.release = lambda: self._leases.give_up(book, container_id)
+            host.worn_at = time.monotonic() + self.options.container_ttl
+            host.uses = self.options.slots_per_container * _USES
+            # No turn is taken here: whoever opens a slot has one.
+            await host.create()
+        except BaseException as error:
+            if isinstance(error, ImageMissingError):
+                self.images.forget(image.name)
+            await self._leases.give_up(book, container_id)
             raise
-        return Shared(host, client, close)
+        return host
 
     async def _image(self, spec: SandboxSpec) -> Image:
         if spec.image is not None:
@@ -195,6 +194,6 @@ class DockerBackend(AgentBackend):
             await super().aclose()
         finally:
             try:
-                await self._pool.aclose()
+                await self._agents.aclose()
             finally:
                 await self.engine.aclose()
