@@ -95,10 +95,10 @@ async def test_an_image_that_somebody_removes_in_a_run_is_built_again(backend: D
 
 @pytest.mark.component("docker")
 async def test_a_build_that_fails_shows_its_output(backend: DockerBackend, task: Path) -> None:
-    task.write_text(f"{task.read_text()}\nRUN echo the reason; exit 7")
+    task.write_text(f"{task.read_text()}\nRUN echo the reason is $((40 + 2)); exit 7")
     with pytest.raises(EngineError, match="returned a non-zero code: 7") as caught:
         await backend.images.ready(f"dockerfile:{task}")
-    assert "the reason" in caught.value.message
+    assert "the reason is 42" in caught.value.message
 
 
 @pytest.mark.component("docker")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, Literal
+from typing import IO, Final, Literal
 
-from aiodocker.exceptions import DockerStreamError
+from aiodocker import Docker
 
 from hermes_backend_docker.context import read_context
 from hermes_backend_docker.engine import Engine
@@ -108,25 +109,32 @@ class Images:
         return await self._inspect(name)
 
     async def _build(self, name: str, dockerfile: Path, archive: Callable[[], IO[bytes]]) -> None:
-        said: list[str] = []
+        said = io.StringIO()
 
-        async def build(docker: Any) -> None:
+        async def build(docker: Docker) -> None:
             with await asyncio.to_thread(archive) as packed:
                 steps = docker.images.build(
-                    fileobj=packed, encoding="identity", path_dockerfile="Dockerfile", tag=name, rm=True, forcerm=True,
-                    labels={"hermes.built": "1"}, stream=True,
-                )  # fmt: skip
-                said.extend([step.get("stream", "") async for step in steps])
+                    fileobj=packed,
+                    encoding="identity",
+                    path_dockerfile="Dockerfile",
+                    tag=name,
+                    forcerm=True,
+                    pull=self._pull == "always",
+                    labels={"hermes.built": "1"},
+                    stream=True,
+                )
+                async for step in steps:
+                    said.write(step.get("stream", ""))
 
         what = f"{dockerfile} cannot be built"
         try:
             await self._engine.ask(what, build, seconds=self._build_timeout)
-        except DockerStreamError as error:
-            raise _failed(what, said, str(error.message)) from error
         except EngineError as error:
-            raise _failed(what, said, error.message) from error
+            raise _failed(said.getvalue(), error) from error
 
 
-def _failed(what: str, said: list[str], reason: str) -> EngineError:
-    shown = "".join(said).strip()[-_SHOWN:]
-    return EngineError(f"{what}: {reason}\n{shown}", hint="docker build shows the same; mend the Dockerfile")
+def _failed(said: str, error: EngineError) -> EngineError:
+    shown = said.strip()[-_SHOWN:]
+    return EngineError(
+        f"{error.message}\n{shown}", hint=error.hint or "mend the Dockerfile; docker build shows the same"
+    )

@@ -9,7 +9,9 @@ _OWN: Final = r"""
 import os
 def own(top, uid, gid, kept, locked=False):
     def give(path):
-        os.lchown(path, uid, gid)
+        # Changing an owner makes the engine copy the whole file out of its image.
+        if locked or os.lstat(path).st_uid != uid:
+            os.lchown(path, uid, gid)
         if locked and not os.path.islink(path):
             program = os.path.isdir(path) or os.lstat(path).st_mode & 0o111
             os.chmod(path, 0o550 if program else 0o440)
