@@ -132,7 +132,7 @@ async def test_a_full_disk_is_an_error_inside_and_the_sandbox_answers(backend: D
             assert (full.exit_code, b"No space left" in full.stderr) == (1, True), folder
         with pytest.raises(OSError, match="No space left"):
             await sandbox.write_file("more", b"x" * 1_000_000)
-        assert (await sandbox.exec("touch /usr/x /home/agent/x 2>/dev/null; echo $KEPT")).output == "yes\n"
+        assert (await sandbox.exec("touch /usr/x ~agent/x 2>/dev/null; echo $KEPT")).output == "yes\n"
         await sandbox.remove("full")
         await sandbox.write_file("more", b"x" * 1_000_000)
         assert sandbox.provenance["limits"]["disk"] == "16 MB, in memory"
@@ -143,7 +143,7 @@ async def test_a_root_file_system_can_be_read_only(image: str, tmp_path: Path) -
     made.lease_dir = tmp_path
     try:
         async with await made.open(_ask()) as sandbox:
-            found = await sandbox.exec("touch ok /tmp/ok && ls; touch /home/agent/x /var/tmp/x")
+            found = await sandbox.exec("touch ok /tmp/ok && ls; touch ~agent/x /var/tmp/x")
             assert found.stdout == b"ok\n"
             assert found.stderr.count(b"Read-only file system") == 2
     finally:
