@@ -244,6 +244,18 @@ async def test_a_runtime_that_the_engine_has_not_is_refused_with_what_to_install
 
 
 @pytest.mark.component("docker")
+async def test_another_runtime_does_not_pass_for_gvisor(tmp_path: Path, image: str) -> None:
+    made = DockerBackend(DockerOptions(image=image, pull="never", runtime="runc"))
+    made.lease_dir = tmp_path
+    try:
+        with pytest.raises(SandboxRefusedError, match="not what runtime 'runc' gives"):
+            await made.check(SandboxSpec(isolation="gvisor", network="none"))
+        await made.check(ASK)
+    finally:
+        await made.aclose()
+
+
+@pytest.mark.component("docker")
 async def test_a_disk_that_does_not_fit_into_the_memory_is_refused(backend: DockerBackend) -> None:
     with pytest.raises(SandboxRefusedError, match="kept in the container's memory") as caught:
         await backend.check(SandboxSpec(isolation="container", network="none", memory_mb=64, disk_mb=64))

@@ -18,7 +18,7 @@ from hermes_backend_docker.options import DockerOptions
 from hermes_backend_docker.ownership import POOL, SANDBOX, container_name, is_abandoned, labels_of
 from hermes_backend_docker.plugin import DOCKER
 from hermes_backend_docker.slots import ContainerSlot, SharedContainer, slot_of
-from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import AgentBackend, SandboxHost
 from hermes_core.sandbox.leases import LeaseBook, default_lease_dir
@@ -66,9 +66,15 @@ class DockerBackend(AgentBackend):
     async def probe(self, spec: SandboxSpec) -> None:
         """Start a container of this kind and run a command in it."""
         async with await self.open(spec) as sandbox:
-            result = await sandbox.exec("true", timeout=self.setup_timeout)
+            result = await sandbox.exec("echo $(</proc/sys/kernel/osrelease)", timeout=self.setup_timeout)
         if result.exit_code != 0:
             raise BackendError(f"bash does not work in a container: {result.output.strip()}")
+        kernel = result.output.strip()
+        if spec.isolation == "gvisor" and kernel == (await self.engine.facts()).kernel:
+            raise SandboxRefusedError(
+                f"isolation 'gvisor' is not what there is: commands talk to the engine's own kernel {kernel}",
+                hint="docker info lists the runtimes; see which program runsc is in /etc/docker/daemon.json",
+            )
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
         """Name the container by the sandbox, or, where it is shared, by whose pool it is in."""

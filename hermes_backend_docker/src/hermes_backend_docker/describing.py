@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hermes_backend_docker.engine import EngineFacts
-from hermes_backend_docker.hardening import capabilities, enforced, is_read_only
+from hermes_backend_docker.hardening import GVISOR, capabilities, enforced, is_read_only, runtime_of
 from hermes_backend_docker.images import Image
 from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.errors import SandboxRefusedError
@@ -34,6 +34,11 @@ def refuse_what_slots_share(spec: SandboxSpec, options: DockerOptions) -> None:
 def refuse_what_lacks(spec: SandboxSpec, options: DockerOptions, facts: EngineFacts) -> None:
     """Raise `SandboxRefusedError` for what this engine cannot do; it would only warn."""
     runtime = runtime_of(spec, options)
+    if spec.isolation == "gvisor" and GVISOR not in str(runtime):
+        raise SandboxRefusedError(
+            f"isolation 'gvisor' is not what runtime {runtime!r} gives",
+            hint=f"leave the backend's option runtime out, or name one of gVisor's ({GVISOR})",
+        )
     if runtime is not None and runtime not in facts.runtimes:
         raise SandboxRefusedError(
             f"the engine has no runtime {runtime!r}; it has {', '.join(facts.runtimes)}",
@@ -53,11 +58,6 @@ def refuse_what_lacks(spec: SandboxSpec, options: DockerOptions, facts: EngineFa
             f"{spec.memory_mb} MB of memory",
             hint="raise memory_mb above disk_mb, or lower disk_mb",
         )
-
-
-def runtime_of(spec: SandboxSpec, options: DockerOptions) -> str | None:
-    """Return the runtime that is asked for; None for the engine's own choice."""
-    return options.runtime or ("runsc" if spec.isolation == "gvisor" else None)
 
 
 def environment_of(image: Image, options: DockerOptions) -> dict[str, str]:

@@ -39,7 +39,7 @@ class EngineFacts:
     runtimes: tuple[str, ...]
     default_runtime: str
     limits: frozenset[str]
-    rootless: bool
+    kernel: str
 
 
 class Engine:
@@ -192,7 +192,7 @@ def _facts(info: Mapping[str, Any]) -> EngineFacts:
         runtimes=tuple(sorted(info.get("Runtimes") or {})),
         default_runtime=info.get("DefaultRuntime") or "runc",
         limits=frozenset(name for name, there in limits.items() if there),
-        rootless=any("rootless" in option for option in info.get("SecurityOptions") or ()),
+        kernel=info.get("KernelVersion", ""),
     )
 
 

@@ -21,6 +21,8 @@ AGENT_CAPABILITIES: Final[Mapping[str, str]] = {
 ROOT_CAPABILITIES: Final = ("DAC_OVERRIDE", "FOWNER")
 """What installers expect that run as root, where the commands do."""
 
+GVISOR: Final = "runsc"
+"""The runtime of isolation `gvisor`; names under which engines have it contain this."""
 _STATE: Final = "/run/hermes"
 STATE_DIR: Final = f"{_STATE}/state"
 """Where a session is kept that must survive a full /tmp."""
@@ -54,7 +56,7 @@ def container_config(
 
 
 def _host_config(spec: SandboxSpec, options: DockerOptions, pids: int) -> dict[str, Any]:
-    runtime = options.runtime or ("runsc" if spec.isolation == "gvisor" else None)
+    runtime = runtime_of(spec, options)
     return {
         "AutoRemove": True,
         "NetworkMode": options.network if spec.network == "full" else "none",
@@ -72,6 +74,11 @@ def _host_config(spec: SandboxSpec, options: DockerOptions, pids: int) -> dict[s
         **({"Runtime": runtime} if runtime else {}),
         **_limits(spec),
     }
+
+
+def runtime_of(spec: SandboxSpec, options: DockerOptions) -> str | None:
+    """Return the runtime that is asked for; None for the engine's own choice."""
+    return options.runtime or (GVISOR if spec.isolation == "gvisor" else None)
 
 
 def capabilities(options: DockerOptions) -> list[str]:
