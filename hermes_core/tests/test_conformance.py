@@ -71,3 +71,15 @@ class TestSearchFiles(CoreTool):
 class TestTodo(CoreTool):
     component = "todo"
     arguments: ClassVar = {"todos": [{"id": "1", "content": "write tests", "status": "pending"}]}
+
+
+class TestTerminalStateful(CoreTool):
+    component = "terminal_stateful"
+    arguments: ClassVar = {"command": "wc -l < notes.txt"}
+    failing = ({"command": "no-such-program"}, {"command": "sleep 600", "timeout": 1}, {"command": "echo 'open"})
+
+
+class TestTmux(CoreTool):
+    component = "tmux"
+    arguments: ClassVar = {"action": "send_keys", "keys": ["wc -l < notes.txt", "Enter"], "block": True}
+    failing = ({"action": "stream"}, {"action": "capture"}, {"action": "send_keys"})

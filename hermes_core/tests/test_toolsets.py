@@ -20,6 +20,7 @@ from hermes_core.tools.selection import select_tools
 from hermes_core.tools.toolset_table import LEGACY_NAMES
 from hermes_core.tools.toolsets import get_all_toolsets, resolve_toolset, validate_toolset
 
+STATEFUL = ("terminal_stateful", "tmux")
 CORE = ("terminal", "process", "read_file", "write_file", "patch", "search_files")
 
 
@@ -55,9 +56,9 @@ def test_all_must_be_asked_for_and_leaves_out_external_tools():
     """Predecessor 2.1 #13: messaging and scheduling tools were offered to models in training."""
     registry = registry_of([*TOOLS, tool("send_mail", "mail", side_effects="external")])
     chosen = select_tools(registry, enabled_toolsets=["all"])
-    assert set(chosen.names) == {*CORE, "todo"}
+    assert set(chosen.names) == {*CORE, "todo", *STATEFUL}
     assert any("send_mail" in reason for reason in chosen.skipped)
-    assert set(selected(registry, enabled_toolsets=["*"])) == {*CORE, "todo"}
+    assert set(selected(registry, enabled_toolsets=["*"])) == {*CORE, "todo", *STATEFUL}
 
 
 @pytest.mark.parametrize("names", [["mail"], ["send_mail"], ["all", "mail"], ["mail", "all"], ["all", "send_mail"]])
@@ -166,6 +167,7 @@ def test_disabled_toolsets_are_taken_away_at_the_end():
         "terminal",
         "process",
         "todo",
+        *STATEFUL,
     )
     assert selected(registry_of(), disabled_toolsets=["patch"]) == (
         "terminal",
@@ -222,7 +224,7 @@ def test_tools_of_a_toolset_nobody_declared_are_reached_by_its_name():
 
 
 def test_the_declared_tools_are_what_the_model_reads():
-    assert [spec.name for spec in TOOLS] == [*CORE, "todo"]
+    assert [spec.name for spec in TOOLS] == [*CORE, "todo", *STATEFUL]
     for spec in TOOLS:
         assert spec.parameters["additionalProperties"] is False
         assert all(schema.get("description") for schema in spec.parameters["properties"].values())

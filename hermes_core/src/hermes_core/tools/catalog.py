@@ -1,4 +1,4 @@
-"""What the core declares: its seven tools and the predecessor's toolsets. Light: no implementation is imported here."""
+"""What the core declares: its nine tools and the predecessor's toolsets. Light: no implementation is imported here."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ def _text(description: str, **more: Any) -> dict[str, Any]:
 
 def _integer(description: str, **more: Any) -> dict[str, Any]:
     return {"type": "integer", "description": description, **more}
+
+
+def _number(description: str, **more: Any) -> dict[str, Any]:
+    return {"type": "number", "description": description, **more}
 
 
 def _flag(description: str) -> dict[str, Any]:
@@ -106,6 +110,80 @@ _PROCESS: Final = ToolSpec(
         from_start=_flag("For log: with offset 0, begin at the first line that is kept."),
     ),
     max_result_size_chars=-1,
+)
+
+_SCREEN: Final = ("dist:pyte>=0.8.2,<0.9", "dist:ptyprocess>=0.7,<1")
+
+_TERMINAL_STATEFUL: Final = ToolSpec(
+    name="terminal_stateful",
+    summary="Run a bash command in the rollout's interactive terminal.",
+    target="hermes_core.tools.terminal_stateful:TerminalStatefulTool",
+    requires=_SCREEN,
+    toolset="terminal_stateful",
+    description=(
+        "Run a bash command in an interactive terminal that stays: everything of the shell survives, with variables, "
+        "jobs and programs that still run. The answer holds output, as it would be read on the screen, exit_code and "
+        "error. A command that takes longer than its timeout gets C-c; if it goes on all the same, the answer says so "
+        "with exit_code null, and the terminal stays as it is. It is the terminal that tmux looks at: use tmux for "
+        "programs that ask something or fill the screen. While something runs in the terminal, nothing is run."
+    ),
+    parameters=_object(
+        ("command",),
+        command=_text("The command, as you would write it in a script. Several lines are fine.", minLength=1),
+        timeout=_integer("Seconds the command may take.", minimum=1, maximum=600, default=120),
+    ),
+)
+
+_TMUX: Final = ToolSpec(
+    name="tmux",
+    summary="Type into the rollout's interactive terminal and read its screen.",
+    target="hermes_core.tools.tmux:TmuxTool",
+    requires=_SCREEN,
+    toolset="terminal_stateful",
+    description=(
+        "Drive an interactive terminal: editors, pagers, prompts, anything that fills a screen. Actions:\n"
+        "start: start it, or change its size; reset true ends the old one first.\n"
+        "send_keys: type keys, then answer the screen. It starts the terminal if need be.\n"
+        "capture: answer the screen; with capture_entire also what has scrolled out of it.\n"
+        "stream: answer the raw output from cursor on; pass the cursor of the answer in the next call.\n"
+        "stop: end the terminal and everything in it.\n"
+        "An answer with a screen holds cursor_position (row and column, from 0), and full_screen while a full-screen "
+        "program is in charge."
+    ),
+    parameters=_object(
+        ("action",),
+        action=_text("What to do.", enum=["start", "send_keys", "stream", "capture", "stop"]),
+        keys={
+            "type": "array",
+            "items": _text("The name of a key, or literal text."),
+            "description": (
+                "For send_keys, in order. Names as in tmux: Enter, Escape, Tab, BTab, Space, BSpace, Up, Down, Left, "
+                "Right, Home, End, PPage, NPage, IC, DC, F1 to F12, with C-, M- or S- before them, such as C-c, M-x, "
+                "S-Up. Everything else is typed as it is, also a name that is not known: ['ls -l', 'Enter']."
+            ),
+        },
+        block=_flag(
+            "For send_keys: wait until the shell is back at its prompt and answer completed and the exit_code. Do not "
+            "use it for a program that stays."
+        ),
+        min_wait_s=_number("For send_keys: seconds to wait at least; 0.3 without block.", minimum=0, maximum=600),
+        max_wait_s=_number(
+            "For send_keys with block: seconds to wait at most; nothing is interrupted then.",
+            minimum=0,
+            maximum=600,
+            default=60,
+        ),
+        capture_entire=_flag("For capture: also the lines above the screen, at most 20,000."),
+        cursor=_integer(
+            "For stream: the cursor of your last answer; 0 for the oldest output that is kept.", minimum=0, default=0
+        ),
+        max_bytes=_integer(
+            "For stream and capture_entire: how much to answer at most.", minimum=1, maximum=200_000, default=50_000
+        ),
+        reset=_flag("For start: end the terminal that is there and start a new one."),
+        pane_width=_integer("For start: columns; 120 if left out.", minimum=20, maximum=500),
+        pane_height=_integer("For start: rows; 40 if left out.", minimum=10, maximum=200),
+    ),
 )
 
 _READ_FILE: Final = ToolSpec(
@@ -240,4 +318,6 @@ TOOLS: Final[tuple[ToolSpec, ...]] = (
     _PATCH,
     _SEARCH_FILES,
     _TODO,
+    _TERMINAL_STATEFUL,
+    _TMUX,
 )

@@ -1,0 +1,108 @@
+"""Cuts what a program writes to a terminal into text, control characters and escape sequences.
+
+pyte's own parser shows the inside of sequences it does not know as text and collects strings without a bound.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Protocol
+
+_TOKEN: Final = re.compile(
+    r"(?P<text>[^\x00-\x1f\x7f-\x9f]++)"
+    r"|\x1b\[(?P<parameters>[0-?]*+)(?P<between>[ -/]*+)(?P<final>[@-~])"
+    r"|\x1b(?P<opener>[\]PX^_])"
+    r"|\x1b(?P<middle>[ -/]*+)(?P<last>[0-OQ-WYZ\\`-~])"
+    r"|(?P<control>[\x00-\x1a\x1c-\x1f\x7f-\x9f])"
+)
+_BEGINNING: Final = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+|[ -/]*+)")
+_LONGEST_SEQUENCE: Final = 256
+_LONGEST_STRING: Final = 4096
+_SWALLOWED: Final = 1 << 16
+"""Characters after which a string that nobody ends is taken for ended: it hides what follows it."""
+_ENDS_COMMAND: Final = re.compile(r"[\x00-\x1f]")
+_ENDS_STRING: Final = re.compile(r"[\x18\x1a\x1b]")
+
+
+class Emulation(Protocol):
+    """What the parser tells what it has found."""
+
+    def show(self, text: str) -> None:
+        """Text without control characters."""
+
+    def control(self, character: str) -> None:
+        """A control character, of those below 0x20 and from 0x7f to 0x9f."""
+
+    def sequence(self, parameters: str, between: str, final: str) -> None:
+        """A sequence that begins with `ESC [`."""
+
+    def escape(self, middle: str, last: str) -> None:
+        """Another escape sequence."""
+
+    def string(self, opener: str, text: str) -> None:
+        """An operating system command (`]`) or a device control string (`P`), its first 4096 characters."""
+
+
+class EscapeParser:
+    """Takes text in pieces, cut anywhere; whatever comes, it keeps a bounded amount and never raises."""
+
+    def __init__(self, emulation: Emulation) -> None:
+        self._emulation = emulation
+        self._rest = ""
+        self._opener = ""
+        self._string: list[str] = []
+        self._length = 0
+
+    def feed(self, text: str) -> None:
+        """Take the next piece."""
+        text, self._rest = self._rest + text, ""
+        position = 0
+        while position < len(text):
+            position = self._in_string(text, position) if self._opener else self._outside(text, position)
+
+    def _outside(self, text: str, position: int) -> int:
+        token = _TOKEN.match(text, position)
+        if token is None:
+            return self._unfinished(text, position)
+        emulation = self._emulation
+        if (shown := token["text"]) is not None:
+            emulation.show(shown)
+        elif (final := token["final"]) is not None:
+            if token.end() - position <= _LONGEST_SEQUENCE:
+                emulation.sequence(token["parameters"], token["between"], final)
+        elif (opener := token["opener"]) is not None:
+            self._opener = opener
+        elif (last := token["last"]) is not None:
+            emulation.escape(token["middle"], last)
+        else:
+            emulation.control(token["control"])
+        return token.end()
+
+    def _unfinished(self, text: str, position: int) -> int:
+        beginning = _BEGINNING.match(text, position)
+        assert beginning is not None
+        end = beginning.end()
+        if end == len(text) and end - position <= _LONGEST_SEQUENCE:
+            self._rest = text[position:]
+        # What breaks a sequence off, or begins the next one, is looked at by itself.
+        return end
+
+    def _in_string(self, text: str, position: int) -> int:
+        end = (_ENDS_COMMAND if self._opener == "]" else _ENDS_STRING).search(text, position)
+        stop = len(text) if end is None else end.start()
+        if self._length < _LONGEST_STRING:
+            self._string.append(text[position : min(stop, position + _LONGEST_STRING - self._length)])
+        self._length += stop - position
+        if end is not None:
+            self._close(whole=end[0] in "\x07\x1b")
+            # An escape character begins `ESC \`, which means nothing by itself, or the next sequence.
+            return stop if end[0] == "\x1b" else end.end()
+        if self._length > _SWALLOWED:
+            self._close(whole=False)
+        return stop
+
+    def _close(self, *, whole: bool) -> None:
+        opener, text = self._opener, "".join(self._string)
+        self._opener, self._string, self._length = "", [], 0
+        if whole:
+            self._emulation.string(opener, text)

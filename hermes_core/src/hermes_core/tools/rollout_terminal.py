@@ -1,0 +1,63 @@
+"""The one terminal of a rollout, which `terminal_stateful` and `tmux` share; kept in the context's state."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from hermes_core.contracts.errors import ProcessLimitError, ToolFailureError
+from hermes_core.contracts.tool import ToolContext
+from hermes_core.tools.terminal_session import TerminalLostError, TerminalSession
+
+DEFAULT_ROWS: Final = 40
+DEFAULT_COLS: Final = 120
+_KEY: Final = "hermes_core.terminal"
+
+
+def present_terminal(context: ToolContext) -> TerminalSession | None:
+    """Return the rollout's terminal, whether its shell still runs or not."""
+    session: TerminalSession | None = context.state.get(_KEY)
+    return session
+
+
+async def started_terminal(
+    context: ToolContext, *, rows: int = DEFAULT_ROWS, cols: int = DEFAULT_COLS
+) -> TerminalSession:
+    """Start the rollout's terminal.
+
+    Raises:
+        ToolFailureError: The sandbox has none to give; the message is for the model.
+    """
+    try:
+        session = await TerminalSession.start(context.sandbox, rows=rows, cols=cols)
+    except (ProcessLimitError, OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ToolFailureError(f"The terminal cannot be started: {reason}. Nothing was done.") from error
+    context.state[_KEY] = session
+    return session
+
+
+async def stopped_terminal(context: ToolContext) -> bool:
+    """End the rollout's terminal; tells whether one was there."""
+    session: TerminalSession | None = context.state.pop(_KEY, None)
+    if session is not None:
+        await session.stop()
+    return session is not None
+
+
+@asynccontextmanager
+async def kept(context: ToolContext, session: TerminalSession) -> AsyncIterator[TerminalSession]:
+    """Have the terminal for oneself; one that turns out to be gone is forgotten."""
+    async with session.lock:
+        try:
+            yield session
+        except TerminalLostError:
+            context.state.pop(_KEY, None)
+            raise
+
+
+def place_of_cursor(session: TerminalSession) -> dict[str, Any]:
+    """Describe where the cursor is, counted from 0."""
+    row, column = session.screen.cursor
+    return {"row": row, "column": column}

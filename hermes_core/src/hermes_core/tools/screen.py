@@ -1,0 +1,271 @@
+"""A terminal's screen as text: what a program has written, as a person in front of it would see it.
+
+Needs pyte (`pip install 'hermes-agent-core[screen]'`).
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Iterable
+from typing import Final, final
+
+from pyte import charsets
+
+from hermes_core.tools.escape_parser import EscapeParser
+from hermes_core.tools.screen_matrix import Matrix, text_of
+
+DEFAULT_ROWS: Final = 40
+DEFAULT_COLS: Final = 120
+DEFAULT_HISTORY: Final = 20_000
+_MAX_NUMBER: Final = 9999
+_MAX_NUMBERS: Final = 32
+_MOST_ANSWERS: Final = 64
+"""Questions of one piece of output that are answered: a file full of them must not type for ever."""
+_LONGEST_TITLE: Final = 256
+_ALTERNATE: Final = frozenset({47, 1047, 1049})
+_CURSOR_KEYS: Final = 1
+_SAVED_CURSOR: Final = 1048
+_SAVES_CURSOR: Final = 1049
+
+
+@final
+class TerminalScreen:
+    """Fed with the raw bytes of a terminal's output, in pieces cut anywhere; whatever they hold, it never raises.
+
+    It knows the second screen of full-screen programs and keeps the last `history` lines that have left the first one.
+    """
+
+    def __init__(self, *, rows: int = DEFAULT_ROWS, cols: int = DEFAULT_COLS, history: int = DEFAULT_HISTORY) -> None:
+        self.title = ""
+        self.application_cursor = False
+        self._matrix = Matrix(cols, rows, history)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._parser = EscapeParser(self)
+        self._answers: list[str] = []
+
+    @property
+    def rows(self) -> int:
+        """How many rows are visible."""
+        return self._matrix.lines
+
+    @property
+    def cols(self) -> int:
+        """How many columns there are."""
+        return self._matrix.columns
+
+    @property
+    def alternate(self) -> bool:
+        """Whether a full-screen program is in charge."""
+        return self._matrix.alternate
+
+    @property
+    def cursor(self) -> tuple[int, int]:
+        """Row and column of the cursor, counted from 0."""
+        return self._matrix.cursor.y, min(self._matrix.cursor.x, self.cols - 1)
+
+    @property
+    def dropped(self) -> int:
+        """How many lines have left the history, too."""
+        return self._matrix.dropped
+
+    @property
+    def lines(self) -> list[str]:
+        """The visible rows, all of them, without blanks at their ends."""
+        return [text_of(self._matrix.row(y)).rstrip(" ") for y in range(self.rows)]
+
+    @property
+    def text(self) -> str:
+        """The visible rows down to the last one that is not blank."""
+        return "\n".join(self.lines).rstrip("\n")
+
+    def entire(self) -> str:
+        """Return the history and the screen, with the lines that the terminal's width has cut joined again."""
+        pairs = list(self._matrix.history)
+        if not self.alternate:
+            pairs += [(text_of(row), getattr(row, "wrapped", False)) for row in map(self._matrix.row, range(self.rows))]
+        pieces = [text if wrapped else f"{text.rstrip(' ')}\n" for text, wrapped in pairs]
+        whole = "".join(pieces).rstrip("\n")
+        return f"{whole}\n{self.text}" if self.alternate else whole
+
+    def resize(self, *, rows: int, cols: int) -> None:
+        """Change the size."""
+        self._matrix.change_size(cols, rows)
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the next bytes; return what the terminal answers to them, to be written to the program."""
+        self._parser.feed(self._decoder.decode(data))
+        answers, self._answers = self._answers, []
+        return "".join(answers).encode()
+
+    def show(self, text: str) -> None:
+        """Draw text (told by the parser)."""
+        self._matrix.draw(text)
+
+    def control(self, character: str) -> None:
+        """Obey a control character (told by the parser)."""
+        matrix = self._matrix
+        match character:
+            case "\n" | "\x0b" | "\x0c":
+                matrix.linefeed()
+            case "\r":
+                matrix.carriage_return()
+            case "\b":
+                matrix.backspace()
+            case "\t":
+                matrix.tab()
+            case "\x0e":
+                matrix.shift_out()
+            case "\x0f":
+                matrix.shift_in()
+            case _:
+                pass
+
+    def escape(self, middle: str, last: str) -> None:
+        """Obey an escape sequence (told by the parser)."""
+        matrix = self._matrix
+        if middle in {"(", ")"}:
+            if last in charsets.MAPS:
+                matrix.define_charset(last, middle)
+            return
+        simple: dict[str, Callable[[], None]] = {
+            "7": matrix.save_cursor,
+            "8": matrix.restore_cursor,
+            "D": matrix.index,
+            "E": self._next_line,
+            "M": matrix.reverse_index,
+            "H": matrix.set_tab_stop,
+            "c": self._reset,
+        }
+        if not middle and last in simple:
+            simple[last]()
+        elif middle == "#" and last == "8":
+            matrix.alignment_display()
+
+    def _next_line(self) -> None:
+        self._matrix.carriage_return()
+        self._matrix.index()
+
+    def _reset(self) -> None:
+        self._matrix.reset()
+        self.application_cursor = False
+
+    def string(self, opener: str, text: str) -> None:
+        """Take over a title; tell that a capability is not known (told by the parser)."""
+        if opener == "]":
+            kind, _, value = text.partition(";")
+            if kind in {"0", "2"}:
+                self.title = value[:_LONGEST_TITLE]
+        elif opener == "P" and text.startswith("+q"):
+            self._answer("\x1bP0+r\x1b\\")
+
+    def sequence(self, parameters: str, between: str, final: str) -> None:
+        """Obey a control sequence (told by the parser)."""
+        prefix = parameters[:1] if parameters[:1] in {"?", "<", "=", ">"} else ""
+        numbers = _numbers(parameters[len(prefix) :])
+        if between:
+            self._with_intermediate(prefix, numbers, between, final)
+        elif prefix == "?":
+            self._private(numbers, final)
+        elif prefix == ">":
+            if final == "c":
+                self._answer("\x1b[>0;10;1c")
+        elif not prefix:
+            self._plain(numbers, final)
+
+    def _with_intermediate(self, prefix: str, numbers: list[int], between: str, final: str) -> None:
+        if between == "$" and final == "p":  # asks for a mode: not known
+            self._answer(f"\x1b[{prefix}{numbers[0]};0$y")
+        elif between == "!" and final == "p":
+            self._matrix.set_margins()
+            for number, private in ((4, False), (6, True)):
+                self._matrix.switch(number, private=private, on=False)
+            self._matrix.switch(25, private=True, on=True)
+
+    def _private(self, numbers: list[int], final: str) -> None:
+        if final in {"h", "l"}:
+            for number in numbers:
+                self._switch(number, on=final == "h")
+        elif final == "n" and numbers[0] == 6:
+            self._report_cursor("?")
+        elif final == "J":
+            self._matrix.erase_in_display(numbers[0])
+        elif final == "K":
+            self._matrix.erase_in_line(numbers[0])
+
+    def _switch(self, number: int, *, on: bool) -> None:
+        matrix = self._matrix
+        if number == _CURSOR_KEYS:
+            self.application_cursor = on
+        elif number == _SAVED_CURSOR:
+            (matrix.save_cursor if on else matrix.restore_cursor)()
+        elif number in _ALTERNATE:
+            # The first screen's cursor is kept with it, whichever of the three is used.
+            matrix.use_alternate(on=on)
+            if on and number == _SAVES_CURSOR:
+                matrix.erase_in_display(2)
+        else:
+            matrix.switch(number, private=True, on=on)
+
+    def _plain(self, numbers: list[int], final: str) -> None:
+        matrix, first = self._matrix, numbers[0]
+        one: dict[str, Callable[[int], None]] = {
+            "@": matrix.insert_characters, "A": matrix.cursor_up, "B": matrix.cursor_down, "C": matrix.cursor_forward,
+            "D": matrix.cursor_back, "E": matrix.cursor_down1, "F": matrix.cursor_up1, "G": matrix.cursor_to_column,
+            "J": matrix.erase_in_display, "K": matrix.erase_in_line, "L": matrix.insert_lines,
+            "M": matrix.delete_lines, "P": matrix.delete_characters, "X": matrix.erase_characters,
+            "a": matrix.cursor_forward, "d": matrix.cursor_to_line, "e": matrix.cursor_down,
+            "`": matrix.cursor_to_column, "g": matrix.clear_tab_stop,
+        }  # fmt: skip
+        counted: dict[str, Callable[[int], None]] = {
+            "S": matrix.scroll, "T": lambda count: matrix.scroll(-count), "Z": matrix.tab_back, "b": matrix.repeat,
+        }  # fmt: skip
+        if final in one:
+            one[final](first)
+        elif final in counted:
+            counted[final](first or 1)
+        elif final in {"H", "f"}:
+            matrix.cursor_position(first, numbers[1] if len(numbers) > 1 else 1)
+        elif final == "r":
+            matrix.set_margins(first or 1, (numbers[1] if len(numbers) > 1 else 0) or self.rows)
+        elif final in {"h", "l"}:
+            for number in numbers:
+                matrix.switch(number, private=False, on=final == "h")
+        else:
+            self._questions(first, final)
+
+    def _questions(self, first: int, final: str) -> None:
+        match final, first:
+            case "s", _:
+                self._matrix.save_cursor()
+            case "u", _:
+                self._matrix.restore_cursor()
+            case "c", 0:
+                self._answer("\x1b[?6c")
+            case "n", 5:
+                self._answer("\x1b[0n")
+            case "n", 6:
+                self._report_cursor("")
+            case "t", 18:
+                self._answer(f"\x1b[8;{self.rows};{self.cols}t")
+            case _:
+                pass
+
+    def _report_cursor(self, prefix: str) -> None:
+        row, column = self.cursor
+        self._answer(f"\x1b[{prefix}{row + 1};{column + 1}R")
+
+    def _answer(self, text: str) -> None:
+        if len(self._answers) < _MOST_ANSWERS:
+            self._answers.append(text)
+
+
+def _numbers(text: str) -> list[int]:
+    return list(_each_number(text.split(";")[:_MAX_NUMBERS]))
+
+
+def _each_number(parts: Iterable[str]) -> Iterable[int]:
+    for part in parts:
+        digits = re.match(r"0*(\d*)", part, re.ASCII)
+        found = digits[1][:5] if digits else ""
+        yield min(int(found or 0), _MAX_NUMBER)

@@ -1,0 +1,251 @@
+"""The cells of a terminal: pyte's screen, where it stops short of what programs and hostile output ask for."""
+
+from __future__ import annotations
+
+import copy
+import unicodedata
+from collections import defaultdict, deque
+from functools import lru_cache
+from typing import Final
+
+from pyte import charsets, modes
+from pyte.screens import Char, Cursor, Screen, StaticDefaultDict, wcwidth
+
+_MOST_COMBINED: Final = 8
+"""Characters that one cell holds: accents can be piled up without end."""
+_PRIVATE_MODES: Final = frozenset({6, 7, 25})
+_MODES: Final = frozenset({4, 20})
+
+
+class Row(StaticDefaultDict[int, Char]):
+    """A row of cells; `wrapped` when its text goes on in the next one without a line break."""
+
+    wrapped = False
+
+
+@lru_cache(maxsize=4096)
+def _cell(text: str) -> Char:
+    return Char(text)
+
+
+_BLANK: Final = _cell(" ")
+_PLAIN: Final = {chr(code): _cell(chr(code)) for code in range(128)}
+
+
+def _blank_rows() -> defaultdict[int, StaticDefaultDict[int, Char]]:
+    return defaultdict(lambda: Row(_BLANK))
+
+
+def text_of(row: StaticDefaultDict[int, Char]) -> str:
+    """Return the text of a row, without the blanks at its end unless it is wrapped."""
+    text = "".join([row[x].data for x in range(max(row, default=-1) + 1)])
+    return text if getattr(row, "wrapped", False) else text.rstrip(" ")
+
+
+class Matrix(Screen):
+    """Knows no colours; lines that leave at the top are kept as text, the last `history` of them."""
+
+    def __init__(self, columns: int, rows: int, history: int) -> None:
+        super().__init__(columns, rows)
+        self.buffer = _blank_rows()
+        self.history: deque[tuple[str, bool]] = deque(maxlen=history)
+        self.dropped = 0
+        self._main: tuple[dict[int, StaticDefaultDict[int, Char]], Cursor] | None = None
+        self._last = " "
+
+    @property
+    def alternate(self) -> bool:
+        """Whether a full-screen program has the second screen in use."""
+        return self._main is not None
+
+    def row(self, y: int) -> StaticDefaultDict[int, Char]:
+        """Return a row, without making one."""
+        return self.buffer[y] if y in self.buffer else Row(_BLANK)
+
+    def reset(self) -> None:
+        """Begin anew, on the first screen; the history stays."""
+        super().reset()
+        self._main = None
+        self.savepoints.clear()
+
+    def draw(self, data: str) -> None:
+        """Put text at the cursor; what has no width joins the character before, what cannot be printed is left out."""
+        table = self.g1_charset if self.charset else self.g0_charset
+        if table is not charsets.LAT1_MAP:
+            data = data.translate(table)
+        if data.isascii() and modes.IRM not in self.mode:
+            self._put_plain(data)
+            return
+        for char in data:
+            width = 1 if " " <= char <= "~" else wcwidth(char)
+            if width > 0:
+                self._put(char, width)
+            elif width == 0:
+                self._combine(char)
+
+    def _put_plain(self, data: str) -> None:
+        """Do the same as `_put` for each of them, which is most of all output, at a fraction of the time."""
+        self._last = data[-1:] or self._last
+        while data:
+            if self.cursor.x >= self.columns:
+                self._wrap(1)
+            row, x = self.buffer[self.cursor.y], self.cursor.x
+            piece, data = data[: self.columns - x], data[self.columns - x :]
+            self._mend(row, x, len(piece))
+            row.update(enumerate([_PLAIN[char] for char in piece], x))
+            self.cursor.x = x + len(piece)
+
+    def _mend(self, row: StaticDefaultDict[int, Char], x: int, width: int) -> None:
+        # Half a wide character does not stay.
+        if x and row[x].data == "":
+            row[x - 1] = _BLANK
+        if x + width < self.columns and row[x + width].data == "":
+            row[x + width] = _BLANK
+
+    def repeat(self, count: int) -> None:
+        """Draw the last character again; no more than fill the screen."""
+        self.draw(self._last * min(count, self.columns * self.lines))
+
+    def _put(self, char: str, width: int) -> None:
+        if self.cursor.x + width > self.columns:
+            self._wrap(width)
+        if modes.IRM in self.mode:
+            self.insert_characters(width)
+        row, x = self.buffer[self.cursor.y], self.cursor.x
+        self._mend(row, x, width)
+        row[x] = _cell(char)
+        if width == 2:
+            row[x + 1] = _cell("")
+        self.cursor.x = x + width
+        self._last = char
+
+    def _wrap(self, width: int) -> None:
+        if modes.DECAWM not in self.mode:
+            self.cursor.x = self.columns - width
+            return
+        row = self.buffer[self.cursor.y]
+        if isinstance(row, Row):
+            row.wrapped = True
+        self.cursor.x = 0
+        self.index()
+
+    def _combine(self, char: str) -> None:
+        row, x = self.buffer[self.cursor.y], self.cursor.x - 1
+        if x > 0 and row[x].data == "":
+            x -= 1
+        if x >= 0 and len(row[x].data) < _MOST_COMBINED:
+            row[x] = _cell(unicodedata.normalize("NFC", row[x].data + char))
+
+    def index(self) -> None:
+        """Move down; at the bottom the rows move up, and the first one into the history."""
+        top, bottom = self.margins or (0, self.lines - 1)
+        if self.cursor.y > bottom:
+            self.cursor.y = min(self.cursor.y + 1, self.lines - 1)
+            return
+        if self.cursor.y == bottom and top == 0 and not self.alternate:
+            self._keep(self.row(0))
+        super().index()
+
+    def _keep(self, row: StaticDefaultDict[int, Char]) -> None:
+        self.dropped += len(self.history) == self.history.maxlen
+        self.history.append((text_of(row), getattr(row, "wrapped", False)))
+
+    def scroll(self, count: int) -> None:
+        """Move the rows within the margins up, or down if negative; the cursor stays."""
+        top, bottom = self.margins or (0, self.lines - 1)
+        before = self.cursor.y
+        for _ in range(min(abs(count), bottom - top + 1)):
+            self.cursor.y = bottom if count > 0 else top
+            (self.index if count > 0 else self.reverse_index)()
+        self.cursor.y = before
+
+    def cursor_down(self, count: int | None = None) -> None:
+        """Move down, to the bottom margin or, from below it, to the last row."""
+        bottom = self.lines - 1
+        if self.margins is not None and self.cursor.y <= self.margins.bottom:
+            bottom = self.margins.bottom
+        self.cursor.y = min(self.cursor.y + (count or 1), bottom)
+
+    def cursor_up(self, count: int | None = None) -> None:
+        """Move up, to the top margin or, from above it, to the first row."""
+        top = self.margins.top if self.margins is not None and self.cursor.y >= self.margins.top else 0
+        self.cursor.y = max(self.cursor.y - (count or 1), top)
+
+    def cursor_to_line(self, line: int | None = None) -> None:
+        """Move to a row; pyte fails here when the origin is that of margins that are not set."""
+        self.cursor_position(line, self.cursor.x + 1)
+
+    def tab_back(self, count: int) -> None:
+        """Move to an earlier tab stop."""
+        stops = [0, *sorted(stop for stop in self.tabstops if stop < self.cursor.x)]
+        self.cursor.x = stops[max(0, len(stops) - count)]
+
+    def save_cursor(self) -> None:
+        """Remember the cursor; one is remembered, as in other terminals."""
+        self.savepoints.clear()
+        super().save_cursor()
+
+    def restore_cursor(self) -> None:
+        """Go back to the remembered cursor, which stays remembered."""
+        kept = list(self.savepoints)
+        super().restore_cursor()
+        self.cursor = copy.copy(self.cursor)
+        self.savepoints = kept
+
+    def erase_in_line(self, how: int = 0, private: bool = False) -> None:  # noqa: FBT001, FBT002 - pyte's signature
+        """Blank a part of the row."""
+        if how in {0, 1, 2}:
+            super().erase_in_line(how, private)
+            row = self.buffer[self.cursor.y]
+            if isinstance(row, Row) and how != 1:
+                row.wrapped = False
+
+    def erase_in_display(self, how: int = 0, *_args: object, **_kwargs: object) -> None:
+        """Blank a part of the screen; 3 blanks what has left it."""
+        y = self.cursor.y
+        if how == 3:
+            self.history.clear()
+            return
+        gone = {0: range(y + 1, self.lines), 1: range(y), 2: range(self.lines)}.get(how, range(0))
+        for number in gone:
+            self.buffer.pop(number, None)
+        if how in {0, 1}:
+            self.erase_in_line(how)
+
+    def switch(self, number: int, *, private: bool, on: bool) -> None:
+        """Set or reset one of the modes that matter to where text stands."""
+        if number in (_PRIVATE_MODES if private else _MODES):
+            (self.set_mode if on else self.reset_mode)(number, private=private)
+
+    def use_alternate(self, *, on: bool) -> None:
+        """Go to the second screen, which is blank, or back to the first, which is as it was left."""
+        if on and self._main is None:
+            self._main = (self.buffer, copy.copy(self.cursor))
+            self.buffer = _blank_rows()
+        elif not on and self._main is not None:
+            self.buffer, self.cursor = self._main
+            self._main, self.margins = None, None
+            self._fit()
+
+    def change_size(self, columns: int, rows: int) -> None:
+        """Change the size; rows above the cursor that have no room any more go into the history."""
+        for buffer in (self.buffer, self._main[0] if self._main else {}):
+            for row in buffer.values():
+                for x in [x for x in row if x >= columns]:
+                    del row[x]
+        self.columns, self.lines = columns, rows
+        self.tabstops = set(range(8, columns, 8))
+        self.margins = None
+        self._fit()
+
+    def _fit(self) -> None:
+        surplus = max(0, self.cursor.y - self.lines + 1)
+        for y in range(surplus):
+            if not self.alternate:
+                self._keep(self.row(y))
+        moved = {y - surplus: row for y, row in self.buffer.items() if 0 <= y - surplus < self.lines}
+        self.buffer = _blank_rows()
+        self.buffer.update(moved)
+        self.cursor.y -= surplus
+        self.ensure_hbounds()
+        self.ensure_vbounds()

@@ -1,0 +1,378 @@
+"""A rollout's interactive terminal: a bash on a terminal of the sandbox, and its screen on this side."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib import util
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, final
+
+from hermes_core.contracts.errors import BackendError, ToolFailureError, UnavailableComponentError
+from hermes_core.contracts.sandbox import ProcessInfo, Sandbox
+from hermes_core.tools import shell_integration as shell
+from hermes_core.tools.escapes import unfinished
+from hermes_core.tools.places import scratch_directory
+
+if TYPE_CHECKING:
+    from hermes_core.tools.recording import Recording
+
+_PIECE: Final = 1 << 16
+_BITE: Final = 1 << 13
+"""Bytes after which the event loop gets its turn: emulating a terminal costs about a microsecond a byte."""
+_PIECES_AT_ONCE: Final = 4
+_READY: Final = 20.0
+_RECOVERS: Final = 2.0
+_SHORTEST_PAUSE: Final = 0.01
+_LONGEST_PAUSE: Final = 0.1
+_INTERRUPT: Final = b"\x03"
+
+_T = TypeVar("_T")
+
+
+class TerminalLostError(ToolFailureError):
+    """The terminal is not there any more, because its sandbox was renewed or ended what runs in it."""
+
+
+class TerminalBusyError(ToolFailureError):
+    """Something runs in the terminal, so that a command would be typed into it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandEnd:
+    """How a command that was waited for stands; `exit_code` is None as long as it is not known."""
+
+    state: Literal["finished", "running", "shell_ended"]
+    exit_code: int | None
+    output: str
+    timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawOutput:
+    """A piece of the raw output; the next one is read from `end` on, and `more` of it is there already."""
+
+    data: bytes
+    start: int
+    end: int
+    more: bool
+
+
+class _Command:
+    """What was typed last by `run`, at prompt `number`, and what it writes."""
+
+    def __init__(self, number: int, recording: Recording) -> None:
+        self.number = number
+        self.recording = recording
+        self.is_closed = False
+
+    def passes(self, mark: shell.Mark) -> None:
+        if mark.kind == "D" and mark.number > self.number:
+            self.is_closed = True
+        elif mark.kind == "C" and mark.number == self.number and not self.is_closed:
+            self.recording.begin()
+
+    def add(self, data: bytes) -> None:
+        if not self.is_closed:
+            self.recording.add(data)
+
+    def skip(self, count: int) -> None:
+        if not self.is_closed:
+            self.recording.skip(count)
+
+
+@final
+class TerminalSession:
+    """Made by `start`. It ends with the sandbox; every reader of its raw output keeps a place of its own."""
+
+    def __init__(self, sandbox: Sandbox, directory: str, *, nonce: str, process_id: str, rows: int, cols: int) -> None:
+        from hermes_core.tools.recording import Recording
+        from hermes_core.tools.screen import TerminalScreen
+
+        self.screen = TerminalScreen(rows=rows, cols=cols)
+        self.ended: ProcessInfo | None = None
+        self.lock = asyncio.Lock()
+        self._sandbox = sandbox
+        self._directory = directory
+        self._marks = shell.MarkReader(nonce)
+        self._id = process_id
+        self._offset = 0
+        self._command = _Command(0, Recording(rows=rows, cols=cols))
+        self._typed_in = False
+
+    @classmethod
+    async def start(cls, sandbox: Sandbox, *, rows: int, cols: int) -> Self:
+        """Start a shell in the session's present directory, with its exported variables, and wait for its prompt.
+
+        Raises:
+            UnavailableComponentError: pyte or ptyprocess is not installed here.
+            ToolFailureError: No prompt has come.
+        """
+        require_emulation()
+        directory = await _private_directory(sandbox)
+        nonce = uuid.uuid4().hex[:12]
+        await sandbox.write_file(f"{directory}/{shell.STARTUP}", shell.startup_text(directory, nonce), mode=0o600)
+        info = await sandbox.processes.start(
+            shell.shell_command(directory), pty=True, rows=rows, cols=cols, env={"TERM": "xterm-256color"}
+        )
+        session = cls(sandbox, directory, nonce=nonce, process_id=info.id, rows=rows, cols=cols)
+        try:
+            await session._first_prompt()
+        except BaseException:
+            # Nobody learns of it, so nobody could end it.
+            await asyncio.shield(session.stop())
+            raise
+        return session
+
+    async def _first_prompt(self) -> None:
+        if await self._until(self._prompt_after(0), _READY) is None:
+            raise ToolFailureError(f"the terminal's shell has shown no prompt. Its screen:\n{self.screen.text}")
+
+    async def stop(self) -> None:
+        """End the shell and everything that runs in it."""
+        with contextlib.suppress(ProcessLookupError, BackendError):
+            await self._sandbox.processes.kill(self._id, grace=0.2)
+        with contextlib.suppress(OSError, BackendError):
+            await self._sandbox.remove(self._directory)
+
+    async def resize(self, *, rows: int, cols: int) -> None:
+        """Change the size; programs are told."""
+        if (rows, cols) != (self.screen.rows, self.screen.cols):
+            await self._ask(self._sandbox.processes.resize(self._id, rows=rows, cols=cols))
+            self.screen.resize(rows=rows, cols=cols)
+
+    async def pump(self) -> bool:
+        """Bring the screen up to date; tells whether there was anything new."""
+        before = self._offset
+        for _ in range(_PIECES_AT_ONCE):
+            output = await self._ask(self._sandbox.processes.read(self._id, offset=self._offset, limit=_PIECE))
+            if output.start > self._offset:
+                self._command.skip(output.start - self._offset)
+            self._offset = output.start + len(output.data)
+            await self._take(output.data)
+            if len(output.data) < _PIECE:
+                break
+        return self._offset > before
+
+    async def _take(self, data: bytes) -> None:
+        answers = b""
+        for at in range(0, len(data), _BITE):
+            for part in self._marks.feed(data[at : at + _BITE]):
+                if isinstance(part, shell.Mark):
+                    self._command.passes(part)
+                else:
+                    answers += self.screen.feed(part)
+                    self._command.add(part)
+            await asyncio.sleep(0)
+        if answers:
+            await self._write(answers)
+
+    async def _write(self, data: bytes) -> int:
+        try:
+            return await self._ask(self._sandbox.processes.write(self._id, data))
+        except BrokenPipeError:
+            return 0  # it has ended, which the next look at it says
+
+    async def _ask(self, asking: Awaitable[_T]) -> _T:
+        try:
+            return await asking
+        except ProcessLookupError as error:
+            raise TerminalLostError(
+                "The terminal is gone: its sandbox was renewed, or has ended everything that ran in it. "
+                "The next call starts a new terminal."
+            ) from error
+
+    async def send(self, data: bytes) -> int:
+        """Type; returns how many bytes the terminal has taken."""
+        self._typed_in = True
+        taken = 0
+        for at in range(0, len(data), _BITE):
+            bite = data[at : at + _BITE]
+            count = await self._write(bite)
+            taken += count
+            if count < len(bite):
+                break
+        return taken
+
+    async def state(self) -> shell.ShellState | None:
+        """Say where the shell is; None when that cannot be known."""
+        for _ in range(5):
+            try:
+                data = await self._sandbox.read_file(f"{self._directory}/{shell.STATUS}", length=100)
+            except OSError:
+                return None
+            state = shell.read_state(data)
+            if state is not None:
+                return state
+            await asyncio.sleep(_SHORTEST_PAUSE)
+        return None
+
+    def _prompt_after(self, number: int) -> Callable[[], Awaitable[shell.ShellState | None]]:
+        async def look() -> shell.ShellState | None:
+            state = await self.state()
+            return state if state is not None and state.kind == "prompt" and state.number > number else None
+
+        return look
+
+    async def _until(self, look: Callable[[], Awaitable[_T | None]], seconds: float) -> _T | None:
+        """Keep the screen up to date until `look` answers, the shell has ended, or the time is over."""
+        end = time.monotonic() + seconds
+        pause = _SHORTEST_PAUSE
+        while True:
+            news = await self.pump()
+            if (found := await look()) is not None:
+                await self.pump()
+                return found
+            if await self.has_ended() or time.monotonic() >= end:
+                return None
+            pause = _SHORTEST_PAUSE if news else min(2 * pause, _LONGEST_PAUSE)
+            await self._ask(
+                self._sandbox.processes.wait(self._id, timeout=min(pause, max(0.0, end - time.monotonic())))
+            )
+
+    async def has_ended(self) -> bool:
+        """Tell whether the shell has gone."""
+        if self.ended is None:
+            info = await self._ask(self._sandbox.processes.poll(self._id))
+            if not info.running:
+                while await self.pump():
+                    pass
+                self.ended = info
+        return self.ended is not None
+
+    async def run(self, command: str, *, timeout: float) -> CommandEnd:
+        """Run a command at the shell's prompt and wait for its end.
+
+        It comes from a file, so that it may hold whatever a script may. After `timeout` seconds it gets C-c; one that
+        goes on all the same is left alone.
+
+        Raises:
+            TerminalBusyError: The shell is not at its prompt; nothing was run.
+        """
+        from hermes_core.tools.recording import Recording
+
+        await self.pump()
+        number = await self._free_prompt()
+        typed = shell.trigger(self._directory)
+        rows = (self.screen.cursor[1] + len(typed)) // self.screen.cols + 1
+        await self._put(shell.COMMAND, command.encode("utf-8", "surrogateescape") + b"\n")
+        await self._put(shell.SHOWN, shell.shown_instead(command, rows=rows))
+        self._command = _Command(number, Recording(rows=self.screen.rows, cols=self.screen.cols))
+        await self._write(f"{typed}\r".encode())
+        state = await self._until(self._prompt_after(number), timeout)
+        timed_out = state is None and self.ended is None
+        if timed_out:
+            await self._write(_INTERRUPT)
+            state = await self._until(self._prompt_after(number), _RECOVERS)
+        await self._put(shell.SHOWN, b"")
+        return await self._end_of_command(state, timed_out=timed_out)
+
+    async def _put(self, name: str, data: bytes) -> None:
+        if self.ended is None:
+            await self._sandbox.write_file(f"{self._directory}/{name}", data, mode=0o600)
+
+    async def _end_of_command(self, state: shell.ShellState | None, *, timed_out: bool) -> CommandEnd:
+        command = self._command
+
+        async def closed() -> bool | None:
+            return command.is_closed or None
+
+        if state is not None:
+            await self._until(closed, _RECOVERS)
+            return CommandEnd(
+                state="finished", exit_code=state.exit_code, output=command.recording.text(), timed_out=timed_out
+            )
+        output = command.recording.text()
+        if self.ended is not None:
+            return CommandEnd(state="shell_ended", exit_code=self.ended.exit_code, output=output, timed_out=timed_out)
+        return CommandEnd(state="running", exit_code=None, output=output, timed_out=True)
+
+    async def _free_prompt(self) -> int:
+        state = await self.state()
+        if state is None:
+            raise TerminalBusyError(
+                f"It cannot be told whether the terminal's shell waits for a command: {self._directory} is damaged. "
+                "Nothing was run. Stop the terminal with tmux (action stop); the next call starts a new one."
+            )
+        if state.kind == "running" or state.number <= self._command.number:
+            raise _busy(self.screen.text)
+        if self._typed_in:
+            # What was typed may not be a whole command; C-c gives a clean prompt, which has another number.
+            await self._write(_INTERRUPT)
+            state = await self._until(self._prompt_after(state.number), _RECOVERS)
+            if state is None:
+                raise _busy(self.screen.text)
+            self._typed_in = False
+        return state.number
+
+    async def settle(self, seconds: float) -> None:
+        """Keep the screen up to date for a while."""
+
+        async def never() -> None:
+            return None
+
+        await self._until(never, seconds)
+
+    async def prompt_after(self, number: int, *, at_least: int, seconds: float) -> shell.ShellState | None:
+        """Wait for the prompt that ends what was typed at prompt `number` with `at_least` commands in it.
+
+        A command may have taken the rest of what was typed for itself: then a quiet prompt is the end, too.
+        """
+        quiet_since = time.monotonic()
+        seen = (-1, -1)
+
+        async def look() -> shell.ShellState | None:
+            nonlocal quiet_since, seen
+            state = await self.state()
+            if state is None or state.kind != "prompt" or state.number <= number:
+                return None
+            if (self._offset, state.number) != seen:
+                seen, quiet_since = (self._offset, state.number), time.monotonic()
+            is_last = state.number >= number + at_least
+            return state if is_last or time.monotonic() - quiet_since > 0.5 else None
+
+        return await self._until(look, seconds)
+
+    async def raw(self, offset: int, limit: int) -> RawOutput:
+        """Return raw output from byte `offset` on, at most `limit` bytes, in whole characters and sequences."""
+        output = await self._ask(self._sandbox.processes.read(self._id, offset=offset, limit=limit))
+        end = output.start + len(output.data)
+        # What is cut off here comes with the next piece, unless nothing more can come, or it alone fills the piece.
+        cut = unfinished(output.data) if output.running or end < output.total else 0
+        if cut == len(output.data) and end < output.total:
+            cut = 0
+        data = self._marks.strip(output.data[: len(output.data) - cut])
+        return RawOutput(data=data, start=output.start, end=end - cut, more=end < output.total)
+
+
+def _busy(screen: str) -> TerminalBusyError:
+    return TerminalBusyError(
+        "The terminal is busy: something still runs in it, so the command would be typed into that. Nothing was run. "
+        "Use tmux to look (capture), to answer or interrupt it (send_keys, such as C-c), or to end the terminal (stop)."
+        f" The screen:\n{screen}"
+    )
+
+
+def require_emulation() -> None:
+    """Raise `UnavailableComponentError` where the package that emulates terminals is missing."""
+    if util.find_spec("pyte") is None:
+        raise UnavailableComponentError(
+            "a terminal with a screen needs the package pyte, which is not installed",
+            hint="pip install 'hermes-agent-core[screen]'",
+        )
+
+
+async def _private_directory(sandbox: Sandbox) -> str:
+    """Make a directory of the rollout's user alone; it goes with the sandbox."""
+    scratch = shlex.quote(await scratch_directory(sandbox))
+    made = await sandbox.exec(
+        f"command mkdir -p -- {scratch} && command mktemp -d {scratch}/hermes-terminal.XXXXXXXX", timeout=30
+    )
+    path = made.stdout.decode("utf-8", "surrogateescape").strip("\n")
+    if made.exit_code != 0 or not path.startswith("/"):
+        raise ToolFailureError(f"no directory for the terminal could be made in the sandbox: {made.output.strip()}")
+    return path

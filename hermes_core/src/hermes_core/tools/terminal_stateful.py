@@ -1,0 +1,61 @@
+"""The tool `terminal_stateful`: one command in the rollout's interactive terminal."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from hermes_core.contracts.errors import ToolFailureError
+from hermes_core.contracts.tool import ToolContext, ToolResult
+from hermes_core.tools.answers import answered
+from hermes_core.tools.rollout_terminal import kept, present_terminal, started_terminal, stopped_terminal
+from hermes_core.tools.terminal_session import CommandEnd
+
+DEFAULT_TIMEOUT: Final = 120
+
+
+class TerminalStatefulTool:
+    """Runs commands at the prompt of a shell that a person could sit at; a command is never run twice."""
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Run `command` and answer `output`, `exit_code` and `error`."""
+        command, timeout = arguments["command"], arguments.get("timeout", DEFAULT_TIMEOUT)
+        if "\0" in command:
+            return _refused("A command cannot hold a NUL character. Nothing was run.")
+        try:
+            end = await _run(context, command, timeout)
+        except ToolFailureError as error:
+            return _refused(error.message)
+        return _told(end, timeout)
+
+
+async def _run(context: ToolContext, command: str, timeout: float) -> CommandEnd:
+    session = present_terminal(context)
+    if session is None:
+        session = await started_terminal(context)
+    async with kept(context, session):
+        if not await session.has_ended():
+            return await session.run(command, timeout=timeout)
+    await stopped_terminal(context)
+    session = await started_terminal(context)
+    async with kept(context, session):
+        return await session.run(command, timeout=timeout)
+
+
+def _told(end: CommandEnd, timeout: float) -> ToolResult:
+    error = None
+    more = {}
+    match end.state:
+        case "running":
+            error = (
+                f"Command still runs after {timeout} seconds, and after C-c. Its exit code is not known yet. "
+                "Use tmux to look at it (capture) or to talk to it (send_keys)."
+            )
+        case "shell_ended":
+            more = {"note": "The shell has ended with this exit code; the next call starts a new one."}
+        case _ if end.timed_out:
+            error = f"Command timed out after {timeout} seconds and was ended with C-c"
+    return answered(output=end.output, exit_code=end.exit_code, error=error, **more)
+
+
+def _refused(message: str) -> ToolResult:
+    return ToolResult(content=answered(output="", exit_code=None, error=message).content, error=message)
