@@ -24,7 +24,10 @@ from hermes_core.tools.keys import encode_keys
         (["C-Right", "S-Up", "C-S-End"], b"\x1b[1;5C\x1b[1;2A\x1b[1;6F"),
         (["F1", "F5", "F12", "S-F1"], b"\x1bOP\x1b[15~\x1b[24~\x1b[1;2P"),
         (["BSpace", "Tab", "BTab", "S-Tab", "Space"], b"\x7f\t\x1b[Z\x1b[Z "),
-        (["PPage", "NPage", "PageUp", "Home", "End", "DC", "C-DC"], b"\x1b[5~\x1b[6~\x1b[5~\x1b[H\x1b[F\x1b[3~\x1b[3;5~"),
+        (
+            ["PPage", "NPage", "PageUp", "Home", "End", "DC", "C-DC"],
+            b"\x1b[5~\x1b[6~\x1b[5~\x1b[H\x1b[F\x1b[3~\x1b[3;5~",
+        ),
         (["é日"], "é日".encode()),
         ([], b""),
         ([""], b""),

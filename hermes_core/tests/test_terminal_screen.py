@@ -135,6 +135,24 @@ def test_a_flood_keeps_a_bounded_history_and_counts_what_it_dropped():
     assert made.dropped == 2000 - 50 - 9
 
 
+@settings(max_examples=60)
+@given(
+    st.lists(st.text("ab ~", max_size=50), min_size=30, max_size=120),
+    st.sampled_from(
+        [b"", b"x", b"\n" * 40, b"\x1b[2;5r", b"\x1b[?1049h", b"\x1b[?7l", b"\x1b[4h", b"\x1b(0", b"\x1b[20h"]
+    ),
+    st.sampled_from([7, 100]),
+)
+def test_many_lines_at_once_are_what_they_are_one_by_one(lines, before, history):
+    quick, slow = screen(before, history=history), screen(before, history=history)
+    data = "".join(f"{line}\r\n" for line in [*lines, "pad" * 400]).encode()
+    quick.feed(data)
+    for at in range(0, len(data), 100):
+        slow.feed(data[at : at + 100])
+    assert (quick.lines, quick.cursor, quick.entire()) == (slow.lines, slow.cursor, slow.entire())
+    assert quick.dropped == slow.dropped
+
+
 def test_accents_without_end_stay_in_one_cell_of_bounded_size():
     assert len(screen("e" + "\u0301" * 10_000).text) < 20
 
@@ -149,7 +167,9 @@ _PIECES = st.one_of(
         st.sampled_from(["", "", "$", "!", " "]),
         st.sampled_from([chr(code) for code in range(0x40, 0x7F)]),
     ),
-    st.sampled_from([b"\x1b7", b"\x1b8", b"\x1bM", b"\x1bD", b"\x1bE", b"\x1bc", b"\x1bH", b"\x1b#8", b"\x1b(0", b"\t"]),
+    st.sampled_from(
+        [b"\x1b7", b"\x1b8", b"\x1bM", b"\x1bD", b"\x1bE", b"\x1bc", b"\x1bH", b"\x1b#8", b"\x1b(0", b"\t"]
+    ),
     st.sampled_from([b"\r\n", b"\n" * 30, "日本".encode() * 9, b"\x1b]0;x", b"\x1bP", b"\x07", b"\x1b\\"]),
 )
 

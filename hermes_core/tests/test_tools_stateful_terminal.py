@@ -35,7 +35,9 @@ async def test_a_command_answers_output_exit_code_and_no_error(driver):
 
 
 async def test_everything_of_the_shell_stays(driver):
-    await driver.run("mkdir -p a/b && cd a/b; colour=blue; f() { echo \"f $1\"; }; alias hi='echo alias'; set -o pipefail")
+    await driver.run(
+        "mkdir -p a/b && cd a/b; colour=blue; f() { echo \"f $1\"; }; alias hi='echo alias'; set -o pipefail"
+    )
     answer = await driver.run('echo "$colour ${PWD##*/}"; f 1; hi; false | true; echo $?')
     assert answer["output"] == "blue b\nf 1\nalias\n1"
 
@@ -64,7 +66,7 @@ async def test_it_is_a_terminal_of_the_given_size(driver):
         ("cat <<'END'\n$HOME 'quoted\nEND\n# the end", "$HOME 'quoted", 0),
         ("echo one\necho two\nfalse", "one\ntwo", 1),
         ("if true; then\n\techo 'in a\nblock'\nfi", "in a\nblock", 0),
-        ("echo \"it's\" \\\n  continued", "it's continued", 0),
+        ('echo "it\'s" \\\n  continued', "it's continued", 0),
         ("echo a;", "a", 0),
         ("sleep 0 &", None, 0),
         ("! true", "", 1),
@@ -82,7 +84,9 @@ async def test_commands_of_every_shape_answer_their_own_output(plain, command, o
         assert answer["output"] == output
 
 
-@pytest.mark.parametrize("command", ["echo 'open", 'echo "open', "if true", "cat <(", "$(", "f() {", "echo `", "((", ")"])
+@pytest.mark.parametrize(
+    "command", ["echo 'open", 'echo "open', "if true", "cat <(", "$(", "f() {", "echo `", "((", ")"]
+)
 async def test_a_command_that_is_not_whole_is_an_error_and_the_terminal_stays(plain, command):
     """Predecessor 2.3 #16: an open quote cost the full timeout and the session."""
     await plain.run("kept=1")

@@ -169,7 +169,8 @@ async def test_a_question_without_echo_is_answered(plain):
 async def test_a_program_that_asks_the_terminal_is_answered(driver):
     """A cursor report is asked for, and read from the input as if it had been typed."""
     answer = await driver.run(
-        "stty raw -echo; printf '\\033[6n'; IFS= read -rd R position; stty sane; printf '%q\\n' \"$position\"", timeout=20
+        "stty raw -echo; printf '\\033[6n'; IFS= read -rd R position; stty sane; printf '%q\\n' \"$position\"",
+        timeout=20,
     )
     assert "\\E[" in answer["output"]
     assert answer["exit_code"] == 0

@@ -53,6 +53,11 @@ class EscapeParser:
         self._string: list[str] = []
         self._length = 0
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the next piece begins outside of any sequence."""
+        return not (self._rest or self._opener)
+
     def feed(self, text: str) -> None:
         """Take the next piece."""
         text, self._rest = self._rest + text, ""

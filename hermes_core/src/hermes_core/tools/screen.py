@@ -23,6 +23,8 @@ _MAX_NUMBERS: Final = 32
 _MOST_ANSWERS: Final = 64
 """Questions of one piece of output that are answered: a file full of them must not type for ever."""
 _LONGEST_TITLE: Final = 256
+_FLOOD: Final = 1024
+_PLAIN_LINES: Final = re.compile(r"(?:[ -~]*+\r\n)++")
 _ALTERNATE: Final = frozenset({47, 1047, 1049})
 _CURSOR_KEYS: Final = 1
 _SAVED_CURSOR: Final = 1048
@@ -94,9 +96,22 @@ class TerminalScreen:
 
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes; return what the terminal answers to them, to be written to the program."""
-        self._parser.feed(self._decoder.decode(data))
+        text = self._decoder.decode(data)
+        if len(text) >= _FLOOD:
+            text = self._pour(text)
+        self._parser.feed(text)
         answers, self._answers = self._answers, []
         return "".join(answers).encode()
+
+    def _pour(self, text: str) -> str:
+        """Draw the plain lines that a flood mostly is; return the rest."""
+        begin = text.find("\n") + 1
+        self._parser.feed(text[:begin])
+        lines = _PLAIN_LINES.match(text, begin) if self._parser.is_idle else None
+        if lines is None:
+            return text[begin:]
+        self._matrix.pour(lines[0].split("\r\n")[:-1])
+        return text[lines.end() :]
 
     def show(self, text: str) -> None:
         """Draw text (told by the parser)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import unicodedata
 from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -149,6 +150,48 @@ class Matrix(Screen):
     def _keep(self, row: StaticDefaultDict[int, Char]) -> None:
         self.dropped += len(self.history) == self.history.maxlen
         self.history.append((text_of(row), getattr(row, "wrapped", False)))
+
+    def pour(self, lines: Sequence[str]) -> None:
+        """Draw many plain lines, each with a line break behind it: most of them pass by and are text at once."""
+        seen = self.lines + 2
+        while lines and (len(lines) <= seen or self.cursor.y < self.lines - 1 or not self._is_simple()):
+            self._draw_line(lines[0])
+            lines = lines[1:]
+        if not lines:
+            return
+        self._draw_line(lines[0])
+        for y in range(self.lines - 1):
+            self._keep(self.row(y))
+        self._keep_lines(lines[1:-seen])
+        self.buffer.clear()
+        self.cursor.y = 0
+        for line in lines[-seen:]:
+            self._draw_line(line)
+
+    def _draw_line(self, line: str) -> None:
+        self.draw(line)
+        self.linefeed()
+        self.carriage_return()
+
+    def _is_simple(self) -> bool:
+        return (
+            self.margins is None
+            and not self.alternate
+            and modes.DECAWM in self.mode
+            and modes.IRM not in self.mode
+            and (self.g1_charset if self.charset else self.g0_charset) is charsets.LAT1_MAP
+        )
+
+    def _keep_lines(self, lines: Iterable[str]) -> None:
+        width = self.columns
+        rows = [
+            (line[at : at + width], at + width < len(line))
+            for line in lines
+            for at in range(0, max(1, len(line)), width)
+        ]
+        limit = self.history.maxlen or 0
+        self.dropped += max(0, len(self.history) + len(rows) - limit)
+        self.history.extend((text if wrapped else text.rstrip(" "), wrapped) for text, wrapped in rows[-limit:])
 
     def scroll(self, count: int) -> None:
         """Move the rows within the margins up, or down if negative; the cursor stays."""
