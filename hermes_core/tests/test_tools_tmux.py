@@ -130,6 +130,7 @@ async def test_less_pages_and_searches(driver):
     assert "line 555" not in answer["screen"]
 
 
+@needs("top")
 async def test_top_refreshes_and_quits(driver):
     await driver.keys("top -d 1", "Enter")
     assert "PID" in (await driver.sees("load average"))["screen"]
