@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -197,3 +198,22 @@ async def test_the_container_of_slots_has_a_lease_of_its_own(backend: DockerBack
         there = {lease.sandbox_id for lease in leases if container_name(lease.sandbox_id) in names.stdout.split()}
         assert {lease.sandbox_id for lease in leases} - there == {sandbox.id}
         assert len(there) == 1
+
+
+async def test_what_stops_all_that_its_user_starts_holds_up_nobody_else(two: tuple[Sandbox, Sandbox]) -> None:
+    # It can stop a process that is its user's already and does not run its program yet; the agent waits for that.
+    one, other = two
+    await one.exec("(while kill -0 $$; do :; done; while :; do kill -STOP -1; done) </dev/null >/dev/null 2>&1 &")
+    for _ in range(40):
+        await one.processes.start("true")
+    assert (await other.exec("echo free")).output == "free\n"
+    await one.renew()
+    assert (await one.exec("echo free")).output == "free\n"
+
+
+async def test_the_agent_reads_no_output_of_one_slot_to_another(two: tuple[Sandbox, Sandbox]) -> None:
+    one, other = two
+    await one.exec("head -c 200000 /dev/zero | tr '\\0' s")
+    for fd in range(64):
+        with contextlib.suppress(OSError, ValueError):
+            assert b"sss" not in await other.read_file(f"/proc/self/fd/{fd}")

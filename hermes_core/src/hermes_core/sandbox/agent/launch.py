@@ -7,10 +7,14 @@ import ctypes
 import errno
 import fcntl
 import os
+import select
 import signal
 import termios
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, NoReturn
+
+from hermes_core.sandbox.agent.processes import read_process
 
 _PR_SET_NO_NEW_PRIVS = 38
 _OOM_SCORE = "500"
@@ -27,6 +31,10 @@ _DEFAULT_SIGNALS = (
 _PRCTL = ctypes.CDLL(None, use_errno=True).prctl
 _ABOVE = 300
 """Descriptors are moved above this number when they are in the way of the numbers that a process is to have."""
+_GLANCE = 10
+"""Milliseconds between looks at whether a starting process has been stopped."""
+_PATIENCE = 1.0
+"""Seconds that everything else waits for a process to say that it runs; its own kind can keep it from that."""
 
 
 class Identity(NamedTuple):
@@ -72,7 +80,7 @@ def launch(plan: Plan) -> int:
     try:
         wiring = [(moved.get(source, source), target) for source, target in plan.wiring]
         plan = plan._replace(wiring=wiring)
-        if plan.identity is None and not plan.terminal:
+        if plan.identity is None and not plan.terminal and not _can_be_held():
             pid = _spawn(plan)
             raise_oom_score(pid)
         else:
@@ -86,6 +94,18 @@ def launch(plan: Plan) -> int:
 def _out_of_the_way(wiring: Sequence[tuple[int, int]]) -> dict[int, int]:
     targets = {target for _, target in wiring}
     return {source: fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for source, _ in wiring if source in targets}
+
+
+def _can_be_held() -> bool:
+    # posix_spawn waits in the kernel until the program runs, for ever if a process of the same user stops it before.
+    # Where the agent is the first process, which nobody else can stop, that would be a way to stop it after all.
+    if os.getpid() != 1:
+        return False
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _spawn(plan: Plan) -> int:
@@ -116,13 +136,30 @@ def _fork(plan: Plan) -> int:
             _become(plan, teller)
     finally:
         os.close(teller)
-    with open(told, "rb", buffering=0) as pipe:  # noqa: PTH123 - a descriptor
-        complaint = pipe.read(16)
+    try:
+        complaint = _listen(told, pid)
+    finally:
+        os.close(told)
     if complaint:
         os.waitpid(pid, 0)
         code = int(complaint)
         raise OSError(code, os.strerror(code), plan.argv[0])
     return pid
+
+
+def _listen(told: int, pid: int) -> bytes:
+    """Return what a process complains of that is starting; nothing if it runs, or has been stopped on its way.
+
+    As soon as it has its user, others of that user can stop it: then it is a stopped process like any other.
+    """
+    end = time.monotonic() + _PATIENCE
+    ready = select.poll()  # select() takes no descriptor above 1023
+    ready.register(told, select.POLLIN)
+    while not ready.poll(_GLANCE):
+        process = read_process(pid)
+        if process is None or process.state in "Tt" or time.monotonic() >= end:
+            return b""
+    return os.read(told, 16)
 
 
 def _become(plan: Plan, teller: int) -> NoReturn:
@@ -170,7 +207,9 @@ def kill_as(identity: Identity) -> None:
         finally:
             os._exit(0)
     with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
+        # Those that it is to kill can stop it first.
+        while os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1]):
+            os.kill(pid, signal.SIGKILL)
 
 
 def uids(pids: Iterable[int]) -> dict[int, int]:

@@ -260,8 +260,10 @@ class LiveSession(Session):
 
     def _await(self, shell: Shell, end: float) -> None:
         # A few milliseconds in which nothing else happens; whoever asks needs the state now.
+        ready = select.poll()  # select() takes no descriptor above 1023
+        ready.register(shell.status, select.POLLIN)
         while time.monotonic() < end and self._shell is shell:
-            heard = select.select([shell.status], [], [], max(0.0, end - time.monotonic()))[0]
+            heard = ready.poll(max(0.0, end - time.monotonic()) * 1000)
             if heard and (any(number == self._count for number, _ in shell.read()) or _at_end(shell)):
                 return
 
