@@ -19,7 +19,7 @@ TEST_FOLDERS := $(wildcard */tests plugins/*/tests examples/*/tests tests)
 # The set-up is called every time: it takes a tenth of a second when there is nothing to do.
 setup = python=$$(PYTHON="$(PYTHON)" sh scripts/find_python.sh) && "$$python" scripts/setup_env.py --venv "$(VENV)" --group
 
-.PHONY: help demo test check check-format check-lint check-style check-requirements check-types check-test-types format wheels install-alone lowest bench bench-parsers bench-tokens tiny-rl lock env clean
+.PHONY: help demo test check check-format check-lint check-style check-requirements check-types check-test-types format wheels install-alone lowest bench bench-parsers bench-tokens bench-sandboxes soak tiny-rl lock env clean
 
 help:
 	@echo "make demo           set up and run the shipped tasks on the embedded oracle model; writes $(DEMO_OUT)"
@@ -32,6 +32,8 @@ help:
 	@echo "make bench          measure speed and memory"
 	@echo "make bench-parsers  measure the parsers, and compare them with vLLM's and SGLang's (PEERS=python)"
 	@echo "make bench-tokens   measure training data at token level, and compare it with peers' (PEERS=python)"
+	@echo "make bench-sandboxes  measure every backend beside bare bash, docker exec and SWE-ReX (PEERS=python)"
+	@echo "make soak           play 1,000 rollouts on each backend while sandboxes and the caller are killed"
 	@echo "make tiny-rl        teach and train a small transformer through Atropos, three seeds; writes runs/tiny_rl"
 	@echo "make lock           pin the requirements anew (UPGRADE=1: to the newest versions)"
 	@echo "make env            only set up $(VENV)"
@@ -101,6 +103,15 @@ bench-tokens:
 	@$(setup) dev
 	-$(BIN)/python benchmarks/tokens.py --write
 	$(BIN)/python benchmarks/token_scenarios.py --write $(if $(PEERS),--peers-python $(PEERS))
+
+# Needs a Docker engine and sshd; what is absent is named. PEERS: a Python that has swe-rex.
+bench-sandboxes:
+	@$(setup) dev
+	$(BIN)/python benchmarks/backends.py --write $(if $(PEERS),--peers-python $(PEERS))
+
+soak:
+	@$(setup) dev
+	$(BIN)/python benchmarks/soak.py --write
 
 # The framework of its model is installed for it alone. TINY_RL_ARGS="--seeds 1" plays one seed.
 tiny-rl:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from small_image import build_if_absent
 from soak_places import PLACES, Place, kill, marked
 
 HERE = Path(__file__).parent
@@ -209,6 +210,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--write", action="store_true", help="keep the result in soak.json and the README")
     options = parser.parse_args()
+    build_if_absent()
     found: dict[str, Any] = {"python": platform.python_version(), "cores": os.cpu_count(), "places": {}}
     for name in options.places:
         print(f"{name} …", file=sys.stderr, flush=True)
@@ -216,6 +218,7 @@ def main() -> int:
     print(json.dumps(found, indent=2))
     if options.write:
         RESULTS.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        subprocess.run([sys.executable, str(HERE / "backend_tables.py")], check=True)
     return 0 if all(place["holds"] for place in found["places"].values()) else 1
 
 

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from small_image import IMAGE
+
 from hermes_core.sandbox.agent.processes import read_marker, read_process, read_table
 
 Victim = int | str
 Targets = Mapping[str, Callable[[Path], list[Victim]]]
-_LABEL = "hermes.sandbox"
+_LABEL = "soak"
 
 
 def _leases(folder: Path) -> set[str]:
@@ -50,10 +52,7 @@ def _next(folder: Path) -> list[Victim]:
 
 
 def _containers(folder: Path) -> list[Victim]:
-    listed = _docker("ps", "--quiet", "--no-trunc", "--filter", f"label={_LABEL}", "--format", "{{.ID}} {{.Names}}")
-    mine = _leases(folder)
-    rows = [line.split() for line in listed.splitlines()]
-    return [container for container, name in rows if any(lease in name for lease in mine)]
+    return list(_docker("ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={_LABEL}={folder.name}").split())
 
 
 def _container_agents(folder: Path) -> list[Victim]:
@@ -102,21 +101,19 @@ class Place:
         roots.mkdir(exist_ok=True)
         roots.chmod(0o755)
         folder.chmod(0o755)
-        place = {"root_dir": str(roots)} if self.backend == "local" else {}
+        place: dict[str, Any] = {"root_dir": str(roots)}
+        if self.backend == "docker":
+            place = {"labels": {_LABEL: folder.name}}
         return {**self.backend_options, **place}
 
     def left(self, folder: Path) -> dict[str, int]:
         """Count what of this soak's sandboxes is there now."""
         if self.backend == "docker":
-            return {"containers": len(_all_containers()), "processes": len(_container_commands(folder))}
+            return {"containers": len(_containers(folder)), "processes": len(_container_commands(folder))}
         return {"processes": len(marked(folder)), "directories": len(list((folder / "roots").iterdir()))}
 
 
-def _all_containers() -> list[str]:
-    return _docker("ps", "--all", "--quiet", "--filter", f"label={_LABEL}").split()
-
-
-_DOCKER_OPTIONS = {"image": os.environ.get("HERMES_SOAK_IMAGE", "hermes-test:1")}
+_DOCKER_OPTIONS = {"image": IMAGE, "pull": "never"}
 PLACES: Mapping[str, Place] = {
     "none": Place("local", "none", 16, {"agent": _outermost}, {}),
     "bwrap": Place(

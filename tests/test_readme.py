@@ -40,6 +40,12 @@ def test_the_figures_are_those_of_the_committed_measurement(monkeypatch):
     assert module.with_table(README, results) == README
 
 
+def test_the_figures_of_sandboxes_are_those_of_the_committed_measurements(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    tables = importlib.import_module("backend_tables")
+    assert tables.with_tables(README) == README
+
+
 def test_the_task_shown_passes_its_own_check(hermes, tmp_path):
     shown = next(block for block in blocks("json") if '"solution"' in block)
     (tmp_path / "shown.jsonl").write_text(json.dumps(json.loads(shown)) + "\n")

@@ -54,6 +54,7 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ("--terminal-timeout", "terminal_timeout", float, "seconds a command may run when a call names no timeout"),
     ("--isolation", "isolation", str, "isolation level every sandbox must have: none, bwrap, …"),
     ("--network", "network", str, "network of every sandbox: none, allowlist or full"),
+    ("--sandbox", "sandbox", dict, "JSON object of further fields: memory_mb, pids, allow_hosts, session, …"),
     ("--parser", "tool_call_parser", str, "tool-call parser for servers that return raw text"),
     ("--parser-options", "tool_call_parser_options", dict, "JSON object of the parser's options"),
     ("--verifier-timeout", "verifier_timeout", float, "seconds a verifier may take"),

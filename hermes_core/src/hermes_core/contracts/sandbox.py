@@ -33,7 +33,8 @@ class SandboxSpec:
     pids: int | None = None
     disk_mb: int | None = None
     file_size_mb: int | None = None
-    isolation: IsolationLevel = "none"
+    isolation: IsolationLevel | None = None
+    """None: the first level that the backend declares, its weakest; what was used is in the provenance."""
     session: SessionKind = "robust"
     """`robust`: a fresh bash per command with the state of the one before; `live`: one long bash with job control."""
     timeout: float = 120.0

@@ -116,7 +116,8 @@ class RunConfig(BaseModel):
     backend_options: dict[str, Any] = Field(default_factory=dict)
     terminal_timeout: float = Field(120.0, allow_inf_nan=False, gt=0)
     terminal_lifetime: float = Field(3600.0, allow_inf_nan=False, gt=0)
-    isolation: str = "none"
+    isolation: str | None = None
+    """Level every sandbox must have; the first one that the backend declares if not given."""
     network: Literal["none", "allowlist", "full"] = "full"
     sandbox: dict[str, Any] = Field(default_factory=dict)
     """Further fields of `SandboxSpec`."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
-from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.contracts.sandbox import IsolationLevel, SandboxSpec
 from hermes_core.sandbox.completion import complete
 from hermes_core.sandbox.descriptors import failure
 from hermes_core.sandbox.egress_connect import Resolve, resolve_name
@@ -122,13 +123,21 @@ class AgentBackend(ABC):
     def _refusal(self, wanted: str, hint: str) -> SandboxRefusedError:
         return SandboxRefusedError(f"backend {self.declaration.name!r} cannot enforce {wanted}", hint=hint)
 
+    def _levelled(self, spec: SandboxSpec) -> SandboxSpec:
+        """Return the spec with a level, where it leaves that to the backend."""
+        if spec.isolation is not None:
+            return spec
+        return dataclasses.replace(spec, isolation=cast("IsolationLevel", self.declaration.isolation[0]))
+
     async def check(self, spec: SandboxSpec) -> None:
         """Raise unless `spec` can be had here, by trying."""
+        spec = self._levelled(spec)
         self.refuse(spec)
         await self.probe(spec)
 
     async def open(self, spec: SandboxSpec) -> AgentSandbox:
         """Create a sandbox; when cancelled or failing, nothing is left behind."""
+        spec = self._levelled(spec)
         self.refuse(spec)
         sandbox_id = uuid.uuid4().hex[:16]
         opening = asyncio.ensure_future(self._make(spec, sandbox_id))
