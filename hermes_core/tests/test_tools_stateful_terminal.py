@@ -270,3 +270,12 @@ async def test_a_start_that_is_cancelled_leaves_nothing():
         context = SimpleNamespace(sandbox=opened, state={})
         assert context.state == {}
         assert not [info for info in await opened.processes.list() if info.running]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_a_live_session_has_a_terminal_beside_it(level):
+    async with sandbox(level, session="live") as opened:
+        await opened.exec("cd /; export COLOUR=red")
+        one = Driver(opened)
+        assert (await one.run("echo $COLOUR $PWD"))["output"] == "red /"
+        assert (await opened.exec("echo still")).output == "still\n"
