@@ -37,10 +37,10 @@ def test_a_filter_takes_a_distribution_or_an_entry_point_normalised(site, load, 
 
 def test_a_blocked_plugin_is_never_imported(site, load):
     """Complaint 4: disabled plugins were imported and thrown away."""
-    site.install("acme-docker", MARKS_IMPORT)
+    site.install("acme-crate", MARKS_IMPORT)
     load(allow=())
-    load(allow=("acme-docker",), disable=("docker",))
-    assert site.module("acme_docker") not in sys.modules
+    load(allow=("acme-crate",), disable=("crate",))
+    assert site.module("acme_crate") not in sys.modules
 
 
 def test_an_empty_allow_list_admits_nothing_not_even_the_core(site):
@@ -48,9 +48,9 @@ def test_an_empty_allow_list_admits_nothing_not_even_the_core(site):
 
 
 def test_disable_wins_over_allow_and_says_why(site):
-    site.install("acme-docker")
-    record = found(allow=("acme-docker",), disable=("docker",))["acme-docker:docker"]
-    assert (record.state, record.note) == ("blocked", "disabled as 'docker'")
+    site.install("acme-crate")
+    record = found(allow=("acme-crate",), disable=("crate",))["acme-crate:crate"]
+    assert (record.state, record.note) == ("blocked", "disabled as 'crate'")
 
 
 @pytest.mark.parametrize("where", ["allow", "disable"])
@@ -64,11 +64,11 @@ def test_an_unknown_name_in_a_filter_is_an_error_with_the_known_ones(site, where
 
 
 def test_a_filter_name_that_means_two_distributions_is_an_error(site):
-    site.install("acme-docker")
-    site.install("other-docker")
-    with pytest.raises(ConfigError, match="several plugins: acme-docker:docker, other-docker:docker"):
-        found(allow=("docker",))
-    assert found(allow=("other-docker:docker",))["acme-docker:docker"].state == "blocked"
+    site.install("acme-crate")
+    site.install("other-crate")
+    with pytest.raises(ConfigError, match="several plugins: acme-crate:crate, other-crate:crate"):
+        found(allow=("crate",))
+    assert found(allow=("other-crate:crate",))["acme-crate:crate"].state == "blocked"
 
 
 def test_a_distribution_name_covers_all_its_plugins(site):
@@ -80,14 +80,14 @@ def test_a_distribution_name_covers_all_its_plugins(site):
 
 
 def test_asking_for_an_installed_plugin_admits_it_past_the_allow_list(site, load):
-    site.install("acme-docker", backend())
-    assert load(allow=(), extra=("acme-docker",)).names("backend") == ("docker",)
+    site.install("acme-crate", backend())
+    assert load(allow=(), extra=("acme-crate",)).names("backend") == ("docker",)
 
 
 def test_asking_for_a_plugin_and_disabling_it_is_an_error(site, load):
-    site.install("acme-docker", backend())
-    with pytest.raises(BrokenComponentError, match="was asked for, but is disabled as 'docker'"):
-        load(extra=("acme-docker",), disable=("docker",))
+    site.install("acme-crate", backend())
+    with pytest.raises(BrokenComponentError, match="was asked for, but is disabled as 'crate'"):
+        load(extra=("acme-crate",), disable=("crate",))
 
 
 def test_a_distribution_that_lies_there_twice_counts_once_and_is_reported(site, tmp_path, monkeypatch):
