@@ -19,11 +19,12 @@ TEST_FOLDERS := $(wildcard */tests plugins/*/tests examples/*/tests tests)
 # The set-up is called every time: it takes a tenth of a second when there is nothing to do.
 setup = python=$$(PYTHON="$(PYTHON)" sh scripts/find_python.sh) && "$$python" scripts/setup_env.py --venv "$(VENV)" --group
 
-.PHONY: help demo test check check-format check-lint check-style check-requirements check-types check-test-types format wheels install-alone lowest bench bench-parsers bench-tokens bench-sandboxes soak tiny-rl lock env clean
+.PHONY: help demo test test-slow check check-format check-lint check-style check-requirements check-types check-test-types format wheels install-alone lowest bench bench-parsers bench-tokens bench-sandboxes soak tiny-rl lock env clean
 
 help:
 	@echo "make demo           set up and run the shipped tasks on the embedded oracle model; writes $(DEMO_OUT)"
-	@echo "make test           set up and run every test of every package"
+	@echo "make test           set up and run the tests of every package, but for the slow ones"
+	@echo "make test-slow      set up and run the slow ones: every backend's conformance, attacks, killed callers"
 	@echo "make check          formatting, lint, types, style and requirement bounds"
 	@echo "make format         format the code and apply safe lint fixes"
 	@echo "make wheels         build every package into dist/"
@@ -46,7 +47,11 @@ demo:
 
 test:
 	@$(setup) dev
-	$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
+
+test-slow:
+	@$(setup) dev
+	$(BIN)/python -m pytest -n $(JOBS) -m slow $(PYTEST_ARGS)
 
 # All of them are run before any failure ends the command.
 check:

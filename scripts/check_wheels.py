@@ -58,7 +58,19 @@ class Bench:
         install(python, ["--no-deps", *_pins(self.root / "requirements" / "bare.txt")])
         tree = self._copy(package, folder / "tree")
         tests = (tree / package.folder.relative_to(self.root) / "tests").relative_to(tree)
-        command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(self.jobs), str(tests)]
+        command = [
+            str(python),
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-n",
+            str(self.jobs),
+            "-m",
+            "not slow",
+            str(tests),
+        ]
         if self.reports:
             command += [f"--junit-xml={self.reports / f'alone-{package.name}.xml'}"]
         return _run(command, cwd=tree) == 0

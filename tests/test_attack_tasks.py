@@ -83,6 +83,7 @@ def root():
     shutil.rmtree(made)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("task", LOADED.tasks, ids=lambda task: task.id)

@@ -15,7 +15,7 @@ from hermes_core.sandbox.collecting import Collector
 from hermes_core.sandbox.leases import LeaseBook
 from hermes_testing.registries import isolated_registry
 
-pytestmark = pytest.mark.component("docker")
+pytestmark = [pytest.mark.slow, pytest.mark.component("docker")]
 
 _DYING = """
 import asyncio, os, signal, sys

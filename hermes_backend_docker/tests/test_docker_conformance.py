@@ -10,6 +10,7 @@ import pytest
 from hermes_testing.suites.backend import BackendSuite
 
 
+@pytest.mark.slow
 @pytest.mark.component("docker")
 class TestContainer(BackendSuite):
     plugin = "hermes_backend_docker.plugin"
@@ -18,6 +19,7 @@ class TestContainer(BackendSuite):
     sandbox_fields: ClassVar[Mapping[str, Any]] = {"isolation": "container", "network": "none"}
 
 
+@pytest.mark.slow
 @pytest.mark.component("docker")
 class TestContainerWithSlots(BackendSuite):
     plugin = "hermes_backend_docker.plugin"

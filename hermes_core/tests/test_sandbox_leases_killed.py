@@ -20,6 +20,8 @@ from sandbox_support import LEVELS, gone, processes_of, require
 from hermes_core.cli import main
 from hermes_core.sandbox.cgroups import PREFIX, ControlGroups
 
+pytestmark = pytest.mark.slow
+
 # What is killed is the process itself, by itself, at a known place: no clock decides what it has done by then.
 OWNER = textwrap.dedent(
     """

@@ -22,11 +22,13 @@ class OnSshd(BackendSuite):
         self.options = sshd.options
 
 
+@pytest.mark.slow
 @pytest.mark.component("sshd")
 class TestPlain(OnSshd):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.component("sshd", "bwrap")
 class TestBubblewrap(OnSshd):
     sandbox_fields: ClassVar = {"isolation": "bwrap"}
