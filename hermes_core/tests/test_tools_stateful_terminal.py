@@ -10,7 +10,7 @@ from sandbox_support import LEVELS, processes_of, sandbox
 from terminals import Driver
 
 from hermes_core.contracts.errors import SandboxLostError, UnavailableComponentError
-from hermes_core.tools import terminal_session
+from hermes_core.tools import terminal_needs
 from hermes_core.tools.terminal_session import TerminalSession
 
 
@@ -186,6 +186,37 @@ async def test_the_users_own_prompt_and_hooks_do_no_harm(plain):
     assert "two" in answer["output"]
 
 
+async def test_deleting_what_the_terminal_keeps_costs_one_exit_code(plain):
+    answer = await plain.run('echo begun; rm -rf "$TMPDIR"/*', timeout=60)
+    assert answer["output"].startswith("begun")
+    assert answer["exit_code"] is None
+    assert "lost" in answer["error"]
+    assert (await plain.run("(exit 4)"))["exit_code"] == 4
+    await plain.context.sandbox.exec('rm -rf "$TMPDIR"/*')
+    assert (await plain.run("(exit 5)"))["exit_code"] == 5
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        'rm "$TMPDIR"/hermes-terminal.*/status; mkfifo "$TMPDIR"/hermes-terminal.*/status',
+        'ln -sf /dev/zero "$TMPDIR"/hermes-terminal.*/status',
+        "PROMPT_COMMAND=",
+        "readonly _hermes_number",
+        "builtin() { :; }; printf() { :; }; local() { :; }",
+        "kill -STOP $$",
+        "set -e; false",
+    ],
+)
+async def test_a_shell_that_is_turned_against_its_terminal_gives_a_clear_answer(plain, harm):
+    answer = await plain.run(harm, timeout=1)
+    assert answer["exit_code"] != 0 or (await plain.run("echo on"))["output"] == "on"
+    later = await plain.run("echo on", timeout=1)
+    assert later["output"] == "on" or later["error"]
+    assert (await plain.tmux("start", reset=True))["status"] == "started"
+    assert (await plain.run("echo on"))["output"] == "on"
+
+
 async def test_a_shell_in_the_shell_is_told_to_run(plain):
     answer = await plain.run("bash --norc", timeout=1)
     assert answer["exit_code"] is None
@@ -253,7 +284,7 @@ async def test_calls_at_the_same_time_run_one_after_another(plain):
 
 
 async def test_without_the_package_the_error_says_what_to_install(plain, monkeypatch):
-    monkeypatch.setattr(terminal_session.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(terminal_needs.util, "find_spec", lambda name: None)
     with pytest.raises(UnavailableComponentError, match=r"pip install 'hermes-agent-core\[screen\]'"):
         await plain.run("true")
 

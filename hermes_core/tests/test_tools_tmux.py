@@ -224,6 +224,16 @@ async def test_what_has_scrolled_away_is_captured_on_request(plain):
     assert short["omitted_bytes"] == len(whole) - 100
 
 
+async def test_what_the_screen_has_missed_or_dropped_is_counted(plain):
+    await plain.keys("yes | head -c 40000000; seq 30000", "Enter", min_wait_s=2)
+    await plain.sees("30000\n$")
+    answer = await plain.tmux("capture", capture_entire=True, max_bytes=1000)
+    assert answer["screen"].endswith("\n29999\n30000\n$")
+    assert answer["missed_bytes"] > 1_000_000
+    assert answer["omitted_lines"] > 10_000
+    assert answer["omitted_bytes"] > 1000
+
+
 async def test_a_hostile_file_on_the_screen_leaves_a_terminal_that_works(plain):
     await plain.run("head -c 300000 /dev/urandom", timeout=60)
     await plain.run("printf '\\033]0;evil\\007\\033[21t\\033[?1049h\\033[5;5r\\033(0\\033[8m\\033P'", timeout=20)

@@ -178,7 +178,10 @@ _TMUX: Final = ToolSpec(
             "For stream: the cursor of your last answer; 0 for the oldest output that is kept.", minimum=0, default=0
         ),
         max_bytes=_integer(
-            "For stream and capture_entire: how much to answer at most.", minimum=1, maximum=200_000, default=50_000
+            "For stream and capture_entire: how much to answer at most; what is left out is counted.",
+            minimum=1,
+            maximum=200_000,
+            default=50_000,
         ),
         reset=_flag("For start: end the terminal that is there and start a new one."),
         pane_width=_integer("For start: columns; 120 if left out.", minimum=20, maximum=500),

@@ -44,11 +44,14 @@ PS2='> '
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellState:
-    """Where the shell is: at its prompt `number`, with the exit code before it, or running what came after it."""
+    """Where the shell is: at its prompt `number`, with the exit code before it, or running what came after it.
+
+    The exit code is None when it was lost.
+    """
 
     kind: Literal["prompt", "running"]
     number: int
-    exit_code: int
+    exit_code: int | None
 
 
 @dataclass(frozen=True, slots=True)

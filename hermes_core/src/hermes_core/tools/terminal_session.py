@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shlex
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from importlib import util
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, final
+from dataclasses import dataclass, replace
+from typing import Final, Self, TypeVar, final
 
-from hermes_core.contracts.errors import BackendError, ToolFailureError, UnavailableComponentError
+from hermes_core.contracts.errors import BackendError, ToolFailureError
 from hermes_core.contracts.sandbox import ProcessInfo, Sandbox
 from hermes_core.tools import shell_integration as shell
 from hermes_core.tools.escapes import unfinished
-from hermes_core.tools.places import scratch_directory
-
-if TYPE_CHECKING:
-    from hermes_core.tools.recording import Recording
+from hermes_core.tools.terminal_needs import private_directory, require_emulation
+from hermes_core.tools.typed_command import CommandEnd, TypedCommand
 
 _PIECE: Final = 1 << 16
 _BITE: Final = 1 << 13
@@ -30,6 +26,7 @@ _RECOVERS: Final = 2.0
 _SHORTEST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.1
 _INTERRUPT: Final = b"\x03"
+_LOOKS_AFTER_REPAIR: Final = 50
 
 _T = TypeVar("_T")
 
@@ -43,16 +40,6 @@ class TerminalBusyError(ToolFailureError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandEnd:
-    """How a command that was waited for stands; `exit_code` is None as long as it is not known."""
-
-    state: Literal["finished", "running", "shell_ended"]
-    exit_code: int | None
-    output: str
-    timed_out: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RawOutput:
     """A piece of the raw output; the next one is read from `end` on, and `more` of it is there already."""
 
@@ -60,29 +47,6 @@ class RawOutput:
     start: int
     end: int
     more: bool
-
-
-class _Command:
-    """What was typed last by `run`, at prompt `number`, and what it writes."""
-
-    def __init__(self, number: int, recording: Recording) -> None:
-        self.number = number
-        self.recording = recording
-        self.is_closed = False
-
-    def passes(self, mark: shell.Mark) -> None:
-        if mark.kind == "D" and mark.number > self.number:
-            self.is_closed = True
-        elif mark.kind == "C" and mark.number == self.number and not self.is_closed:
-            self.recording.begin()
-
-    def add(self, data: bytes) -> None:
-        if not self.is_closed:
-            self.recording.add(data)
-
-    def skip(self, count: int) -> None:
-        if not self.is_closed:
-            self.recording.skip(count)
 
 
 @final
@@ -95,13 +59,14 @@ class TerminalSession:
 
         self.screen = TerminalScreen(rows=rows, cols=cols)
         self.ended: ProcessInfo | None = None
+        self.missed = 0
         self.lock = asyncio.Lock()
         self._sandbox = sandbox
         self._directory = directory
         self._marks = shell.MarkReader(nonce)
         self._id = process_id
         self._offset = 0
-        self._command = _Command(0, Recording(rows=rows, cols=cols))
+        self._command = TypedCommand(0, Recording(rows=rows, cols=cols))
         self._typed_in = False
 
     @classmethod
@@ -113,7 +78,7 @@ class TerminalSession:
             ToolFailureError: No prompt has come.
         """
         require_emulation()
-        directory = await _private_directory(sandbox)
+        directory = await private_directory(sandbox)
         nonce = uuid.uuid4().hex[:12]
         await sandbox.write_file(f"{directory}/{shell.STARTUP}", shell.startup_text(directory, nonce), mode=0o600)
         info = await sandbox.processes.start(
@@ -151,8 +116,9 @@ class TerminalSession:
         for _ in range(_PIECES_AT_ONCE):
             output = await self._ask(self._sandbox.processes.read(self._id, offset=self._offset, limit=_PIECE))
             if output.start > self._offset:
+                self.missed += output.start - self._offset
                 self._command.skip(output.start - self._offset)
-            self._offset = output.start + len(output.data)
+            self._offset = output.start
             await self._take(output.data)
             if len(output.data) < _PIECE:
                 break
@@ -167,6 +133,7 @@ class TerminalSession:
                 else:
                     answers += self.screen.feed(part)
                     self._command.add(part)
+            self._offset += len(data[at : at + _BITE])
             await asyncio.sleep(0)
         if answers:
             await self._write(answers)
@@ -261,15 +228,40 @@ class TerminalSession:
         rows = (self.screen.cursor[1] + len(typed)) // self.screen.cols + 1
         await self._put(shell.COMMAND, command.encode("utf-8", "surrogateescape") + b"\n")
         await self._put(shell.SHOWN, shell.shown_instead(command, rows=rows))
-        self._command = _Command(number, Recording(rows=self.screen.rows, cols=self.screen.cols))
+        self._command = TypedCommand(number, Recording(rows=self.screen.rows, cols=self.screen.cols))
         await self._write(f"{typed}\r".encode())
-        state = await self._until(self._prompt_after(number), timeout)
+        state = await self._until(self._end_of(self._command), timeout)
         timed_out = state is None and self.ended is None
         if timed_out:
             await self._write(_INTERRUPT)
-            state = await self._until(self._prompt_after(number), _RECOVERS)
+            state = await self._until(self._end_of(self._command), _RECOVERS)
         await self._put(shell.SHOWN, b"")
         return await self._end_of_command(state, timed_out=timed_out)
+
+    def _end_of(self, command: TypedCommand) -> Callable[[], Awaitable[shell.ShellState | None]]:
+        at_prompt = self._prompt_after(command.number)
+
+        async def look() -> shell.ShellState | None:
+            state = await at_prompt()
+            if state is None and command.is_closed and await self.state() is None:
+                return await self._repaired(command)
+            return state
+
+        return look
+
+    async def _repaired(self, command: TypedCommand) -> shell.ShellState | None:
+        """Make the directory again that was deleted while the shell is at its prompt; what it said is lost."""
+        if command.is_repaired:
+            return None
+        command.is_repaired = True
+        await self._put(shell.SHOWN, b"")
+        await self._write(_INTERRUPT)
+        at_prompt = self._prompt_after(command.number)
+        for _ in range(_LOOKS_AFTER_REPAIR):
+            if (state := await at_prompt()) is not None:
+                return replace(state, exit_code=None)
+            await asyncio.sleep(_SHORTEST_PAUSE)
+        return None
 
     async def _put(self, name: str, data: bytes) -> None:
         if self.ended is None:
@@ -293,6 +285,9 @@ class TerminalSession:
 
     async def _free_prompt(self) -> int:
         state = await self.state()
+        if state is None and self._command.is_closed and not self._typed_in:
+            self._command.is_repaired = False
+            state = await self._repaired(self._command)
         if state is None:
             raise TerminalBusyError(
                 f"It cannot be told whether the terminal's shell waits for a command: {self._directory} is damaged. "
@@ -355,24 +350,3 @@ def _busy(screen: str) -> TerminalBusyError:
         "Use tmux to look (capture), to answer or interrupt it (send_keys, such as C-c), or to end the terminal (stop)."
         f" The screen:\n{screen}"
     )
-
-
-def require_emulation() -> None:
-    """Raise `UnavailableComponentError` where the package that emulates terminals is missing."""
-    if util.find_spec("pyte") is None:
-        raise UnavailableComponentError(
-            "a terminal with a screen needs the package pyte, which is not installed",
-            hint="pip install 'hermes-agent-core[screen]'",
-        )
-
-
-async def _private_directory(sandbox: Sandbox) -> str:
-    """Make a directory of the rollout's user alone; it goes with the sandbox."""
-    scratch = shlex.quote(await scratch_directory(sandbox))
-    made = await sandbox.exec(
-        f"command mkdir -p -- {scratch} && command mktemp -d {scratch}/hermes-terminal.XXXXXXXX", timeout=30
-    )
-    path = made.stdout.decode("utf-8", "surrogateescape").strip("\n")
-    if made.exit_code != 0 or not path.startswith("/"):
-        raise ToolFailureError(f"no directory for the terminal could be made in the sandbox: {made.output.strip()}")
-    return path

@@ -8,7 +8,7 @@ from hermes_core.contracts.errors import ToolFailureError
 from hermes_core.contracts.tool import ToolContext, ToolResult
 from hermes_core.tools.answers import answered
 from hermes_core.tools.rollout_terminal import kept, present_terminal, started_terminal, stopped_terminal
-from hermes_core.tools.terminal_session import CommandEnd
+from hermes_core.tools.typed_command import CommandEnd
 
 DEFAULT_TIMEOUT: Final = 120
 
@@ -52,6 +52,8 @@ def _told(end: CommandEnd, timeout: float) -> ToolResult:
             )
         case "shell_ended":
             more = {"note": "The shell has ended with this exit code; the next call starts a new one."}
+        case _ if end.exit_code is None:
+            error = "The command has ended, but its exit code is lost: what the terminal keeps of it was deleted."
         case _ if end.timed_out:
             error = f"Command timed out after {timeout} seconds and was ended with C-c"
     return answered(output=end.output, exit_code=end.exit_code, error=error, **more)

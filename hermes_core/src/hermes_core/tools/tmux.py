@@ -133,6 +133,8 @@ def _entire(session: TerminalSession, limit: int) -> _Answer:
         answer["omitted_bytes"] = len(data) - len(answer["screen"].encode())
     if session.screen.dropped:
         answer["omitted_lines"] = session.screen.dropped
+    if session.missed:
+        answer["missed_bytes"] = session.missed
     return answer
 
 
