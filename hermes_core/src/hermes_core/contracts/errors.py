@@ -73,6 +73,12 @@ class UnavailableComponentError(PluginError):
     """The component is installed but a requirement is missing: a package, a program or an environment variable."""
 
 
+class SandboxLacksError(UnavailableComponentError):
+    """The sandbox works and cannot do this: its image lacks a program."""
+
+    fatal = False
+
+
 class TaskError(HermesError):
     """A task is malformed, or its files or setup commands fail."""
 
@@ -97,6 +103,12 @@ class SandboxRefusedError(BackendError):
 
     retryable = False
     fatal = True
+
+
+class NoPythonError(BackendError):
+    """No agent can be started in the place, because it has no Python; a shell may serve it."""
+
+    retryable = False
 
 
 class SandboxLostError(BackendError):

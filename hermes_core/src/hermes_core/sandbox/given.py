@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+_TIMEOUT_MAX: Final = 1e9
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -35,3 +36,10 @@ def check_variables(variables: Mapping[str, str]) -> dict[str, str]:
             raise ValueError(f"an environment variable is letters, digits and '_', found {name!r}")
         encode_text(value, f"the variable {name}")
     return dict(variables)
+
+
+def check_timeout(seconds: float) -> float:
+    """Return a number of seconds that a clock can be set to."""
+    if not 0 <= seconds < _TIMEOUT_MAX:  # a number that is none fails this too
+        raise ValueError(f"a timeout is a number of seconds from 0 to below {_TIMEOUT_MAX:g}, found {seconds!r}")
+    return seconds

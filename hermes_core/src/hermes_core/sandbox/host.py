@@ -8,6 +8,7 @@ from typing import Any
 
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.sandbox.client import AgentClient, AgentStream
+from hermes_core.sandbox.plain_client import ShellClient
 from hermes_core.sandbox.slots import AgentSlot, SlotRequest
 
 
@@ -25,6 +26,9 @@ class SandboxHost(ABC):
     state_dir: str | None = None
     """Private directory, inside, for the session's state; the agent makes one if None."""
 
+    without_python: str | None = None
+    """Why a shell serves this place from the start and no agent; None where an agent is tried first."""
+
     def slot_fields(self) -> Mapping[str, Any]:
         """Return what this place asks of its slot: uid and gid of the commands, umask, own_directory."""
         return {}
@@ -40,6 +44,22 @@ class SandboxHost(ABC):
         await self.stop_all()
         return await self.start_agent()
 
+    async def start_shell(self) -> AgentStream:
+        """Start a shell inside, with `shell_command`, and return its streams; for places without Python.
+
+        Raises:
+            SandboxRefusedError: This place cannot do that.
+        """
+        raise SandboxRefusedError(
+            f"{type(self).__name__} serves no sandbox without Python", hint="install python3 in the image"
+        )
+
+    async def restart_shell(self, client: ShellClient) -> AgentStream:
+        """End every process inside and return the streams of a new shell; files stay."""
+        await client.aclose()
+        await self.stop_all()
+        return await self.start_shell()
+
     async def freeze(self) -> None:
         """Make the workspace read-only for everything that is started from now on.
 
@@ -52,7 +72,11 @@ class SandboxHost(ABC):
 
     @abstractmethod
     async def start_agent(self) -> AgentStream:
-        """Start a Python inside, with `PYTHON_FLAGS`, and return its streams. Called again after `stop_all`."""
+        """Start a Python inside, with `PYTHON_FLAGS`, and return its streams. Called again after `stop_all`.
+
+        Raises:
+            NoPythonError: There is none, and `start_shell` may be called instead.
+        """
 
     @abstractmethod
     async def stop_all(self) -> None:

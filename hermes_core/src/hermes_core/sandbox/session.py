@@ -12,9 +12,10 @@ from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import ExecResult, FileStat, SandboxSpec, Transfer
 from hermes_core.sandbox import transfers
 from hermes_core.sandbox.client import require_fits
+from hermes_core.sandbox.capturing import join_ends
 from hermes_core.sandbox.completion import complete
 from hermes_core.sandbox.egress_log import EgressLog
-from hermes_core.sandbox.given import check_path, check_variables, encode_text
+from hermes_core.sandbox.given import check_path, check_timeout, check_variables, encode_text
 from hermes_core.sandbox.host import SandboxHost
 from hermes_core.sandbox.processes_client import AgentProcesses
 from hermes_core.sandbox.slots import AgentSlot
@@ -22,7 +23,6 @@ from hermes_core.sandbox.slots import AgentSlot
 T = TypeVar("T")
 _READ_AT_ONCE: Final = 256 << 20
 """Bytes of a file that are read when a call names no length; a sparse file can be larger than the caller's memory."""
-_TIMEOUT_MAX: Final = 1e9
 _MARGIN: Final = 15.0
 """Seconds beyond a command's timeout in which the agent must have answered; ending a command takes 2.5 at most."""
 
@@ -103,7 +103,7 @@ class AgentSandbox:
         given = stdin.encode() if isinstance(stdin, str) else stdin
         body = text + (given or b"")
         require_fits(body, "a command and its input")
-        seconds = _check_timeout(self._spec.timeout if timeout is None else timeout)
+        seconds = check_timeout(self._spec.timeout if timeout is None else timeout)
         header = {
             "op": "exec",
             "command": len(text),
@@ -129,7 +129,7 @@ class AgentSandbox:
         start = 0
         for head, tail, total in answer["streams"]:
             middle = start + head
-            streams.append(_join(output[start:middle], output[middle : middle + tail], total - head - tail))
+            streams.append(join_ends(output[start:middle], output[middle : middle + tail], total - head - tail))
             start = middle + tail
         head, tail, total = answer["streams"][2]
         return ExecResult(
@@ -271,13 +271,3 @@ async def _about(path: str, work: Awaitable[T]) -> T:
     except OSError as error:
         # The path as it was asked for; the constructor picks the class that belongs to the number.
         raise OSError(error.errno, error.strerror, path) from None
-
-
-def _join(head: bytes, tail: bytes, omitted: int) -> bytes:
-    return head + (b"\n[... %d bytes omitted ...]\n" % omitted if omitted else b"") + tail
-
-
-def _check_timeout(seconds: float) -> float:
-    if not 0 <= seconds < _TIMEOUT_MAX:  # a number that is none fails this too
-        raise ValueError(f"a timeout is a number of seconds from 0 to below {_TIMEOUT_MAX:g}, found {seconds!r}")
-    return seconds

@@ -1,0 +1,257 @@
+"""The sandbox that callers hold where the image has no Python: commands and files, through a POSIX shell."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NoReturn, Self, final
+
+from hermes_core.contracts.errors import SandboxLacksError, SandboxLostError, SandboxRefusedError
+from hermes_core.contracts.sandbox import ExecResult, FileStat, Processes, SandboxSpec, Transfer
+from hermes_core.sandbox.capturing import join_ends
+from hermes_core.sandbox.client import require_fits
+from hermes_core.sandbox.completion import complete
+from hermes_core.sandbox.given import check_path, check_timeout, check_variables, encode_text
+from hermes_core.sandbox.host import SandboxHost
+from hermes_core.sandbox.plain_client import Captured, Ran, ShellClient
+from hermes_core.sandbox.plain_files import PlainFiles
+from hermes_core.sandbox.plain_scripts import session_script
+
+_HINT: Final = "install python3 in the image"
+_FILE_SECONDS: Final = 60.0
+_FILE_LIMIT: Final = 8 << 20
+"""Bytes of an answer about files; a listing is one answer."""
+_KNOWN: Final = 64
+"""Executions whose results are kept."""
+
+
+def refuse_plain(spec: SandboxSpec, why: str) -> None:
+    """Raise `SandboxRefusedError` for what a sandbox without an agent cannot be asked for; `why` there is none."""
+    wanted = "session 'live'" if spec.session == "live" else "network 'allowlist'" if spec.network == "allowlist" else ""
+    if wanted:
+        raise SandboxRefusedError(f"{wanted} needs Python in the sandbox: {why}", hint=_HINT)
+
+
+@final
+class PlainSandbox:
+    """A sandbox behind a shell. Made by `AgentBackend.open`.
+
+    The session keeps its directory and its exported variables. Commands are those of the image's own `sh`; `output` is
+    stdout and then stderr, whose order among each other nobody knows.
+    """
+
+    def __init__(
+        self,
+        *,
+        sandbox_id: str,
+        host: SandboxHost,
+        spec: SandboxSpec,
+        provenance: Mapping[str, Any],
+        connect: Callable[[ShellClient | None], Awaitable[ShellClient]],
+        release: Callable[[PlainSandbox], Awaitable[None]],
+    ) -> None:
+        self._id = sandbox_id
+        self._host = host
+        self._spec = spec
+        self._provenance = dict(provenance)
+        self._connect = connect
+        self._release = release
+        self._client: ShellClient | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+        self._executions: dict[str, asyncio.Future[ExecResult]] = {}
+        self._files = PlainFiles(self._run_about_files, host.workspace)
+
+    @property
+    def id(self) -> str:
+        """Unique name of the sandbox."""
+        return self._id
+
+    @property
+    def workspace(self) -> str:
+        """Absolute path, inside the sandbox, of the directory the rollout works in."""
+        return self._host.workspace
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """What is recorded with the rollout: `agent` is `sh`, and `weaker` says what that costs."""
+        return self._provenance
+
+    @property
+    def host(self) -> SandboxHost:
+        """The place it is in."""
+        return self._host
+
+    @property
+    def processes(self) -> Processes:
+        """Refused: there are none without an agent."""
+        self._lack("background processes and terminals")
+
+    def _lack(self, what: str) -> NoReturn:
+        raise SandboxLacksError(f"{what} need Python in the sandbox, and this one is served by sh", hint=_HINT)
+
+    @property
+    def _shell(self) -> ShellClient:
+        if self._client is None or self._closing is not None:
+            raise SandboxLostError(f"sandbox {self._id} is closed")
+        return self._client
+
+    async def exec(
+        self,
+        command: str,
+        *,
+        timeout: float | None = None,
+        stdin: bytes | str | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        execution_id: str | None = None,
+    ) -> ExecResult:
+        """Run a command of the image's sh; commands of one session run one after another.
+
+        Raises:
+            ValueError: The command, its input or its variables cannot be given to a process, or the timeout is none.
+            SandboxLostError: The shell went away.
+        """
+        text = encode_text(command, "a command")
+        given = (stdin.encode() if isinstance(stdin, str) else stdin) or b""
+        require_fits(text + given, "a command and its input")
+        seconds = check_timeout(self._spec.timeout if timeout is None else timeout)
+        script = session_script(
+            text,
+            folder=f"{self._shell.folder}/u",
+            workspace=self.workspace,
+            cwd=None if cwd is None else posixpath.join(self.workspace, check_path(cwd)),
+            variables=check_variables(env or {}),
+        )
+        if execution_id is None:
+            return await self._exec(script, given, seconds)
+        return await self._exec_once(execution_id, lambda: self._exec(script, given, seconds))
+
+    async def _exec_once(self, execution_id: str, work: Callable[[], Awaitable[ExecResult]]) -> ExecResult:
+        known = self._executions.get(execution_id)
+        if known is not None:
+            return await asyncio.shield(known)
+        result = self._executions[execution_id] = asyncio.get_running_loop().create_future()
+        result.add_done_callback(lambda future: future.cancelled() or future.exception())
+        while len(self._executions) > _KNOWN:
+            del self._executions[next(iter(self._executions))]
+        try:
+            result.set_result(await work())
+        except BaseException as error:
+            self._executions.pop(execution_id, None)
+            if isinstance(error, asyncio.CancelledError):
+                result.cancel()
+            else:
+                result.set_exception(error)
+            raise
+        return result.result()
+
+    async def _exec(self, script: bytes, stdin: bytes, seconds: float) -> ExecResult:
+        async with self._turn:
+            started = time.perf_counter()
+            ran, stopped = await self._shell.run(script, stdin, limit=self._spec.output_limit, deadline=seconds)
+        stdout, stderr = _joined(ran.out), _joined(ran.err)
+        omitted = ran.out.omitted + ran.err.omitted
+        return ExecResult(
+            exit_code=124 if stopped else ran.code,
+            stdout=stdout,
+            stderr=stderr,
+            output=(stdout + stderr).decode(errors="replace"),
+            timed_out=stopped,
+            truncated=omitted > 0,
+            omitted_bytes=omitted,
+            seconds=time.perf_counter() - started,
+        )
+
+    async def _run_about_files(self, script: bytes, stdin: bytes) -> Ran:
+        ran, stopped = await self._shell.run(script, stdin, limit=_FILE_LIMIT, deadline=_FILE_SECONDS)
+        if stopped:
+            raise TimeoutError(f"no answer about a file within {_FILE_SECONDS:g} s")
+        return ran
+
+    async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """Return the bytes of a file, or a range of them."""
+        if offset < 0 or (length is not None and length < 0):
+            raise ValueError(f"offset and length cannot be negative, found {offset} and {length}")
+        return await self._files.read(check_path(path), offset, length)
+
+    async def write_file(self, path: str, data: bytes | str, *, mode: int | None = None) -> None:
+        """Replace a file's content, all at once, creating parent directories."""
+        await self._files.write(check_path(path), data.encode() if isinstance(data, str) else data, mode)
+
+    async def stat(self, path: str) -> FileStat:
+        """Describe what a path points to; times are whole seconds."""
+        return await self._files.stat(check_path(path))
+
+    async def list_dir(self, path: str = ".") -> list[FileStat]:
+        """Describe the entries of a directory, sorted by name."""
+        return await self._files.list_dir(check_path(path))
+
+    async def remove(self, path: str) -> None:
+        """Delete a file, a symlink or a whole directory."""
+        await self._files.remove(check_path(path))
+
+    async def upload(self, source: Path, path: str) -> Transfer:
+        """Refused: see `write_file`."""
+        self._lack("uploads of files and directories")
+
+    async def download(self, path: str, target: Path) -> Transfer:
+        """Refused: see `read_file`."""
+        self._lack("downloads of files and directories")
+
+    async def archive(
+        self, paths: Sequence[str], target: Path, *, max_bytes: int | None = None, max_entries: int | None = None
+    ) -> Transfer:
+        """Refused: see `read_file`."""
+        self._lack("archives")
+
+    async def start(self) -> None:
+        """Start the shell; called once by the backend."""
+        self._client = await self._connect(None)
+
+    async def renew(self) -> None:
+        """Kill every process of the sandbox and start a new shell; files stay, session state does not."""
+        client = self._shell
+        client.suspend("it is being renewed")
+        async with self._turn:
+            await complete(self._restart(client))
+
+    async def _restart(self, client: ShellClient) -> None:
+        self._executions = {}
+        self._client = await self._connect(client)
+
+    async def aclose(self) -> None:
+        """Kill everything and remove the sandbox; safe to call twice and while calls are in flight."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await complete(_wait(self._closing))
+
+    async def _close(self) -> None:
+        if self._client is not None:
+            self._client.fail("it was closed")
+        async with self._turn:
+            try:
+                if self._client is not None:
+                    await self._client.aclose()
+            finally:
+                await self._release(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+async def _wait(task: asyncio.Task[None]) -> None:
+    await asyncio.shield(task)
+
+
+def _joined(found: Captured) -> bytes:
+    return join_ends(found.head, found.tail, found.omitted)

@@ -1,0 +1,294 @@
+"""The caller's end of a stream to a shell that serves a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_core.sandbox.client import AgentStream
+
+_LINE: Final = 256
+"""Bytes of an answer's line, blanks and the newline included."""
+_GRACE: Final = 15.0
+"""Seconds in which a request that was stopped must be over in the sandbox."""
+_CLOSING: Final = 3.0
+_RING: Final = 4096
+"""Least bytes of the end of an output that the shell keeps."""
+_READ: Final = 65536
+"""Most bytes that the shell reads at once, and so may keep beyond what was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """One output stream: its first and last bytes, and how many came in all."""
+
+    head: bytes
+    tail: bytes
+    total: int
+
+    @property
+    def omitted(self) -> int:
+        """Bytes that are not kept."""
+        return self.total - len(self.head) - len(self.tail)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of a script; `code` is the shell's."""
+
+    code: int
+    out: Captured
+    err: Captured
+
+
+@dataclass(slots=True)
+class _Asked:
+    number: int
+    limit: int
+    token: bytes
+    future: asyncio.Future[Ran]
+    over: asyncio.Future[None]
+
+
+@dataclass(frozen=True, slots=True)
+class ShellPlace:
+    """What a shell is told about the place it serves.
+
+    `name` marks its processes. `folder` is a directory for what it keeps, without blanks in its path; one of the usual
+    places if None. `identity` is the user of the commands, if it is another than the shell's own.
+    """
+
+    name: str
+    folder: str | None
+    identity: tuple[int, int] | None
+    file_size_mb: int | None
+
+    def words(self) -> str:
+        """Return it as the words of the first request."""
+        uid, gid = self.identity or ("-", "-")
+        # In units of 512 bytes, as POSIX has it; bash counts 1024 unless it is called sh.
+        blocks = "-" if self.file_size_mb is None else self.file_size_mb * 2048
+        return f"{self.name} {uid} {gid} {self.folder or '-'} {blocks}"
+
+
+class ShellClient:
+    """Runs scripts through a shell; several at once, each with a number and a secret of its own.
+
+    The secret of a request opens its answer and is never in a variable, a file or an argument of a command. An answer
+    that does not begin with it was written by somebody else, and ends the sandbox.
+    """
+
+    def __init__(self, stream: AgentStream) -> None:
+        self.pid = 0
+        self.means = ""
+        self.folder = ""
+        self._stream = stream
+        self._asked: dict[str, _Asked] = {}
+        self._kills: dict[str, asyncio.Future[None]] = {}
+        self._number = 0
+        self._lost: str | None = None
+        self._suspended: str | None = None
+        self._reader: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def connect(cls, stream: AgentStream, place: ShellPlace, *, timeout: float) -> Self:
+        """Greet a shell that was started with `shell_command`.
+
+        Raises:
+            BackendError: It does not answer, or cannot serve the place.
+        """
+        client = cls(stream)
+        try:
+            async with asyncio.timeout(timeout):
+                await client._greet(place)
+        except (asyncio.IncompleteReadError, OSError, TimeoutError) as error:
+            said = (await stream.diagnose()).strip()[-2000:]
+            await client.aclose()
+            raise BackendError(f"the shell did not start ({error or type(error).__name__}); it said: {said}") from error
+        except BaseException:
+            await client.aclose()
+            raise
+        client._reader = asyncio.get_running_loop().create_task(client._read())
+        return client
+
+    async def _greet(self, place: ShellPlace) -> None:
+        nonce = secrets.token_hex(16)
+        self._stream.writer.write(f"hello {nonce} {place.words()}\n".encode())
+        found, kind, *words = (await self._line()) or ["", ""]
+        if found != nonce:
+            raise BackendError(f"wanted the shell's greeting, found {found[:80]!r}")
+        if kind != "ready":
+            raise _refusal(kind, place)
+        self.pid, self.means, self.folder = int(words[0]), words[1], words[2]
+
+    async def _line(self) -> list[str]:
+        line = await self._stream.reader.readexactly(_LINE)
+        return line.decode(errors="replace").split()
+
+    @property
+    def lost(self) -> str | None:
+        """Why nothing can be asked any more; None while something can."""
+        return self._lost or self._suspended
+
+    async def run(self, script: bytes, stdin: bytes = b"", *, limit: int, deadline: float) -> tuple[Ran, bool]:
+        """Run a script to its end and tell whether it was stopped, which it is after `deadline` seconds.
+
+        When cancelled, what was started has been killed before this returns.
+        """
+        if self.lost is not None:
+            raise SandboxLostError(self.lost)
+        self._number += 1
+        nonce, token = secrets.token_hex(16), secrets.token_hex(16)
+        loop = asyncio.get_running_loop()
+        asked = _Asked(self._number, limit, token.encode(), loop.create_future(), loop.create_future())
+        asked.future.add_done_callback(lambda future: future.cancelled() or future.exception())
+        self._asked[nonce] = asked
+        line = f"run {nonce} {asked.number} {token} {limit} {len(script)} {len(stdin)}\n"
+        self._stream.writer.write(b"".join((line.encode(), script, stdin)))
+        try:
+            done, _ = await asyncio.wait((asked.future,), timeout=deadline)
+            if not done:
+                await self._stop(asked)
+        except asyncio.CancelledError:
+            await self._stop(asked)
+            raise
+        return asked.future.result(), not done
+
+    async def _stop(self, asked: _Asked) -> None:
+        """Kill what a request has started, and wait for its answer."""
+        if asked.over.done():
+            return
+        nonce = secrets.token_hex(16)
+        killed = self._kills[nonce] = asyncio.get_running_loop().create_future()
+        self._stream.writer.write(f"kill {nonce} {asked.number}\n".encode())
+        done, _ = await asyncio.wait((asked.over,), timeout=_GRACE)
+        if not done:
+            answered = "although its processes were killed" if killed.done() else "nor is the request to kill it"
+            self.fail(f"a command that was stopped has not been answered within {_GRACE:g} s, {answered}")
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                nonce, kind, *words = [*(await self._line()), "", ""]
+                if kind == "killed" and nonce in self._kills:
+                    self._kills.pop(nonce).set_result(None)
+                elif kind == "done" and nonce in self._asked:
+                    await self._finish(nonce, [int(word) for word in words if word])
+                else:
+                    self.fail(f"somebody else has written to the shell's stream: {nonce[:80]!r}")
+                    return
+        except asyncio.IncompleteReadError as error:
+            rest = f" after {error.partial[:200]!r}" if error.partial else ""
+            self.fail(f"the shell has gone{rest}")
+        except (OSError, ValueError) as error:
+            self.fail(f"the shell's stream is broken: {error}")
+
+    async def _finish(self, nonce: str, numbers: Sequence[int]) -> None:
+        asked = self._asked[nonce]
+        code, *sizes = numbers
+        out, err = sizes[:5], sizes[5:]
+        if len(err) != 5:
+            raise ValueError(f"an answer of {len(numbers)} numbers")
+        streams = [await self._captured(asked, part) for part in (out, err)]
+        del self._asked[nonce]
+        asked.over.set_result(None)
+        if asked.future.done():
+            return
+        if out[0] or err[0]:
+            asked.future.set_exception(BackendError("the output was lost: the sandbox's disk is full"))
+        else:
+            asked.future.set_result(Ran(code, *streams))
+
+    async def _captured(self, asked: _Asked, sizes: Sequence[int]) -> Captured:
+        _, head, before, last, dropped = sizes
+        most = max(asked.limit, _RING) + _READ
+        if not (0 <= head <= asked.limit and 0 <= before <= most and 0 <= last <= most and dropped >= 0):
+            raise ValueError(f"an output of {sizes} bytes where {asked.limit} were asked for")
+        start = await self._stream.reader.readexactly(head)
+        end = await self._stream.reader.readexactly(before + last)
+        return _capture(start, end, dropped, asked)
+
+    def fail(self, reason: str) -> None:
+        """Give the shell up: everything asked, and everything asked from now on, raises `SandboxLostError`."""
+        if self._lost is None:
+            self._lost = f"the sandbox is lost: {reason}"
+        asked, self._asked = self._asked, {}
+        for waiting in asked.values():
+            _give_up(waiting, self._lost)
+            if not waiting.over.done():
+                waiting.over.set_result(None)
+        for kill in self._kills.values():
+            kill.cancel()
+        if not self._stream.writer.transport.is_closing():
+            self._stream.writer.transport.abort()
+
+    def suspend(self, reason: str) -> None:
+        """Fail what is being asked, and what will be; the shell is not given up."""
+        if self._lost is None:
+            self._suspended = f"the sandbox is lost: {reason}"
+            for asked in self._asked.values():
+                _give_up(asked, self._suspended)
+
+    async def restart(self) -> AgentStream:
+        """End every process inside and return the stream to a fresh shell.
+
+        Raises:
+            SandboxLostError: It did not work; the shell is given up.
+        """
+        # Everything has been answered before, so that nothing of it comes into the new shell's answers.
+        await asyncio.gather(*(self._stop(asked) for asked in list(self._asked.values())))
+        if self._kills:
+            await asyncio.wait(self._kills.values(), timeout=_GRACE)
+        if self._kills or self._lost is not None:
+            self.fail("it could not be started again")
+            raise SandboxLostError(str(self._lost))
+        self._lost = "the shell was started again"
+        await self._end_reader()
+        self._stream.writer.write(f"restart {secrets.token_hex(16)}\n".encode())
+        return self._stream
+
+    async def _end_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.wait((self._reader,))
+
+    async def aclose(self) -> None:
+        """Close the stream; the shell then kills everything and exits."""
+        self.fail("it was closed")
+        self._stream.writer.close()
+        await self._end_reader()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_CLOSING):
+                await self._stream.writer.wait_closed()
+
+
+def _give_up(asked: _Asked, reason: str) -> None:
+    if not asked.future.done():
+        asked.future.set_exception(SandboxLostError(reason))
+
+
+def _refusal(kind: str, place: ShellPlace) -> BackendError:
+    if kind == "no-user":
+        return BackendError(
+            f"commands cannot become user {place.identity}: the image has neither setpriv nor a su that works",
+            hint="install python3 or util-linux in the image, or let commands be root",
+        )
+    return BackendError("the shell finds no directory for what it keeps", hint="make /run or /tmp writable")
+
+
+def _capture(start: bytes, end: bytes, dropped: int, asked: _Asked) -> Captured:
+    """Cut off what came after the command had ended, and keep as much of the end as was asked for."""
+    total = len(start) + dropped + len(end)
+    mark = b"\n" + asked.token + b"\n"
+    if not dropped:
+        whole = (start + end).partition(mark)[0]
+        head, rest = whole[: len(start)], whole[len(start) :]
+        return Captured(head, rest[-asked.limit :] if asked.limit else b"", len(whole))
+    rest, found, after = end.partition(mark)
+    total -= len(found) + len(after)
+    return Captured(start, rest[-asked.limit :] if asked.limit else b"", total)

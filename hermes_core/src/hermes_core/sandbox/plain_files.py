@@ -1,0 +1,180 @@
+"""Files of a sandbox without Python: small scripts, run as the commands' user, so that no link leads further."""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import secrets
+import stat
+from collections.abc import Awaitable, Callable
+from typing import Final, Literal
+
+from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.sandbox import FileStat
+from hermes_core.sandbox.plain_client import Ran
+from hermes_core.sandbox.plain_scripts import encode, quote
+
+Run = Callable[[bytes, bytes], Awaitable[Ran]]
+PIECE: Final = 1 << 20
+"""Bytes of a file that travel in one request."""
+READ_AT_ONCE: Final = 256 << 20
+"""Bytes of a file that are read when a call names no length."""
+_ERRNOS: Final = tuple(
+    getattr(errno, name)
+    for name in "ENOENT EISDIR ENOTDIR EACCES EPERM ENOSPC EFBIG EROFS ELOOP ENAMETOOLONG EDQUOT EBUSY EEXIST".split()
+)
+_BY_STATUS: Final = {101: errno.ENOENT, 102: errno.EISDIR, 103: errno.ENOTDIR, 104: errno.EACCES, 105: errno.EINVAL}
+_HEAD: Final = b"export LC_ALL=C; umask 022; f=%s\n"
+# A file is looked for before it is opened: a pipe would wait for a writer.
+_REGULAR: Final = b"""\
+if [ -d "$f" ]; then exit 102; fi
+if [ ! -e "$f" ]; then cat "$f"; exit 101; fi
+[ -f "$f" ] || exit 105
+[ -r "$f" ] || exit 104
+"""
+_STAT: Final = b"stat -L -c '%f %s %Y' -- \"$f\" || exit 1\n"
+# The names end with what no name contains.
+_LIST: Final = b"""\
+if [ ! -d "$f" ]; then [ -e "$f" ] && exit 103; cat "$f"; exit 101; fi
+cd -- "$f" || exit 104
+[ -r . ] || exit 104
+set --
+for n in * .[!.]* ..?*; do
+if [ -e "$n" ] || [ -L "$n" ]; then set -- "$@" "$n"; fi
+if [ $# -ge 200 ]; then stat -c '%f %s %Y %n/' -- "$@"; set --; fi
+done
+[ $# = 0 ] || stat -c '%f %s %Y %n/' -- "$@"
+exit 0
+"""
+_REMOVE: Final = b"""\
+if [ ! -e "$f" ] && [ ! -L "$f" ]; then ls -d -- "$f"; exit 101; fi
+rm -rf -- "$f"
+"""
+# A link is written through. The new content lies beside the file, so that it is moved within one file system.
+_BESIDE: Final = b"""\
+if [ -L "$f" ]; then f=$(readlink -f -- "$f"; echo x); f=${f%%??}; fi
+t=${f%%/*}/.hermes-%s
+"""
+_OPEN: Final = b"""\
+if [ -d "$f" ]; then exit 102; fi
+if [ -e "$f" ]; then [ -f "$f" ] || exit 105; [ -w "$f" ] || exit 104; fi
+d=${f%/*}/
+if [ -e "${f%/*}" ] && [ ! -d "$d" ]; then exit 103; fi
+mkdir -p -- "$d" || exit 1
+(umask 077; set -C; : >"$t") || exit 104
+"""
+_ADD: Final = b'cat >>"$t"\n'
+_DROP: Final = b'rm -f -- "$t"\n'
+_CLOSE: Final = b"""\
+[ "$(wc -c <"$t")" -eq %d ] || { echo 'No space left on device' >&2; exit 1; }
+%s
+mv -f -- "$t" "$f"
+"""
+_KEEP_MODE: Final = b"""\
+if [ -e "$f" ]; then m=$(stat -L -c %a -- "$f") || exit 1; chmod "$m" "$t"; else chmod 644 "$t"; fi"""
+
+
+class PlainFiles:
+    """Raw files by way of cat, dd, mkdir, mv, rm, stat and wc.
+
+    Args:
+        run: Runs a script as the commands' user.
+        workspace: What relative paths begin in.
+    """
+
+    def __init__(self, run: Run, workspace: str) -> None:
+        self._run = run
+        self._workspace = workspace
+
+    def place(self, path: str) -> str:
+        """Return the absolute path that a path means."""
+        return posixpath.join(self._workspace, path)
+
+    async def _do(self, path: str, text: bytes, stdin: bytes = b"") -> bytes:
+        ran = await self._run(_HEAD % quote(encode(self.place(path))) + text, stdin)
+        if ran.code != 0:
+            raise _error(ran, path)
+        if ran.out.omitted:
+            raise BackendError(f"{path}: the answer of {ran.out.total} bytes is too long")
+        return ran.out.head + ran.out.tail
+
+    async def read(self, path: str, offset: int, length: int | None) -> bytes:
+        """Return a range of a file."""
+        most = READ_AT_ONCE if length is None else length
+        pieces: list[bytes] = []
+        while True:
+            want = min(most, PIECE)
+            piece = await self._do(path, _REGULAR + _range(offset, want))
+            pieces.append(piece)
+            offset, most = offset + len(piece), most - len(piece)
+            if len(piece) < want or not most:
+                break
+            if length is None and len(pieces) == 1:
+                await self._require_small(path, offset + most)
+        return b"".join(pieces)
+
+    async def _require_small(self, path: str, most: int) -> None:
+        if (await self.stat(path)).size > most:
+            raise OSError(errno.EFBIG, "File too large; read a range of it", path)
+
+    async def write(self, path: str, data: bytes, mode: int | None) -> None:
+        """Replace a file's content, all at once."""
+        beside = _BESIDE % secrets.token_hex(8).encode()
+        try:
+            await self._do(path, beside + _OPEN + _ADD, data[:PIECE])
+            for start in range(PIECE, len(data), PIECE):
+                await self._do(path, beside + _ADD, data[start : start + PIECE])
+            set_mode = _KEEP_MODE if mode is None else b'chmod %o "$t"' % mode
+            await self._do(path, beside + _CLOSE % (len(data), set_mode))
+        except OSError:
+            await self._do(path, beside + _DROP)
+            raise
+
+    async def stat(self, path: str) -> FileStat:
+        """Describe what a path points to."""
+        found = (await self._do(path, _STAT)).split()
+        return _describe(path, found)
+
+    async def list_dir(self, path: str) -> list[FileStat]:
+        """Describe the entries of a directory, sorted by name."""
+        found = []
+        for record in (await self._do(path, _LIST)).split(b"/\n")[:-1]:
+            *numbers, name = record.split(b" ", 3)
+            found.append(_describe(name.decode(errors="surrogateescape"), numbers))
+        return sorted(found, key=lambda entry: encode(entry.path))
+
+    async def remove(self, path: str) -> None:
+        """Delete a file, a symlink or a whole directory."""
+        await self._do(path, _REMOVE)
+
+
+def _range(offset: int, count: int) -> bytes:
+    # dd skips by seeking, in whole blocks only.
+    blocks, rest = divmod(offset, PIECE)
+    return b'dd if="$f" bs=%d skip=%d count=2 2>/dev/null | tail -c +%d | head -c %d\n' % (PIECE, blocks, rest + 1, count)
+
+
+def _describe(path: str, numbers: list[bytes]) -> FileStat:
+    raw = int(numbers[0], 16)
+    return FileStat(
+        path=path, kind=_kind(raw), size=int(numbers[1]), mode=stat.S_IMODE(raw), mtime=float(int(numbers[2]))
+    )
+
+
+def _kind(raw: int) -> Literal["file", "directory", "symlink", "other"]:
+    kinds = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "directory"), (stat.S_ISLNK, "symlink"))
+    return next((name for test, name in kinds if test(raw)), "other")  # type: ignore[return-value]
+
+
+def _error(ran: Ran, path: str) -> Exception:
+    said = (ran.err.head + ran.err.tail).decode(errors="replace").strip()
+    for number in _ERRNOS:
+        if os.strerror(number).lower() in said.lower():
+            return OSError(number, os.strerror(number), path)
+    known = _BY_STATUS.get(ran.code)
+    if known is not None:
+        return OSError(known, os.strerror(known), path)
+    if "not found" in said:
+        return BackendError(f"{path}: a program is missing: {said}", hint="install it, or python3, in the image")
+    return OSError(errno.EIO, said or f"exit code {ran.code}", path)

@@ -1,0 +1,280 @@
+# The shell that serves a sandbox without Python. It is trusted, speaks to the caller over its standard input and output,
+# and hands neither of them to a command: what a command prints goes through pipes of its own and is sent by length.
+# Only what every POSIX system has is used; under a fork bomb nothing can be forked, so that killing needs no program.
+#
+# requests   hello NONCE NAME UID GID FOLDER BLOCKS | run NONCE ID TOKEN LIMIT SCRIPT INPUT, then that many bytes of each
+#            kill NONCE ID | restart NONCE
+# answers    one line of 255 characters: NONCE KIND ..., for `done` the captured bytes after it
+set -f
+umask 077
+IFS=' '
+program=$1
+self=$$
+runners=' '
+
+answer() { printf '%-255.255s\n' "$*"; }
+# Only one at a time writes to the caller: whoever has taken the line out of this pipe.
+turn() { read -r _ <&5; }
+pass() { echo >&5; }
+
+leave() {
+    forget
+    [ "$self" = 1 ] || rm -rf "$d"
+    exit 1
+}
+
+# Kill what is left of all commands. PID 1 reaches everybody else with one call.
+forget() {
+    if [ "$self" = 1 ]; then
+        kill -9 -1 2>/dev/null
+    else
+        set +f
+        for round in 1 2 3 4 5; do
+            prey=
+            for file in $(grep -l -F "HERMES_SANDBOX=$name." /proc/[0-9]*/environ 2>/dev/null); do
+                pid=${file#/proc/}
+                prey="$prey ${pid%/environ}"
+            done
+            [ "$prey" ] || break
+            kill -9 $prey 2>/dev/null
+        done
+        [ "$runners" = ' ' ] || kill -9 $runners 2>/dev/null
+        set -f
+    fi
+}
+
+# take COUNT FILE: exactly that many bytes of the input. A read of a pipe may bring fewer than were asked for.
+take() {
+    got=0
+    : >|"$2"
+    while [ "$got" -lt "$1" ]; do
+        want=$(($1 - got))
+        [ "$want" -le 65536 ] || want=65536
+        dd bs="$want" count=1 2>/dev/null >>"$2" || leave
+        now=$(($(wc -c <"$2")))
+        [ "$now" -gt "$got" ] || leave
+        got=$now
+    done
+}
+
+# collect PREFIX LIMIT TOKEN: keep the first and the last bytes of the standard input, count the others. Ends with the
+# input, or where the token stands that is put into the pipe when the command has ended but others hold the pipe.
+collect() {
+    head=0 last=0 before=0 dropped=0 failed=0 new=a old=b
+    : >|"$1.h"
+    : >|"$1.a"
+    : >|"$1.b"
+    ring=$2
+    [ "$ring" -ge 4096 ] || ring=4096
+    while :; do
+        size=65536 file=$new have=$last
+        if [ "$head" -lt "$2" ]; then
+            file=h have=$head size=$(($2 - head))
+            [ "$size" -le 65536 ] || size=65536
+        fi
+        dd bs="$size" count=1 2>/dev/null >>"$1.$file" || failed=1
+        now=$(($(wc -c <"$1.$file")))
+        [ "$now" -gt "$have" ] || break
+        if [ "$file" = h ]; then head=$now; else last=$now; fi
+        if [ -e "$1.end" ]; then
+            case $(cat "$1.h" "$1.$old" "$1.$new" 2>/dev/null) in
+            *"$3"*)
+                # Those who hold the pipe may go on writing.
+                exec 4<&0
+                cat <&4 >/dev/null 2>&1 &
+                break
+                ;;
+            esac
+        fi
+        if [ "$last" -ge "$ring" ]; then
+            dropped=$((dropped + before)) before=$last last=0
+            file=$old old=$new new=$file
+            : >|"$1.$new"
+        fi
+    done
+    echo "$head $before $last $dropped $failed $old $new" >|"$1.s"
+}
+
+# launch SCRIPT: become the command.
+launch() {
+    HERMES_SANDBOX=$name.$id.
+    export HERMES_SANDBOX
+    case $as in
+    setpriv) exec $session setpriv --reuid="$uid" --regid="$gid" --clear-groups "$sh" "$1" ;;
+    su) exec $session su -s "$sh" -c "exec $sh $1" "$user" ;;
+    *) exec $session "$sh" "$1" ;;
+    esac
+}
+
+# serve: run $id and send what it printed.
+serve() {
+    collect "$p.o" "$limit" "$token" <"$p.out" >/dev/null &
+    first=$!
+    collect "$p.e" "$limit" "$token" <"$p.err" >/dev/null &
+    second=$!
+    (launch "$p.run") <"$p.in" >"$p.out" 2>"$p.err" 5>&- &
+    leader=$!
+    echo "$leader" >"$p.led"
+    wait "$leader"
+    code=$?
+    : >|"$p.o.end"
+    : >|"$p.e.end"
+    # Opened both ways: that waits for nobody, also when the reader has gone.
+    printf '\n%s\n' "$token" 1<>"$p.out"
+    printf '\n%s\n' "$token" 1<>"$p.err"
+    wait "$first"
+    wait "$second"
+    read -r h b l dropped failed old new <"$p.o.s"
+    files="$p.o.h $p.o.$old $p.o.$new"
+    sizes="$failed $h $b $l $dropped"
+    read -r h b l dropped failed old new <"$p.e.s"
+    files="$files $p.e.h $p.e.$old $p.e.$new"
+    turn
+    answer "$nonce done $code $sizes $failed $h $b $l $dropped"
+    cat $files
+    pass
+    for part in run in out err led o.h o.a o.b o.s o.end e.h e.a e.b e.s e.end; do files="$files $p.$part"; done
+    rm -f $files
+}
+
+# fields FILE: a process's state, parent, group, session and start; its name may hold anything.
+fields() {
+    line=
+    while IFS= read -r piece; do line="$line $piece"; done 2>/dev/null <"$1"
+    set -- ${line##*) }
+    state=$1 parent=$2 group=$3 sid=$4
+    [ $# -lt 20 ] || { shift 19; start=$1; }
+}
+
+# hunt LEADER START: find what a command has started, as far as it is there. In a place of its own everything that has
+# lost its parent since the start is the command's; elsewhere the mark in its variables tells. Nothing is forked in the
+# first case: there may be no room for it.
+hunt() {
+    prey=
+    kin=" $1 "
+    set +f
+    list=$(echo /proc/[0-9]*/stat)
+    set -f
+    marked=' '
+    if [ "$self" != 1 ]; then
+        set +f
+        for file in $(grep -l -F "HERMES_SANDBOX=$name.$3." /proc/[0-9]*/environ 2>/dev/null); do
+            pid=${file#/proc/}
+            marked="$marked${pid%/environ} "
+        done
+        set -f
+    fi
+    grown=1
+    while [ "$grown" ]; do
+        grown=
+        for file in $list; do
+            pid=${file#/proc/}
+            pid=${pid%/stat}
+            case $kin in *" $pid "*) continue ;; esac
+            case $runners in *" $pid "*) continue ;; esac
+            [ "$pid" != "$self" ] || continue
+            start=
+            fields "$file"
+            [ "$start" ] || continue
+            found=
+            case $kin in *" $parent "*) found=1 ;; esac
+            case $marked in *" $pid "*) found=1 ;; esac
+            if [ "$sid" = "$1" ] || [ "$group" = "$1" ]; then found=1; fi
+            if [ "$self" = 1 ] && [ "$parent" -le 1 ] && [ "$start" -ge "$2" ]; then found=1; fi
+            if [ "$found" ]; then
+                kin="$kin$pid "
+                grown=1
+            fi
+        done
+    done
+    for pid in $kin; do
+        state=Z
+        fields "/proc/$pid/stat"
+        [ "$state" = Z ] || prey="$prey $pid"
+    done
+}
+
+slay() {
+    eval "leader=\${leader_$1-} began=\${began_$1-}"
+    [ "$leader" ] || return
+    round=0
+    while [ "$round" -lt 200 ]; do
+        hunt "$leader" "$began" "$1"
+        [ "$prey" ] || return
+        kill -9 $prey 2>/dev/null
+        round=$((round + 1))
+    done
+}
+
+# Find how to become the commands' user.
+become() {
+    as=none
+    [ "$uid" != - ] && [ "$uid" != "$(id -u)" ] || return 0
+    if [ "$(setpriv --reuid="$uid" --regid="$gid" --clear-groups id -u 2>/dev/null)" = "$uid" ]; then
+        as=setpriv
+        return
+    fi
+    user=
+    while IFS=: read -r one two three rest; do [ "$three" != "$uid" ] || user=$one; done 2>/dev/null </etc/passwd
+    if ! [ "$user" ]; then
+        user=hermes
+        echo "$user:x:$uid:$gid::/:$sh" 2>/dev/null >>/etc/passwd
+    fi
+    [ "$(su -s "$sh" -c 'id -u' "$user" 2>/dev/null)" != "$uid" ] || { as=su; return; }
+    return 1
+}
+
+prepare() {
+    for base in "$folder" /run /tmp; do
+        d=$base/.hermes-$name
+        [ -d "$base" ] && mkdir -m 711 "$d" 2>/dev/null && mkfifo "$d/turn" && break
+        d=
+    done
+    [ "$d" ] && mkdir "$d/u" || return 1
+    [ "$as" = none ] || chown "$uid:$gid" "$d/u"
+}
+
+read -r op nonce name uid gid folder blocks || exit 1
+[ "$op" = hello ] || exit 1
+[ "$folder" != - ] || folder=
+sh=$(command -v sh)
+session=$(command -v setsid)
+ulimit -c 0 2>/dev/null
+[ "$blocks" = - ] || ulimit -f "$blocks"
+become || { answer "$nonce no-user"; exit 1; }
+prepare || { answer "$nonce no-folder"; exit 1; }
+exec 5<>"$d/turn"
+pass
+answer "$nonce ready $self $as $d"
+
+while read -r op nonce id token limit script input; do
+    case $op in
+    run)
+        p=$d/$id
+        take "$script" "$p.run"
+        take "$input" "$p.in"
+        chmod 644 "$p.run"
+        mkfifo "$p.out" "$p.err" "$p.led" || leave
+        serve 2>/dev/null </dev/null &
+        runner=$!
+        runners="$runners$runner "
+        read -r leader <"$p.led"
+        start=0
+        fields "/proc/$leader/stat"
+        eval "leader_$id=$leader began_$id=$start"
+        ;;
+    kill)
+        slay "$id"
+        turn
+        answer "$nonce killed$prey"
+        pass
+        ;;
+    restart)
+        forget
+        rm -rf "$d"
+        exec env -i PATH="$PATH" LC_ALL=C "$sh" -c 'eval "$1"' hermes "$program"
+        ;;
+    *) leave ;;
+    esac
+done
+leave

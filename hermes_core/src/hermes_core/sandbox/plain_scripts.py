@@ -1,0 +1,104 @@
+"""The shell text that wraps a command: state before it, state after it, whatever it does to its shell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+_WHOLE: Final = b"# all of it"
+_PREFIX: Final = b"_hermes_"
+
+
+def quote(text: bytes) -> bytes:
+    """Return text as one word of the shell."""
+    return b"'" + text.replace(b"'", b"'\\''") + b"'"
+
+
+def encode(text: str) -> bytes:
+    """Return text as the bytes a process gets."""
+    return text.encode(errors="surrogateescape")
+
+
+def first_state(variables: Mapping[str, str], directory: str) -> bytes:
+    """Return the state that a session begins with, as text of the shell."""
+    lines = [b"export %s=%s" % (name.encode(), quote(encode(value))) for name, value in variables.items()]
+    return b"\n".join([*lines, b"export %sdir=%s" % (_PREFIX, quote(encode(directory))), _WHOLE, b""])
+
+
+# What is left of an earlier command's state may be half of it, where that was killed in the middle.
+_RESTORE: Final = b"""\
+_hermes_mark=$HERMES_SANDBOX
+if [ -e @new ]; then
+case $(cat @new 2>/dev/null) in *'@whole') mv -f @new @state ;; esac
+fi
+unset USER LOGNAME SHELL HOME
+[ ! -r @state ] || . @state
+export HERMES_SANDBOX="$_hermes_mark"
+unset OLDPWD _hermes_mark
+cd -- "$_hermes_dir" 2>/dev/null || cd -- @workspace 2>/dev/null || cd /
+unset _hermes_dir
+_hermes_home=$PWD
+"""
+
+# Only what a function or an alias cannot replace: special commands come before functions, a backslash before aliases.
+_SAVE: Final = b"""\
+{ \\set +aefnux; } 2>/dev/null
+\\trap - EXIT
+\\unset -f unalias pwd echo printf cd cat mv [ 2>/dev/null
+IFS=' '
+@directory
+@undo
+\\unset _hermes_home _hermes_save HERMES_SANDBOX
+\\export _hermes_dir
+{ \\export -p && \\echo '@whole'; } >|@new"""
+
+# The command substitution drops trailing newlines; `x` keeps the directory's, and one is pwd's own.
+_HERE: Final = b"_hermes_dir=$(\\pwd 2>/dev/null && \\echo x)\n_hermes_dir=${_hermes_dir%??}"
+_AWAY: Final = b"_hermes_dir=$_hermes_home"
+
+
+def session_script(
+    command: bytes, *, folder: str, workspace: str, cwd: str | None, variables: Mapping[str, str]
+) -> bytes:
+    """Return a script that runs a command with the session's state and saves that when the command ends.
+
+    Args:
+        command: What to run.
+        folder: Where the state is kept.
+        workspace: Where the command runs when the session's directory has gone.
+        cwd: An absolute directory for this command alone.
+        variables: Variables for this command alone.
+    """
+    save = _fill(
+        _SAVE,
+        directory=_HERE if cwd is None else _AWAY,
+        undo=b"\n".join(_undo(number, name) for number, name in enumerate(variables)),
+        folder=folder,
+    )
+    lines = [_fill(_RESTORE, folder=folder, workspace=quote(encode(workspace)))]
+    lines += [_apply(number, name, value) for number, (name, value) in enumerate(variables.items())]
+    if cwd is not None:
+        lines.append(b"cd -- %s || exit 126" % quote(encode(cwd)))
+    lines += [b"_hermes_save=%s" % quote(save), b"trap \"$_hermes_save\" EXIT", b"eval %s" % quote(command + b"\n"), b""]
+    return b"\n".join(lines)
+
+
+def _fill(text: bytes, *, folder: str, **values: bytes) -> bytes:
+    base = encode(folder)
+    places = {"whole": _WHOLE, "new": quote(base + b"/new"), "state": quote(base + b"/state"), **values}
+    for name, value in places.items():
+        text = text.replace(b"@" + name.encode(), value)
+    return text
+
+
+def _apply(number: int, name: str, value: str) -> bytes:
+    known = name.encode()
+    remember = b"%sset%d=${%s+x} %sold%d=${%s-}" % (_PREFIX, number, known, _PREFIX, number, known)
+    return remember + b"\nexport %s=%s" % (known, quote(encode(value)))
+
+
+def _undo(number: int, name: str) -> bytes:
+    known = name.encode()
+    restore = b"\\export %s=\"$%sold%d\"" % (known, _PREFIX, number)
+    choice = b"case $%sset%d in x) %s ;; *) \\unset %s ;; esac" % (_PREFIX, number, restore, known)
+    return choice + b"\n\\unset %sset%d %sold%d" % (_PREFIX, number, _PREFIX, number)
