@@ -11,7 +11,7 @@ from hermes_backend_docker.address import find_address
 from hermes_backend_docker.describing import describe, environment_of, refuse_what_lacks, refuse_what_slots_share
 from hermes_backend_docker.engine import Engine, EngineFacts
 from hermes_backend_docker.failures import ImageMissingError
-from hermes_backend_docker.hardening import STATE_DIR, container_config, is_read_only
+from hermes_backend_docker.hardening import STATE_DIR, container_config, is_read_only, plain_config
 from hermes_backend_docker.host import ContainerHost
 from hermes_backend_docker.images import Image, Images
 from hermes_backend_docker.options import DockerOptions
@@ -21,6 +21,7 @@ from hermes_backend_docker.slots import ContainerSlot, SharedContainer, slot_of
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import AgentBackend, SandboxHost
+from hermes_core.sandbox.plain import refuse_plain
 from hermes_core.sandbox.leases import LeaseBook, default_lease_dir
 from hermes_core.sandbox.sharing import SharedAgents
 from hermes_core.specs import BackendSpec
@@ -55,6 +56,7 @@ class DockerBackend(AgentBackend):
             build_timeout=self.options.build_timeout,
         )
         self._agents = SharedAgents()
+        self._without_python: dict[str, str] = {}
         self._pool_id = uuid.uuid4().hex[:16]
 
     def refuse(self, spec: SandboxSpec) -> None:
@@ -66,9 +68,9 @@ class DockerBackend(AgentBackend):
     async def probe(self, spec: SandboxSpec) -> None:
         """Start a container of this kind and run a command in it."""
         async with await self.open(spec) as sandbox:
-            result = await sandbox.exec("echo $(</proc/sys/kernel/osrelease)", timeout=self.setup_timeout)
+            result = await sandbox.exec("read -r kernel </proc/sys/kernel/osrelease && echo $kernel", timeout=self.setup_timeout)
         if result.exit_code != 0:
-            raise BackendError(f"bash does not work in a container: {result.output.strip()}")
+            raise BackendError(f"a shell does not work in a container: {result.output.strip()}")
         kernel = result.output.strip()
         if spec.isolation == "gvisor" and kernel == (await self.engine.facts()).kernel:
             raise SandboxRefusedError(
@@ -97,10 +99,22 @@ class DockerBackend(AgentBackend):
 
     async def _container(self, spec: SandboxSpec, sandbox_id: str, facts: EngineFacts, image: Image) -> ContainerHost:
         host = self._host(ContainerHost, spec, sandbox_id, facts=facts, image=image)
+        if self.options.offers_shell:
+            host.plain = plain_config(host.config, self.options)
+            host.on_no_python = lambda why: self._without_python.__setitem__(image.id, why)
+            host.without_python = self._known_of_python(image)
+            if host.without_python is not None:
+                refuse_plain(spec, host.without_python)
+                return host
         # The same turn as a start's: creating is half the engine's work.
         async with self._starting:
             await host.create()
         return host
+
+    def _known_of_python(self, image: Image) -> str | None:
+        if self.options.plain == "always":
+            return "the backend's option plain is always"
+        return self._without_python.get(image.id)
 
     def _host(
         self,

@@ -43,6 +43,12 @@ class ImageMissingError(EngineError):
     retryable = False
 
 
+class ProgramMissingError(EngineError):
+    """The image has no program of the name that its container is to start with."""
+
+    retryable = False
+
+
 class NameConflictError(EngineError):
     """Another container has the name."""
 
@@ -70,7 +76,8 @@ def from_docker(error: DockerError, what: str, address: Address) -> BackendError
         return ImageMissingError(message, hint=f"docker pull {text.rpartition(': ')[2]}")
     if error.status == 409 and "is already in use" in text:
         return NameConflictError(message, hint="docker ps -a; docker rm -f NAME")
-    return EngineError(message, hint=_advice(text))
+    kind = ProgramMissingError if _NO_PROGRAM.search(text) else EngineError
+    return kind(message, hint=_advice(text))
 
 
 def _advice(text: str) -> str | None:

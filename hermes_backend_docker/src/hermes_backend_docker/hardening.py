@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
 from hermes_backend_docker.options import DockerOptions
 from hermes_backend_docker.owning import program_to_give, program_to_share
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox import PYTHON_FLAGS
+from hermes_core.sandbox import PYTHON_FLAGS, shell_command
 
 AGENT_CAPABILITIES: Final[Mapping[str, str]] = {
     "SETUID": "become the user of the commands",
@@ -53,6 +54,29 @@ def container_config(
         "Healthcheck": {"Test": ["NONE"]},
         "HostConfig": _host_config(spec, options, pids),
     }
+
+
+def plain_config(config: Mapping[str, Any], options: DockerOptions) -> dict[str, Any]:
+    """Return the description of the same container with a shell in the agent's place."""
+    host = config["HostConfig"]
+    # The shell is root, and what it keeps is not the commands'.
+    own = {_STATE: f"rw,nosuid,nodev,noexec,mode=0711,size={_STATE_MB}m"} if _STATE in host["Tmpfs"] else {}
+    return {
+        **config,
+        "Entrypoint": list(shell_command(_prepare_plain(options))),
+        "HostConfig": {**host, "Tmpfs": {**host["Tmpfs"], **own}},
+    }
+
+
+def _prepare_plain(options: DockerOptions) -> str:
+    workspace = shlex.quote(options.workspace)
+    lines = [f"mkdir -p {workspace}", f"mkdir -p -m 711 {STATE_DIR}"]
+    uid, gid = options.identity
+    if uid:
+        kept = "".join(f"-path {shlex.quote(target)} -prune -o " for target in options.targets)
+        owner = f"chown -h {uid}:{gid}"
+        lines.append(f"find {workspace} {kept}-exec {owner} {{}} +" if kept else f"chown -R {uid}:{gid} {workspace}")
+    return "\n".join(lines)
 
 
 def _host_config(spec: SandboxSpec, options: DockerOptions, pids: int) -> dict[str, Any]:

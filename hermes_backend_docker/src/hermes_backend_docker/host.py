@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hermes_backend_docker.engine import Engine
-from hermes_backend_docker.failures import ContainerGoneError, NameConflictError
+from hermes_backend_docker.failures import ContainerGoneError, NameConflictError, ProgramMissingError
+from hermes_backend_docker.hardening import STATE_DIR
 from hermes_backend_docker.owning import program_to_lock
-from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
+from hermes_core.contracts.errors import NoPythonError, SandboxLostError, SandboxRefusedError
 from hermes_core.sandbox import AgentStream, SandboxHost
 from hermes_core.sandbox.client import AgentClient
+from hermes_core.sandbox.plain_client import ShellClient
 
 
 class ContainerHost(SandboxHost):
@@ -46,13 +48,17 @@ class ContainerHost(SandboxHost):
         self.provenance = provenance
         self._engine = engine
         self._name = name
-        self._config = config
+        self.config = config
         self._container: str | None = None
+        self.plain: Mapping[str, Any] | None = None
+        """The engine's description of the container when a shell serves it; None where none may."""
+        self.on_no_python: Callable[[str], None] = lambda why: None
+        """Told when it has turned out that the image has no Python."""
 
     async def create(self) -> None:
         """Create the container, or leave nothing."""
         try:
-            self._container = await self._engine.create(self._name, self._config)
+            self._container = await self._engine.create(self._name, self.config)
         except NameConflictError:
             raise
         except BaseException:
@@ -62,6 +68,33 @@ class ContainerHost(SandboxHost):
 
     async def start_agent(self) -> AgentStream:
         """Start the container with its standard streams in hand; made anew, once, if somebody has removed it."""
+        try:
+            return await self._start_anew()
+        except ProgramMissingError as error:
+            if self.plain is None:
+                raise
+            self.on_no_python(error.message)
+            raise NoPythonError(error.message, hint=error.hint) from error
+
+    async def start_shell(self) -> AgentStream:
+        """Start the container with a shell as its first process.
+
+        Raises:
+            SandboxRefusedError: The options or the isolation level do not allow it.
+        """
+        if self.plain is None:
+            return await super().start_shell()
+        if self.config is not self.plain:
+            # What was made for an agent did not start.
+            await self.stop_all()
+            self.config, self.state_dir = self.plain, STATE_DIR
+        return await self._start_anew()
+
+    async def restart_shell(self, client: ShellClient) -> AgentStream:
+        """Have the first process end all others and become a fresh shell: the container stays."""
+        return await client.restart()
+
+    async def _start_anew(self) -> AgentStream:
         if self._container is None:
             await self.create()
         try:
@@ -104,7 +137,7 @@ class ContainerHost(SandboxHost):
 
     async def lock(self, folder: str, identity: tuple[int, int]) -> None:
         """Do so with a directory of one of the users inside."""
-        binds = [bind.split(":")[1] for bind in self._config["HostConfig"]["Binds"]]
+        binds = [bind.split(":")[1] for bind in self.config["HostConfig"]["Binds"]]
         if inside := [target for target in binds if target == folder or target.startswith(f"{folder}/")]:
             raise SandboxRefusedError(
                 f"a workspace cannot be read-only that has a volume in it: {', '.join(inside)}",
@@ -113,7 +146,7 @@ class ContainerHost(SandboxHost):
         if self._container is None:
             raise SandboxLostError(f"container {self._name} does not run")
         program = program_to_lock(folder, identity)
-        await self._engine.run(self._container, [self._config["Entrypoint"][0], "-I", "-S", "-E", "-c", program])
+        await self._engine.run(self._container, [self.config["Entrypoint"][0], "-I", "-S", "-E", "-c", program])
 
     async def stop_all(self) -> None:
         """Remove the container, which ends all that runs in it; no file of it is worth more than that."""

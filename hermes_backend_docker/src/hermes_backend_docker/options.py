@@ -37,6 +37,8 @@ class DockerOptions(BaseModel):
     python: str = "python3"
     """Python 3.8 or newer inside the image, for the agent."""
     bash: str = "/bin/bash"
+    plain: Literal["auto", "never", "always"] = "auto"
+    """Whether a shell serves what no agent can: where the image has no `python3`, never, or everywhere. It can less."""
     env: dict[str, str] = Field(default_factory=dict)
     labels: dict[str, str] = Field(default_factory=dict)
     volumes: list[str] = Field(default_factory=list)
@@ -91,6 +93,11 @@ class DockerOptions(BaseModel):
             if len(parts) not in {2, 3} or not parts[0] or not parts[1].startswith("/"):
                 raise ValueError(f"a volume is SOURCE:TARGET or SOURCE:TARGET:ro, found {volume!r}")
         return value
+
+    @property
+    def offers_shell(self) -> bool:
+        """Whether a shell may serve an image without Python; not where somebody has said where the Python is."""
+        return self.plain == "always" or (self.plain == "auto" and "python" not in self.model_fields_set)
 
     @property
     def targets(self) -> tuple[str, ...]:

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from hermes_core.sandbox.client import AgentStream
     from hermes_core.sandbox.host import SandboxHost
     from hermes_core.sandbox.opening import open_sandbox
+    from hermes_core.sandbox.plain_source import shell_command
     from hermes_core.sandbox.source import PYTHON_FLAGS
 
-__all__ = ["PYTHON_FLAGS", "AgentBackend", "AgentStream", "SandboxHost", "open_sandbox"]
+__all__ = ["PYTHON_FLAGS", "AgentBackend", "AgentStream", "SandboxHost", "open_sandbox", "shell_command"]
 
 _HOMES = {
     "AgentBackend": "backend",
@@ -23,6 +24,7 @@ _HOMES = {
     "PYTHON_FLAGS": "source",
     "SandboxHost": "host",
     "open_sandbox": "opening",
+    "shell_command": "plain_source",
 }
 
 

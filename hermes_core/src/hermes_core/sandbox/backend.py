@@ -8,12 +8,12 @@ import dataclasses
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
-from hermes_core.contracts.errors import BackendError, SandboxRefusedError
-from hermes_core.contracts.sandbox import IsolationLevel, SandboxSpec
+from hermes_core.contracts.errors import BackendError, NoPythonError, SandboxRefusedError
+from hermes_core.contracts.sandbox import IsolationLevel, Sandbox, SandboxSpec
 from hermes_core.sandbox.completion import complete
 from hermes_core.sandbox.descriptors import failure
 from hermes_core.sandbox.egress_connect import Resolve, resolve_name
@@ -22,6 +22,8 @@ from hermes_core.sandbox.given import check_variables
 from hermes_core.sandbox.host import SandboxHost
 from hermes_core.sandbox.lease_keeper import LeaseKeeper
 from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
+from hermes_core.sandbox.plain import PlainSandbox, refuse_plain
+from hermes_core.sandbox.plain_opening import plain_sandbox
 from hermes_core.sandbox.session import AgentSandbox
 from hermes_core.sandbox.slots import AgentSlot, SlotRequest
 from hermes_core.specs import BackendSpec
@@ -75,7 +77,7 @@ class AgentBackend(ABC):
         self.resolve: Resolve = resolve_name
         """Finds the addresses of the hosts that a sandbox with an allowlist asks for."""
         self._leases = LeaseKeeper()
-        self._open: dict[str, AgentSandbox] = {}
+        self._open: dict[str, AgentSandbox | PlainSandbox] = {}
 
     @abstractmethod
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
@@ -135,7 +137,7 @@ class AgentBackend(ABC):
         self.refuse(spec)
         await self.probe(spec)
 
-    async def open(self, spec: SandboxSpec) -> AgentSandbox:
+    async def open(self, spec: SandboxSpec) -> AgentSandbox | PlainSandbox:
         """Create a sandbox; when cancelled or failing, nothing is left behind."""
         spec = self._levelled(spec)
         self.refuse(spec)
@@ -148,12 +150,12 @@ class AgentBackend(ABC):
             await complete(self._undo(opening))
             raise
 
-    async def _undo(self, opening: asyncio.Task[AgentSandbox]) -> None:
+    async def _undo(self, opening: asyncio.Task[AgentSandbox | PlainSandbox]) -> None:
         await asyncio.wait((opening,))
         if not opening.cancelled() and opening.exception() is None:
             await opening.result().aclose()
 
-    async def _make(self, spec: SandboxSpec, sandbox_id: str) -> AgentSandbox:
+    async def _make(self, spec: SandboxSpec, sandbox_id: str) -> AgentSandbox | PlainSandbox:
         book = LeaseBook(self.lease_dir or default_lease_dir())
         lease = self._lease(spec, sandbox_id)
         try:
@@ -162,13 +164,34 @@ class AgentBackend(ABC):
         except BaseException:
             await complete(self._leases.give_up(book, sandbox_id))
             raise
-        sandbox = self._assemble(spec, sandbox_id, host, book)
+        sandbox = await self._start(spec, sandbox_id, host, book)
+        self._open[sandbox_id] = sandbox
+        return sandbox
+
+    async def _start(
+        self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, book: LeaseBook
+    ) -> AgentSandbox | PlainSandbox:
+        sandbox: AgentSandbox | PlainSandbox
+        why = host.without_python
+        if why is None:
+            sandbox = self._assemble(spec, sandbox_id, host, book)
+            try:
+                await sandbox.start()
+            except NoPythonError as error:
+                why = error.message
+            except BaseException:
+                await sandbox.aclose()
+                raise
+            else:
+                return sandbox
+        sandbox = self._assemble_plain(spec, sandbox_id, host, book, why)
         try:
-            await sandbox.start()
+            refuse_plain(spec, why)
+            async with self._starting:
+                await sandbox.start()
         except BaseException:
             await sandbox.aclose()
             raise
-        self._open[sandbox_id] = sandbox
         return sandbox
 
     def _lease(self, spec: SandboxSpec, sandbox_id: str) -> Lease:
@@ -201,6 +224,7 @@ class AgentBackend(ABC):
             setup_timeout=self.setup_timeout,
             patience=self.patience,
         )
+        leave = self._leaving(host, book)
 
         async def connect(previous: AgentSlot | None) -> AgentSlot:
             if egress is not None:
@@ -212,9 +236,36 @@ class AgentBackend(ABC):
                 except OSError as error:
                     raise failure("the agent cannot be started", error) from error
 
-        async def release(sandbox: AgentSandbox) -> None:
+        async def release(sandbox: Sandbox) -> None:
             if egress is not None:
                 await egress.aclose()
+            await leave(sandbox)
+
+        return AgentSandbox(
+            sandbox_id=sandbox_id,
+            host=host,
+            spec=spec,
+            provenance=self._provenance(spec, sandbox_id, host),
+            connect=connect,
+            release=release,
+            egress_log=None if egress is None else egress.log,
+        )
+
+    def _assemble_plain(
+        self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, book: LeaseBook, why: str
+    ) -> PlainSandbox:
+        request = SlotRequest(
+            spec=spec,
+            sandbox_id=sandbox_id,
+            environment=ENVIRONMENT,
+            setup_timeout=self.setup_timeout,
+            patience=self.patience,
+        )
+        provenance = self._provenance(spec, sandbox_id, host)
+        return plain_sandbox(request, host, why=why, provenance=provenance, release=self._leaving(host, book))
+
+    def _leaving(self, host: SandboxHost, book: LeaseBook) -> Callable[[Sandbox], Awaitable[None]]:
+        async def leave(sandbox: Sandbox) -> None:
             try:
                 await host.stop_all()
             finally:
@@ -223,22 +274,16 @@ class AgentBackend(ABC):
             await self._leases.give_up(book, sandbox.id)
             self._open.pop(sandbox.id, None)
 
-        provenance = {
+        return leave
+
+    def _provenance(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost) -> dict[str, Any]:
+        return {
             "backend": self.declaration.name,
             "isolation": spec.isolation,
             "network": spec.network,
             "sandbox_id": sandbox_id,
             **host.provenance,
         }
-        return AgentSandbox(
-            sandbox_id=sandbox_id,
-            host=host,
-            spec=spec,
-            provenance=provenance,
-            connect=connect,
-            release=release,
-            egress_log=None if egress is None else egress.log,
-        )
 
     async def aclose(self) -> None:
         """Close every sandbox that is still open."""

@@ -11,6 +11,7 @@ from typing import Final, Self
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.sandbox.client import AgentStream
+from hermes_core.sandbox.plain_source import shell_message
 
 _LINE: Final = 256
 """Bytes of an answer's line, blanks and the newline included."""
@@ -118,7 +119,7 @@ class ShellClient:
 
     async def _greet(self, place: ShellPlace) -> None:
         nonce = secrets.token_hex(16)
-        self._stream.writer.write(f"hello {nonce} {place.words()}\n".encode())
+        self._stream.writer.write(shell_message() + f"hello {nonce} {place.words()}\n".encode())
         found, kind, *words = (await self._line()) or ["", ""]
         if found != nonce:
             raise BackendError(f"wanted the shell's greeting, found {found[:80]!r}")
@@ -275,8 +276,8 @@ def _give_up(asked: _Asked, reason: str) -> None:
 def _refusal(kind: str, place: ShellPlace) -> BackendError:
     if kind == "no-user":
         return BackendError(
-            f"commands cannot become user {place.identity}: the image has neither setpriv nor a su that works",
-            hint="install python3 or util-linux in the image, or let commands be root",
+            f"commands cannot become user {place.identity}: the image has no setpriv, and no su that knows such a user",
+            hint="install python3 or util-linux in the image, or list the user in its /etc/passwd",
         )
     return BackendError("the shell finds no directory for what it keeps", hint="make /run or /tmp writable")
 

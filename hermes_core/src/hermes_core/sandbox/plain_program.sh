@@ -8,7 +8,7 @@
 set -f
 umask 077
 IFS=' '
-program=$1
+loader=$1
 self=$$
 runners=' '
 
@@ -43,6 +43,18 @@ forget() {
     fi
 }
 
+# pull SIZE FILE HAVE: append what one read of the standard input brings to a file of HAVE bytes, and count it in
+# `pulled`. What dd says of it saves a process; not every dd says it.
+pull() {
+    said=$(dd bs="$1" count=1 2>&1 >>"$2") || return 1
+    pulled=${said##*
+}
+    pulled=${pulled%% bytes*}
+    case $pulled in
+    '' | *[!0-9]*) pulled=$(($(wc -c <"$2") - $3)) ;;
+    esac
+}
+
 # take COUNT FILE: exactly that many bytes of the input. A read of a pipe may bring fewer than were asked for.
 take() {
     got=0
@@ -50,10 +62,9 @@ take() {
     while [ "$got" -lt "$1" ]; do
         want=$(($1 - got))
         [ "$want" -le 65536 ] || want=65536
-        dd bs="$want" count=1 2>/dev/null >>"$2" || leave
-        now=$(($(wc -c <"$2")))
-        [ "$now" -gt "$got" ] || leave
-        got=$now
+        pull "$want" "$2" "$got" || leave
+        [ "$pulled" -gt 0 ] || leave
+        got=$((got + pulled))
     done
 }
 
@@ -72,10 +83,9 @@ collect() {
             file=h have=$head size=$(($2 - head))
             [ "$size" -le 65536 ] || size=65536
         fi
-        dd bs="$size" count=1 2>/dev/null >>"$1.$file" || failed=1
-        now=$(($(wc -c <"$1.$file")))
-        [ "$now" -gt "$have" ] || break
-        if [ "$file" = h ]; then head=$now; else last=$now; fi
+        pull "$size" "$1.$file" "$have" || { failed=1; break; }
+        [ "$pulled" -gt 0 ] || break
+        if [ "$file" = h ]; then head=$((head + pulled)); else last=$((last + pulled)); fi
         if [ -e "$1.end" ]; then
             case $(cat "$1.h" "$1.$old" "$1.$new" 2>/dev/null) in
             *"$3"*)
@@ -142,8 +152,10 @@ fields() {
     line=
     while IFS= read -r piece; do line="$line $piece"; done 2>/dev/null <"$1"
     set -- ${line##*) }
+    [ $# -ge 20 ] || return 0
     state=$1 parent=$2 group=$3 sid=$4
-    [ $# -lt 20 ] || { shift 19; start=$1; }
+    shift 19
+    start=$1
 }
 
 # hunt LEADER START: find what a command has started, as far as it is there. In a place of its own everything that has
@@ -227,6 +239,8 @@ become() {
 prepare() {
     for base in "$folder" /run /tmp; do
         d=$base/.hermes-$name
+        # What was there before a restart may not be gone: it is another user's.
+        while [ -e "$d" ]; do d=$d+; done
         [ -d "$base" ] && mkdir -m 711 "$d" 2>/dev/null && mkfifo "$d/turn" && break
         d=
     done
@@ -238,6 +252,10 @@ read -r op nonce name uid gid folder blocks || exit 1
 [ "$op" = hello ] || exit 1
 [ "$folder" != - ] || folder=
 sh=$(command -v sh)
+case $sh in
+/*) ;;
+*) for sh in /usr/bin/sh /bin/sh; do [ ! -x "$sh" ] || break; done ;; # a busybox names its own programs bare
+esac
 session=$(command -v setsid)
 ulimit -c 0 2>/dev/null
 [ "$blocks" = - ] || ulimit -f "$blocks"
@@ -272,7 +290,7 @@ while read -r op nonce id token limit script input; do
     restart)
         forget
         rm -rf "$d"
-        exec env -i PATH="$PATH" LC_ALL=C "$sh" -c 'eval "$1"' hermes "$program"
+        exec env -i PATH="$PATH" LC_ALL=C "$sh" -c 'eval "$1"' hermes "$loader"
         ;;
     *) leave ;;
     esac

@@ -31,7 +31,7 @@ _hermes_mark=$HERMES_SANDBOX
 if [ -e @new ]; then
 case $(cat @new 2>/dev/null) in *'@whole') mv -f @new @state ;; esac
 fi
-unset USER LOGNAME SHELL HOME
+unset USER LOGNAME SHELL HOME LC_ALL
 [ ! -r @state ] || . @state
 export HERMES_SANDBOX="$_hermes_mark"
 unset OLDPWD _hermes_mark

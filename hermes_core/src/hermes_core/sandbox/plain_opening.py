@@ -1,0 +1,80 @@
+"""Putting a sandbox together that a shell serves."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from hermes_core.contracts.sandbox import Sandbox
+from hermes_core.sandbox.descriptors import failure
+from hermes_core.sandbox.host import SandboxHost
+from hermes_core.sandbox.plain import PlainSandbox
+from hermes_core.sandbox.plain_client import ShellClient, ShellPlace
+from hermes_core.sandbox.plain_scripts import first_state
+from hermes_core.sandbox.slots import SlotRequest
+
+_SAME_USER = "commands are the same user as the shell that serves them"
+
+
+def plain_sandbox(
+    request: SlotRequest,
+    host: SandboxHost,
+    *,
+    why: str,
+    provenance: Mapping[str, Any],
+    release: Callable[[Sandbox], Awaitable[None]],
+) -> PlainSandbox:
+    """Return a sandbox, not started yet, whose shell is told what an agent would be.
+
+    Args:
+        request: What it asks for.
+        host: Where it is.
+        why: Why there is no agent, for the record.
+        provenance: What is recorded besides.
+        release: Removes the place.
+    """
+    fields = request.fields(host)
+    identity = None if fields["uid"] is None else (fields["uid"], fields["gid"])
+    weaker = [*provenance.get("weaker", ()), *([_SAME_USER] if identity is None else [])]
+
+    async def connect(previous: ShellClient | None) -> ShellClient:
+        try:
+            stream = await (host.start_shell() if previous is None else host.restart_shell(previous))
+            client = await ShellClient.connect(stream, _place(request, host, identity), timeout=request.setup_timeout)
+        except OSError as error:
+            raise failure("the shell cannot be started", error) from error
+        await _begin_session(client, fields, request)
+        return client
+
+    return PlainSandbox(
+        sandbox_id=request.sandbox_id,
+        host=host,
+        spec=request.spec,
+        provenance={**provenance, "weaker": weaker, "agent": "sh", "without_python": why},
+        connect=connect,
+        release=release,
+    )
+
+
+def _place(request: SlotRequest, host: SandboxHost, identity: tuple[int, int] | None) -> ShellPlace:
+    return ShellPlace(
+        name=request.sandbox_id,
+        folder=host.state_dir,
+        identity=identity,
+        file_size_mb=request.spec.file_size_mb,
+    )
+
+
+async def _begin_session(client: ShellClient, fields: Mapping[str, Any], request: SlotRequest) -> None:
+    directory = fields["workspace"] if fields["cwd"] is None else fields["cwd"]
+    variables = {name: value for name, value in fields["env"].items() if value != "/bin/bash" or name != "SHELL"}
+    state = first_state({"SHELL": "/bin/sh", **variables}, directory)
+    script = b"umask 077; cat >%s/u/state" % client.folder.encode()
+    try:
+        ran, stopped = await client.run(script, state, limit=1024, deadline=request.setup_timeout)
+    except BaseException:
+        await client.aclose()
+        raise
+    if ran.code or stopped:
+        await client.aclose()
+        raise OSError(ran.code, (ran.err.head + ran.err.tail).decode(errors="replace"))
