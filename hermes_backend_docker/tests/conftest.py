@@ -20,23 +20,31 @@ from hermes_backend_docker.backend import DockerBackend  # noqa: E402 - belongs 
 from hermes_backend_docker.options import DockerOptions  # noqa: E402 - belongs below
 
 IMAGE = "hermes-test:2"
+PLAIN_IMAGE = "hermes-plain-test:1"
 
 
-def _build_image() -> None:
-    """Build the small image where the engine does not have it; one of several test processes does."""
+def _build(name: str, script: str) -> None:
+    """Build a small image where the engine does not have it; one of several test processes does."""
     with Path(tempfile.gettempdir(), "hermes-test-image.lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        known = subprocess.run(["docker", "image", "inspect", IMAGE], capture_output=True, check=False)
+        known = subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False)
         if known.returncode:
-            built = subprocess.run([SUPPORT / "build_image.sh", IMAGE], capture_output=True, text=True, check=False)
+            built = subprocess.run([SUPPORT / script, name], capture_output=True, text=True, check=False)
             assert built.returncode == 0, built.stderr
 
 
 @pytest.fixture(scope="session")
 def image() -> str:
     """The name of a small image with bash and Python."""
-    _build_image()
+    _build(IMAGE, "build_image.sh")
     return IMAGE
+
+
+@pytest.fixture(scope="session")
+def plain_image() -> str:
+    """The name of an image with neither."""
+    _build(PLAIN_IMAGE, "build_plain_image.sh")
+    return PLAIN_IMAGE
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ from plain_support import plain_backend, plain_sandbox, running
 
 from hermes_core.contracts.sandbox import SandboxSpec
 
+
 @pytest.fixture(params=["dash", "bash"])
 def shell(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -45,13 +46,19 @@ async def test_directory_and_exports_survive_with_quotes_and_newlines(shell: str
 
 async def test_a_directory_whose_name_ends_in_a_newline_is_kept(shell: str) -> None:
     async with plain_sandbox(shell) as box:
-        await box.exec("n=$(printf 'x\\ny'); n=${n%y}; mkdir \"$n\"; cd \"$n\"; touch here")
+        await box.exec('n=$(printf \'x\\ny\'); n=${n%y}; mkdir "$n"; cd "$n"; touch here')
         assert (await box.exec("ls")).output == "here\n"
 
 
 @pytest.mark.parametrize(
     ("command", "code"),
-    [("exit 7", 7), ("exec sh -c 'exit 5'", 5), ("set -e; false; echo no", 1), ("kill -9 $$", 137), ("set -u; : $no", 2)],
+    [
+        ("exit 7", 7),
+        ("exec sh -c 'exit 5'", 5),
+        ("set -e; false; echo no", 1),
+        ("kill -9 $$", 137),
+        ("set -u; : $no", 2),
+    ],
 )
 async def test_state_survives_the_end_of_the_shell(command: str, code: int) -> None:
     async with plain_sandbox() as box:
@@ -109,7 +116,9 @@ async def test_a_timeout_keeps_what_was_printed_and_kills_what_was_started() -> 
 
 async def test_a_background_child_neither_holds_the_call_nor_loses_its_output() -> None:
     async with plain_sandbox() as box:
-        first = await box.exec("(while [ ! -e go ]; do sleep 0.05; done; echo late; touch survived) & echo started", timeout=30)
+        first = await box.exec(
+            "(while [ ! -e go ]; do sleep 0.05; done; echo late; touch survived) & echo started", timeout=30
+        )
         assert (first.output, first.timed_out) == ("started\n", False)
         await box.write_file("go", b"")
         done = await box.exec("while [ ! -e survived ]; do sleep 0.05; done", timeout=30)

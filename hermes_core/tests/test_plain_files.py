@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-import os
+import posixpath
 import random
 
 import pytest
 from plain_support import plain_sandbox
 
-NAMES = ["plain", "with space", "grüße-你好", "quote'\"s", "-dash", "dollar$HOME", "star*", "a/b c/d", ".hidden", "new\nline", "end\n"]
+NAMES = [
+    "plain",
+    "with space",
+    "grüße-你好",
+    "quote'\"s",
+    "-dash",
+    "dollar$HOME",
+    "star*",
+    "a/b c/d",
+    ".hidden",
+    "new\nline",
+    "end\n",
+]
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_537, 1_048_576, 1_048_577, 3_000_000])
@@ -28,7 +40,9 @@ async def test_any_name_will_do(name: str) -> None:
     async with plain_sandbox() as box:
         await box.write_file(name, b"found")
         assert await box.read_file(name) == b"found"
-        assert [entry.path for entry in await box.list_dir(os.path.dirname(name) or ".")] == [os.path.basename(name)]
+        assert [entry.path for entry in await box.list_dir(posixpath.dirname(name) or ".")] == [
+            posixpath.basename(name)
+        ]
         await box.remove(name)
         with pytest.raises(FileNotFoundError):
             await box.read_file(name)
@@ -51,7 +65,10 @@ async def test_large_directories_are_listed_sorted() -> None:
         await box.exec("i=0; while [ $i -lt 450 ]; do : >f$i; i=$((i+1)); done; mkdir d; ln -s /nowhere l")
         listing = await box.list_dir()
         assert [entry.path for entry in listing] == sorted([f"f{n}" for n in range(450)] + ["d", "l"])
-        assert {entry.path: entry.kind for entry in listing if entry.kind != "file"} == {"d": "directory", "l": "symlink"}
+        assert {entry.path: entry.kind for entry in listing if entry.kind != "file"} == {
+            "d": "directory",
+            "l": "symlink",
+        }
 
 
 async def test_errors_are_the_built_in_exceptions() -> None:
@@ -60,7 +77,12 @@ async def test_errors_are_the_built_in_exceptions() -> None:
         for call in (box.read_file, box.stat, box.list_dir, box.remove):
             with pytest.raises(FileNotFoundError):
                 await call("no/such")
-        for path, kind in [("d", IsADirectoryError), ("f/below", NotADirectoryError), ("pipe", OSError), ("loop", OSError)]:
+        for path, kind in [
+            ("d", IsADirectoryError),
+            ("f/below", NotADirectoryError),
+            ("pipe", OSError),
+            ("loop", OSError),
+        ]:
             with pytest.raises(kind):
                 await box.read_file(path)
         with pytest.raises(IsADirectoryError):

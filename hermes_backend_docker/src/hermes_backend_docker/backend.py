@@ -21,8 +21,8 @@ from hermes_backend_docker.slots import ContainerSlot, SharedContainer, slot_of
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import AgentBackend, SandboxHost
-from hermes_core.sandbox.plain import refuse_plain
 from hermes_core.sandbox.leases import LeaseBook, default_lease_dir
+from hermes_core.sandbox.plain import refuse_plain
 from hermes_core.sandbox.sharing import SharedAgents
 from hermes_core.specs import BackendSpec
 
@@ -68,7 +68,9 @@ class DockerBackend(AgentBackend):
     async def probe(self, spec: SandboxSpec) -> None:
         """Start a container of this kind and run a command in it."""
         async with await self.open(spec) as sandbox:
-            result = await sandbox.exec("read -r kernel </proc/sys/kernel/osrelease && echo $kernel", timeout=self.setup_timeout)
+            result = await sandbox.exec(
+                "read -r kernel </proc/sys/kernel/osrelease && echo $kernel", timeout=self.setup_timeout
+            )
         if result.exit_code != 0:
             raise BackendError(f"a shell does not work in a container: {result.output.strip()}")
         kernel = result.output.strip()

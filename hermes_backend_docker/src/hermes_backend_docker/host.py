@@ -52,7 +52,7 @@ class ContainerHost(SandboxHost):
         self._container: str | None = None
         self.plain: Mapping[str, Any] | None = None
         """The engine's description of the container when a shell serves it; None where none may."""
-        self.on_no_python: Callable[[str], None] = lambda why: None
+        self.on_no_python: Callable[[str], None] = lambda _: None
         """Told when it has turned out that the image has no Python."""
 
     async def create(self) -> None:
@@ -71,8 +71,6 @@ class ContainerHost(SandboxHost):
         try:
             return await self._start_anew()
         except ProgramMissingError as error:
-            if self.plain is None:
-                raise
             self.on_no_python(error.message)
             raise NoPythonError(error.message, hint=error.hint) from error
 
@@ -89,6 +87,11 @@ class ContainerHost(SandboxHost):
             await self.stop_all()
             self.config, self.state_dir = self.plain, STATE_DIR
         return await self._start_anew()
+
+    @property
+    def serves_plain(self) -> bool:
+        """Whether the options and the isolation level allow a shell."""
+        return self.plain is not None
 
     async def restart_shell(self, client: ShellClient) -> AgentStream:
         """Have the first process end all others and become a fresh shell: the container stays."""

@@ -31,6 +31,10 @@ class PlainHost(SandboxHost):
         self.shell = shell
         self.process: AgentProcess | None = None
 
+    @property
+    def serves_plain(self) -> bool:
+        return True
+
     async def start_agent(self):
         raise NoPythonError("this place has no Python")
 

@@ -178,6 +178,9 @@ class AgentBackend(ABC):
             try:
                 await sandbox.start()
             except NoPythonError as error:
+                if not host.serves_plain:
+                    await sandbox.aclose()
+                    raise
                 why = error.message
             except BaseException:
                 await sandbox.aclose()

@@ -29,6 +29,11 @@ class SandboxHost(ABC):
     without_python: str | None = None
     """Why a shell serves this place from the start and no agent; None where an agent is tried first."""
 
+    @property
+    def serves_plain(self) -> bool:
+        """Whether `start_shell` does what it says."""
+        return False
+
     def slot_fields(self) -> Mapping[str, Any]:
         """Return what this place asks of its slot: uid and gid of the commands, umask, own_directory."""
         return {}

@@ -31,7 +31,9 @@ _KNOWN: Final = 64
 
 def refuse_plain(spec: SandboxSpec, why: str) -> None:
     """Raise `SandboxRefusedError` for what a sandbox without an agent cannot be asked for; `why` there is none."""
-    wanted = "session 'live'" if spec.session == "live" else "network 'allowlist'" if spec.network == "allowlist" else ""
+    wanted = (
+        "session 'live'" if spec.session == "live" else "network 'allowlist'" if spec.network == "allowlist" else ""
+    )
     if wanted:
         raise SandboxRefusedError(f"{wanted} needs Python in the sandbox: {why}", hint=_HINT)
 
@@ -135,7 +137,8 @@ class PlainSandbox:
         known = self._executions.get(execution_id)
         if known is not None:
             return await asyncio.shield(known)
-        result = self._executions[execution_id] = asyncio.get_running_loop().create_future()
+        result: asyncio.Future[ExecResult] = asyncio.get_running_loop().create_future()
+        self._executions[execution_id] = result
         result.add_done_callback(lambda future: future.cancelled() or future.exception())
         while len(self._executions) > _KNOWN:
             del self._executions[next(iter(self._executions))]
@@ -197,16 +200,19 @@ class PlainSandbox:
 
     async def upload(self, source: Path, path: str) -> Transfer:
         """Refused: see `write_file`."""
+        del source, path
         self._lack("uploads of files and directories")
 
     async def download(self, path: str, target: Path) -> Transfer:
         """Refused: see `read_file`."""
+        del path, target
         self._lack("downloads of files and directories")
 
     async def archive(
         self, paths: Sequence[str], target: Path, *, max_bytes: int | None = None, max_entries: int | None = None
     ) -> Transfer:
         """Refused: see `read_file`."""
+        del paths, target, max_bytes, max_entries
         self._lack("archives")
 
     async def start(self) -> None:

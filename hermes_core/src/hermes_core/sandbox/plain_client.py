@@ -110,7 +110,8 @@ class ShellClient:
         except (asyncio.IncompleteReadError, OSError, TimeoutError) as error:
             said = (await stream.diagnose()).strip()[-2000:]
             await client.aclose()
-            raise BackendError(f"the shell did not start ({error or type(error).__name__}); it said: {said}") from error
+            what = str(error) or type(error).__name__
+            raise BackendError(f"the shell did not start ({what}); it said: {said}") from error
         except BaseException:
             await client.aclose()
             raise

@@ -15,6 +15,7 @@ from hermes_core.contracts.sandbox import FileStat
 from hermes_core.sandbox.plain_client import Ran
 from hermes_core.sandbox.plain_scripts import encode, quote
 
+Kind = Literal["file", "directory", "symlink", "other"]
 Run = Callable[[bytes, bytes], Awaitable[Ran]]
 PIECE: Final = 1 << 20
 """Bytes of a file that travel in one request."""
@@ -22,7 +23,21 @@ READ_AT_ONCE: Final = 256 << 20
 """Bytes of a file that are read when a call names no length."""
 _ERRNOS: Final = tuple(
     getattr(errno, name)
-    for name in "ENOENT EISDIR ENOTDIR EACCES EPERM ENOSPC EFBIG EROFS ELOOP ENAMETOOLONG EDQUOT EBUSY EEXIST".split()
+    for name in [
+        "ENOENT",
+        "EISDIR",
+        "ENOTDIR",
+        "EACCES",
+        "EPERM",
+        "ENOSPC",
+        "EFBIG",
+        "EROFS",
+        "ELOOP",
+        "ENAMETOOLONG",
+        "EDQUOT",
+        "EBUSY",
+        "EEXIST",
+    ]
 )
 _BY_STATUS: Final = {101: errno.ENOENT, 102: errno.EISDIR, 103: errno.ENOTDIR, 104: errno.EACCES, 105: errno.EINVAL}
 _HEAD: Final = b"export LC_ALL=C; umask 022; f=%s\n"
@@ -152,7 +167,12 @@ class PlainFiles:
 def _range(offset: int, count: int) -> bytes:
     # dd skips by seeking, in whole blocks only.
     blocks, rest = divmod(offset, PIECE)
-    return b'dd if="$f" bs=%d skip=%d count=2 2>/dev/null | tail -c +%d | head -c %d\n' % (PIECE, blocks, rest + 1, count)
+    return b'dd if="$f" bs=%d skip=%d count=2 2>/dev/null | tail -c +%d | head -c %d\n' % (
+        PIECE,
+        blocks,
+        rest + 1,
+        count,
+    )
 
 
 def _describe(path: str, numbers: list[bytes]) -> FileStat:
@@ -162,9 +182,12 @@ def _describe(path: str, numbers: list[bytes]) -> FileStat:
     )
 
 
-def _kind(raw: int) -> Literal["file", "directory", "symlink", "other"]:
-    kinds = ((stat.S_ISREG, "file"), (stat.S_ISDIR, "directory"), (stat.S_ISLNK, "symlink"))
-    return next((name for test, name in kinds if test(raw)), "other")  # type: ignore[return-value]
+def _kind(raw: int) -> Kind:
+    if stat.S_ISREG(raw):
+        return "file"
+    if stat.S_ISDIR(raw):
+        return "directory"
+    return "symlink" if stat.S_ISLNK(raw) else "other"
 
 
 def _error(ran: Ran, path: str) -> Exception:

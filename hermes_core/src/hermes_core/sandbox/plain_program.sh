@@ -7,7 +7,8 @@
 # answers    one line of 255 characters: NONCE KIND ..., for `done` the captured bytes after it
 set -f
 umask 077
-IFS=' '
+IFS=' 
+'
 loader=$1
 self=$$
 runners=' '
@@ -46,7 +47,12 @@ forget() {
 # pull SIZE FILE HAVE: append what one read of the standard input brings to a file of HAVE bytes, and count it in
 # `pulled`. What dd says of it saves a process; not every dd says it.
 pull() {
-    said=$(dd bs="$1" count=1 2>&1 >>"$2") || return 1
+    pulled=
+    # Where nothing can be forked, a shell ends itself unless it is `command` that has failed; then nothing was read.
+    while [ -z "$pulled" ]; do
+        command eval 'said=$(dd bs="$1" count=1 2>&1 >>"$2"); wrote=$?; pulled=0'
+    done
+    [ "$wrote" = 0 ] || return 1
     pulled=${said##*
 }
     pulled=${pulled%% bytes*}
@@ -140,8 +146,12 @@ serve() {
     read -r h b l dropped failed old new <"$p.e.s"
     files="$files $p.e.h $p.e.$old $p.e.$new"
     turn
-    answer "$nonce done $code $sizes $failed $h $b $l $dropped"
-    cat $files
+    # The line and what follows it come from one process, so that neither comes without the other.
+    sent=2
+    while [ "$sent" = 2 ]; do
+        command eval '(answer "$nonce done $code $sizes $failed $h $b $l $dropped"; exec cat $files)'
+        sent=$?
+    done
     pass
     for part in run in out err led o.h o.a o.b o.s o.end e.h e.a e.b e.s e.end; do files="$files $p.$part"; done
     rm -f $files
@@ -282,8 +292,9 @@ while read -r op nonce id token limit script input; do
         eval "leader_$id=$leader began_$id=$start"
         ;;
     kill)
-        slay "$id"
+        # Nothing is sent meanwhile: there may be no room for the process that sends it.
         turn
+        slay "$id"
         answer "$nonce killed$prey"
         pass
         ;;

@@ -79,7 +79,7 @@ def session_script(
     lines += [_apply(number, name, value) for number, (name, value) in enumerate(variables.items())]
     if cwd is not None:
         lines.append(b"cd -- %s || exit 126" % quote(encode(cwd)))
-    lines += [b"_hermes_save=%s" % quote(save), b"trap \"$_hermes_save\" EXIT", b"eval %s" % quote(command + b"\n"), b""]
+    lines += [b"_hermes_save=%s" % quote(save), b'trap "$_hermes_save" EXIT', b"eval %s" % quote(command + b"\n"), b""]
     return b"\n".join(lines)
 
 
@@ -99,6 +99,6 @@ def _apply(number: int, name: str, value: str) -> bytes:
 
 def _undo(number: int, name: str) -> bytes:
     known = name.encode()
-    restore = b"\\export %s=\"$%sold%d\"" % (known, _PREFIX, number)
+    restore = b'\\export %s="$%sold%d"' % (known, _PREFIX, number)
     choice = b"case $%sset%d in x) %s ;; *) \\unset %s ;; esac" % (_PREFIX, number, restore, known)
     return choice + b"\n\\unset %sset%d %sold%d" % (_PREFIX, number, _PREFIX, number)

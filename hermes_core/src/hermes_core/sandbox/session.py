@@ -11,8 +11,8 @@ from typing import Any, Final, Self, TypeVar, final
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import ExecResult, FileStat, SandboxSpec, Transfer
 from hermes_core.sandbox import transfers
-from hermes_core.sandbox.client import require_fits
 from hermes_core.sandbox.capturing import join_ends
+from hermes_core.sandbox.client import require_fits
 from hermes_core.sandbox.completion import complete
 from hermes_core.sandbox.egress_log import EgressLog
 from hermes_core.sandbox.given import check_path, check_timeout, check_variables, encode_text
