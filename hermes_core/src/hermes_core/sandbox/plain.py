@@ -230,6 +230,13 @@ class PlainSandbox:
         self._executions = {}
         self._client = await self._connect(client)
 
+    async def freeze(self) -> None:
+        """Refused: what keeps a workspace from the commands' user is the agent."""
+        raise SandboxRefusedError(
+            "a workspace without Python in its sandbox cannot be made read-only",
+            hint=f"{_HINT}, or verify in a fresh sandbox",
+        )
+
     async def aclose(self) -> None:
         """Kill everything and remove the sandbox; safe to call twice and while calls are in flight."""
         if self._closing is None:
