@@ -217,3 +217,11 @@ async def test_the_agent_reads_no_output_of_one_slot_to_another(two: tuple[Sandb
     for fd in range(64):
         with contextlib.suppress(OSError, ValueError):
             assert b"sss" not in await other.read_file(f"/proc/self/fd/{fd}")
+
+
+async def test_commands_give_way_to_the_agent_of_their_container_for_good(two: tuple[Sandbox, Sandbox]) -> None:
+    # Thousands of them that compute would keep it from answering anybody.
+    ask = "import os; print(os.sched_getscheduler(0) == os.SCHED_IDLE)"
+    back = "import os; os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))"
+    assert (await two[0].exec(f"python3 -c '{ask}'")).output == "True\n"
+    assert "PermissionError" in (await two[0].exec(f"python3 -c '{back}'")).output

@@ -15,3 +15,13 @@ async def test_what_stops_everything_that_starts_does_not_stop_the_agent():
         assert await opened.read_file("/proc/self/comm")
         await opened.renew()
         assert (await opened.exec("echo free")).output == "free\n"
+
+
+async def test_a_workspace_that_was_closed_is_open_after_renewal():
+    async with sandbox("bwrap") as opened:
+        await opened.exec("chmod 000 .")
+        refused = await opened.exec("true")
+        assert (refused.exit_code, refused.output) == (126, "bash: cd: /workspace: Permission denied\n")
+        await opened.renew()
+        await opened.write_file("result", b"")
+        assert (await opened.exec("ls")).output == "result\n"

@@ -7,6 +7,7 @@ import importlib
 import os
 import resource
 import signal
+import stat
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -58,10 +59,21 @@ def begin(slot: Slot, request: Mapping[str, Any]) -> None:
     elif not workspace.exists():
         workspace.mkdir(parents=True, exist_ok=True)
         _give(workspace, slot.identity)
+    else:
+        _unlock(slot)
     directory = request["state_dir"] or f"/tmp/hermes-{os.urandom(8).hex()}"  # noqa: S108 - its name is unguessable
     session = LiveSession(slot, directory) if slot.kind == "live" else Session(slot, directory)
     session.begin_in(request["cwd"])
     slot.session = session
+
+
+def _unlock(slot: Slot) -> None:
+    # Closed by its own user it would be closed to a verifier too; what another has closed stays so.
+    with slot.acting(), contextlib.suppress(OSError):
+        workspace = Path(slot.workspace)
+        mode = stat.S_IMODE(workspace.stat().st_mode)
+        if mode & 0o700 != 0o700:
+            workspace.chmod(mode | 0o700)
 
 
 def _check(identity: Identity | None) -> None:

@@ -217,7 +217,8 @@ class Command:
         try:
             note = self._session.enter(self.request["cwd"])
         except OSError as error:
-            self._capture.add(1, os.fsencode(f"bash: cd: {self.request['cwd']}: {error.strerror}\n"))
+            wanted = self._session.directory(self.request["cwd"])
+            self._capture.add(1, os.fsencode(f"bash: cd: {wanted}: {error.strerror}\n"))
             self._answer(126)
             return
         self._capture.add(1, os.fsencode(note))
