@@ -1,0 +1,33 @@
+"""The behaviour of every backend where an image has no Python, as far as it is offered there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+import pytest
+
+from hermes_testing.suites.backend import BackendSuite
+
+_NOT_OFFERED: Final = {
+    "test_functions_survive": "a POSIX shell cannot print its functions",
+    "test_state_survives_the_end_of_the_shell": "the test also asks for a function",
+    "test_output_merges_both_streams_in_order": "each stream is a pipe of its own, and nobody sees their order",
+    "test_commands_are_taken_as_bash_would[bash_only]": "the image has no bash",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.component("docker")
+@pytest.mark.usefixtures("plain_image")
+class TestContainerWithoutPython(BackendSuite):
+    plugin = "hermes_backend_docker.plugin"
+    component = "docker"
+    options: ClassVar[Mapping[str, Any]] = {"image": "hermes-plain-test:1", "pull": "never"}
+    sandbox_fields: ClassVar[Mapping[str, Any]] = {"isolation": "container", "network": "none"}
+
+    @pytest.fixture(autouse=True)
+    def _what_is_not_offered(self, request: pytest.FixtureRequest) -> None:
+        for name, reason in _NOT_OFFERED.items():
+            if request.node.name.startswith(name):
+                request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
