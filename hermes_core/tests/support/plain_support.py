@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
 import tempfile
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -46,6 +49,10 @@ class PlainHost(SandboxHost):
         process, self.process = self.process, None
         if process is not None:
             await process.end(5.0)
+        # What a command that has killed the shell leaves behind.
+        for pid in processes_of(self.folder.name):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     async def destroy(self) -> None:
         shutil.rmtree(self.folder)
