@@ -12,6 +12,7 @@ IFS='
 loader=$1
 self=$$
 runners=' '
+served=
 
 answer() { printf '%-255.255s\n' "$*"; }
 # Only one at a time writes to the caller: whoever has taken the line out of this pipe.
@@ -202,7 +203,11 @@ hunt() {
             case $kin in *" $parent "*) found=1 ;; esac
             case $marked in *" $pid "*) found=1 ;; esac
             if [ "$sid" = "$1" ] || [ "$group" = "$1" ]; then found=1; fi
-            if [ "$self" = 1 ] && [ "$parent" -le 1 ] && [ "$start" -ge "$2" ]; then found=1; fi
+            if [ "$self" = 1 ] && [ "$parent" -le 1 ]; then
+                # The clock of starts is coarse: within one tick of it, what was there before tells.
+                if [ "$start" -gt "$2" ]; then found=1; fi
+                case $there in *" /proc/$pid "*) ;; *) [ "$start" -lt "$2" ] || found=1 ;; esac
+            fi
             if [ "$found" ]; then
                 kin="$kin$pid "
                 grown=1
@@ -217,7 +222,7 @@ hunt() {
 }
 
 slay() {
-    eval "leader=\${leader_$1-} began=\${began_$1-}"
+    eval "leader=\${leader_$1-} began=\${began_$1-} there=\${there_$1-}"
     [ "$leader" ] || return
     round=0
     while [ "$round" -lt 200 ]; do
@@ -226,6 +231,19 @@ slay() {
         kill -9 $prey 2>/dev/null
         round=$((round + 1))
     done
+}
+
+# Forget the numbers of what has ended: they may be given to others.
+prune() {
+    runners=' ' kept=
+    for pair in $served; do
+        if [ -e "$d/${pair%:*}.led" ]; then
+            kept="$kept $pair" runners="$runners${pair#*:} "
+        else
+            unset "leader_${pair%:*}" "began_${pair%:*}" "there_${pair%:*}"
+        fi
+    done
+    served=$kept
 }
 
 # Find how to become the commands' user.
@@ -278,18 +296,23 @@ answer "$nonce ready $self $as $d"
 while read -r op nonce id token limit script input; do
     case $op in
     run)
+        prune
         p=$d/$id
+        set +f
+        set -- /proc/[0-9]*
+        set -f
+        there=" $* "
         take "$script" "$p.run"
         take "$input" "$p.in"
         chmod 644 "$p.run"
         mkfifo "$p.out" "$p.err" "$p.led" || leave
         serve 2>/dev/null </dev/null &
         runner=$!
-        runners="$runners$runner "
+        runners="$runners$runner " served="$served $id:$runner"
         read -r leader <"$p.led"
         start=0
         fields "/proc/$leader/stat"
-        eval "leader_$id=$leader began_$id=$start"
+        eval "leader_$id=$leader began_$id=$start there_$id=\$there"
         ;;
     kill)
         # Nothing is sent meanwhile: there may be no room for the process that sends it.
