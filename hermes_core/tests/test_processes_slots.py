@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from background import reads
-from sandbox_support import gone, processes_of, slot_fields
+from sandbox_support import UID, gone, processes_of, slot_fields
 
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.sandbox import PYTHON_FLAGS, AgentStream
@@ -65,22 +65,22 @@ async def output_of(processes, command, **options):
 @pytest.mark.parametrize("pty", [False, True])
 async def test_a_process_has_the_user_and_the_umask_of_its_slot(folder, pty):
     async with shared_agent() as client:
-        _, own = await processes_in(client, folder, "one", uid=20001, gid=20002, umask=0o027)
-        assert await output_of(own, "id -u; id -g; id -G; umask", pty=pty) == "20001\n20002\n20002\n0027\n"
+        _, own = await processes_in(client, folder, "one", uid=UID + 1, gid=UID + 2, umask=0o027)
+        assert await output_of(own, "id -u; id -g; id -G; umask", pty=pty) == f"{UID + 1}\n{UID + 2}\n{UID + 2}\n0027\n"
 
 
 @needs_root
 async def test_a_terminal_belongs_to_the_user_of_its_slot(folder):
     async with shared_agent() as client:
-        _, own = await processes_in(client, folder, "one", uid=20001)
+        _, own = await processes_in(client, folder, "one", uid=UID + 1)
         script = "stat -c %u $(tty); exec 5<>$(tty) && echo opened >&5"
-        assert await output_of(own, script, pty=True) == "20001\nopened\n"
+        assert await output_of(own, script, pty=True) == f"{UID + 1}\nopened\n"
 
 
 @needs_root
 async def test_a_kill_reaches_the_processes_of_another_user(folder):
     async with shared_agent() as client:
-        _, own = await processes_in(client, folder, "one", uid=20001)
+        _, own = await processes_in(client, folder, "one", uid=UID + 1)
         started = await own.start("setsid sleep 600 & trap '' TERM; echo $!; wait; sleep 601")
         child = int(await reads(own, started.id, b"\n"))
         ended = await own.kill(started.id, grace=0.1)

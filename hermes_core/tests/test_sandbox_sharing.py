@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from sandbox_support import gone, processes_of
+from sandbox_support import UID, gone, processes_of
 
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
@@ -59,7 +59,7 @@ class Pool(AgentBackend):
 
     async def create(self, spec, sandbox_id):
         def describe(_host, number):
-            own = {"uid": 20000 + number, "gid": 20000 + number} if os.geteuid() == 0 else {}
+            own = {"uid": UID + number, "gid": UID + number} if os.geteuid() == 0 else {}
             return {"workspace": f"{self.root}/{sandbox_id}-{number}", "own_directory": True, **own}
 
         return SharedPlace(self.agents, spec.image, self.make_host, limit=self.limit, describe=describe)

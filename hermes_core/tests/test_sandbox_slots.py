@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from sandbox_support import processes_of, resident, slot_fields
+from sandbox_support import UID, processes_of, resident, slot_fields
 
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.sandbox import PYTHON_FLAGS, AgentStream
@@ -223,11 +223,11 @@ async def test_a_thousand_slots_cost_the_caller_little(place):
 @needs_root
 async def test_slots_with_users_of_their_own_reach_neither_each_other_nor_the_agent(place):
     async with agent() as client:
-        one = await opened(client, place, uid=20001, gid=20001)
-        other = await opened(client, place, uid=20002, gid=20002)
+        one = await opened(client, place, uid=UID + 1, gid=UID + 1)
+        other = await opened(client, place, uid=UID + 2, gid=UID + 2)
         await run(other, "echo secret >file; export TOKEN=hidden; sleep 300 & disown; echo $! >pid")
         pid = (await out(other, "cat pid")).strip()
-        assert await out(one, "id -u; id -g; id -G; umask") == "20001\n20001\n20001\n0022\n"
+        assert await out(one, "id -u; id -g; id -G; umask") == f"{UID + 1}\n{UID + 1}\n{UID + 1}\n0022\n"
         assert "CapEff:\t0000000000000000" in await out(one, "cat /proc/self/status")
         assert "NoNewPrivs:\t1" in await out(one, "cat /proc/self/status")
         agent_pid = client.greeting["pid"]
@@ -249,7 +249,7 @@ async def test_slots_with_users_of_their_own_reach_neither_each_other_nor_the_ag
 @needs_root
 async def test_file_calls_of_a_slot_go_no_further_than_its_user(place):
     async with agent() as client:
-        slot = await opened(client, place, uid=20001, gid=20001)
+        slot = await opened(client, place, uid=UID + 1, gid=UID + 1)
         (place / "roots").write_text("hidden")
         (place / "roots").chmod(0o600)
         await run(slot, f"ln -s {place}/roots link; ln -s {place} folder; mkdir sub")
@@ -263,43 +263,43 @@ async def test_file_calls_of_a_slot_go_no_further_than_its_user(place):
         with pytest.raises(PermissionError):
             await slot.request({"op": "remove", "path": "folder/roots"})
         await slot.upload({"op": "write", "path": "sub/own", "mode": None}, b"x")
-        assert await out(slot, "stat -c '%u %a' sub/own") == "20001 644\n"
+        assert await out(slot, "stat -c '%u %a' sub/own") == f"{UID + 1} 644\n"
 
 
 @needs_root
 async def test_closing_a_slot_with_a_user_kills_daemons_and_a_crowd_that_forks(place):
     async with agent() as client:
-        slot = await opened(client, place, uid=20001, gid=20001)
-        other = await opened(client, place, uid=20002, gid=20002)
+        slot = await opened(client, place, uid=UID + 1, gid=UID + 1)
+        other = await opened(client, place, uid=UID + 2, gid=UID + 2)
         await run(other, "sleep 300 & disown")
         await run(slot, "for i in {1..25}; do (env -i setsid nohup sleep 300 >/dev/null 2>&1 &); done")
         await run(slot, "f() { f & sleep 0.05; f & }; (f >/dev/null 2>&1 &) ; sleep 0.2", timeout=5)
         await slot.aclose()
-        assert await out(other, "pgrep -u 20001 | wc -l; pgrep -c -u 20002 sleep") == "0\n1\n"
+        assert await out(other, f"pgrep -u {UID + 1} | wc -l; pgrep -c -u {UID + 2} sleep") == "0\n1\n"
 
 
 @needs_root
 async def test_a_timeout_ends_what_escaped_in_its_own_slot_only(place):
     escape = "(env -i setsid bash -c 'trap \"\" INT TERM; exec sleep 300' >/dev/null 2>&1 &)"
     async with agent() as client:
-        one = await opened(client, place, uid=20001, gid=20001)
-        other = await opened(client, place, uid=20002, gid=20002)
+        one = await opened(client, place, uid=UID + 1, gid=UID + 1)
+        other = await opened(client, place, uid=UID + 2, gid=UID + 2)
         slow = asyncio.create_task(run(one, f"{escape}; touch begun; sleep 60", timeout=1.0))
         await run(other, escape)
         assert (await slow)[0] == 124
-        assert await out(other, "pgrep -u 20001 -c; pgrep -u 20002 -c sleep") == "0\n1\n"
+        assert await out(other, f"pgrep -u {UID + 1} -c; pgrep -u {UID + 2} -c sleep") == "0\n1\n"
 
 
 @needs_root
 async def test_a_live_slot_has_a_user_of_its_own_and_ends_with_all_its_jobs(place):
     async with agent() as client:
-        slot = await opened(client, place, session="live", uid=20001, gid=20001)
-        other = await opened(client, place, uid=20002, gid=20002)
+        slot = await opened(client, place, session="live", uid=UID + 1, gid=UID + 1)
+        other = await opened(client, place, uid=UID + 2, gid=UID + 2)
         await run(slot, "sleep 300 & export X=1")
-        assert await run(slot, "id -u; sleep 60", timeout=0.2) == (124, "20001\n")
+        assert await run(slot, "id -u; sleep 60", timeout=0.2) == (124, f"{UID + 1}\n")
         assert await out(slot, "echo $X; jobs | wc -l") == "1\n1\n"
         await slot.aclose()
-        assert await out(other, "pgrep -c -u 20001") == "0\n"
+        assert await out(other, f"pgrep -c -u {UID + 1}") == "0\n"
 
 
 @needs_root
