@@ -1,9 +1,13 @@
-"""Commands that stop whatever their user starts, before it runs its program."""
+"""Commands that get at the agent by way of what it starts for them: at its time, its memory, its directory."""
 
 from __future__ import annotations
 
+import re
+
 from sandbox_support import sandbox
 
+_FLOOD = """pipes=(); for fd in /proc/$$/fd/*; do [[ -p $fd && -w $fd ]] && pipes+=(${fd##*/}); done
+printf -v much %100000s; for fd in "${pipes[@]}"; do for i in {1..80}; do printf %s "$much" >&$fd; done; done"""
 _STOP_ALL = "(while kill -0 $$; do :; done; while :; do kill -STOP -1; done) </dev/null >/dev/null 2>&1 &"
 
 
@@ -25,3 +29,14 @@ async def test_a_workspace_that_was_closed_is_open_after_renewal():
         await opened.renew()
         await opened.write_file("result", b"")
         assert (await opened.exec("ls")).output == "result\n"
+
+
+async def test_what_a_shell_is_made_to_report_without_end_costs_the_agent_no_memory():
+    async with sandbox("bwrap", session="live") as opened:
+        peaks = []
+        for command in ("true", _FLOOD):
+            await opened.exec(command, timeout=30)
+            status = await opened.read_file("/proc/self/status")
+            peaks.append(int(re.findall(rb"VmHWM:\s+(\d+) kB", status)[0]))
+        assert peaks[1] - peaks[0] < 4000
+        assert (await opened.exec("echo free; (exit 3)")).exit_code == 3

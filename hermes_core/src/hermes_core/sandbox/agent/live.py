@@ -27,6 +27,7 @@ from hermes_core.sandbox.agent.slot import Slot
 
 _STATUS_FD = 250
 """Where the shell tells what became of a command; closed in the command itself: nothing it prints gets there."""
+_LONGEST_REPORT = 64
 _SHELL_PATIENCE = 0.1
 _TERM_AFTER, _KILL_AFTER, _SHELL_AFTER, _GIVE_UP_AFTER = 0.2, 0.5, 1.2, 3.5
 _SNAPSHOT_PATIENCE = 2.0
@@ -119,7 +120,9 @@ class Shell:
         """Read what it has reported, and hand it on."""
         with contextlib.suppress(BlockingIOError):
             self._said += os.read(self.status, 4096)
-        *lines, self._said = self._said.split(b"\n")
+        *lines, last = self._said.split(b"\n")
+        # While a command runs, the shell keeps the pipe under another number, which it can be made to write to.
+        self._said = last[-_LONGEST_REPORT:]
         reports = []
         for line in lines:
             with contextlib.suppress(ValueError):
