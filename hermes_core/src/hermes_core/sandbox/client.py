@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import io
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.sandbox.agent.wire import CHUNK, MAX_BODY, PREFIX, PROTOCOL, FrameError, decode_header, encode, lengths
+from hermes_core.sandbox.agent.wire import CHUNK, MAX_BODY, PREFIX, PROTOCOL, Decoder, FrameError
+from hermes_core.sandbox.agent.wire import decode_header, encode_head, lengths
+from hermes_core.sandbox.asked import Download, Pending
+from hermes_core.sandbox.pushed import PushedReader
 from hermes_core.sandbox.source import agent_message
 
 _ACKNOWLEDGE: Final = 10.0
 """Seconds in which a cancelled request must be over in the sandbox; the hunt for processes takes 2.5 at most."""
+_SMALL: Final = 1 << 14
+"""Bytes that are copied behind their header sooner than written by a call of their own."""
 _CLOSING: Final = 3.0
 """Seconds for a stream to be closed; what is left of it ends with the agent's process."""
 
@@ -48,7 +52,7 @@ class ByteWriter(Protocol):
         """What lies below, for the end with an agent that does not read any more."""
         ...
 
-    def write(self, data: bytes, /) -> None:
+    def write(self, data: bytes | memoryview, /) -> None:
         """Queue bytes."""
         ...
 
@@ -80,38 +84,9 @@ class AgentStream:
     `diagnose` returns what the program wrote to its standard error, for the message when it does not start.
     """
 
-    reader: ByteReader
+    reader: ByteReader | PushedReader
     writer: ByteWriter
     diagnose: Callable[[], Awaitable[str]] = _nothing_known
-
-
-class _Download:
-    """A file's bytes as they arrive, held once: `io.BytesIO` hands its buffer over without copying it."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._content = io.BytesIO()
-        self._digest = hashlib.sha256()
-
-    def add(self, data: bytes) -> None:
-        if self._content.tell() + len(data) > self._limit:
-            raise FrameError(f"more than the {self._limit} bytes of a file that were asked for")
-        self._digest.update(data)
-        self._content.write(data)
-
-    def result(self, sha256: str, path: str) -> bytes:
-        found = self._digest.hexdigest()
-        if found != sha256:
-            raise BackendError(f"{path} was damaged on its way: wanted {sha256}, found {found}")
-        return self._content.getvalue()
-
-
-@dataclass(slots=True)
-class _Pending:
-    future: asyncio.Future[tuple[dict[str, Any], bytes]]
-    slot: int | None
-    parts: list[Any] = field(default_factory=list)
-    file: _Download | None = None
 
 
 class AgentClient:
@@ -128,7 +103,7 @@ class AgentClient:
         self.greeting: Mapping[str, Any] = {}
         self._stream = stream
         self._patience = patience
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, Pending] = {}
         self._number = 0
         self._slots = 0
         self._events: dict[tuple[str, int | None], EventHandler] = {}
@@ -136,7 +111,8 @@ class AgentClient:
         self._heard = 0.0
         self._beat: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
-        self._reader = self._loop.create_task(self._read())
+        self._decoder = Decoder()
+        self._reader = self._begin(stream.reader)
 
     @classmethod
     async def connect(
@@ -241,7 +217,7 @@ class AgentClient:
     async def download(self, header: Mapping[str, Any], limit: int) -> bytes:
         """Ask for at most `limit` bytes of a file and return them, checked against the hash that comes last."""
         number, pending = self._start(header, b"")
-        pending.file = _Download(limit)
+        pending.file = Download(limit)
         answer, _ = await self._finish(number, pending)
         return pending.file.result(answer["sha256"], header["path"])
 
@@ -250,7 +226,7 @@ class AgentClient:
         digest = hashlib.sha256(data).hexdigest()
         view = memoryview(data)
         opening = {**header, "sha256": digest if len(view) <= CHUNK else None}
-        number, pending = self._start(opening, bytes(view[:CHUNK]))
+        number, pending = self._start(opening, view[:CHUNK])
         try:
             for start in range(CHUNK, len(view), CHUNK):
                 await self._room(pending)
@@ -266,7 +242,7 @@ class AgentClient:
             self.fail(f"the stream broke: {error}")
         await self._finish(number, pending)
 
-    async def _room(self, pending: _Pending) -> None:
+    async def _room(self, pending: Pending) -> None:
         # An agent that was stopped reads nothing: the wait for room ends with the request, when that fails.
         drained = asyncio.ensure_future(self._stream.writer.drain())
         try:
@@ -275,15 +251,13 @@ class AgentClient:
             if not drained.cancel():
                 drained.result()
 
-    def _start(self, header: Mapping[str, Any], body: bytes) -> tuple[int, _Pending]:
+    def _start(self, header: Mapping[str, Any], body: bytes | memoryview) -> tuple[int, Pending]:
         if self._lost is not None:
             raise SandboxLostError(self._lost)
         self._number += 1
         number = self._number
         self._send({**header, "id": number}, body)
-        pending = _Pending(self._loop.create_future(), header.get("slot"))
-        # An answer nobody waits for any more, after a second cancellation, is no error.
-        pending.future.add_done_callback(lambda future: future.cancelled() or future.exception())
+        pending = Pending(self._loop.create_future(), header.get("slot"))
         self._pending[number] = pending
         if self._beat is None:
             self._heard = self._loop.time()
@@ -291,18 +265,28 @@ class AgentClient:
         return number, pending
 
     def _send(self, header: Mapping[str, Any], body: bytes | memoryview) -> None:
-        self._stream.writer.write(encode(dict(header), bytes(body)))
+        head = encode_head(header, len(body))
+        if len(body) < _SMALL:
+            self._stream.writer.write(head + body)
+        else:
+            self._stream.writer.write(head)
+            self._stream.writer.write(body)
 
-    async def _finish(self, number: int, pending: _Pending) -> tuple[dict[str, Any], bytes]:
+    async def _finish(self, number: int, pending: Pending) -> tuple[dict[str, Any], bytes]:
         try:
-            return await asyncio.shield(pending.future)
+            return await pending.future
         except asyncio.CancelledError:
             await self._withdraw(number, pending)
             raise
 
-    async def _withdraw(self, number: int, pending: _Pending) -> None:
-        if pending.future.done():
+    async def _withdraw(self, number: int, pending: Pending) -> None:
+        if self._pending.get(number) is not pending:
             return
+        if pending.future.cancelled():
+            # With whoever waited for it; what waits now is that it has been stopped.
+            pending.future = self._loop.create_future()
+        # An answer nobody waits for any more, after a second cancellation, is no error.
+        pending.future.add_done_callback(lambda future: future.cancelled() or future.exception())
         self._send({"id": 0, "op": "cancel", "target": number}, b"")
         done, _ = await asyncio.wait((pending.future,), timeout=_ACKNOWLEDGE)
         if not done:
@@ -319,8 +303,31 @@ class AgentClient:
         self._send({"id": 0, "op": "ping"}, b"")
         self._beat = self._loop.call_later(self._patience / 4, self._check_silence)
 
-    async def _read(self) -> None:
-        reader = self._stream.reader
+    def _begin(self, reader: ByteReader | PushedReader) -> asyncio.Future[None]:
+        if not isinstance(reader, PushedReader):
+            return self._loop.create_task(self._read(reader))
+        self._reader = self._loop.create_future()
+        reader.subscribe(self._take, self._ended)
+        return self._reader
+
+    def _take(self, data: memoryview) -> None:
+        try:
+            for header, body in self._decoder.feed(data):
+                self._receive(header, body)
+        except (FrameError, KeyError) as error:
+            self._break(f"the agent's stream is broken: {error}")
+
+    def _ended(self, error: OSError | None) -> None:
+        rest = self._decoder.rest()
+        said = f" after {rest!r}" if rest else ""
+        self._break(f"the agent's stream is broken: {error}" if error is not None else f"the agent has gone{said}")
+
+    def _break(self, reason: str) -> None:
+        self.fail(reason)
+        if not self._reader.done():
+            self._reader.set_result(None)
+
+    async def _read(self, reader: ByteReader) -> None:
         try:
             while True:
                 head, size = lengths(await reader.readexactly(PREFIX.size))
@@ -399,22 +406,27 @@ class AgentClient:
         pending, self._pending = self._pending, {}
         _fail_all(pending.values(), self._lost)
         self._rest(self._patience)
-        self._reader.cancel()
-        await asyncio.wait((self._reader,))
+        await self._stop_reading()
         return self._stream
 
     async def aclose(self) -> None:
         """Close the stream; the agent then kills everything and exits."""
         self.fail("it was closed")
         self._stream.writer.close()
-        self._reader.cancel()
-        await asyncio.wait((self._reader,))
+        await self._stop_reading()
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_CLOSING):
                 await self._stream.writer.wait_closed()
 
 
-def _fail_all(pending: Iterable[_Pending], reason: str) -> None:
+    async def _stop_reading(self) -> None:
+        if isinstance(self._stream.reader, PushedReader):
+            self._stream.reader.unsubscribe()
+        self._reader.cancel()
+        await asyncio.wait((self._reader,))
+
+
+def _fail_all(pending: Iterable[Pending], reason: str) -> None:
     for waiting in pending:
         if not waiting.future.done():
             waiting.future.set_exception(SandboxLostError(reason))

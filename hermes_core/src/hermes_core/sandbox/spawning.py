@@ -13,8 +13,8 @@ from typing import Final, Self
 
 from hermes_core.sandbox.client import AgentStream
 from hermes_core.sandbox.descriptors import failure
+from hermes_core.sandbox.pushed import open_pushed
 
-_STREAM_BUFFER: Final = 1 << 18
 _SAID: Final = 1 << 14
 """Bytes that are read of what a program wrote to its standard error."""
 
@@ -54,7 +54,7 @@ class AgentProcess:
             except OSError as error:
                 raise failure(f"{argv[0]} cannot be started", error) from error
             try:
-                reader, writer = await asyncio.open_connection(sock=ours, limit=_STREAM_BUFFER)
+                reader, writer = await open_pushed(ours)
             except BaseException:
                 process.kill()
                 process.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 PROTOCOL = 2
@@ -12,18 +12,25 @@ CHUNK = 1 << 18
 MAX_HEADER = 1 << 20
 MAX_BODY = 1 << 24
 PREFIX = struct.Struct("!II")
+_TO_JSON = json.JSONEncoder(separators=(",", ":")).encode
+_FROM_JSON = json.JSONDecoder().decode
 
 
 class FrameError(Exception):
     """The other end does not speak the protocol."""
 
 
-def encode(header: dict[str, Any], body: bytes = b"") -> bytes:
+def encode(header: Mapping[str, Any], body: bytes = b"") -> bytes:
     """Return a frame as bytes; names that are not UTF-8 travel as escaped surrogates."""
-    head = json.dumps(header, separators=(",", ":")).encode()
-    if len(head) > MAX_HEADER or len(body) > MAX_BODY:
-        raise FrameError(f"a frame may have {MAX_HEADER}+{MAX_BODY} bytes, wanted {len(head)}+{len(body)}")
-    return PREFIX.pack(len(head), len(body)) + head + body
+    return encode_head(header, len(body)) + body
+
+
+def encode_head(header: Mapping[str, Any], size: int) -> bytes:
+    """Return what goes before a body of this size."""
+    head = _TO_JSON(header).encode()
+    if len(head) > MAX_HEADER or size > MAX_BODY:
+        raise FrameError(f"a frame may have {MAX_HEADER}+{MAX_BODY} bytes, wanted {len(head)}+{size}")
+    return PREFIX.pack(len(head), size) + head
 
 
 def lengths(prefix: bytes) -> tuple[int, int]:
@@ -37,7 +44,7 @@ def lengths(prefix: bytes) -> tuple[int, int]:
 def decode_header(data: bytes) -> dict[str, Any]:
     """Return a frame's header."""
     try:
-        header = json.loads(data)
+        header = _FROM_JSON(data.decode())
     except ValueError as error:
         raise FrameError(f"not a header: {data[:80]!r}") from error
     if not isinstance(header, dict):
@@ -50,16 +57,29 @@ class Decoder:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+        self._wanted = PREFIX.size
 
-    def feed(self, data: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
-        """Take bytes and yield every frame that they complete."""
-        self._buffer += data
-        while len(self._buffer) >= PREFIX.size:
-            head, body = lengths(bytes(self._buffer[: PREFIX.size]))
-            end = PREFIX.size + head + body
-            if len(self._buffer) < end:
+    def feed(self, data: bytes | memoryview) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """Take bytes and yield every frame that they complete; all of them are to be taken."""
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < self._wanted:
                 return
-            header = decode_header(bytes(self._buffer[PREFIX.size : PREFIX.size + head]))
-            content = bytes(self._buffer[PREFIX.size + head : end])
-            del self._buffer[:end]
-            yield header, content
+            data, self._buffer = memoryview(self._buffer), bytearray()
+        view = memoryview(data)
+        at, self._wanted = 0, PREFIX.size
+        while len(view) - at >= PREFIX.size:
+            body = at + PREFIX.size
+            head, size = lengths(bytes(view[at:body]))
+            body += head
+            if body + size > len(view):
+                self._wanted = body + size - at
+                break
+            header = decode_header(bytes(view[body - head : body]))
+            at = body + size
+            yield header, bytes(view[body:at])
+        self._buffer += view[at:]
+
+    def rest(self) -> bytes:
+        """Return the beginning of what has come after the last frame."""
+        return bytes(self._buffer[:200])

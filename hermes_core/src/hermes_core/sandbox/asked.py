@@ -1,0 +1,53 @@
+"""What has been asked of an agent and not been answered yet."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+from dataclasses import dataclass, field
+from typing import Any
+
+from hermes_core.contracts.errors import BackendError
+from hermes_core.sandbox.agent.wire import FrameError
+
+
+class Download:
+    """A file's bytes as they arrive, held once: `io.BytesIO` hands its buffer over without copying it."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._content = io.BytesIO()
+        self._digest = hashlib.sha256()
+
+    def add(self, data: bytes) -> None:
+        """Take the next bytes.
+
+        Raises:
+            FrameError: They are more than was asked for.
+        """
+        if self._content.tell() + len(data) > self._limit:
+            raise FrameError(f"more than the {self._limit} bytes of a file that were asked for")
+        self._digest.update(data)
+        self._content.write(data)
+
+    def result(self, sha256: str, path: str) -> bytes:
+        """Return all of it.
+
+        Raises:
+            BackendError: It is not what was sent.
+        """
+        found = self._digest.hexdigest()
+        if found != sha256:
+            raise BackendError(f"{path} was damaged on its way: wanted {sha256}, found {found}")
+        return self._content.getvalue()
+
+
+@dataclass(slots=True)
+class Pending:
+    """One question: the future of its answer, the slot it is about, and what has come before the answer."""
+
+    future: asyncio.Future[tuple[dict[str, Any], bytes]]
+    slot: int | None
+    parts: list[Any] = field(default_factory=list)
+    file: Download | None = None
