@@ -19,6 +19,7 @@ _MODULES: Final = (
     "script",
     "order",
     "outputs",
+    "named",
     "shell",
     "live",
     "turns",

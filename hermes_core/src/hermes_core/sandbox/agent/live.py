@@ -7,11 +7,11 @@ import os
 import select
 import shlex
 import signal
-import stat
 import time
 from pathlib import Path
 from typing import Any
 
+from hermes_core.sandbox.agent.named import NamedOutputs, NamedPipes
 from hermes_core.sandbox.agent.outputs import Outputs
 from hermes_core.sandbox.agent.processes import (
     Process,
@@ -34,50 +34,14 @@ _SNAPSHOT_PATIENCE = 2.0
 _LIVE_TICK = 0.02
 _LOST = b"hermes: the shell of this session has ended; this is a new one, without its variables and its directory\n"
 _TELL = rf'\builtin printf "%d %d\n" "$_hermes_n" "$?" >&{_STATUS_FD}'
+_QUOTED_TELL = shlex.quote(_TELL)
+_RESTORE = r'\builtin eval -- "${_hermes_r-}" >/dev/null 2>&1; _hermes_r=;'
 # Interactive, so that an interrupt comes back to the prompt; but nobody types, and no file of the user's is touched.
 _BEGIN = (
     r"\builtin set -m +o history +o histexpand +o emacs; \builtin shopt -u checkwinsize;"
     r" \builtin unset -v HISTFILE MAILCHECK PS4; PS1= PS2=; "
 )
 _NOT_SAVED = "PROMPT_COMMAND PS1 PS2 _hermes_n _hermes_r"
-
-
-class NamedOutputs(Outputs):
-    """The two pipes of a command under names that its shell can open: it has been running for long."""
-
-    def __init__(self, slot: Slot, folder: Path, *callbacks: Any) -> None:
-        super().__init__(slot.loop, *callbacks)
-        self._slot = slot
-        self.names = [folder / f"{kind}-{os.urandom(6).hex()}" for kind in ("out", "err")]
-
-    def _pipe(self) -> tuple[int, int]:
-        name = self.names[len(self._made)]
-        with self._slot.acting():
-            os.mkfifo(name, 0o600)
-            fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-        self._made.append(fd)
-        if not stat.S_ISFIFO(os.fstat(fd).st_mode):
-            raise OSError("a pipe was replaced by something else")
-        return fd, -1
-
-    def open(self) -> tuple[int, int]:
-        """Make them; the shell opens the ends to write to by name."""
-        self._made: list[int] = []
-        try:
-            return super().open()
-        except OSError:
-            for fd in self._made:
-                os.close(fd)
-            raise
-        finally:
-            del self._made
-
-    def unlink(self) -> None:
-        """Remove the names, which nobody needs any more."""
-        with self._slot.acting():
-            for name in self.names:
-                with contextlib.suppress(OSError):
-                    name.unlink()
 
 
 class Shell:
@@ -110,11 +74,11 @@ class Shell:
         slot.loop.watch(self.status, lambda _fd: self.read())
         slot.loop.on_exit(self.pid, self._ended)
 
-    def obey(self, path: Path) -> None:
-        """Have it read a file; one line, because it reads them byte by byte."""
+    def obey(self, line: bytes) -> None:
+        """Have it run a line; a short one, because it reads them byte by byte."""
         padding = b"        " if self.poked else b""
         self.poked = self.fresh = False
-        os.write(self._lines, padding + b"\\builtin . " + os.fsencode(shlex.quote(str(path))) + b"\n")
+        os.write(self._lines, padding + line)
 
     def read(self) -> list[tuple[int, int]]:
         """Read what it has reported, and hand it on."""
@@ -154,13 +118,32 @@ class LiveSession(Session):
         super().__init__(slot, directory)
         self._shell: Shell | None = None
         self._died = False
+        self._forgotten = False
         self._current: LiveCommand | None = None
         self._count = 0
+        self._pipes: NamedPipes | None = None
+        self._script = f"{self._directory}/script"
+        self._line = b"\\builtin . " + os.fsencode(shlex.quote(self._script)) + b"\n"
+        self._restores = False
+        """Whether the command before has left something to be set back."""
 
-    @property
-    def folder(self) -> Path:
-        """Where what the shell reads and opens is put."""
-        return self._directory
+    def pipes(self) -> NamedPipes:
+        """Return pipes for a command, to be handed back with `keep` if nothing writes to them afterwards."""
+        pipes, self._pipes = self._pipes, None
+        if pipes is not None:
+            if pipes.intact():
+                return pipes
+            pipes.close()
+        with self.slot.acting():
+            self._prepare([])
+        return NamedPipes(self.slot, str(self._directory))
+
+    def keep(self, pipes: NamedPipes) -> None:
+        """Take back pipes that the next command can use."""
+        if self._pipes is None and not self._forgotten:
+            self._pipes = pipes
+        else:
+            pipes.close()
 
     def command(self, request: dict[str, Any], body: bytes, marker: str) -> Command:
         """Return a command that has not started yet."""
@@ -183,19 +166,20 @@ class LiveSession(Session):
         """Have the shell run a command's script and text."""
         self._count += 1
         begin = f"{_BEGIN}{os.fsdecode(self._state)}\n" if shell.fresh else ""
-        prelude = (
-            r'\builtin eval -- "${_hermes_r-}" >/dev/null 2>&1; _hermes_r=;'
-            f" _hermes_n={self._count} PROMPT_COMMAND={shlex.quote(_TELL)};"
-        )
-        content = os.fsencode(f"{begin}{prelude} {script} ") + b"\\builtin eval -- " + text
-        self._write("script", content + command.redirections())
+        tell = f" _hermes_n={self._count} PROMPT_COMMAND={_QUOTED_TELL};"
+        content = os.fsencode(f"{begin}{self._restoring()}{tell}{script} ") + b"\\builtin eval -- " + text
+        self._restores = command.leaves_something
+        self._write(self._script, content + command.redirections())
         self._current = command
-        shell.obey(self._directory / "script")
+        shell.obey(self._line)
 
-    def _write(self, name: str, content: bytes) -> None:
+    def _restoring(self) -> str:
+        return _RESTORE if self._restores else ""
+
+    def _write(self, path: str, content: bytes) -> None:
         with self.slot.acting():
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-            fd = os.open(self._directory / name, flags, 0o600)
+            fd = os.open(path, flags, 0o600)
         try:
             view = memoryview(content)
             while view:
@@ -206,8 +190,9 @@ class LiveSession(Session):
 
     def put_input(self, data: bytes) -> Path:
         """Put a command's input where its shell can open it."""
-        self._write("input", data)
-        return self._directory / "input"
+        path = self._directory / "input"
+        self._write(str(path), data)
+        return path
 
     def reported(self, number: int, code: int) -> None:
         """Learn how the command of a number has ended; it can be told more than once."""
@@ -255,9 +240,10 @@ class LiveSession(Session):
             self._prepare([])
         self._count += 1
         inner = f"\\builtin unset -v {_NOT_SAVED}; \\builtin set +m; {saving(str(self._directory), self._number)}"
-        restore = r'\builtin eval -- "${_hermes_r-}" >/dev/null 2>&1; _hermes_r=;'
-        self._write("script", os.fsencode(f"{restore} _hermes_n={self._count}; ( {inner} ) 250>&-\n"))
-        shell.obey(self._directory / "script")
+        text = f"{self._restoring()} _hermes_n={self._count}; ( {inner} ) {_STATUS_FD}>&-\n"
+        self._restores = False
+        self._write(self._script, os.fsencode(text))
+        shell.obey(self._line)
         self._await(shell, time.monotonic() + _SNAPSHOT_PATIENCE)
         super().save(keep_cwd=False)
 
@@ -275,6 +261,10 @@ class LiveSession(Session):
         shell, self._shell = self._shell, None
         if shell is not None:
             shell.close()
+        self._forgotten = True
+        if self._pipes is not None:
+            self._pipes.close()
+            self._pipes = None
         super().forget()
 
 
@@ -290,27 +280,48 @@ class LiveCommand(Command):
         self._live = session
         self._shell: Shell | None = None
         self._input = Path(os.devnull)
-        self._named = NamedOutputs(self._slot, session.folder, self._take, self._pipe_ended)
-        self._outputs = self._named
         self._stopped_at = 0.0
         self._steps: set[str] = set()
+        self.leaves_something = bool(request["env"] or request["cwd"] is not None)
+
+    def _open_outputs(self) -> Outputs:
+        return Outputs(self._loop, self._take, self._pipe_ended)  # those with names are opened when it starts
+
+    def _enter(self) -> str:
+        # The shell knows where it is; only a directory of the command's own is tried here.
+        if self.request["cwd"] is not None:
+            try:
+                self._session.enter(self.request["cwd"])
+            finally:
+                os.chdir("/")
+        return ""
 
     def _spawn(self, command: bytes, stdin: bytes) -> None:
-        os.chdir("/")
         self._shell, note = self._live.ready()
-        self._capture.add(1, note)
+        if note:
+            self._capture.add(1, note)
         self.pid = self._shell.pid
-        if self.request["stdin"]:
-            self._input = self._live.put_input(stdin)
-        self._named.open()
-        self._born = ticks_since_boot()
+        self._outputs = self._named = NamedOutputs(
+            self._live.pipes(), self._live.keep, self._loop, self._take, self._pipe_ended
+        )
         try:
+            if self.request["stdin"]:
+                self._input = self._live.put_input(stdin)
             self._live.run(self, self._shell, self._script(), _quoted(command))
         except OSError:
             self._outputs.release()
             raise
 
+    def over(self, code: int) -> None:
+        """Learn the exit code, or the negative number of the signal that ended it."""
+        self._named.over()
+        super().over(code)
+
     def _script(self) -> str:
+        mark = f"\\builtin export HERMES_SANDBOX={shlex.quote(self._marker)};"
+        return mark + self._own_settings() if self.leaves_something else mark
+
+    def _own_settings(self) -> str:
         names = list(self.request["env"])
         keep = [f"\\builtin unset -v {name}; ${{{name}+${{{name}@A}};}}" for name in names]
         set_all = [f"\\builtin export {name}={shlex.quote(value)};" for name, value in self.request["env"].items()]
@@ -318,13 +329,12 @@ class LiveCommand(Command):
             keep.append(r"\builtin cd -- ${PWD@Q}; ${OLDPWD+OLDPWD=${OLDPWD@Q};}")
             set_all.append(f"\\builtin cd -- {shlex.quote(str(self._slot.path(self.request['cwd'])))};")
         kept = "".join(keep).replace("\\builtin", "\\\\builtin")
-        mark = f"\\builtin export HERMES_SANDBOX={shlex.quote(self._marker)};"
-        return mark + (f' _hermes_r="{kept}";' if keep else "") + " ".join(set_all)
+        return f' _hermes_r="{kept}";' + " ".join(set_all)
 
     def redirections(self) -> bytes:
         """Return where the command's standard streams go; the pipe to report on is closed in it."""
-        out, err = (shlex.quote(str(name)) for name in self._named.names)
-        return os.fsencode(f" <{shlex.quote(str(self._input))} >{out} 2>{err} {_STATUS_FD}>&-\n")
+        given = shlex.quote(str(self._input))
+        return os.fsencode(f" <{given}{self._named.redirections} {_STATUS_FD}>&-\n")
 
     def stop(self, reason: str) -> None:
         """End what it started, and the shell itself only if that does not come back."""
@@ -392,7 +402,6 @@ class LiveCommand(Command):
         return marker in {self._marker, self._shell.marker}
 
     def _answer(self, exit_code: int, survivors: int = 0) -> None:
-        self._named.unlink()
         if self.request["stdin"]:
             with self._slot.acting(), contextlib.suppress(OSError):
                 self._input.unlink()

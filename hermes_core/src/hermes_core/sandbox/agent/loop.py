@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import os
-import selectors
+import select
 import signal
 import time
 from collections.abc import Callable, Generator
@@ -26,7 +27,8 @@ class Loop:
         self._source = source
         self._sink = sink
         self._outgoing = bytearray()
-        self._selector = selectors.DefaultSelector()
+        self._epoll = select.epoll()
+        self._watched: dict[int, int] = {}
         self._readers: dict[int, Callable[[int], None]] = {}
         self._writers: dict[int, Callable[[int], None]] = {}
         self._alarms: dict[int, Callable[[], None]] = {}
@@ -63,15 +65,24 @@ class Loop:
         if self._writers.pop(fd, None) is not None:
             self._select(fd)
 
+    def watch_changes(self, fd: int, callback: Callable[[int], None]) -> None:
+        """Call back when more has come, or an end, and not again while it is not read."""
+        self._readers[fd] = callback
+        self._watched[fd] = select.EPOLLIN | select.EPOLLET
+        self._epoll.register(fd, self._watched[fd])
+
     def _select(self, fd: int) -> None:
-        events = selectors.EVENT_READ * (fd in self._readers) | selectors.EVENT_WRITE * (fd in self._writers)
-        known = fd in self._selector.get_map()
+        events = select.EPOLLIN * (fd in self._readers) | select.EPOLLOUT * (fd in self._writers)
         if not events:
-            self._selector.unregister(fd)
-        elif known:
-            self._selector.modify(fd, events)
+            del self._watched[fd]
+            with contextlib.suppress(OSError):  # it may have been closed already
+                self._epoll.unregister(fd)
+        elif fd in self._watched:
+            self._epoll.modify(fd, events)
+            self._watched[fd] = events
         else:
-            self._selector.register(fd, events)
+            self._epoll.register(fd, events)
+            self._watched[fd] = events
 
     def after(self, seconds: float, callback: Callable[[], None]) -> int:
         """Call back once, later; returns a handle for `cancel`."""
@@ -103,10 +114,16 @@ class Loop:
         steps.close()
         return True
 
-    def send(self, data: bytes) -> None:
-        """Queue bytes for the client."""
-        self._outgoing += data
-        self._flush()
+    def send(self, head: bytes, body: bytes = b"") -> None:
+        """Send bytes to the client, or queue what it does not take at once."""
+        sent = 0
+        if not self._outgoing:
+            with contextlib.suppress(OSError):  # that it has gone is noticed below
+                sent = os.writev(self._sink, (head, body))
+        if sent < len(head) + len(body):
+            self._outgoing += memoryview(head)[sent:]
+            self._outgoing += memoryview(body)[max(0, sent - len(head)) :]
+            self._flush()
 
     def waiting(self) -> int:
         """Return how many bytes the client has not taken yet; whoever sends without being asked holds back by it."""
@@ -152,12 +169,13 @@ class Loop:
                 self._producers.pop(key, None)
 
     def _call_back(self, timeout: float | None) -> None:
-        ready = [
-            (key.fd, watched, watched[key.fd])
-            for key, events in self._selector.select(timeout)
-            for watched, event in ((self._readers, selectors.EVENT_READ), (self._writers, selectors.EVENT_WRITE))
-            if events & event
-        ]
+        ready = []
+        for fd, events in self._epoll.poll(timeout):
+            # Errors and ends are told to both, as whoever tries next will see them.
+            if events & ~select.EPOLLOUT and fd in self._readers:
+                ready.append((fd, self._readers, self._readers[fd]))
+            if events & ~select.EPOLLIN and fd in self._writers:
+                ready.append((fd, self._writers, self._writers[fd]))
         for fd, watched, callback in ready:
             # An earlier callback of this round may have closed it, and another one have got its number.
             if watched.get(fd) is callback:

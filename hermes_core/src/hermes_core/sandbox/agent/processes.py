@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
+_TICKS = os.sysconf("SC_CLK_TCK")
 _UNSEEN = (FileNotFoundError, ProcessLookupError, PermissionError)
 """What looking at a process that has gone, or is not ours, raises; a lack of descriptors must not look the same."""
 MARKER = "HERMES_SANDBOX"
@@ -44,7 +45,7 @@ def become_reaper() -> None:
 
 def ticks_since_boot() -> int:
     """Return the present moment in the unit of `Process.start`."""
-    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
 
 
 def read_process(pid: int) -> Process | None:

@@ -15,8 +15,8 @@ from hermes_core.sandbox.agent.order import hang_bell
 from hermes_core.sandbox.agent.place import begin, configure, end, install, may_change_user, start_again
 from hermes_core.sandbox.agent.processes import become_reaper, kill_descendants
 from hermes_core.sandbox.agent.shell import COMMAND_FD
-from hermes_core.sandbox.agent.slot import CALLS, STREAMS, UPLOADS, WAITS, Slot
-from hermes_core.sandbox.agent.wire import PROTOCOL, Decoder, FrameError, encode
+from hermes_core.sandbox.agent.slot import CALLS, STREAMS, UPLOADS, USUAL_UMASK, WAITS, Slot
+from hermes_core.sandbox.agent.wire import PROTOCOL, Decoder, FrameError, encode_head
 
 _STREAM_READ = 1 << 18
 _LAST_SECONDS_OF_ALL = 5.0
@@ -148,7 +148,7 @@ class Server:
                 if header is None:
                     break
                 if header:
-                    self.loop.send(encode({"id": number, **header}, body))
+                    self.send({"id": number, **header}, body)
                 yield
         except Exception as error:  # noqa: BLE001 - as above
             self.fail(number, error)
@@ -158,10 +158,14 @@ class Server:
             self._streams.pop(number, None)
             _rest(slot)
 
+    def send(self, header: dict[str, Any], body: bytes = b"") -> None:
+        """Send a frame."""
+        self.loop.send(encode_head(header, len(body)), body)
+
     def answer(self, number: int, values: dict[str, Any], body: bytes = b"") -> None:
         """Send an answer, unless the request was a mere note."""
         if number:
-            self.loop.send(encode({"id": number, "ok": values}, body))
+            self.send({"id": number, "ok": values}, body)
 
     def fail(self, number: int, error: Exception) -> None:
         """Send an error."""
@@ -170,11 +174,11 @@ class Server:
         if not isinstance(error, (OSError, ValueError)):
             text = f"the agent failed: {error!r}"
         if number:
-            self.loop.send(encode({"id": number, "error": {"errno": code, "text": text}}))
+            self.send({"id": number, "error": {"errno": code, "text": text}})
 
     def _lost(self, number: int, reason: str) -> None:
         if number:
-            self.loop.send(encode({"id": number, "error": {"errno": None, "text": reason, "lost": True}}))
+            self.send({"id": number, "error": {"errno": None, "text": reason, "lost": True}})
 
     def _do_hello(self, number: int, header: dict[str, Any], _body: bytes) -> None:
         configure(header["limits"])
@@ -185,7 +189,7 @@ class Server:
 
     def _do_ping(self, number: int, _header: dict[str, Any], _body: bytes) -> None:
         # Also when nobody waits for this very answer: that anything comes at all is what the client looks for.
-        self.loop.send(encode({"id": number, "ok": {}}))
+        self.send({"id": number, "ok": {}})
 
     def _do_module(self, number: int, header: dict[str, Any], body: bytes) -> None:
         install(header["name"], body)
@@ -322,7 +326,7 @@ def main() -> None:
         os.setsid()
     for number in _DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
-    os.umask(0o022)
+    os.umask(USUAL_UMASK)
     os.closerange(3, 1024)
     if os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) != COMMAND_FD:
         raise RuntimeError("descriptors above the standard ones were inherited")

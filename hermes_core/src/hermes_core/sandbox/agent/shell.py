@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.sandbox.agent.capture import Capture
-from hermes_core.sandbox.agent.outputs import ordered_or_not
+from hermes_core.sandbox.agent.outputs import Outputs, ordered_or_not
 from hermes_core.sandbox.agent.processes import (
     Process,
     read_marker,
@@ -200,31 +200,39 @@ class Command:
         self._body = body
         self._marker = marker
         self._capture = Capture(request["limit"])
-        self._outputs = ordered_or_not(self._slot.bell, self._loop, self._take, self._pipe_ended)
+        self._outputs = self._open_outputs()
         self._began = time.monotonic()
-        self._born = ticks_since_boot()
+        self._born = 0
         self._status: int | None = None
         self._reason = ""
         self._alarm = 0
         self._stage = -1
         self._stage_ends = 0.0
 
+    def _open_outputs(self) -> Outputs:
+        return ordered_or_not(self._slot.bell, self._loop, self._take, self._pipe_ended)
+
     def start(self) -> None:
         """Run it; a directory that cannot be entered answers 126, as a shell would."""
         size = self.request["command"]
         command, stdin = self._body[:size], self._body[size:]
         self._body = b""
+        self._born = ticks_since_boot()
         try:
-            note = self._session.enter(self.request["cwd"])
+            note = self._enter()
         except OSError as error:
             wanted = self._session.directory(self.request["cwd"])
             self._capture.add(1, os.fsencode(f"bash: cd: {wanted}: {error.strerror}\n"))
             self._answer(126)
             return
-        self._capture.add(1, os.fsencode(note))
+        if note:
+            self._capture.add(1, os.fsencode(note))
         self._spawn(command, stdin)
         if self.request["timeout"] is not None:
             self._alarm = self._loop.after(self.request["timeout"], lambda: self.stop("timeout"))
+
+    def _enter(self) -> str:
+        return self._session.enter(self.request["cwd"])
 
     def _spawn(self, command: bytes, stdin: bytes) -> None:
         given = self.request["stdin"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from hermes_core.sandbox.agent.launch import Identity, Plan, kill_as, launch, uids
 from hermes_core.sandbox.agent.processes import MARKER, Process, read_marker, read_table, send, with_descendants
-from hermes_core.sandbox.agent.wire import encode
+from hermes_core.sandbox.agent.wire import encode_head
 
 CALLS: dict[str, Callable[[Any, dict[str, Any], bytes], dict[str, Any]]] = {}
 """`op(slot, request, body)` answers at once."""
@@ -23,6 +23,9 @@ WAITS: dict[str, Callable[[Any, dict[str, Any], bytes, Any], Callable[[], None]]
 UPLOADS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
 """`op(slot, request)` returns an object with `add(data)`, `commit(sha256) -> dict` and `abort()`."""
 
+USUAL_UMASK = 0o022
+"""What the agent has, unless it acts for a slot that wants another."""
+_AS_IT_IS = contextlib.nullcontext()
 _ROUND = 0.002
 _LAST_SECONDS = 5.0
 
@@ -61,9 +64,14 @@ class Slot:
         """Return a path, relative ones from the workspace."""
         return Path(self.workspace, text)
 
-    @contextlib.contextmanager
-    def acting(self) -> Iterator[None]:
+    def acting(self) -> contextlib.AbstractContextManager[None]:
         """Be the slot's user, as far as files and signals are concerned, and use its umask."""
+        if self.umask == USUAL_UMASK and (self.identity is None or os.geteuid() == self.identity.uid):
+            return _AS_IT_IS
+        return self._acting()
+
+    @contextlib.contextmanager
+    def _acting(self) -> Iterator[None]:
         before = os.umask(self.umask)
         try:
             if self.identity is None or os.geteuid() == self.identity.uid:
@@ -155,7 +163,8 @@ class Slot:
 
     def tell(self, event: str, values: Mapping[str, Any], body: bytes = b"") -> None:
         """Send the client something it has not asked for."""
-        self.loop.send(encode({"id": 0, "event": event, "slot": self.number, **values}, body))
+        header = {"id": 0, "event": event, "slot": self.number, **values}
+        self.loop.send(encode_head(header, len(body)), body)
 
     def busy(self) -> bool:
         """Tell whether anything is being done for the client."""
