@@ -10,8 +10,17 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.sandbox.agent.wire import CHUNK, MAX_BODY, PREFIX, PROTOCOL, Decoder, FrameError
-from hermes_core.sandbox.agent.wire import decode_header, encode_head, lengths
+from hermes_core.sandbox.agent.wire import (
+    CHUNK,
+    MAX_BODY,
+    PREFIX,
+    PROTOCOL,
+    Decoder,
+    FrameError,
+    decode_header,
+    encode_head,
+    lengths,
+)
 from hermes_core.sandbox.asked import Download, Pending
 from hermes_core.sandbox.pushed import PushedReader
 from hermes_core.sandbox.source import agent_message
@@ -417,7 +426,6 @@ class AgentClient:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_CLOSING):
                 await self._stream.writer.wait_closed()
-
 
     async def _stop_reading(self) -> None:
         if isinstance(self._stream.reader, PushedReader):

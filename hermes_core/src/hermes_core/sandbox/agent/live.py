@@ -18,7 +18,6 @@ from hermes_core.sandbox.agent.processes import (
     read_marker,
     read_table,
     send,
-    ticks_since_boot,
     with_descendants,
 )
 from hermes_core.sandbox.agent.script import saving
@@ -35,7 +34,7 @@ _LIVE_TICK = 0.02
 _LOST = b"hermes: the shell of this session has ended; this is a new one, without its variables and its directory\n"
 _TELL = rf'\builtin printf "%d %d\n" "$_hermes_n" "$?" >&{_STATUS_FD}'
 _QUOTED_TELL = shlex.quote(_TELL)
-_RESTORE = r'\builtin eval -- "${_hermes_r-}" >/dev/null 2>&1; _hermes_r=;'
+_SET_BACK = r'\builtin eval -- "${_hermes_r-}" >/dev/null 2>&1; _hermes_r=;'
 # Interactive, so that an interrupt comes back to the prompt; but nobody types, and no file of the user's is touched.
 _BEGIN = (
     r"\builtin set -m +o history +o histexpand +o emacs; \builtin shopt -u checkwinsize;"
@@ -174,7 +173,7 @@ class LiveSession(Session):
         shell.obey(self._line)
 
     def _restoring(self) -> str:
-        return _RESTORE if self._restores else ""
+        return _SET_BACK if self._restores else ""
 
     def _write(self, path: str, content: bytes) -> None:
         with self.slot.acting():

@@ -11,8 +11,8 @@ from typing import Any
 
 from hermes_core.sandbox.agent.outputs import Outputs
 
-_PIECE = 1 << 16
-_AT_ONCE = 18
+_PIPE_PIECE = 1 << 16
+_PIECES = 18
 """Pieces read before others get a turn: more than a pipe holds, whatever size its writers have given it."""
 _SOON = 0.002
 """Seconds after which a command's pipes are watched; one that is over by then costs no more than two reads."""
@@ -58,7 +58,7 @@ class NamedPipes:
         with self._slot.acting():
             for name in self._names:
                 with contextlib.suppress(OSError):
-                    os.unlink(name)
+                    os.unlink(name)  # noqa: PTH108 - a string, as it goes into the script
 
     def close(self) -> None:
         """Let go of all of it."""
@@ -105,8 +105,8 @@ class NamedOutputs(Outputs):
 
     def _empty(self, fd: int) -> bool:
         try:
-            for _ in range(_AT_ONCE):
-                data = os.read(fd, _PIECE)
+            for _ in range(_PIECES):
+                data = os.read(fd, _PIPE_PIECE)
                 if not data:
                     if self._over:
                         self._end(fd)

@@ -29,6 +29,8 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _ALL = 1 << 30
 _SLOTS = 16
 """Packets that a pipe holds, or fewer when the user has too many pipes."""
+_ROOMY = 64
+"""Packets that a command's pipe is to hold; the pipes of a user without privileges may have 16,384 in all."""
 _WIDE = 128
 BULK_LIMIT = _WIDE * _PAGE
 
@@ -68,6 +70,9 @@ class Bell:
         if self.fd < 0:
             raise OSError(ctypes.get_errno(), "signalfd failed")
         self._shelf = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(self._shelf[1], _F_SETPIPE_SZ, BULK_LIMIT)
+        self._shelf_is_wide = fcntl.fcntl(self._shelf[1], _F_GETPIPE_SZ) >= BULK_LIMIT
         self._file = os.memfd_create("hermes", os.MFD_CLOEXEC)
         # Open to all by default; a slot can have the agent read /proc/self/fd for it, and find others' output here.
         os.fchmod(self._file, 0)
@@ -107,7 +112,11 @@ class Bell:
 
     def pipe(self) -> tuple[int, int]:
         """Return a pipe that keeps writes apart: one packet each, or several full pages and a rest."""
-        return os.pipe2(os.O_DIRECT | os.O_CLOEXEC)
+        pair = os.pipe2(os.O_DIRECT | os.O_CLOEXEC)
+        # A write that has to wait rings before it is made, too, and nothing tells that ring from the next write's: the
+        # order of what follows can be wrong until both pipes have been read empty. So writers should seldom wait.
+        self.widen(pair[0], _ROOMY)
+        return pair
 
     def attach(self, fd: int) -> None:
         """Ring for each write to the pipe with this reading end."""
@@ -115,11 +124,11 @@ class Bell:
         fcntl.fcntl(fd, _F_SETSIG, self._number)
         fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
 
-    def widen(self, fd: int) -> None:
-        """Make room for more packets, if the user may have so large a pipe."""
-        with contextlib.suppress(OSError):
-            for pipe in (self._shelf[1], fd):
-                fcntl.fcntl(pipe, _F_SETPIPE_SZ, BULK_LIMIT)
+    def widen(self, fd: int, packets: int = _WIDE) -> None:
+        """Make room for more packets, if the user may have so large a pipe and all of it can be taken at once."""
+        if self._shelf_is_wide:
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(fd, _F_SETPIPE_SZ, packets * _PAGE)
 
     def detach(self, fd: int) -> None:
         """Ring for it no more."""
@@ -141,6 +150,10 @@ class Bell:
     def leave(self, fds: Iterable[int]) -> None:
         """Ring for these pipes no more; what is left of them counts for nobody."""
         self.gather()
+        self.drop(fds)
+
+    def drop(self, fds: Iterable[int]) -> None:
+        """Do the same for pipes that cannot ring any more, and whose rings have been gathered since."""
         for fd in fds:
             del self._listeners[fd]
 

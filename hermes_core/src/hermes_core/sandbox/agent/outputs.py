@@ -139,7 +139,9 @@ class OrderedOutputs(Outputs):
         self._merge(rings)
         for fd in list(self._pipes) if lost else gone:
             self._flush(fd)
+        self._bell.drop(gone)
         for fd in gone:
+            del self._waiting[fd]
             self._close(fd)
 
     def _merge(self, rings: list[int]) -> None:
@@ -166,11 +168,6 @@ class OrderedOutputs(Outputs):
         self._hand_over(fd, self._waiting[fd])
         self._waiting[fd] = []
 
-    def _close(self, fd: int) -> None:
-        if self._waiting.pop(fd, None) is not None:
-            self._bell.leave([fd])
-        super()._close(fd)
-
     def drain(self) -> None:
         """Read what is there now, as far as its order is known."""
         if self._waiting:
@@ -187,6 +184,8 @@ class OrderedOutputs(Outputs):
     def release(self) -> None:
         """Read from now on only so as not to block the writers."""
         super().release()
+        if not self._waiting:
+            return
         self._bell.leave(self._waiting)
         for fd in self._waiting:
             self._bell.detach(fd)
