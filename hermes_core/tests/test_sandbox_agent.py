@@ -107,7 +107,7 @@ async def test_an_agent_ends_itself_and_everything_when_its_input_ends(tmp_path)
 async def test_the_agent_adopts_orphans_and_cannot_be_looked_into(tmp_path):
     process, stream = await connected([sys.executable, *PYTHON_FLAGS])
     client = await opened(stream, tmp_path)
-    body = b"(setsid sleep 0.4 &); sleep 0.1; cat /proc/[0-9]*/stat 2>/dev/null | grep '(sleep)'"
+    body = b"(setsid sleep 30 &); sleep 0.1; cat /proc/[0-9]*/stat 2>/dev/null | grep '(sleep)'"
     header = {"op": "exec", "command": len(body), "stdin": False, "timeout": 60, "limit": 4000, "cwd": None, "env": {}}
     _, output = await client.request(header, body)
     assert f" S {process.pid} ".encode() in output
