@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.sandbox.agent.wire import FrameError
 
 
@@ -51,3 +52,18 @@ class Pending:
     slot: int | None
     parts: list[Any] = field(default_factory=list)
     file: Download | None = None
+
+
+def fail_all(pending: Iterable[Pending], reason: str) -> None:
+    """Raise `SandboxLostError` for whoever still waits."""
+    for waiting in pending:
+        if not waiting.future.done():
+            waiting.future.set_exception(SandboxLostError(reason))
+
+
+def as_exception(error: Mapping[str, Any]) -> Exception:
+    """Return what an agent has answered as what its caller is to catch."""
+    code, text = error["errno"], error["text"]
+    if error.get("lost"):
+        return SandboxLostError(f"the sandbox is lost: {text}")
+    return ValueError(text) if code is None else OSError(code, text)

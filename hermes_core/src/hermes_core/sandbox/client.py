@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -21,7 +21,7 @@ from hermes_core.sandbox.agent.wire import (
     encode_head,
     lengths,
 )
-from hermes_core.sandbox.asked import Download, Pending
+from hermes_core.sandbox.asked import Download, Pending, as_exception, fail_all
 from hermes_core.sandbox.pushed import PushedReader
 from hermes_core.sandbox.source import agent_message
 
@@ -365,7 +365,7 @@ class AgentClient:
         if pending is None or pending.future.done():
             return
         if "error" in header:
-            pending.future.set_exception(_as_exception(header["error"]))
+            pending.future.set_exception(as_exception(header["error"]))
         else:
             pending.future.set_result((header["ok"], body))
 
@@ -380,7 +380,7 @@ class AgentClient:
         if self._lost is None:
             self._lost = f"the sandbox is lost: {reason}"
         pending, self._pending = self._pending, {}
-        _fail_all(pending.values(), self._lost)
+        fail_all(pending.values(), self._lost)
         if self._beat is not None:
             self._beat.cancel()
             self._beat = None
@@ -395,7 +395,7 @@ class AgentClient:
         mine = {number: pending for number, pending in self._pending.items() if pending.slot == slot}
         for number in mine:
             del self._pending[number]
-        _fail_all(mine.values(), reason)
+        fail_all(mine.values(), reason)
 
     async def restart(self, *, deadline: float = 20.0) -> AgentStream:
         """End every other process inside and return the stream to a fresh Python that waits for an agent.
@@ -413,7 +413,7 @@ class AgentClient:
             raise SandboxLostError(str(self._lost))
         self._lost = "the agent was started again"
         pending, self._pending = self._pending, {}
-        _fail_all(pending.values(), self._lost)
+        fail_all(pending.values(), self._lost)
         self._rest(self._patience)
         await self._stop_reading()
         return self._stream
@@ -432,19 +432,6 @@ class AgentClient:
             self._stream.reader.unsubscribe()
         self._reader.cancel()
         await asyncio.wait((self._reader,))
-
-
-def _fail_all(pending: Iterable[Pending], reason: str) -> None:
-    for waiting in pending:
-        if not waiting.future.done():
-            waiting.future.set_exception(SandboxLostError(reason))
-
-
-def _as_exception(error: Mapping[str, Any]) -> Exception:
-    code, text = error["errno"], error["text"]
-    if error.get("lost"):
-        return SandboxLostError(f"the sandbox is lost: {text}")
-    return ValueError(text) if code is None else OSError(code, text)
 
 
 def _why_not_started(error: Exception, timeout: float) -> str:
