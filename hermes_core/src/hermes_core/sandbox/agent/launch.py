@@ -11,14 +11,15 @@ import select
 import signal
 import termios
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
 from hermes_core.sandbox.agent.processes import read_process
 
 _PR_SET_NO_NEW_PRIVS = 38
-_OOM_SCORE = "500"
+_OOM_SCORE = 500
 """Who uses too much memory is found among the commands before the agent is considered."""
+_RAISED = str(_OOM_SCORE).encode()
 _DEFAULT_SIGNALS = (
     signal.SIGPIPE,
     signal.SIGXFSZ,
@@ -80,15 +81,12 @@ def launch(plan: Plan) -> int:
     try:
         wiring = [(moved.get(source, source), target) for source, target in plan.wiring]
         plan = plan._replace(wiring=wiring)
-        if plan.identity is None and not plan.terminal and not _can_be_held():
-            pid = _spawn(plan)
-            raise_oom_score(pid)
-        else:
-            pid = _fork(plan)
+        simple = plan.identity is None and not plan.terminal and not _can_be_held()
+        with OOM_SCORE.raised():
+            return _spawn(plan) if simple else _fork(plan)
     finally:
         for fd in moved.values():
             os.close(fd)
-    return pid
 
 
 def _out_of_the_way(wiring: Sequence[tuple[int, int]]) -> dict[int, int]:
@@ -170,7 +168,6 @@ def _become(plan: Plan, teller: int) -> NoReturn:
         for number in _DEFAULT_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        raise_oom_score(os.getpid())
         if plan.identity is not None and os.getppid() == 1:
             _give_way()
         for source, target in plan.wiring:
@@ -195,14 +192,47 @@ def _give_way() -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
-def raise_oom_score(pid: int) -> None:
-    """Let a process, and what it starts, be killed before others when memory runs out."""
-    with contextlib.suppress(OSError):
-        fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+class OomScore:
+    """How readily the agent, and what it starts meanwhile, is killed when memory runs out.
+
+    A process has its parent's value. Were it changed only after the start, something could be started before, with the
+    agent's own. So the agent has the commands' value itself for as long as it takes to start one. Anybody may raise a
+    value, and lower it again to what a privileged process gave last.
+    """
+
+    def __init__(self) -> None:
+        self._fd = -1
+        self._usual = b"0"
+
+    def prepare(self) -> None:
+        """Find out whether it can be changed; to be called before the agent's files in /proc become root's."""
+        with contextlib.suppress(OSError, ValueError):
+            fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+            value = int(os.read(fd, 16))
+            self._usual = str(value).encode()
+            try:
+                if value < _OOM_SCORE:
+                    for each in (value + 1, value):
+                        os.pwrite(fd, str(each).encode(), 0)
+                    self._fd = fd
+            finally:
+                if self._fd != fd:
+                    os.close(fd)
+
+    @contextlib.contextmanager
+    def raised(self) -> Iterator[None]:
+        """Give it to what is started meanwhile."""
+        if self._fd < 0:
+            yield
+            return
+        os.pwrite(self._fd, _RAISED, 0)
         try:
-            os.write(fd, _OOM_SCORE.encode())
+            yield
         finally:
-            os.close(fd)
+            os.pwrite(self._fd, self._usual, 0)
+
+
+OOM_SCORE = OomScore()
 
 
 def kill_as(identity: Identity) -> None:

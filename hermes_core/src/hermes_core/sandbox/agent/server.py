@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+from hermes_core.sandbox.agent.launch import OOM_SCORE
 from hermes_core.sandbox.agent.loop import Loop
 from hermes_core.sandbox.agent.order import hang_bell
 from hermes_core.sandbox.agent.place import begin, configure, end, install, may_change_user, start_again
@@ -330,6 +331,7 @@ def main() -> None:
     os.closerange(3, 1024)
     if os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) != COMMAND_FD:
         raise RuntimeError("descriptors above the standard ones were inherited")
+    OOM_SCORE.prepare()
     become_reaper()
     os.chdir("/")
     server = Server(0, 1)
