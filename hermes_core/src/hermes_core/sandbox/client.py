@@ -232,18 +232,19 @@ class AgentClient:
 
     async def upload(self, header: Mapping[str, Any], data: bytes) -> None:
         """Send a file in pieces, with its hash."""
-        digest = hashlib.sha256(data).hexdigest()
         view = memoryview(data)
-        opening = {**header, "sha256": digest if len(view) <= CHUNK else None}
+        digest = hashlib.sha256(view[:CHUNK])  # of all in the end: the agent need not wait for that
+        opening = {**header, "sha256": digest.hexdigest() if len(view) <= CHUNK else None}
         number, pending = self._start(opening, view[:CHUNK])
         try:
             for start in range(CHUNK, len(view), CHUNK):
                 await self._room(pending)
                 if pending.future.done():
                     break
+                piece = view[start : start + CHUNK]
+                digest.update(piece)
                 last = start + CHUNK >= len(view)
-                header = {"id": number, "op": "data", "sha256": digest if last else None}
-                self._send(header, view[start : start + CHUNK])
+                self._send({"id": number, "op": "data", "sha256": digest.hexdigest() if last else None}, piece)
         except asyncio.CancelledError:
             await self._withdraw(number, pending)
             raise
