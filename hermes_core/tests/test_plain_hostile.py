@@ -66,7 +66,7 @@ async def test_who_writes_to_the_shells_own_stream_ends_the_sandbox_and_answers_
     async with plain_sandbox() as box:
         call = asyncio.create_task(box.exec("sleep 7474", timeout=30))
         await box.list_dir()
-        box._client._stream.reader.feed_data(f"{_FORGED:<255}\n".encode())
+        box._client._stream.reader.push(f"{_FORGED:<255}\n".encode())
         with pytest.raises(SandboxLostError, match="somebody else"):
             await call
         with pytest.raises(SandboxLostError):

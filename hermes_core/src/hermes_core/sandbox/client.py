@@ -93,7 +93,7 @@ class AgentStream:
     `diagnose` returns what the program wrote to its standard error, for the message when it does not start.
     """
 
-    reader: ByteReader | PushedReader
+    reader: ByteReader
     writer: ByteWriter
     diagnose: Callable[[], Awaitable[str]] = _nothing_known
 
@@ -313,14 +313,14 @@ class AgentClient:
         self._send({"id": 0, "op": "ping"}, b"")
         self._beat = self._loop.call_later(self._patience / 4, self._check_silence)
 
-    def _begin(self, reader: ByteReader | PushedReader) -> asyncio.Future[None]:
+    def _begin(self, reader: ByteReader) -> asyncio.Future[None]:
         if not isinstance(reader, PushedReader):
             return self._loop.create_task(self._read(reader))
         self._reader = self._loop.create_future()
         reader.subscribe(self._take, self._ended)
         return self._reader
 
-    def _take(self, data: memoryview) -> None:
+    def _take(self, data: bytes | memoryview) -> None:
         try:
             for header, body in self._decoder.feed(data):
                 self._receive(header, body)

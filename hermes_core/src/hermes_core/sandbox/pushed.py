@@ -9,26 +9,60 @@ from typing import Final
 
 _BUFFER: Final = 1 << 18
 """Bytes that are taken from the socket at once."""
+_KEPT: Final = 1 << 20
+"""Bytes that are kept for nobody in particular before the other end has to wait."""
 
 
 class PushedReader:
-    """What comes on a stream: given to whoever has subscribed, kept for the next one while nobody has.
+    """What comes on a stream: given to whoever has subscribed, kept for who reads it while nobody has.
 
     A waiting task costs a turn of the event loop for each piece, and a buffer between the socket and the task costs a
     copy and, at this size, a mapping of memory for each.
     """
 
     def __init__(self) -> None:
-        self._take: Callable[[memoryview], None] | None = None
+        self._take: Callable[[bytes | memoryview], None] | None = None
         self._ended: Callable[[OSError | None], None] | None = None
         self._early = bytearray()
         self._over = False
         self._error: OSError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._transport: asyncio.ReadTransport | None = None
 
-    def subscribe(self, take: Callable[[memoryview], None], ended: Callable[[OSError | None], None]) -> None:
+    def carried_by(self, transport: asyncio.ReadTransport) -> None:
+        """Learn what to hold back when nobody takes what comes."""
+        self._transport = transport
+
+    async def readexactly(self, n: int, /) -> bytes:
+        """Return n bytes or raise `asyncio.IncompleteReadError`, as long as nobody has subscribed."""
+        while len(self._early) < n:
+            if self._error is not None:
+                raise self._error
+            if self._over:
+                raise asyncio.IncompleteReadError(bytes(self._early), n)
+            self._flow()
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        data = bytes(self._early[:n])
+        del self._early[:n]
+        return data
+
+    def _flow(self) -> None:
+        if self._transport is not None and not self._transport.is_reading() and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _wake(self) -> bool:
+        waiter, self._waiter = self._waiter, None
+        if waiter is None or waiter.done():
+            return False
+        waiter.set_result(None)
+        return True
+
+    def subscribe(self, take: Callable[[bytes | memoryview], None], ended: Callable[[OSError | None], None]) -> None:
         """Call `take` with bytes that are valid during the call, and `ended` once, with what broke the stream if so."""
         self._take, self._ended = take, ended
         early, self._early = self._early, bytearray()
+        self._flow()
         if early:
             take(memoryview(early))
         if self._over:
@@ -38,16 +72,19 @@ class PushedReader:
         """Keep what comes from now on for the next one."""
         self._take = self._ended = None
 
-    def push(self, data: memoryview) -> None:
+    def push(self, data: bytes | memoryview) -> None:
         """Hand bytes on."""
-        if self._take is None:
-            self._early += data
-        else:
+        if self._take is not None:
             self._take(data)
+            return
+        self._early += data
+        if not self._wake() and len(self._early) > _KEPT and self._transport is not None:
+            self._transport.pause_reading()
 
     def finish(self, error: OSError | None) -> None:
         """Tell that nothing more comes."""
         self._over, self._error = True, error
+        self._wake()
         ended, self._ended = self._ended, None
         if ended is not None:
             ended(error)
@@ -60,6 +97,11 @@ class _Pushing(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
         super().__init__(asyncio.StreamReader(loop=loop), loop=loop)
         self._pushed = reader
         self._memory = memoryview(bytearray(_BUFFER))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if isinstance(transport, asyncio.ReadTransport):
+            self._pushed.carried_by(transport)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         return self._memory
