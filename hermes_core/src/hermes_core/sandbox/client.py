@@ -101,7 +101,7 @@ class AgentStream:
 class AgentClient:
     """Sends requests to an agent and matches its answers; a lost agent fails every request at once.
 
-    `greeting` is what the agent said of itself: protocol, python, pid, uid and can_setuid.
+    `greeting` is what the agent said of itself: protocol, python, pid, uid, can_setuid and shielded.
 
     Args:
         stream: The connection.

@@ -37,6 +37,7 @@ _MODULES: Final = (
     "copies",
     "place",
     "tunnels",
+    "shield",
     "loop",
     "server",
 )

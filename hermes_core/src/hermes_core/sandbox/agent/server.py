@@ -17,6 +17,7 @@ from hermes_core.sandbox.agent.order import hang_bell
 from hermes_core.sandbox.agent.place import begin, configure, end, install, may_change_user, start_again
 from hermes_core.sandbox.agent.processes import become_reaper, kill_descendants
 from hermes_core.sandbox.agent.shell import COMMAND_FD
+from hermes_core.sandbox.agent.shield import shield
 from hermes_core.sandbox.agent.slot import CALLS, STREAMS, UPLOADS, USUAL_UMASK, WAITS, Slot
 from hermes_core.sandbox.agent.wire import PROTOCOL, Decoder, FrameError, encode_head
 
@@ -48,8 +49,9 @@ class Answer:
 class Server:
     """One client's requests, for any number of slots."""
 
-    def __init__(self, source: int, sink: int) -> None:
+    def __init__(self, source: int, sink: int, *, shielded: bool) -> None:
         self.loop = Loop(source, sink)
+        self._shielded = shielded
         self._bell = hang_bell()
         if self._bell is not None:
             self._bell.serve(self.loop)
@@ -187,7 +189,7 @@ class Server:
         self._marker = header["marker"]
         version = ".".join(str(part) for part in sys.version_info[:3])
         values = {"protocol": PROTOCOL, "pid": os.getpid(), "python": version, "uid": os.getuid()}
-        self.answer(number, {**values, "can_setuid": may_change_user()})
+        self.answer(number, {**values, "can_setuid": may_change_user(), "shielded": self._shielded})
 
     def _do_ping(self, number: int, _header: dict[str, Any], _body: bytes) -> None:
         # Also when nobody waits for this very answer: that anything comes at all is what the client looks for.
@@ -334,8 +336,9 @@ def main() -> None:
         raise RuntimeError("descriptors above the standard ones were inherited")
     OOM_SCORE.prepare()
     become_reaper()
+    shielded = os.getpid() == 1 and shield()
     os.chdir("/")
-    server = Server(0, 1)
+    server = Server(0, 1, shielded=shielded)
     # What is there now stays. To look through it for garbage, and so often, was a tenth of what a short command costs.
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
