@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -67,3 +68,26 @@ async def longest_stall(awaitable: Awaitable[T]) -> tuple[T, float]:
         return result, longest
     finally:
         ticker.cancel()
+
+
+def resident_bytes() -> int:
+    """Return how much memory this process holds."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def memory_growth(awaitable: Awaitable[T]) -> tuple[T, int]:
+    """Await something and measure by how many bytes this process has been larger meanwhile."""
+    before = most = resident_bytes()
+
+    async def look() -> None:
+        nonlocal most
+        while True:
+            most = max(most, resident_bytes())
+            await asyncio.sleep(0.02)
+
+    looking = asyncio.create_task(look())
+    try:
+        result = await awaitable
+        return result, max(most, resident_bytes()) - before
+    finally:
+        looking.cancel()

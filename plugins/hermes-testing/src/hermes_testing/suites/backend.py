@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from hermes_testing.suites.backend_commands import Commands
+from hermes_testing.suites.backend_endings import Endings
 from hermes_testing.suites.backend_files import Files
+from hermes_testing.suites.backend_isolation import Isolation
 from hermes_testing.suites.backend_lifecycle import Lifecycle
+from hermes_testing.suites.backend_live import LiveSessions
+from hermes_testing.suites.backend_processes import BackgroundProcesses
 from hermes_testing.suites.backend_sessions import Sessions
+from hermes_testing.suites.backend_terminals import Terminals
+from hermes_testing.suites.backend_transfers import Transfers
 
 
-class BackendSuite(Commands, Sessions, Files, Lifecycle):
+class BackendSuite(
+    Commands, Sessions, LiveSessions, BackgroundProcesses, Terminals, Files, Transfers, Isolation, Lifecycle, Endings
+):
     """Behaviour of a terminal backend.
 
     Set `plugin` and `component`, and `sandbox_fields` for what every sandbox of the suite asks for (isolation, image).
-    Capabilities that may be named in `lacks`: `state` (a session that survives commands), `cancel`, `file_modes`,
-    `visible_environment` (/proc of the sandbox's own processes), `visible_processes` (this machine sees them).
+    Capabilities that may be named in `lacks`:
+
+    - `state`: a session that survives commands; `live`: a session that is one long bash.
+    - `cancel`: cancelling a call kills what it started.
+    - `processes`: background processes; `pty`: those on a terminal.
+    - `file_modes`, `sparse_files`: the place's file system keeps them.
+    - `leases`: it is built on `AgentBackend`, which writes them.
+    - `separation`: what an isolation other than `none` promises; `private_tmp`: names in /tmp are not shared.
+    - `visible_environment`: /proc of the sandbox's own processes can be read by them.
+    - `visible_processes`: this machine sees the sandbox's processes.
     """

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 import pytest_asyncio
 
+from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
+from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
 from hermes_testing.suites.base import ComponentSuite
 from hermes_testing.watching import eventually, runs_inside
 
@@ -19,34 +23,91 @@ SECRET = "HERMES_TESTING_API_KEY"  # noqa: S105 - a variable's name
 SECRET_VALUE = "sk-never-seen-in-a-sandbox"  # noqa: S105 - made up
 
 
+class Kept:
+    """The backend and the sandbox that the tests of one class share."""
+
+    backend: TerminalBackend | None = None
+    sandbox: Sandbox | None = None
+
+
 class BackendBase(ComponentSuite):
     """Fixtures: a backend, one sandbox of it.
 
     `sandbox_fields` are the `SandboxSpec` fields every sandbox gets; `patience` is how many seconds something that
-    should happen at once may take.
+    should happen at once may take; `crowd` is how many sandboxes are opened together, more than start at once.
+
+    The tests of a class run on one event loop and share a backend, because starting places is what takes time;
+    asynchronous fixtures of a subclass need `loop_scope="class"`.
     """
 
     kind = "backend"
+    loop_scope = "class"
     sandbox_fields: ClassVar[Mapping[str, Any]] = {}
     patience: ClassVar[float] = 10.0
+    crowd: ClassVar[int] = 20
 
-    @pytest_asyncio.fixture
-    async def backend(self, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TerminalBackend]:
+    @pytest_asyncio.fixture(scope="class", loop_scope="class")
+    @classmethod
+    async def kept(cls, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kept]:
+        """What is shared, closed after the last test of the class; leases are in a directory of the class's own."""
+        kept = Kept()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+            patch.setenv(SECRET, SECRET_VALUE)
+            yield kept
+            if kept.backend is not None:
+                await kept.backend.aclose()
+
+    @pytest_asyncio.fixture(loop_scope="class")
+    async def backend(self, kept: Kept, registry: Registry) -> TerminalBackend:
         """The backend, made by the registry while the caller has a secret in its environment."""
-        monkeypatch.setenv(SECRET, SECRET_VALUE)
+        if kept.backend is None:
+            kept.backend = self.make(registry)
+        return kept.backend
+
+    @pytest_asyncio.fixture(loop_scope="class")
+    async def own_backend(self, kept: Kept, registry: Registry) -> AsyncIterator[TerminalBackend]:
+        """A backend that no other test uses, to be closed."""
+        del kept
         backend: TerminalBackend = self.make(registry)
         yield backend
         await backend.aclose()
 
-    @pytest_asyncio.fixture
+    @pytest_asyncio.fixture(loop_scope="class")
     async def sandbox(self, backend: TerminalBackend) -> AsyncIterator[Sandbox]:
         """A new sandbox."""
         async with await backend.open(self.ask()) as sandbox:
             yield sandbox
 
+    @pytest_asyncio.fixture(loop_scope="class")
+    async def shared(self, kept: Kept, backend: TerminalBackend) -> Sandbox:
+        """A sandbox that other tests use too, its workspace emptied; they leave the session's state alone."""
+        if kept.sandbox is not None:
+            with contextlib.suppress(SandboxLostError):
+                await kept.sandbox.exec(f"cd '{kept.sandbox.workspace}' && find . -mindepth 1 -delete")
+                return kept.sandbox
+            await kept.sandbox.aclose()
+        kept.sandbox = await backend.open(self.ask())
+        return kept.sandbox
+
+    def lacking(self) -> Mapping[str, str]:
+        """Return what `lacks` names, and what the level of isolation does not promise."""
+        if self.ask().isolation != "none":
+            return self.lacks
+        return {"separation": "isolation 'none' separates nothing but directories", **self.lacks}
+
     def ask(self, **fields: Any) -> SandboxSpec:
         """Return the spec of a sandbox with further fields."""
         return SandboxSpec(**{**self.sandbox_fields, **fields})
+
+    async def ask_for(self, backend: TerminalBackend, **fields: Any) -> SandboxSpec:
+        """Return such a spec, or skip the test with the reason why it is refused here."""
+        spec = self.ask(**fields)
+        try:
+            await backend.check(spec)
+        except SandboxRefusedError as error:
+            pytest.skip(f"refused here: {error.message}")
+        return spec
 
     async def vanishes(self, sandbox: Sandbox, token: str) -> bool:
         """Tell whether no process with the token is left in the sandbox, after a moment at most."""
@@ -55,3 +116,31 @@ class BackendBase(ComponentSuite):
             return not await runs_inside(sandbox, token)
 
         return await eventually(gone, seconds=self.patience)
+
+    async def starts(self, sandbox: Sandbox, token: str) -> bool:
+        """Tell whether a process with the token runs in the sandbox, after a moment at most."""
+        return await eventually(lambda: runs_inside(sandbox, token), seconds=self.patience)
+
+
+async def exists(sandbox: Sandbox, path: str) -> bool:
+    """Tell whether there is something at a path of the sandbox."""
+    try:
+        await sandbox.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+async def begin(sandbox: Sandbox, command: str, *, seconds: float) -> asyncio.Task[Any]:
+    """Start a command that does not end and return the call, when the command runs."""
+    await sandbox.exec("rm -f begun")
+    call = asyncio.create_task(sandbox.exec(f"touch begun; {command}"))
+    assert await eventually(lambda: exists(sandbox, "begun"), seconds=seconds)
+    return call
+
+
+async def leases() -> list[Lease]:
+    """Return the leases of the sandboxes that are open, oldest first."""
+    found, problems = await asyncio.to_thread(lambda: LeaseBook(default_lease_dir()).read())
+    assert problems == []
+    return found

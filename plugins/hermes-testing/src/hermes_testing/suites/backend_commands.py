@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from hermes_core.contracts.sandbox import Sandbox, TerminalBackend
 from hermes_testing.suites.backend_base import BackendBase
 from hermes_testing.suites.base import needs
-from hermes_testing.watching import runs_inside, sleep_token
+from hermes_testing.watching import memory_growth, runs_inside, sleep_token
 
 _COMMANDS = {
     "quotes": ("""echo 'a"b'"c'd"\\"e""", 'a"bc\'d"e\n'),
@@ -30,14 +31,14 @@ _METACHARACTERS = "$(touch pwned) `touch pwned` ; & | > < \\ ' \" * ? [ ] { } ! 
 class Commands(BackendBase):
     """Single commands."""
 
-    async def test_stdout_and_stderr_are_kept_apart(self, sandbox: Sandbox) -> None:
+    async def test_stdout_and_stderr_are_kept_apart(self, shared: Sandbox) -> None:
         """Each stream arrives as its own bytes."""
-        result = await sandbox.exec("echo out; echo err >&2")
+        result = await shared.exec("echo out; echo err >&2")
         assert (result.stdout, result.stderr, result.exit_code) == (b"out\n", b"err\n", 0)
 
-    async def test_output_merges_both_streams_in_order(self, sandbox: Sandbox) -> None:
+    async def test_output_merges_both_streams_in_order(self, shared: Sandbox) -> None:
         """What was written first comes first, when there is time between."""
-        result = await sandbox.exec("echo one; sleep 0.1; echo two >&2; sleep 0.1; echo three")
+        result = await shared.exec("echo one; sleep 0.1; echo two >&2; sleep 0.1; echo three")
         assert result.output == "one\ntwo\nthree\n"
 
     @pytest.mark.parametrize(
@@ -54,59 +55,77 @@ class Commands(BackendBase):
             ("true; echo 'unclosed", 2),
         ],
     )
-    async def test_exit_codes_are_those_of_bash(self, sandbox: Sandbox, command: str, code: int) -> None:
+    async def test_exit_codes_are_those_of_bash(self, shared: Sandbox, command: str, code: int) -> None:
         """128+n after signal n, 127 for an unknown command, 2 for bad syntax."""
-        assert (await sandbox.exec(command)).exit_code == code
+        assert (await shared.exec(command)).exit_code == code
 
     @pytest.mark.parametrize(("command", "expected"), _COMMANDS.values(), ids=_COMMANDS)
-    async def test_commands_are_taken_as_bash_would(self, sandbox: Sandbox, command: str, expected: str) -> None:
+    async def test_commands_are_taken_as_bash_would(self, shared: Sandbox, command: str, expected: str) -> None:
         """Wrapping the command does not change its meaning, nor that of the next one."""
-        result = await sandbox.exec(command)
+        result = await shared.exec(command)
         assert (result.output, result.exit_code) == (expected, 0)
-        assert (await sandbox.exec("echo next")).output == "next\n"
+        assert (await shared.exec("echo next")).output == "next\n"
 
-    async def test_bytes_arrive_unchanged(self, sandbox: Sandbox) -> None:
+    async def test_bytes_arrive_unchanged(self, shared: Sandbox) -> None:
         """Output that is no text is not decoded on the way."""
-        result = await sandbox.exec(r"printf '\000\377\376\200a\r\n'")
+        result = await shared.exec(r"printf '\000\377\376\200a\r\n'")
         assert result.stdout == b"\0\xff\xfe\x80a\r\n"
 
-    async def test_output_is_text_whatever_the_bytes(self, sandbox: Sandbox) -> None:
+    async def test_output_is_text_whatever_the_bytes(self, shared: Sandbox) -> None:
         """UTF-8 is decoded, what is not UTF-8 is replaced."""
-        result = await sandbox.exec(r"printf 'caf\303\251 \377 ok'")
+        result = await shared.exec(r"printf 'caf\303\251 \377 ok'")
         assert result.output == "café \N{REPLACEMENT CHARACTER} ok"
 
     @pytest.mark.parametrize("data", [b"a\0b\xff\n", "é\n", _METACHARACTERS, "", b"\n\n"])
-    async def test_stdin_arrives_unchanged(self, sandbox: Sandbox, data: bytes | str) -> None:
+    async def test_stdin_arrives_unchanged(self, shared: Sandbox, data: bytes | str) -> None:
         """Bytes and text, with everything a shell would act on; text is UTF-8."""
-        result = await sandbox.exec("cat; test ! -e pwned", stdin=data)
+        result = await shared.exec("cat; test ! -e pwned", stdin=data)
         assert (result.stdout, result.exit_code) == (data.encode() if isinstance(data, str) else data, 0)
 
-    async def test_a_mebibyte_of_stdin_arrives(self, sandbox: Sandbox) -> None:
+    async def test_a_mebibyte_of_stdin_arrives(self, shared: Sandbox) -> None:
         """More than any pipe holds."""
         data = bytes(range(256)) * 4096
-        result = await sandbox.exec("sha256sum", stdin=data)
+        result = await shared.exec("sha256sum", stdin=data)
         assert result.stdout[:64].decode() == hashlib.sha256(data).hexdigest()
 
-    async def test_stdin_that_nobody_reads_does_no_harm(self, sandbox: Sandbox) -> None:
+    async def test_stdin_that_nobody_reads_does_no_harm(self, shared: Sandbox) -> None:
         """The command ends although its input was not taken."""
-        result = await sandbox.exec("echo done", stdin=b"x" * 1_000_000)
+        result = await shared.exec("echo done", stdin=b"x" * 1_000_000)
         assert (result.stdout, result.exit_code) == (b"done\n", 0)
 
-    async def test_no_stdin_is_end_of_file(self, sandbox: Sandbox) -> None:
+    async def test_no_stdin_is_end_of_file(self, shared: Sandbox) -> None:
         """A program that prompts fails at once instead of hanging."""
-        result = await sandbox.exec("cat; read -r answer; echo $?", timeout=self.patience)
+        result = await shared.exec("cat; read -r answer; echo $?", timeout=self.patience)
         assert (result.output, result.timed_out) == ("1\n", False)
 
-    async def test_a_big_command_runs(self, sandbox: Sandbox) -> None:
+    async def test_a_command_of_a_megabyte_runs(self, shared: Sandbox) -> None:
         """Longer than one argument may be (128 KiB)."""
-        result = await sandbox.exec(f"x='{'a' * 300_000}'; echo ${{#x}}")
-        assert result.output == "300000\n"
+        result = await shared.exec(f"x='{'a' * 1_000_000}'; echo ${{#x}}")
+        assert result.output == "1000000\n"
 
-    async def test_env_holds_for_one_call(self, sandbox: Sandbox) -> None:
+    @pytest.mark.parametrize("command", ["echo a\0b", "echo \ud800"], ids=["NUL", "surrogate"])
+    async def test_what_no_process_can_be_given_is_refused_clearly(self, shared: Sandbox, command: str) -> None:
+        """As a command, a variable and a directory; nothing is cut off, and the sandbox stays usable."""
+        with pytest.raises(ValueError, match=r"NUL|null|surrogate"):
+            await shared.exec(command)
+        with pytest.raises(ValueError, match=r"NUL|null|surrogate"):
+            await shared.exec("true", env={"NAME": command})
+        with pytest.raises(ValueError, match=r"NUL|null|surrogate"):
+            await shared.exec("true", cwd=command)
+        assert (await shared.exec("echo usable")).output == "usable\n"
+
+    @pytest.mark.parametrize("timeout", [-1, float("nan")])
+    async def test_a_timeout_that_is_none_is_refused(self, shared: Sandbox, timeout: float) -> None:
+        """Before the command runs."""
+        with pytest.raises(ValueError, match="timeout"):
+            await shared.exec("touch ran", timeout=timeout)
+        assert await shared.list_dir() == []
+
+    async def test_env_holds_for_one_call(self, shared: Sandbox) -> None:
         """The value is taken literally and is gone afterwards."""
         value = "x y $HOME 'q' \"d\"\nsecond"
-        assert (await sandbox.exec('printf %s "$ASKED"', env={"ASKED": value})).output == value
-        assert (await sandbox.exec("echo ${ASKED-unset}")).output == "unset\n"
+        assert (await shared.exec('printf %s "$ASKED"', env={"ASKED": value})).output == value
+        assert (await shared.exec("echo ${ASKED-unset}")).output == "unset\n"
 
     async def test_the_spec_s_env_is_there(self, backend: TerminalBackend) -> None:
         """Every command sees it, also through a child process."""
@@ -119,27 +138,48 @@ class Commands(BackendBase):
         result = await sandbox.exec(f"test . -ef '{sandbox.workspace}'")
         assert result.exit_code == 0
 
-    async def test_cwd_holds_for_one_call(self, sandbox: Sandbox) -> None:
+    async def test_cwd_holds_for_one_call(self, shared: Sandbox) -> None:
         """Absolute, or relative to the workspace."""
-        before = (await sandbox.exec("mkdir -p 'sub dir'; pwd")).output
-        assert (await sandbox.exec("pwd", cwd="/")).output == "/\n"
-        assert (await sandbox.exec("pwd", cwd="sub dir")).output.endswith("/sub dir\n")
-        assert (await sandbox.exec("pwd")).output == before
+        before = (await shared.exec("mkdir -p 'sub dir'; pwd")).output
+        assert (await shared.exec("pwd", cwd="/")).output == "/\n"
+        assert (await shared.exec("pwd", cwd="sub dir")).output.endswith("/sub dir\n")
+        assert (await shared.exec("pwd")).output == before
 
-    async def test_an_absent_cwd_is_exit_code_126(self, sandbox: Sandbox) -> None:
+    async def test_an_absent_cwd_is_exit_code_126(self, shared: Sandbox) -> None:
         """And the command does not run somewhere else."""
-        result = await sandbox.exec("touch ran", cwd="no/such/place")
+        result = await shared.exec("touch ran", cwd="no/such/place")
         assert result.exit_code == 126
-        assert (await sandbox.exec("ls")).output == ""
+        assert (await shared.exec("ls")).output == ""
 
-    async def test_a_timeout_is_exit_code_124_with_what_was_printed(self, sandbox: Sandbox) -> None:
+    async def test_a_repeated_execution_id_runs_nothing(self, shared: Sandbox) -> None:
+        """The result of the first call is given again (predecessor 2.3 #7: retries ran a command twice)."""
+        name = sleep_token()
+        first = await shared.exec("echo ran | tee -a log; exit 3", execution_id=name)
+        again = await shared.exec("echo ran | tee -a log; exit 3", execution_id=name)
+        assert (first.stdout, first.exit_code) == (again.stdout, again.exit_code) == (b"ran\n", 3)
+        assert await shared.read_file("log") == b"ran\n"
+
+    async def test_a_repeat_of_a_running_execution_gets_its_answer(self, shared: Sandbox) -> None:
+        """When it is there; nothing runs twice."""
+        name = sleep_token()
+        calls = [shared.exec("echo ran >> log; sleep 0.2; echo done", execution_id=name) for _ in range(3)]
+        assert [result.output for result in await asyncio.gather(*calls)] == ["done\n"] * 3
+        assert await shared.read_file("log") == b"ran\n"
+
+    async def test_other_execution_ids_are_other_executions(self, shared: Sandbox) -> None:
+        """The same command runs for each of them."""
+        for _ in range(2):
+            await shared.exec("echo ran >> log", execution_id=sleep_token())
+        assert await shared.read_file("log") == b"ran\nran\n"
+
+    async def test_a_timeout_is_exit_code_124_with_what_was_printed(self, shared: Sandbox) -> None:
         """The flag is set and the output so far is kept."""
-        result = await sandbox.exec("echo before; sleep 600", timeout=0.4)
+        result = await shared.exec("echo before; sleep 600", timeout=1)
         assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
 
-    async def test_exit_code_124_alone_is_no_timeout(self, sandbox: Sandbox) -> None:
+    async def test_exit_code_124_alone_is_no_timeout(self, shared: Sandbox) -> None:
         """A command may exit 124 by itself."""
-        result = await sandbox.exec("exit 124", timeout=60)
+        result = await shared.exec("exit 124", timeout=60)
         assert (result.exit_code, result.timed_out) == (124, False)
 
     async def test_the_spec_s_timeout_is_the_default(self, backend: TerminalBackend) -> None:
@@ -158,12 +198,12 @@ class Commands(BackendBase):
         ],
         ids=["child", "background", "grandchild", "setsid", "deaf_to_signals"],
     )
-    async def test_a_timeout_kills_every_process_of_the_command(self, sandbox: Sandbox, command: str) -> None:
+    async def test_a_timeout_kills_every_process_of_the_command(self, shared: Sandbox, command: str) -> None:
         """Children, grandchildren, those in a session of their own and those that ignore signals."""
         token = sleep_token()
-        result = await sandbox.exec(command.replace("TOKEN", token), timeout=0.4)
+        result = await shared.exec(command.replace("TOKEN", token), timeout=0.4)
         assert result.timed_out
-        assert await self.vanishes(sandbox, token)
+        assert await self.vanishes(shared, token)
 
     async def test_a_background_child_does_not_hold_the_call(self, sandbox: Sandbox) -> None:
         """The call ends with the shell, not with the last holder of its output; the child lives on."""
@@ -189,15 +229,29 @@ class Commands(BackendBase):
             result = await sandbox.exec("head -c 2000 /dev/zero | tr '\\0' x")
         assert (result.stdout, result.truncated, result.omitted_bytes) == (b"x" * 2000, False, 0)
 
-    async def test_a_flood_on_both_streams_ends(self, sandbox: Sandbox) -> None:
+    async def test_a_flood_on_both_streams_ends(self, shared: Sandbox) -> None:
         """Both pipes are drained at the same time (predecessor 2.5 #1: deadlock above 64 KB)."""
         flood = "head -c 9000000 /dev/zero"
-        result = await sandbox.exec(f"{flood} >&2 & {flood}; wait; exit 5", timeout=60)
+        result = await shared.exec(f"{flood} >&2 & {flood}; wait; exit 5", timeout=60)
         assert (result.exit_code, result.truncated, result.timed_out) == (5, True, False)
 
+    async def test_output_of_200_megabytes_takes_little_memory(self, shared: Sandbox) -> None:
+        """It is counted, not collected (predecessor 2.3 #13: 200 MB took 621 MB)."""
+        result, grown = await memory_growth(shared.exec("head -c 200000000 /dev/zero", timeout=100))
+        assert result.omitted_bytes == 200_000_000 - 2 * self.ask().output_limit
+        assert (result.exit_code, result.truncated) == (0, True)
+        assert grown < 64 << 20
+
+    async def test_output_without_end_ends_at_the_timeout(self, shared: Sandbox) -> None:
+        """With its beginning and its end, and the command is dead."""
+        result = await shared.exec("echo first; yes", timeout=1)
+        assert (result.exit_code, result.timed_out, result.truncated) == (124, True, True)
+        assert result.stdout.startswith(b"first\ny\n")
+        assert result.omitted_bytes > 0
+
     @needs("visible_environment")
-    async def test_the_caller_s_secrets_are_invisible(self, sandbox: Sandbox) -> None:
+    async def test_the_caller_s_secrets_are_invisible(self, shared: Sandbox) -> None:
         """Not in the command's environment, nor in that of any process it can look into."""
-        seen = await sandbox.exec("env; cat /proc/$$/environ /proc/$PPID/environ 2>/dev/null; true")
+        seen = await shared.exec("env; cat /proc/$$/environ /proc/$PPID/environ 2>/dev/null; true")
         assert b"PATH=" in seen.stdout
         assert b"sk-never-seen" not in seen.stdout

@@ -39,6 +39,8 @@ class Suite:
     """
 
     lacks: ClassVar[Mapping[str, str]] = {}
+    loop_scope: ClassVar[str] = "function"
+    """How long an event loop of asynchronous tests lasts, as pytest-asyncio names it."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -47,13 +49,18 @@ class Suite:
         for name, test in vars(cls).items():
             # A third party's pytest may run pytest-asyncio in strict mode, so the suites mark their own.
             if name.startswith("test_") and inspect.iscoroutinefunction(test):
-                pytest.mark.asyncio(test)
+                pytest.mark.asyncio(loop_scope=cls.loop_scope)(test)
 
     @pytest.fixture(autouse=True)
     def _skip_what_is_lacking(self, request: pytest.FixtureRequest) -> None:
+        lacking = self.lacking()
         for capability in getattr(request.function, _NEEDS, ()):
-            if capability in self.lacks:
-                pytest.skip(f"lacks {capability}: {self.lacks[capability]}")
+            if capability in lacking:
+                pytest.skip(f"lacks {capability}: {lacking[capability]}")
+
+    def lacking(self) -> Mapping[str, str]:
+        """Return what the component does not have, each with the reason."""
+        return self.lacks
 
     def test_inherited_tests_are_kept(self) -> None:
         """No test of the suite is deleted, silently replaced or skipped by an unknown capability."""

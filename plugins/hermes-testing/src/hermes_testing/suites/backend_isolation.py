@@ -1,0 +1,195 @@
+"""What separates sandboxes: from the network, from each other, from the agent, from this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
+from hermes_core.specs import BackendSpec
+from hermes_testing.suites.backend_base import SECRET_VALUE, BackendBase
+from hermes_testing.suites.base import needs
+from hermes_testing.watching import runs_inside, sleep_token
+
+_FETCH = (
+    'at=${http_proxy##*@}; at=${at%/}; exec 3<>"/dev/tcp/${at%:*}/${at##*:}"; login=${http_proxy#*//}; '
+    "printf 'GET %s HTTP/1.0\\r\\nHost: %s\\r\\nProxy-Authorization: Basic %s\\r\\n\\r\\n' "
+    '"$url" "$host" "$(printf %s "${login%@*}" | base64 -w0)" >&3; cat <&3'
+)
+"""Ask the proxy that the environment names for an address, with nothing but bash and coreutils."""
+_ANCESTORS = (
+    'p=$PPID; while [ "$p" -gt 0 ]; do cat /proc/$p/environ; ls -l /proc/$p/fd; head -c 1 /proc/$p/mem; '
+    "echo spoilt > /proc/$p/fd/0; echo spoilt > /proc/$p/fd/1; cat /proc/$p/maps; "
+    "p=$(sed -n 's/^PPid:[[:space:]]*//p' /proc/$p/status); [ \"$p\" ] || break; done 2>/dev/null; true"
+)
+
+
+class Isolation(BackendBase):
+    """Each level is held to what it promises; `none` promises no separation."""
+
+    async def isolated(self, backend: TerminalBackend, spec: BackendSpec, **fields: object) -> SandboxSpec:
+        """Return a spec with fields that need a network mode or a limit; skips where the backend refuses them."""
+        levels = [self.ask().isolation, *(level for level in reversed(spec.isolation) if level != "none")]
+        if levels[0] == "none" and "network" in fields and len(levels) > 1:
+            return await self.ask_for(backend, **fields, isolation=levels[1])
+        return await self.ask_for(backend, **fields)
+
+    async def test_no_network_is_none(self, backend: TerminalBackend, spec: BackendSpec) -> None:
+        """With network "none" there is only a loopback of its own, which leads to no listener of this machine."""
+        if "none" not in spec.networks:
+            pytest.skip('network "none" is not declared; that it is refused is another test')
+        wanted = await self.isolated(backend, spec, network="none")
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server, await backend.open(wanted) as sandbox:
+            reached = await sandbox.exec(f"(exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo reached")
+            interfaces = await sandbox.exec("sed -n 's/^ *\\([^:|]*\\):.*/\\1/p' /proc/net/dev")
+            assert sandbox.provenance["network"] == "none"
+        assert reached.output == ""
+        assert set(interfaces.output.split()) <= {"lo"}
+
+    async def test_an_allowlist_reaches_what_it_names(self, backend: TerminalBackend, spec: BackendSpec) -> None:
+        """And nothing else: neither another port by the same way nor anything past the proxy; both are recorded."""
+        if "allowlist" not in spec.networks:
+            pytest.skip('network "allowlist" is not declared; that it is refused is another test')
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.0 200 OK\r\nContent-Length: 8\r\n\r\nreached\n")
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        hosts = (f"127.0.0.1:{port}@private",)
+        wanted = await self.isolated(backend, spec, network="allowlist", allow_hosts=hosts)
+        async with server, await backend.open(wanted) as sandbox:
+            named = {"url": f"http://127.0.0.1:{port}/", "host": f"127.0.0.1:{port}"}
+            other = {"url": "http://127.0.0.1:1/", "host": "127.0.0.1:1"}
+            assert (await sandbox.exec(_FETCH, env=named, timeout=60)).output.endswith("\nreached\n")
+            assert " 403 " in (await sandbox.exec(_FETCH, env=other, timeout=60)).output.partition("\n")[0]
+            past = await sandbox.exec(f"(exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo reached")
+            assert past.output == ""
+            assert "egress" in sandbox.provenance
+
+    @needs("separation")
+    async def test_killing_everything_that_is_visible_is_survived(self, sandbox: Sandbox) -> None:
+        """The command is dead, the sandbox answers the next one, with its files."""
+        await sandbox.write_file("kept", b"1")
+        await sandbox.exec("kill -9 -1; for p in /proc/[0-9]*; do kill -9 ${p#/proc/}; done 2>/dev/null", timeout=10)
+        for _ in range(3):
+            await sandbox.exec("kill -9 $PPID 1; kill -TERM -1", timeout=10)
+        assert (await sandbox.exec("echo usable; cat kept")).stdout == b"usable\n1"
+
+    @needs("separation")
+    async def test_the_agent_is_out_of_reach(self, sandbox: Sandbox) -> None:
+        """Nothing that commands descend from shows its environment, memory or descriptors, or takes a word."""
+        seen = await sandbox.exec(_ANCESTORS)
+        assert (seen.stdout, seen.exit_code) == (b"", 0)
+        assert (await sandbox.exec("echo still")).stdout == b"still\n"
+
+    @needs("separation")
+    async def test_sandboxes_do_not_reach_each_other_s_processes(self, backend: TerminalBackend) -> None:
+        """Neither to kill nor to look into, although their users may have the same name."""
+        token = sleep_token()
+        async with await backend.open(self.ask()) as one, await backend.open(self.ask()) as two:
+            await one.exec(f"OWN={token} sleep {token} >/dev/null 2>&1 &")
+            assert await self.starts(one, token)
+            await two.exec("for p in /proc/[0-9]*; do kill -9 ${p#/proc/}; done 2>/dev/null; true", timeout=10)
+            seen = await two.exec("cat /proc/[0-9]*/environ 2>/dev/null; ls /proc/[0-9]*/cwd/ 2>/dev/null; true")
+            assert f"OWN={token}".encode() not in seen.stdout
+            assert await runs_inside(one, token)
+
+    @needs("separation")
+    async def test_sandboxes_share_no_file(self, backend: TerminalBackend) -> None:
+        """Neither in the workspace nor at home (predecessor 2.3 #8: two rollouts had one workspace)."""
+        async with await backend.open(self.ask()) as one, await backend.open(self.ask()) as two:
+            home = (await one.exec("echo $HOME")).output.strip()
+            for place in (one.workspace, home):
+                await one.exec(f"echo private > {place}/of-one; chmod 666 {place}/of-one")
+                seen = await two.exec(f"cat {place}/of-one; ls {place}; touch {place}/of-two")
+                assert b"of-one" not in seen.stdout
+                assert b"private" not in seen.stdout
+            assert sorted({entry.path for entry in await one.list_dir()} - {"of-one"}) == []
+
+    @needs("separation", "private_tmp")
+    async def test_sandboxes_share_no_temporary_file(self, backend: TerminalBackend) -> None:
+        """What one calls a file in /tmp is no obstacle for another, and none of its business."""
+        async with await backend.open(self.ask()) as one, await backend.open(self.ask()) as two:
+            for place in ("/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108 - inside
+                for sandbox in (one, two):
+                    made = await sandbox.exec(f"test ! -w {place} || (umask 0; mkdir {place}/same; ls {place})")
+                    assert made.output in {"same\n", ""}
+
+    @needs("separation")
+    async def test_commands_have_no_privileges(self, shared: Sandbox) -> None:
+        """No capability is in force, and none can be had by running a program."""
+        status = (await shared.exec("cat /proc/self/status")).output
+        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        assert int(fields["CapEff"], 16) == 0
+        assert int(fields["CapPrm"], 16) == 0
+        assert fields["NoNewPrivs"] == "1"
+
+    @needs("separation")
+    async def test_the_system_s_files_cannot_be_changed(self, backend: TerminalBackend) -> None:
+        """Programs and settings are what they were for whoever comes later."""
+        names = ("/usr/bin/planted", "/etc/planted", "/planted", "/usr/lib/python3/dist-packages/planted.py")
+        async with await backend.open(self.ask()) as one, await backend.open(self.ask()) as two:
+            await one.exec("; ".join(f"echo planted > {name}" for name in names))
+            await one.exec("cp /bin/false /usr/bin/env; mv /bin/sh /bin/was-sh")
+            assert (await two.exec(f"cat {' '.join(names)}")).stdout == b""
+            assert (await two.exec("env sh -c 'echo works'")).output == "works\n"
+
+    @needs("separation")
+    async def test_files_of_this_machine_are_invisible(self, shared: Sandbox, tmp_path: Path) -> None:
+        """Those that the caller works with, by their whole path, for commands and file calls."""
+        secret = tmp_path / "secret"
+        secret.write_text(SECRET_VALUE, encoding="utf-8")
+        secret.chmod(0o644)
+        assert (await shared.exec(f"cat {secret}")).exit_code != 0
+        with pytest.raises((FileNotFoundError, PermissionError)):
+            await shared.read_file(str(secret))
+
+    async def test_a_command_that_takes_too_much_memory_dies_alone(
+        self, backend: TerminalBackend, spec: BackendSpec
+    ) -> None:
+        """With exit code 137, and the sandbox and its state survive."""
+        self._declared(spec, "memory")
+        async with await backend.open(await self.ask_for(backend, memory_mb=96)) as sandbox:
+            await sandbox.exec("export KEPT=yes")
+            assert (await sandbox.exec("tail /dev/zero", timeout=60)).exit_code == 137
+            assert (await sandbox.exec("echo $KEPT")).output == "yes\n"
+
+    async def test_processes_without_end_stay_in_their_limit(self, backend: TerminalBackend, spec: BackendSpec) -> None:
+        """A fork bomb is stopped, and the next command has room again."""
+        self._declared(spec, "pids")
+        async with await backend.open(await self.ask_for(backend, pids=80)) as sandbox:
+            result = await sandbox.exec(":(){ :|:& };: 2>/dev/null; sleep 600", timeout=0.5)
+            assert result.timed_out
+            assert (await sandbox.exec("echo $(echo $(echo room))")).output == "room\n"
+
+    async def test_a_file_stays_below_its_limit(self, backend: TerminalBackend, spec: BackendSpec) -> None:
+        """Whoever writes more gets an error or a signal, and the file is no larger."""
+        self._declared(spec, "file_size")
+        async with await backend.open(await self.ask_for(backend, file_size_mb=4)) as sandbox:
+            assert (await sandbox.exec("head -c 3000000 /dev/zero > fits")).exit_code == 0
+            assert (await sandbox.exec("head -c 9000000 /dev/zero > large")).exit_code != 0
+            assert (await sandbox.stat("large")).size <= 4 << 20
+            assert (await sandbox.exec("echo next")).output == "next\n"
+
+    async def test_the_disk_is_full_at_its_limit(self, backend: TerminalBackend, spec: BackendSpec) -> None:
+        """Said by the system's own error; what is deleted is free again, and the session is not lost."""
+        self._declared(spec, "disk")
+        async with await backend.open(await self.ask_for(backend, disk_mb=32)) as sandbox:
+            await sandbox.exec("export KEPT=yes")
+            full = await sandbox.exec("head -c 64000000 /dev/zero > large")
+            assert full.exit_code != 0
+            assert "space" in full.output
+            await sandbox.remove("large")
+            assert (await sandbox.exec("echo $KEPT > small; cat small")).output == "yes\n"
+
+    def _declared(self, spec: BackendSpec, limit: str) -> None:
+        if limit not in spec.limits:
+            pytest.skip(f"limit {limit} is not declared; that it is refused is another test")

@@ -1,0 +1,111 @@
+"""Live sessions: one long bash with job control."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from hermes_core.contracts.sandbox import Sandbox, TerminalBackend
+from hermes_testing.suites.backend_base import BackendBase, begin
+from hermes_testing.suites.base import needs
+from hermes_testing.watching import runs_inside, sleep_token
+
+
+class LiveSessions(BackendBase):
+    """Commands that follow one another in one and the same shell."""
+
+    @pytest_asyncio.fixture(loop_scope="class")
+    async def live(self, backend: TerminalBackend) -> AsyncIterator[Sandbox]:
+        """A new sandbox whose session is a live one."""
+        async with await backend.open(self.ask(session="live")) as sandbox:
+            yield sandbox
+
+    @needs("live")
+    async def test_a_live_session_is_one_shell(self, live: Sandbox) -> None:
+        """Also what a fresh shell could not know: variables that are not exported, arrays, its own number."""
+        before = await live.exec('plain="a b"; list=(1 "2 3"); mkdir d; cd d; f() { echo "$plain"; }; echo $$')
+        after = await live.exec('f; echo "${list[1]} ${PWD##*/}"; echo $$')
+        assert after.output == f"a b\n2 3 d\n{before.output}"
+
+    @needs("live")
+    async def test_a_live_session_has_job_control(self, live: Sandbox) -> None:
+        """A job of one command is listed, waited for and killed by another."""
+        token = sleep_token()
+        await live.exec(f"sleep {token} &")
+        assert f"sleep {token}" in (await live.exec("jobs")).output
+        assert (await live.exec("kill %1; wait %1 2>/dev/null; echo $?")).stdout == b"143\n"
+        assert await self.vanishes(live, token)
+
+    @needs("live")
+    async def test_a_live_session_knows_no_end_but_the_command_s(self, live: Sandbox) -> None:
+        """A child that goes on in the background does not hold the call."""
+        token = sleep_token()
+        result = await live.exec(f"sleep {token} & echo started; (exit 9)", timeout=self.patience)
+        assert (result.stdout, result.exit_code, result.timed_out) == (b"started\n", 9, False)
+        assert await runs_inside(live, token)
+
+    @needs("live")
+    async def test_a_live_session_survives_a_timeout(self, live: Sandbox) -> None:
+        """What it knew is still there, what was printed is given, and the command is dead."""
+        token = sleep_token()
+        await live.exec("kept=yes; mkdir d; cd d")
+        result = await live.exec(f"echo before; sleep {token}; echo after", timeout=1)
+        assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
+        assert (await live.exec("echo $kept ${PWD##*/}")).output == "yes d\n"
+        assert await self.vanishes(live, token)
+
+    @needs("live", "cancel")
+    async def test_a_live_session_survives_a_cancelled_call(self, live: Sandbox) -> None:
+        """The command is dead, the shell is the same."""
+        token = sleep_token()
+        await live.exec("kept=yes")
+        call = await begin(live, f"sleep {token}", seconds=self.patience)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert (await live.exec("echo $kept")).output == "yes\n"
+        assert await self.vanishes(live, token)
+
+    @needs("live")
+    @pytest.mark.parametrize(
+        ("command", "code"),
+        [("exit 7", 7), ("exec sh -c 'exit 5'", 5), ("set -e; false; echo unreached", 1), ("kill -9 $$", 137)],
+        ids=["exit", "exec", "set_e", "kill_9"],
+    )
+    async def test_the_end_of_a_live_shell_is_no_end_of_the_sandbox(
+        self, live: Sandbox, command: str, code: int
+    ) -> None:
+        """The exit code is the shell's, and the next command has a shell again."""
+        result = await live.exec(command)
+        assert (result.exit_code, result.stdout) == (code, b"")
+        assert (await live.exec("echo next")).stdout == b"next\n"
+
+    @needs("live")
+    async def test_a_live_session_keeps_streams_and_bytes_apart(self, live: Sandbox) -> None:
+        """Nothing of the shell's own, no prompt and no mark, is among them."""
+        result = await live.exec(r"printf 'a\0\377\r\n'; echo error >&2; cat", stdin=b"in\0put")
+        assert (result.stdout, result.stderr) == (b"a\0\xff\r\nin\0put", b"error\n")
+
+    @needs("live")
+    async def test_cwd_and_env_hold_for_one_call_of_a_live_session(self, live: Sandbox) -> None:
+        """As in any session."""
+        before = (await live.exec("pwd")).output
+        assert (await live.exec("pwd; echo $ONCE", cwd="/", env={"ONCE": "x"})).output == "/\nx\n"
+        assert (await live.exec("pwd; echo ${ONCE-unset}")).output == f"{before}unset\n"
+
+    @needs("live")
+    async def test_renew_ends_a_live_session(self, live: Sandbox) -> None:
+        """Its jobs are dead, its variables gone, its files there."""
+        token = sleep_token()
+        await live.exec(f"kept=yes; touch file; sleep {token} &")
+        await live.renew()
+        assert (await live.exec("echo ${kept-gone}; jobs; ls")).stdout == b"gone\nfile\n"
+        assert not await runs_inside(live, token)
+
+    @needs("live")
+    async def test_provenance_says_that_a_session_is_live(self, live: Sandbox) -> None:
+        """The level of isolation is what was asked for, as for any other."""
+        assert live.provenance["isolation"] == self.ask().isolation

@@ -1,0 +1,233 @@
+"""Copies of files and whole directories, into the sandbox and out of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import random
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from hermes_core.contracts.sandbox import Sandbox
+from hermes_testing.suites.backend_base import BackendBase
+from hermes_testing.suites.base import needs
+from hermes_testing.watching import eventually
+
+_HOSTILE = ("plain", "with space", "new\nline", "quote'\"s", "-dash", "grüße", "$(touch pwned)", "*", ".hidden")
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def _make_tree(root: Path) -> Path:
+    """Make a directory of what copies meet: hostile names, modes, links, an empty directory, an empty file."""
+    (root / "deep" / "er").mkdir(parents=True)
+    (root / "empty").mkdir()
+    for name in _HOSTILE:
+        (root / "deep" / name).write_text(name, encoding="utf-8")
+    (root / "nothing").touch()
+    (root / "deep" / "er" / "run").write_text("#!/bin/sh\necho ran\n", encoding="utf-8")
+    (root / "deep" / "er" / "run").chmod(0o750)
+    (root / "link").symlink_to("deep/plain")
+    (root / "dangling").symlink_to("/no/such/place")
+    return root
+
+
+def _look(root: Path) -> dict[str, tuple[str, object]]:
+    """Describe everything below a directory, so that two of them can be compared."""
+    seen: dict[str, tuple[str, object]] = {}
+    for path in sorted(root.rglob("*")):
+        name = str(path.relative_to(root))
+        if path.is_symlink():
+            seen[name] = ("symlink", str(path.readlink()))
+        elif path.is_dir():
+            seen[name] = ("directory", None)
+        else:
+            seen[name] = ("file", (path.read_bytes(), path.stat().st_mode & 0o777))
+    return seen
+
+
+class Transfers(BackendBase):
+    """`upload`, `download` and `archive`."""
+
+    @pytest.mark.parametrize("size", [0, 1, 5_000_011])
+    async def test_a_file_is_copied_both_ways(self, shared: Sandbox, tmp_path: Path, size: int) -> None:
+        """Its bytes, its hash and its size are those that the sandbox sees."""
+        source = tmp_path / "source"
+        source.write_bytes(random.Random(size).randbytes(size))  # noqa: S311 - test data
+        sent = await shared.upload(source, "new/place")
+        assert (sent.files, sent.bytes, sent.sha256, sent.omitted) == (1, size, _digest(source), ())
+        assert (await shared.exec("sha256sum < new/place")).output[:64] == sent.sha256
+        assert await shared.download("new/place", tmp_path / "back") == sent
+        assert _digest(tmp_path / "back") == sent.sha256
+
+    async def test_a_directory_comes_back_as_it_was(self, shared: Sandbox, tmp_path: Path) -> None:
+        """With hostile names, modes, links that lead nowhere and empty directories."""
+        tree = _make_tree(tmp_path / "tree")
+        sent = await shared.upload(tree, "tree")
+        assert (sent.files, sent.omitted) == (len(_HOSTILE) + 2, ())
+        assert (await shared.exec("(cd tree && cat link && readlink dangling && ./deep/er/run)")).output == (
+            "plain/no/such/place\nran\n"
+        )
+        back = await shared.download("tree", tmp_path / "back")
+        assert (back.files, back.bytes, back.omitted) == (sent.files, sent.bytes, ())
+        assert _look(tmp_path / "back") == _look(tree)
+
+    async def test_an_upload_follows_no_link(self, shared: Sandbox, tmp_path: Path) -> None:
+        """What a link of this machine points to does not travel."""
+        (tmp_path / "secret").write_text("of this machine", encoding="utf-8")
+        (tmp_path / "tree").mkdir()
+        (tmp_path / "tree" / "link").symlink_to(tmp_path / "secret")
+        (tmp_path / "tree" / "dir").symlink_to(tmp_path)
+        sent = await shared.upload(tmp_path / "tree", "tree")
+        assert (sent.files, sent.bytes) == (0, 0)
+        assert (await shared.exec("find tree -type l | sort")).output == "tree/dir\ntree/link\n"
+
+    async def test_a_download_writes_nothing_outside_its_target(self, shared: Sandbox, tmp_path: Path) -> None:
+        """Links that lead out of it are copied as links, and a second copy does not go through them."""
+        (tmp_path / "outside").mkdir()
+        await shared.exec(f"mkdir tree; ln -s {tmp_path}/outside tree/way; ln -s ../../outside/f tree/f")
+        await shared.download("tree", tmp_path / "copies" / "tree")
+        await shared.exec("rm tree/*; mkdir tree/way; echo x > tree/way/f; echo x > tree/f")
+        with contextlib.suppress(OSError):  # refusing to merge the two is as good
+            await shared.download("tree", tmp_path / "copies" / "tree")
+        assert list((tmp_path / "outside").iterdir()) == []
+
+    async def test_a_directory_is_merged_into_one_that_is_there(self, shared: Sandbox, tmp_path: Path) -> None:
+        """What only the older one has stays."""
+        (tmp_path / "tree" / "sub").mkdir(parents=True)
+        (tmp_path / "tree" / "sub" / "both").write_text("new", encoding="utf-8")
+        await shared.exec("mkdir -p tree/sub; echo -n old | tee tree/sub/both > tree/sub/mine")
+        await shared.upload(tmp_path / "tree", "tree")
+        assert (await shared.exec("cat tree/sub/both tree/sub/mine")).output == "newold"
+
+    @needs("sparse_files")
+    async def test_holes_in_files_are_kept(self, shared: Sandbox, tmp_path: Path) -> None:
+        """A sparse file takes no more room at the other end, either way."""
+        source = tmp_path / "sparse"
+        with source.open("wb") as file:
+            file.truncate(64 << 20)
+            file.seek(32 << 20)
+            file.write(b"middle")
+        await shared.upload(source, "sparse")
+        size, blocks = (await shared.exec("stat -c '%s %b' sparse")).output.split()
+        assert (int(size), int(blocks) * 512 < 4 << 20) == (64 << 20, True)
+        await shared.download("sparse", tmp_path / "back")
+        assert _digest(tmp_path / "back") == _digest(source)
+        assert (tmp_path / "back").stat().st_blocks * 512 < 4 << 20
+
+    async def test_what_cannot_be_copied_is_told(self, shared: Sandbox, tmp_path: Path) -> None:
+        """Each such entry with a reason, in both directions and in an archive; the rest is copied."""
+        (tmp_path / "tree").mkdir()
+        os.mkfifo(tmp_path / "tree" / "pipe")
+        (tmp_path / "tree" / "file").touch()
+        sent = await shared.upload(tmp_path / "tree", "sent")
+        await shared.exec("mkdir tree; mkfifo tree/pipe; touch tree/file")
+        back = await shared.download("tree", tmp_path / "back")
+        packed = await shared.archive(["tree"], tmp_path / "a.tar.gz")
+        for transfer in (sent, back, packed):
+            assert transfer.files == 1
+            assert [(name.rpartition("/")[2], bool(reason)) for name, reason in transfer.omitted] == [("pipe", True)]
+
+    async def test_copying_what_is_not_there_is_FileNotFoundError(  # noqa: N802 - an exception's name
+        self, shared: Sandbox, tmp_path: Path
+    ) -> None:
+        """On either side, and nothing is made of it."""
+        with pytest.raises(FileNotFoundError):
+            await shared.upload(tmp_path / "absent", "made")
+        with pytest.raises(FileNotFoundError):
+            await shared.download("absent", tmp_path / "made")
+        assert (await shared.list_dir(), _names(tmp_path)) == ([], [])
+
+    async def test_a_file_does_not_replace_a_directory(self, shared: Sandbox, tmp_path: Path) -> None:
+        """Neither here nor there."""
+        (tmp_path / "file").touch()
+        (tmp_path / "directory").mkdir()
+        await shared.exec("mkdir directory; touch file")
+        with pytest.raises(IsADirectoryError):
+            await shared.upload(tmp_path / "file", "directory")
+        with pytest.raises(IsADirectoryError):
+            await shared.download("file", tmp_path / "directory")
+
+    async def test_a_link_at_the_target_is_replaced(self, shared: Sandbox, tmp_path: Path) -> None:
+        """Not followed: an earlier download may have brought it."""
+        (tmp_path / "other").write_text("other", encoding="utf-8")
+        (tmp_path / "target").symlink_to(tmp_path / "other")
+        await shared.write_file("file", b"new")
+        await shared.download("file", tmp_path / "target")
+        assert (tmp_path / "target").read_bytes() == b"new"
+        assert (tmp_path / "other").read_text(encoding="utf-8") == "other"
+
+    async def test_a_cancelled_copy_leaves_no_part(self, shared: Sandbox, tmp_path: Path) -> None:
+        """A target is what it was, or all of the new; nothing lies beside it, and the sandbox is usable."""
+        await shared.exec("head -c 30000000 /dev/zero > large; echo -n old > target")
+        (tmp_path / "target").write_text("old", encoding="utf-8")
+        (tmp_path / "target").chmod(0o600)
+        (tmp_path / "large").write_bytes(bytes(30_000_000))
+        for call in (shared.download("large", tmp_path / "target"), shared.upload(tmp_path / "large", "target")):
+            copying = asyncio.create_task(call)
+            await asyncio.sleep(0.02)
+            copying.cancel()
+            await asyncio.gather(copying, return_exceptions=True)
+        assert (tmp_path / "target").stat().st_size in {3, 30_000_000}
+        assert _names(tmp_path) == ["large", "target"]
+
+        async def tidy() -> bool:
+            return [entry.path for entry in await shared.list_dir()] == ["large", "target"]
+
+        assert await eventually(tidy, seconds=self.patience)
+        assert (await shared.stat("target")).size in {3, 30_000_000}
+
+    async def test_an_archive_holds_what_was_named(self, shared: Sandbox, tmp_path: Path) -> None:
+        """Files, directories and links as such, under the names they were asked for; the hash is the archive's."""
+        await shared.exec("mkdir -p d/e; echo -n one > d/e/f; ln -s e/f d/link; echo -n two > other; touch not-asked")
+        packed = await shared.archive(["d", "other"], tmp_path / "a.tar.gz")
+        with tarfile.open(tmp_path / "a.tar.gz", "r:gz") as archive:
+            members = {member.name: member for member in archive.getmembers()}
+            inside = archive.extractfile("d/e/f")
+            assert inside is not None
+            assert inside.read() == b"one"
+        assert sorted(members) == ["d", "d/e", "d/e/f", "d/link", "other"]
+        assert (members["d/link"].issym(), members["d/link"].linkname) == (True, "e/f")
+        assert (packed.files, packed.bytes, packed.omitted) == (2, 6, ())
+        assert packed.sha256 == _digest(tmp_path / "a.tar.gz")
+
+    async def test_what_a_limit_keeps_out_of_an_archive_is_listed(self, shared: Sandbox, tmp_path: Path) -> None:
+        """Every entry is in the archive or among the omissions (predecessor 2.3 #18: dropped without a word)."""
+        await shared.exec("for i in 1 2 3 4 5 6; do echo -n 12345 > f$i; done")
+        names = [f"f{number}" for number in range(1, 7)]
+        for limits in ({"max_entries": 2}, {"max_bytes": 12}):
+            packed = await shared.archive(names, tmp_path / "a.tar.gz", **limits)
+            with tarfile.open(tmp_path / "a.tar.gz", "r:gz") as archive:
+                inside = archive.getnames()
+            assert (packed.files, packed.bytes) == (2, 10)
+            assert sorted([*inside, *(name for name, _ in packed.omitted)]) == names
+
+    async def test_limits_that_are_just_kept_omit_nothing(self, shared: Sandbox, tmp_path: Path) -> None:
+        """As many entries as may be are not too many (predecessor 2.3 #18)."""
+        await shared.exec("echo -n 12345 | tee f1 > f2")
+        packed = await shared.archive(["f1", "f2"], tmp_path / "a.tar.gz", max_entries=2, max_bytes=10)
+        assert (packed.files, packed.omitted) == (2, ())
+
+    async def test_a_missing_path_of_an_archive_is_an_omission(self, shared: Sandbox, tmp_path: Path) -> None:
+        """With a reason; the others are there."""
+        await shared.exec("echo -n 1 > there")
+        packed = await shared.archive(["absent", "there"], tmp_path / "a.tar.gz")
+        assert [name for name, reason in packed.omitted if reason] == ["absent"]
+        assert packed.files == 1
+
+    async def test_copies_do_not_hold_commands_up(self, shared: Sandbox, tmp_path: Path) -> None:
+        """A command is answered while a large file travels."""
+        (tmp_path / "large").write_bytes(bytes(range(256)) * 160_000)
+        copying = asyncio.create_task(shared.upload(tmp_path / "large", "large"))
+        assert (await shared.exec("echo meanwhile", timeout=self.patience)).output == "meanwhile\n"
+        assert (await copying).sha256 == _digest(tmp_path / "large")
