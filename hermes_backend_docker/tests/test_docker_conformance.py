@@ -17,6 +17,7 @@ class TestContainer(BackendSuite):
     component = "docker"
     options: ClassVar[Mapping[str, Any]] = {"image": "hermes-test:2", "pull": "never"}
     sandbox_fields: ClassVar[Mapping[str, Any]] = {"isolation": "container", "network": "none"}
+    crowd = 10  # more than the eight that start at once
 
 
 @pytest.mark.slow
@@ -26,3 +27,4 @@ class TestContainerWithSlots(BackendSuite):
     component = "docker"
     options: ClassVar[Mapping[str, Any]] = {"image": "hermes-test:2", "pull": "never"}
     sandbox_fields: ClassVar[Mapping[str, Any]] = {"isolation": "container+slot", "network": "none"}
+    lacks: ClassVar[Mapping[str, str]] = {"private_tmp": "slots of one container share its /tmp, a name is taken once"}

@@ -1,0 +1,78 @@
+"""Real bubblewrap sandboxes with one behaviour of separation changed; `caught_by` names the tests that must fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from backend_wrapping import Backend, Local, Passing
+
+from hermes_testing.suites.backend_isolation import Isolation
+
+
+class Confined(Local):
+    sandbox_fields = {"isolation": "bwrap"}  # noqa: RUF012 - as an author writes it
+
+
+class _LeavesTheNetworkOn(Backend):
+    async def open(self, spec):
+        if spec.network != "none":
+            return await super().open(spec)
+        return _SaysNone(await self.inner.open(replace(spec, network="full")))
+
+
+class _SaysNone(Passing):
+    @property
+    def provenance(self):
+        return {**self.inner.provenance, "network": "none"}
+
+
+class TestNoNetworkIsANetwork(Confined, Isolation):
+    backend_class = _LeavesTheNetworkOn
+    caught_by = frozenset({"test_no_network_is_none"})
+
+
+class _LetsEverythingThrough(Backend):
+    async def open(self, spec):
+        spec = replace(spec, network="full", allow_hosts=()) if spec.network == "allowlist" else spec
+        return await super().open(spec)
+
+
+class TestAnAllowlistIsNone(Confined, Isolation):
+    backend_class = _LetsEverythingThrough
+    caught_by = frozenset({"test_an_allowlist_reaches_what_it_names"})
+
+
+class _FallsBackToTheHost(Backend):
+    async def open(self, spec):
+        return await super().open(replace(spec, isolation="none", network="full", allow_hosts=(), disk_mb=None))
+
+
+class TestFallsBackToTheHost(Confined, Isolation):
+    """predecessor 2.3 #11."""
+
+    backend_class = _FallsBackToTheHost
+    caught_by = frozenset(
+        {
+            "test_an_allowlist_reaches_what_it_names",
+            "test_commands_have_no_privileges",
+            "test_files_of_this_machine_are_invisible",
+            "test_killing_everything_that_is_visible_is_survived",
+            "test_no_network_is_none",
+            "test_sandboxes_do_not_reach_each_other_s_processes",
+            "test_sandboxes_share_no_file",
+            "test_sandboxes_share_no_temporary_file",
+            "test_the_agent_is_out_of_reach",
+            "test_the_disk_is_full_at_its_limit",
+            "test_the_system_s_files_cannot_be_changed",
+        }
+    )
+
+
+class _ForgetsLimits(Backend):
+    async def open(self, spec):
+        return await super().open(replace(spec, file_size_mb=None))
+
+
+class TestForgetsALimit(Confined, Isolation):
+    backend_class = _ForgetsLimits
+    caught_by = frozenset({"test_a_file_stays_below_its_limit"})

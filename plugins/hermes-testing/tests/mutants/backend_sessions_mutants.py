@@ -1,0 +1,69 @@
+"""Real local sandboxes with one behaviour of sessions changed; `caught_by` names the tests that must fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from backend_wrapping import Backend, Local, Passing
+
+from hermes_testing.suites.backend_live import LiveSessions
+from hermes_testing.suites.backend_sessions import Sessions
+
+
+class _ForgetsTheDirectory(Passing):
+    async def exec(self, command, *, cwd=None, **options):
+        return await self.inner.exec(command, cwd=cwd or self.inner.workspace, **options)
+
+
+class TestForgetsTheWorkingDirectory(Local, Sessions):
+    sandbox_class = _ForgetsTheDirectory
+    caught_by = frozenset(
+        {
+            "test_state_survives_a_timeout",
+            "test_state_survives_the_end_of_the_shell",
+            "test_the_working_directory_survives",
+        }
+    )
+
+
+class _StartsAnewAfterAFailure(Passing):
+    async def exec(self, command, **options):
+        result = await self.inner.exec(command, **options)
+        if result.exit_code >= 124:
+            await self.inner.renew()
+        return result
+
+
+class TestLosesTheSessionToSignalsAndTimeouts(Local, Sessions):
+    sandbox_class = _StartsAnewAfterAFailure
+    caught_by = frozenset({"test_state_survives_a_timeout", "test_state_survives_the_end_of_the_shell"})
+
+
+class _LosesALiveSession(Passing):
+    async def exec(self, command, **options):
+        result = await self.inner.exec(command, **options)
+        if result.timed_out:
+            await self.inner.renew()
+        return result
+
+
+class TestLosesALiveSessionAtATimeout(Local, LiveSessions):
+    sandbox_class = _LosesALiveSession
+    caught_by = frozenset({"test_a_live_session_survives_a_timeout"})
+
+
+class _NeverLive(Backend):
+    async def open(self, spec):
+        return await super().open(replace(spec, session="robust"))
+
+
+class TestGivesAFreshShellForALiveOne(Local, LiveSessions):
+    backend_class = _NeverLive
+    caught_by = frozenset(
+        {
+            "test_a_live_session_has_job_control",
+            "test_a_live_session_is_one_shell",
+            "test_a_live_session_survives_a_cancelled_call",
+            "test_a_live_session_survives_a_timeout",
+        }
+    )

@@ -1,0 +1,87 @@
+"""What the broken backends share: real sandboxes of the local backend, with every call passed on."""
+
+from __future__ import annotations
+
+import re
+
+from hermes_testing.watching import eventually, runs_inside
+
+
+class Passing:
+    """Passes everything on to a real object."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *error):
+        await self.aclose()
+
+
+class Backend:
+    """Wraps every sandbox of a real backend."""
+
+    def __init__(self, inner, sandbox_class):
+        self.inner = inner
+        self.sandbox_class = sandbox_class
+
+    async def check(self, spec):
+        await self.inner.check(spec)
+
+    async def open(self, spec):
+        return self.sandbox_class(await self.inner.open(spec))
+
+    async def reclaim(self, handle):
+        await self.inner.reclaim(handle)
+
+    # What a suite replaces in the backend is called by the real one.
+    @property
+    def create(self):
+        return self.inner.create
+
+    @create.setter
+    def create(self, create):
+        self.inner.create = create
+
+    async def aclose(self):
+        await self.inner.aclose()
+
+
+class Local:
+    """A mutant: `caught_by` names the tests that must fail, all others must pass."""
+
+    plugin, component = "hermes_core.plugin", "local"
+    backend_class, sandbox_class = Backend, Passing
+    patience = 4.0
+    crowd = 3
+    caught_by: frozenset[str] = frozenset()
+
+    def make(self, registry):
+        return self.backend_class(super().make(registry), self.sandbox_class)
+
+
+class WithProcesses(Passing):
+    """A sandbox whose processes are wrapped too."""
+
+    processes_class = Passing
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.processes = self.processes_class(inner.processes)
+
+
+def with_processes(processes):
+    """Return the class of a sandbox with such processes."""
+    return type(f"With{processes.__name__}", (WithProcesses,), {"processes_class": processes})
+
+
+async def run_on(sandbox, command):
+    """Run a command in the background, and be sure that it runs."""
+    await sandbox.exec(f"({command}) >/dev/null 2>&1 &")
+    token = re.search(r"600\.\d+", command)
+    assert token is None or await eventually(lambda: runs_inside(sandbox, token[0]), seconds=30)
