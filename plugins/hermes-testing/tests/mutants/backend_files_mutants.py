@@ -17,7 +17,7 @@ class _WritesText(Passing):
 
 class TestWritesTextOnly(Local, Files):
     sandbox_class = _WritesText
-    caught_by = frozenset({"test_bytes_make_the_round_trip"})
+    caught_by = frozenset({"test_a_large_file_is_read_and_written_whole", "test_bytes_make_the_round_trip"})
 
 
 class _MissingIsEmpty(Passing):
@@ -30,7 +30,9 @@ class _MissingIsEmpty(Passing):
 
 class TestReadsMissingFilesAsEmpty(Local, Files):
     sandbox_class = _MissingIsEmpty
-    caught_by = frozenset({"test_a_missing_file_is_FileNotFoundError"})
+    caught_by = frozenset(
+        {"test_a_missing_file_is_FileNotFoundError", "test_the_file_calls_reach_no_more_than_a_command"}
+    )
 
 
 class _CutsPaths(Passing):

@@ -91,29 +91,10 @@ class TestRecordsASecret(Local, Lifecycle):
     caught_by = frozenset({"test_provenance_says_what_it_was"})
 
 
-class _OnePlace(Backend):
-    place = None
-
-    async def open(self, spec):
-        if self.place is None:
-            self.place = await self.inner.open(spec)
-        return _Guest(self.place)
+class _HasOneName(Passing):
+    id = "sandbox"
 
 
-class _Guest(Passing):
-    async def aclose(self):
-        """Leave it to the backend."""
-
-
-class TestTwoSandboxesAreOne(Local, Lifecycle):
-    """predecessor 2.3 #8."""
-
-    backend_class = _OnePlace
-    patience = 1.0
-    caught_by = frozenset(
-        {
-            "test_sandboxes_work_at_the_same_time",
-            "test_two_sandboxes_know_nothing_of_each_other",
-            "test_what_is_not_declared_is_refused",
-        }
-    )
+class TestAllSandboxesHaveOneName(Local, Lifecycle):
+    sandbox_class = _HasOneName
+    caught_by = frozenset({"test_two_sandboxes_know_nothing_of_each_other"})

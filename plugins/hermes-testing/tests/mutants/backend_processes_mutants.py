@@ -177,6 +177,8 @@ class TestPutsTheCommandIntoQuotes(Local, BackgroundProcesses):
             "test_a_process_is_described",
             "test_a_process_starts_where_the_session_is",
             "test_any_quoting_starts_as_it_would_in_bash",
+            "test_killing_ends_what_is_deaf_to_signals",
+            "test_output_of_processes_is_bytes",
         }
     )
 
