@@ -136,19 +136,14 @@ class TestRunsAnExecutionTwice(Local, Commands):
     )
 
 
-class _OneExecution(Passing):
+class _NamedByTheCommand(Passing):
     async def exec(self, command, *, execution_id=None, **options):
-        return await self.inner.exec(command, execution_id=execution_id and "execution", **options)
+        return await self.inner.exec(command, execution_id=execution_id and command, **options)
 
 
-class TestTakesAllExecutionsForOne(Local, Commands):
-    sandbox_class = _OneExecution
-    caught_by = frozenset(
-        {
-            "test_a_repeated_execution_id_runs_nothing",
-            "test_other_execution_ids_are_other_executions",
-        }
-    )
+class TestTakesTheCommandForTheExecution(Local, Commands):
+    sandbox_class = _NamedByTheCommand
+    caught_by = frozenset({"test_other_execution_ids_are_other_executions"})
 
 
 class _DropsWhatItCannotSend(Passing):

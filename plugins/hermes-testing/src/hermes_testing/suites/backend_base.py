@@ -135,7 +135,13 @@ async def begin(sandbox: Sandbox, command: str, *, seconds: float) -> asyncio.Ta
     """Start a command that does not end and return the call, when the command runs."""
     await sandbox.exec("rm -f begun")
     call = asyncio.create_task(sandbox.exec(f"touch begun; {command}"))
-    assert await eventually(lambda: exists(sandbox, "begun"), seconds=seconds)
+    try:
+        # Bounded from outside too: where `stat` waits for the command, it has not begun for whoever asks.
+        async with asyncio.timeout(2 * seconds):
+            assert await eventually(lambda: exists(sandbox, "begun"), seconds=seconds)
+    except BaseException:
+        call.cancel()
+        raise
     return call
 
 

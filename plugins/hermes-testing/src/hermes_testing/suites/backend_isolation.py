@@ -98,6 +98,7 @@ class Isolation(BackendBase):
     @needs("separation")
     async def test_the_agent_is_out_of_reach(self, sandbox: Sandbox) -> None:
         """Nothing that commands descend from shows its environment, memory or descriptors, or takes a word."""
+        await self.contained(sandbox)
         seen = await sandbox.exec(_ANCESTORS)
         assert (seen.stdout, seen.exit_code) == (b"", 0)
         assert (await sandbox.exec("echo still")).stdout == b"still\n"
