@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,6 +14,8 @@ import pytest_asyncio
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
 from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
+from hermes_core.specs import BackendSpec
+from hermes_testing.registries import isolated_registry
 from hermes_testing.suites.base import ComponentSuite
 from hermes_testing.watching import eventually, runs_inside
 
@@ -92,9 +95,13 @@ class BackendBase(ComponentSuite):
 
     def lacking(self) -> Mapping[str, str]:
         """Return what `lacks` names, and what the level of isolation does not promise."""
-        if self.ask().isolation != "none":
+        if self.level() != "none":
             return self.lacks
         return {"separation": "isolation 'none' separates nothing but directories", **self.lacks}
+
+    def level(self) -> str:
+        """Return the isolation of the suite's sandboxes: what is asked for, or the backend's own level."""
+        return self.ask().isolation or _own_level(self.plugin, self.component)
 
     def ask(self, **fields: Any) -> SandboxSpec:
         """Return the spec of a sandbox with further fields."""
@@ -120,6 +127,13 @@ class BackendBase(ComponentSuite):
     async def starts(self, sandbox: Sandbox, token: str) -> bool:
         """Tell whether a process with the token runs in the sandbox, after a moment at most."""
         return await eventually(lambda: runs_inside(sandbox, token), seconds=self.patience)
+
+
+@functools.cache
+def _own_level(plugin: str, component: str) -> str:
+    spec = isolated_registry(plugin).spec("backend", component)
+    assert isinstance(spec, BackendSpec)
+    return spec.isolation[0]
 
 
 async def exists(sandbox: Sandbox, path: str) -> bool:

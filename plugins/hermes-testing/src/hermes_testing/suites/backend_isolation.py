@@ -31,7 +31,7 @@ class Isolation(BackendBase):
 
     async def isolated(self, backend: TerminalBackend, spec: BackendSpec, **fields: object) -> SandboxSpec:
         """Return a spec with fields that need a network mode or a limit; skips where the backend refuses them."""
-        levels = [self.ask().isolation, *(level for level in reversed(spec.isolation) if level != "none")]
+        levels = [self.level(), *(level for level in reversed(spec.isolation) if level != "none")]
         if levels[0] == "none" and "network" in fields and len(levels) > 1:
             return await self.ask_for(backend, **fields, isolation=levels[1])
         return await self.ask_for(backend, **fields)

@@ -54,7 +54,7 @@ class Lifecycle(BackendBase):
         recorded = json.loads(json.dumps(dict(shared.provenance)))
         asked = self.ask()
         assert recorded["backend"] == self.component
-        assert (recorded["isolation"], recorded["network"]) == (asked.isolation, asked.network)
+        assert (recorded["isolation"], recorded["network"]) == (self.level(), asked.network)
         assert SECRET_VALUE not in json.dumps(recorded)
 
     async def test_what_is_not_declared_is_refused(self, backend: TerminalBackend, spec: BackendSpec) -> None:

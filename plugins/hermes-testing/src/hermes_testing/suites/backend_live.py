@@ -108,4 +108,4 @@ class LiveSessions(BackendBase):
     @needs("live")
     async def test_provenance_says_that_a_session_is_live(self, live: Sandbox) -> None:
         """The level of isolation is what was asked for, as for any other."""
-        assert live.provenance["isolation"] == self.ask().isolation
+        assert live.provenance["isolation"] == self.level()
