@@ -142,7 +142,7 @@ class AgentSlot:
             await self._client.request(
                 {"op": "reset", "slot": self._number, **fields}, deadline=_CLOSING, overdue=self.fail
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self.fail(f"it could not be renewed: {error}")
             raise SandboxLostError(str(self._lost)) from error
         self._suspended = None
