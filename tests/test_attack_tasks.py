@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -19,7 +21,8 @@ from hermes_core.specs import Ref
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT / "examples" / "attack_tasks.jsonl"
-REGISTRY = load_plugins(PluginSettings(allow=("hermes-agent-core", "hermes-verifiers"), strict=True), environ={})
+ALLOWED = ("hermes-agent-core", "hermes-verifiers")
+REGISTRY = load_plugins(PluginSettings(allow=ALLOWED, strict=True), environ={})
 LOADED = load_tasks(TASKS, REGISTRY)
 LEVELS = ["none", pytest.param("bwrap", marks=pytest.mark.component("bwrap"))]
 
@@ -103,3 +106,39 @@ async def test_every_attack_scores_nothing_and_leaves_nothing_on_the_host(task, 
     assert traces(root, token) == []
     assert outside() == before
     assert not list(Path(os.environ.get("TMPDIR", "/tmp")).glob(f"*{token}*"))
+
+
+@pytest.fixture(scope="session")
+def small_image():
+    """Name the image of the Docker backend's tests, built where the engine does not have it."""
+    name, support = "hermes-test:2", ROOT / "hermes_backend_docker" / "tests" / "support"
+    with Path(tempfile.gettempdir(), "hermes-test-image.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False).returncode:
+            subprocess.run([support / "build_image.sh", name], check=True, capture_output=True)
+    return name
+
+
+@pytest.mark.slow
+@pytest.mark.component("docker")
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("level", ["container", "container+slot"])
+@pytest.mark.parametrize(
+    "task", [task for task in LOADED.tasks if not task.metadata.get("needs")], ids=lambda task: task.id
+)
+async def test_every_attack_scores_nothing_in_a_container(task, level, small_image, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    registry = load_plugins(PluginSettings(allow=(*ALLOWED, "hermes-backend-docker"), strict=True), environ={})
+    mark, before = f"attacked={secrets.token_hex(8)}", outside()
+    options = {"image": small_image, "pull": "never", "labels": dict([mark.split("=")])}
+    spec = SandboxSpec(isolation=level)
+    async with Runtime(registry, backend=Ref(kind="backend", name="docker", options=options), sandbox=spec) as runtime:
+        await runtime.backend.check(spec)
+        check = await check_task(task, runtime)
+    assert check.passed, "\n".join(check.problems)
+    rewards = {trial.name: trial.reward for trial in check.trials}
+    assert rewards.pop(SOLUTION) == 1.0
+    assert set(rewards.values()) == {0.0}
+    listed = subprocess.run(["docker", "ps", "-aq", "--filter", f"label={mark}"], capture_output=True, check=True)
+    assert listed.stdout == b""
+    assert outside() == before
