@@ -128,10 +128,6 @@ def test_an_unknown_argument_is_answered_with_the_nearest_one():
     assert "did you mean 'timeout'?" in said
 
 
-def test_the_terminal_has_no_background_parameter_yet():
-    assert 'unknown argument "background"' in answer(TERMINAL, '{"command": "ls", "background": true}')
-
-
 def test_the_answer_names_the_path_what_was_found_and_what_is_expected():
     todo = next(spec for spec in TOOLS if spec.name == "todo")
     said = answer(todo, '{"todos": [{"id": "a"}, {"id": "b", "status": "done"}]}')

@@ -109,7 +109,7 @@ async def test_the_image_goes_to_whatever_backend_runs_images():
 @pytest.mark.parametrize(
     ("fields", "network", "isolation"),
     [
-        ({}, "full", "none"),
+        ({}, "full", None),
         ({"allow_network": False}, "none", "container"),
         ({"require_sandbox": True}, "full", "container"),
         ({"require_stateful_sandbox": True}, "full", "container"),
@@ -213,9 +213,9 @@ async def tools_of(**fields):
 
 
 async def test_toolsets_are_offered_and_taken_away():
-    assert set(await tools_of()) == {"terminal", "read_file", "write_file"}
+    assert set(await tools_of()) == {"terminal", "process", "read_file", "write_file"}
     assert set(await tools_of(enabled_toolsets=["file"])) == {"patch", "read_file", "search_files", "write_file"}
-    assert set(await tools_of(disabled_toolsets=["filesystem"])) == {"terminal"}
+    assert set(await tools_of(disabled_toolsets=["filesystem"])) == {"terminal", "process"}
 
 
 async def test_a_distribution_is_drawn_for_each_group():

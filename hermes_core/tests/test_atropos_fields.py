@@ -43,7 +43,7 @@ async def tools_of(**fields):
 
 
 async def test_enabled_toolsets_are_offered():
-    assert await tools_of(enabled_toolsets=["terminal"]) == {"terminal"}
+    assert await tools_of(enabled_toolsets=["terminal"]) == {"terminal", "process"}
     assert await tools_of(enabled_toolsets=["file"]) == {"patch", "read_file", "search_files", "write_file"}
     assert "terminal" in await tools_of(enabled_toolsets=None)
 

@@ -55,7 +55,9 @@ class PlainHost(SandboxHost):
                 os.kill(pid, signal.SIGKILL)
 
     async def destroy(self) -> None:
-        shutil.rmtree(self.folder)
+        # What was killed a moment ago may still have deleted something of its own.
+        while self.folder.exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class PlainBackend(AgentBackend):

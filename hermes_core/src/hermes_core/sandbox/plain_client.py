@@ -15,7 +15,7 @@ from hermes_core.sandbox.plain_source import shell_message
 
 _LINE: Final = 256
 """Bytes of an answer's line, blanks and the newline included."""
-_GRACE: Final = 15.0
+_GRACE: Final = 60.0
 """Seconds in which a request that was stopped must be over in the sandbox."""
 _CLOSING: Final = 3.0
 _RING: Final = 4096

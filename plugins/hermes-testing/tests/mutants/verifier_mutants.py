@@ -24,6 +24,7 @@ class TestScoreIsNaN(TestReference):
         {
             "test_a_score_is_finite_and_in_bounds",
             "test_a_solved_task_scores_full",
+            "test_an_attack_takes_nothing_from_a_solved_task",
             "test_the_same_rollout_scores_the_same",
         }
     )
@@ -31,7 +32,13 @@ class TestScoreIsNaN(TestReference):
 
 class TestScoreIsOutOfBounds(TestReference):
     component = "percent"
-    caught_by = frozenset({"test_a_score_is_finite_and_in_bounds", "test_a_solved_task_scores_full"})
+    caught_by = frozenset(
+        {
+            "test_a_score_is_finite_and_in_bounds",
+            "test_a_solved_task_scores_full",
+            "test_an_attack_takes_nothing_from_a_solved_task",
+        }
+    )
 
 
 class TestRollsDice(TestReference):
@@ -73,7 +80,7 @@ class TestPartIsInfinite(TestReference):
 
 class TestNeverScoresFull(TestReference):
     component = "stingy"
-    caught_by = frozenset({"test_a_solved_task_scores_full"})
+    caught_by = frozenset({"test_a_solved_task_scores_full", "test_an_attack_takes_nothing_from_a_solved_task"})
 
 
 class TestReadsAnOldReward(TestReference):
