@@ -7,7 +7,9 @@ from typing import Any, ClassVar, Final
 
 import pytest
 
-from hermes_testing.suites.backend import BackendSuite
+from hermes_testing.suites.backend_commands import Commands
+from hermes_testing.suites.backend_files import Files
+from hermes_testing.suites.backend_sessions import Sessions
 
 _NOT_OFFERED: Final = {
     "test_functions_survive": "a POSIX shell cannot print its functions",
@@ -20,7 +22,9 @@ _NOT_OFFERED: Final = {
 @pytest.mark.slow
 @pytest.mark.component("docker")
 @pytest.mark.usefixtures("plain_image")
-class TestContainerWithoutPython(BackendSuite):
+class TestContainerWithoutPython(Commands, Sessions, Files):
+    """The parts of the suite about what a plain shell offers; everything else is refused, as other tests show."""
+
     plugin = "hermes_backend_docker.plugin"
     component = "docker"
     options: ClassVar[Mapping[str, Any]] = {"image": "hermes-plain-test:1", "pull": "never"}

@@ -87,7 +87,9 @@ class BackendBase(ComponentSuite):
         """A sandbox that other tests use too, its workspace emptied; they leave the session's state alone."""
         if kept.sandbox is not None:
             with contextlib.suppress(SandboxLostError):
-                await kept.sandbox.exec(f"cd '{kept.sandbox.workspace}' && find . -mindepth 1 -delete")
+                await kept.sandbox.exec(
+                    f"cd '{kept.sandbox.workspace}' && find . ! -name . -prune -exec rm -rf -- {{}} +"
+                )
                 return kept.sandbox
             await kept.sandbox.aclose()
         kept.sandbox = await backend.open(self.ask())
