@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import os
 import tarfile
@@ -10,6 +11,8 @@ import tarfile
 import pytest
 from copied_trees import is_writing
 from sandbox_support import sandbox as open_one
+
+from hermes_core.sandbox.archives import TarWriter
 
 
 @pytest.fixture
@@ -118,6 +121,22 @@ async def test_an_archive_replaces_the_one_before_only_when_it_is_complete(plain
     assert (tmp_path / "a").read_text() == "old"
     await plain.archive(["small"], tmp_path / "a")
     assert content(tmp_path / "a", "small") == b"small\n"
+
+
+def test_an_archive_that_was_given_up_writes_into_nobody_else_s_file(tmp_path):
+    writer = TarWriter(tmp_path / "a")
+    writer.open()
+    writer.begin("f", single=True)
+    writer.file("f", 0o644, 0, 100_000)
+    writer.data(memoryview(os.urandom(100_000)))
+    writer.abort()
+    # One of them gets the number that the archive's descriptor had.
+    others = [(tmp_path / f"other{number}").open("wb") for number in range(8)]
+    del writer
+    gc.collect()
+    for other in others:
+        other.close()
+    assert [path.name for path in tmp_path.iterdir() if path.stat().st_size] == []
 
 
 async def test_negative_limits_are_refused(plain, tmp_path):

@@ -32,10 +32,17 @@ class _Hashed(io.RawIOBase):
         self.digest = hashlib.sha256()
         self._fd = fd
 
+    def forget(self) -> None:
+        """Write nothing any more: what is dropped unfinished writes its rest when it is cleared away.
+
+        The descriptor's number is somebody else's by then.
+        """
+        self._fd = -1
+
     def write(self, data: ReadableBuffer, /) -> int:
         view = memoryview(data)
         self.digest.update(view)
-        while view:
+        while view and self._fd >= 0:
             view = view[os.write(self._fd, view) :]
         return len(memoryview(data))
 
@@ -102,12 +109,14 @@ class TarWriter(EntrySink):
         self._gzip.write(bytes(tarfile.RECORDSIZE - self._written % tarfile.RECORDSIZE or tarfile.RECORDSIZE))
         self._gzip.close()
         assert self._partial is not None
+        self._below.forget()
         self._partial.settle(self._target.name)
         return self._below.digest.hexdigest()
 
     def abort(self) -> None:
         """Delete what has been written, and close everything; also after `commit`."""
         if self._partial is not None:
+            self._below.forget()
             self._partial.drop()
         if self._directory >= 0:
             os.close(self._directory)
