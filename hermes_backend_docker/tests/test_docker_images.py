@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,16 +33,22 @@ def task(tmp_path: Path, image: str) -> Iterator[Path]:
         "COPY given.txt /given.txt",
         "RUN echo $RANDOM-$$ > /stamp",
         "ENV FROM_IMAGE=yes HOME=/root",
+        # Its own name, whatever other tests build at the same time.
+        f"LABEL task={secrets.token_hex(8)}",
     ]
     (folder / "Dockerfile").write_text("\n".join(lines))
-    before = _built()
+    own = _label(folder / "Dockerfile")
     yield folder / "Dockerfile"
-    if made := sorted(_built() - before):
+    if made := _built(own):
         subprocess.run(["docker", "rmi", "-f", *made], check=True, capture_output=True)
 
 
-def _built() -> set[str]:
-    asked = ["docker", "images", "--format", "{{.Repository}}:{{.Tag}}", "hermes-built"]
+def _label(task: Path) -> str:
+    return task.read_text().partition("LABEL ")[2].split()[0]
+
+
+def _built(own: str) -> set[str]:
+    asked = ["docker", "images", "--quiet", "--filter", f"label={own}"]
     return set(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split())
 
 
@@ -58,7 +65,6 @@ async def test_a_task_s_dockerfile_is_built_and_its_variables_reach_the_commands
 
 @pytest.mark.component("docker")
 async def test_many_who_ask_at_once_get_one_build(backend: DockerBackend, task: Path) -> None:
-    before = _built()
 
     async def stamp() -> str:
         async with await backend.open(_ask(f"dockerfile:{task}")) as sandbox:
@@ -66,7 +72,7 @@ async def test_many_who_ask_at_once_get_one_build(backend: DockerBackend, task: 
 
     stamps = await asyncio.gather(*(stamp() for _ in range(6)))
     assert len(set(stamps)) == 1
-    assert len(_built() - before) == 1
+    assert len(_built(_label(task))) == 1
 
 
 @pytest.mark.component("docker")

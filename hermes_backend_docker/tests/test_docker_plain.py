@@ -74,12 +74,11 @@ async def test_the_shell_is_out_of_reach(plain: DockerBackend) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "f() { f | f & }; f; sleep 600",
         "setsid sh -c 'env -i setsid sleep 600 & env -i sleep 600 &' & sleep 600",
         "trap '' TERM; sh -c 'trap \"\" TERM; sleep 600' & wait",
         "yes",
     ],
-    ids=["fork_bomb", "escapes", "deaf", "flood"],
+    ids=["escapes", "deaf", "flood"],
 )
 async def test_a_timeout_kills_all_that_was_started_and_nothing_else(plain: DockerBackend, command: str) -> None:
     async with await plain.open(_ask(pids=64)) as box:
