@@ -105,11 +105,11 @@ TABLES = {"backends": backends_table, "soak": soak_table}
 
 
 def with_tables(readme: str) -> str:
-    """Return a README with the tables in their places; what was not measured yet has none."""
+    """Return a README with the tables where it has marks for them."""
     for name, source in SOURCES.items():
-        if not source.exists():
-            continue
         begin, end = marks(name)
+        if begin not in readme:
+            continue
         readme = between(readme, begin, end, TABLES[name](json.loads(source.read_text(encoding="utf-8"))))
     return readme
 
