@@ -48,11 +48,12 @@ def _system(python: str) -> Iterator[str]:
         yield from ("--ro-bind", str(prefix), str(prefix))
 
 
-def _configuration(root: Path, *, network: bool) -> Iterator[str]:
+def configuration(root: str, *, network: bool) -> Iterator[str]:
+    """Yield the arguments that show of /etc what programs need, with the accounts of `root`."""
     for name in _ETC + (_ETC_NETWORK if network else ()):
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     for name in ("passwd", "group"):
-        yield from ("--ro-bind", str(root / name), f"/etc/{name}")
+        yield from ("--ro-bind", f"{root}/{name}", f"/etc/{name}")
 
 
 def write_accounts(root: Path, uid: int, gid: int) -> None:
@@ -103,7 +104,7 @@ def command_line(
         "--hostname",
         "sandbox",
         *_system(program[0]),
-        *_configuration(root, network=network),
+        *configuration(str(root), network=network),
         "--proc",
         "/proc",
         *_memory_filesystems(scratch_limit),

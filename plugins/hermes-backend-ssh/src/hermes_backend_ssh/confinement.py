@@ -10,22 +10,9 @@ from hermes_backend_ssh.machine import Machine
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.sandbox import PYTHON_FLAGS
 from hermes_core.sandbox.backend import ENVIRONMENT
-from hermes_core.sandbox.bubblewrap import HOME, STATE, WORKSPACE
+from hermes_core.sandbox.bubblewrap import HOME, STATE, WORKSPACE, configuration
 
 _NOBODY: Final = 65534
-_ETC: Final = (
-    "alternatives",
-    "ca-certificates",
-    "ca-certificates.conf",
-    "ld.so.cache",
-    "localtime",
-    "mime.types",
-    "nsswitch.conf",
-    "services",
-    "protocols",
-    "ssl",
-)
-_ETC_NETWORK: Final = ("hosts", "resolv.conf")
 
 
 def agent_argv(python: str) -> list[str]:
@@ -60,7 +47,7 @@ def confined(argv: Sequence[str], root: str, machine: Machine, *, network: bool,
         # The agent is the first process of the namespace: nothing inside can signal it.
         *("--as-pid-1", "--cap-drop", "ALL", "--hostname", "sandbox"),
         *_system(machine),
-        *_configuration(root, network=network),
+        *configuration(root, network=network),
         *("--proc", "/proc", "--dev", "/dev", "--perms", "0700", "--tmpfs", STATE),
         *("--bind", f"{root}/tmp", "/tmp"),  # noqa: S108 - inside, and private to the sandbox
         *("--bind", f"{root}/home", HOME),
@@ -86,10 +73,3 @@ def _system(machine: Machine) -> Iterator[str]:
         yield from ("--ro-bind", name, name) if target == "directory" else ("--symlink", target, name)
     if machine.python_prefix is not None:
         yield from ("--ro-bind", machine.python_prefix, machine.python_prefix)
-
-
-def _configuration(root: str, *, network: bool) -> Iterator[str]:
-    for name in _ETC + (_ETC_NETWORK if network else ()):
-        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
-    for name in ("passwd", "group"):
-        yield from ("--ro-bind", f"{root}/{name}", f"/etc/{name}")
