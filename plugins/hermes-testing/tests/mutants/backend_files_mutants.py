@@ -25,14 +25,14 @@ class _MissingIsEmpty(Passing):
         try:
             return await self.inner.read_file(path, **options)
         except FileNotFoundError:
+            if path.startswith(("/", "link/")):  # some machines lack these files, others do not
+                raise
             return b""
 
 
 class TestReadsMissingFilesAsEmpty(Local, Files):
     sandbox_class = _MissingIsEmpty
-    caught_by = frozenset(
-        {"test_a_missing_file_is_FileNotFoundError", "test_the_file_calls_reach_no_more_than_a_command"}
-    )
+    caught_by = frozenset({"test_a_missing_file_is_FileNotFoundError"})
 
 
 class _CutsPaths(Passing):

@@ -37,7 +37,9 @@ class Terminals(ProcessesBase):
     @needs("processes", "pty")
     async def test_an_interrupt_ends_the_program_not_the_shell(self, processes: Processes) -> None:
         """As Ctrl-C does."""
-        info = await processes.start("trap : INT; echo begun; sleep 600; echo after $?", pty=True)
+        # The program itself says that it has begun: a shell that has not started it yet would take the signal.
+        program = "sh -c 'echo begun; exec sleep 600'"
+        info = await processes.start(f"trap : INT; {program}; echo after $?", pty=True)
         assert await self.has_written(processes, info.id, b"begun\r\n")
         await processes.write(info.id, b"\x03")
         assert (await processes.wait(info.id, timeout=self.patience)).exit_code == 0
