@@ -77,13 +77,17 @@ def requirement_name(requirement: str) -> str:
 def third_party(root: Path = ROOT, *, for_tests: bool = False) -> Iterator[str]:
     """Yield what the packages require, at run time or besides for their tests, that is no package of this workspace.
 
-    Tests see all extras: what they bring is tested like everything else.
+    Tests see all extras: what they bring is tested like everything else. What the root pyproject.toml calls heavy, the
+    demo does without.
     """
     members = packages(root)
     own = {package.name for package in members}
+    heavy = set(_toml(root / "pyproject.toml").get("tool", {}).get("hermes", {}).get("heavy", []))
     for package in members:
+        late = package.dependencies if package.name in heavy else []
         extras = [line for lines in package.extras.values() for line in lines]
-        lines = [*package.test_dependencies, *extras] if for_tests else package.dependencies
+        tests = [*package.test_dependencies, *extras, *late]
+        lines = tests if for_tests else [line for line in package.dependencies if line not in late]
         yield from (line for line in lines if requirement_name(line) not in own)
 
 

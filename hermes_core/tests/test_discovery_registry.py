@@ -308,6 +308,26 @@ class TestOptions:
         with pytest.raises(ConfigError, match="verifier:plain takes no options, found: limit"):
             registry.create("verifier", "plain", {"limit": 1})
 
+    def test_a_component_that_is_made_of_others_is_given_the_means_to_build_them(self, site, load):
+        """And those refuse their options with the same words as anywhere."""
+        body = """takes_build = True
+        def __init__(self, *, build):
+            self.inner = build("verifier", "exact", {"limit": 5})
+            self.build = build"""
+        site.install(
+            "acme-exact",
+            OPTIONS
+            + __import__("textwrap").dedent(
+                verifier(body="def __init__(self, options): self.options = options\n        Options = Options")
+            ),
+        )
+        site.install("acme-outer", verifier("outer", body))
+        registry = load("acme-exact", "acme-outer")
+        outer = registry.create("verifier", "outer")
+        assert outer.inner.options.limit == 5
+        with pytest.raises(ConfigError, match="limit is missing"):
+            outer.build("verifier", "exact", {})
+
     @pytest.mark.parametrize(
         ("raised", "error"),
         [("RuntimeError('boom')", BrokenComponentError), ("BackendError('away')", BackendError)],

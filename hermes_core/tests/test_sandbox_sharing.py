@@ -50,7 +50,7 @@ class Pool(AgentBackend):
         super().__init__()
         self.root, self.limit, self.log = root, limit, []
         self.lease_dir = root / "leases"
-        self.agents = SharedAgents(idle=idle)
+        self.places = self.agents = SharedAgents(idle=idle)
         self.hosts = []
 
     async def make_host(self):
@@ -63,10 +63,6 @@ class Pool(AgentBackend):
             return {"workspace": f"{self.root}/{sandbox_id}-{number}", "own_directory": True, **own}
 
         return SharedPlace(self.agents, spec.image, self.make_host, limit=self.limit, describe=describe)
-
-    async def aclose(self):
-        await super().aclose()
-        await self.agents.aclose()
 
 
 @pytest.fixture

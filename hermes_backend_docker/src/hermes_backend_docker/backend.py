@@ -23,7 +23,6 @@ from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import AgentBackend, SandboxHost
 from hermes_core.sandbox.leases import LeaseBook, default_lease_dir
 from hermes_core.sandbox.plain import refuse_plain
-from hermes_core.sandbox.sharing import SharedAgents
 from hermes_core.specs import BackendSpec
 
 Host = TypeVar("Host", bound=ContainerHost)
@@ -55,15 +54,18 @@ class DockerBackend(AgentBackend):
             pull_timeout=self.options.pull_timeout,
             build_timeout=self.options.build_timeout,
         )
-        self._agents = SharedAgents()
         self._without_python: dict[str, str] = {}
         self._pool_id = uuid.uuid4().hex[:16]
 
     def refuse(self, spec: SandboxSpec) -> None:
         """Refuse also what a container cannot enforce for one of several slots."""
         super().refuse(spec)
-        if spec.isolation == "container+slot":
+        if self.shares(spec):
             refuse_what_slots_share(spec, self.options)
+
+    def shares(self, spec: SandboxSpec) -> bool:
+        """Slots of containers do."""
+        return spec.isolation == "container+slot"
 
     async def probe(self, spec: SandboxSpec) -> None:
         """Start a container of this kind and run a command in it."""
@@ -82,7 +84,7 @@ class DockerBackend(AgentBackend):
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
         """Name the container by the sandbox, or, where it is shared, by whose pool it is in."""
-        pool = {"pool": self._pool_id} if spec.isolation == "container+slot" else {}
+        pool = {"pool": self._pool_id} if self.shares(spec) else {}
         return {"sandbox_id": sandbox_id, **pool}
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
@@ -90,7 +92,7 @@ class DockerBackend(AgentBackend):
         facts = await self.engine.facts()
         refuse_what_lacks(spec, self.options, facts)
         image = await self._image(spec)
-        if spec.isolation == "container+slot":
+        if self.shares(spec):
             return self._slot(spec, sandbox_id, facts, image)
         try:
             return await self._container(spec, sandbox_id, facts, image)
@@ -143,13 +145,13 @@ class DockerBackend(AgentBackend):
         )
 
     def _pids(self, spec: SandboxSpec) -> int:
-        if spec.isolation == "container+slot":
+        if self.shares(spec):
             return self.options.pids * self.options.slots_per_container
         return spec.pids or self.options.pids
 
     def _slot(self, spec: SandboxSpec, sandbox_id: str, facts: EngineFacts, image: Image) -> ContainerSlot:
         return ContainerSlot(
-            self._agents,
+            self.places,
             (image.id, spec.network == "full", spec.file_size_mb),
             lambda: self._share(spec, facts, image),
             limit=self.options.slots_per_container,
@@ -215,7 +217,4 @@ class DockerBackend(AgentBackend):
         try:
             await super().aclose()
         finally:
-            try:
-                await self._agents.aclose()
-            finally:
-                await self.engine.aclose()
+            await self.engine.aclose()

@@ -97,9 +97,13 @@ class Registry:
         return targets.load(component, KINDS[kind].protocol)
 
     def create(self, kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
-        """Build a component from its options, which its own `Options` model validates; bad ones raise `ConfigError`."""
+        """Build a component from its options, which its own `Options` model validates; bad ones raise `ConfigError`.
+
+        A component that is made of others has the class attribute `takes_build = True`: its constructor is then given
+        this method as the keyword argument `build`.
+        """
         target = self.load(kind, name)
-        return targets.create(self._one(kind, name), target, options or {}, KINDS[kind].protocol)
+        return targets.create(self._one(kind, name), target, options or {}, KINDS[kind].protocol, self.create)
 
     def parser_for(self, model_id: str, chat_template: str = "") -> str | None:
         """Ask every plugin which parser a model needs; None if nobody knows, an error if two disagree."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Never
 
 from hermes_core.contracts.errors import BrokenComponentError, ConfigError, HermesError
 from hermes_core.discovery.components import Component, ComponentState
 from hermes_core.discovery.conformance import complaints, import_target, resolve
 from hermes_core.specs import ComponentSpec
+
+Build = Callable[[str, str, Mapping[str, Any]], Any]
+"""Makes another component: kind, name, options. As `Registry.create`, with the same errors."""
 
 
 def load(component: Component, protocol: str | None) -> Any:
@@ -35,13 +38,15 @@ def check(component: Component, target: Any, protocol: str | None) -> None:
         _break(component, f"it does not satisfy {protocol.rpartition(':')[2]}: {'; '.join(lacks)}", None)
 
 
-def create(component: Component, target: Any, options: Mapping[str, Any], protocol: str | None) -> Any:
-    """Validate the options and build the object."""
+def create(
+    component: Component, target: Any, options: Mapping[str, Any], protocol: str | None, build: Build | None = None
+) -> Any:
+    """Validate the options and build the object; one that says `takes_build` is given `build`, for its own parts."""
     arguments = _arguments(component, getattr(target, "Options", None), options)
     if not callable(target):
         return target
     try:
-        built = target(*arguments)
+        built = target(*arguments, build=build) if getattr(target, "takes_build", False) else target(*arguments)
     except HermesError:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the plugin boundary: a constructor is the author's code

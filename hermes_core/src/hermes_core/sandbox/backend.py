@@ -25,6 +25,7 @@ from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
 from hermes_core.sandbox.plain import PlainSandbox, refuse_plain
 from hermes_core.sandbox.plain_opening import plain_sandbox
 from hermes_core.sandbox.session import AgentSandbox
+from hermes_core.sandbox.sharing import Places, SharedAgents
 from hermes_core.sandbox.slots import AgentSlot, SlotRequest
 from hermes_core.specs import BackendSpec
 
@@ -76,6 +77,8 @@ class AgentBackend(ABC):
         self.lease_dir: Path | None = None
         self.resolve: Resolve = resolve_name
         """Finds the addresses of the hosts that a sandbox with an allowlist asks for."""
+        self.places: Places = SharedAgents()
+        """Where sandboxes that share a place get their seat; replaced by a slot pool before the first one is opened."""
         self._leases = LeaseKeeper()
         self._open: dict[str, AgentSandbox | PlainSandbox] = {}
 
@@ -85,6 +88,11 @@ class AgentBackend(ABC):
 
         What an exception interrupts, `create` removes itself.
         """
+
+    def shares(self, spec: SandboxSpec) -> bool:
+        """Tell whether sandboxes of this kind are slots of shared places, so that a slot pool can bound them."""
+        del spec
+        return False
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
         """Return what `reclaim` needs to find the place, known before it exists; written to the lease."""
@@ -289,10 +297,11 @@ class AgentBackend(ABC):
         }
 
     async def aclose(self) -> None:
-        """Close every sandbox that is still open."""
+        """Close every sandbox that is still open, then the places that they shared."""
         results = await asyncio.gather(
             *(sandbox.aclose() for sandbox in list(self._open.values())), return_exceptions=True
         )
+        await self.places.aclose()
         for result in results:
             if isinstance(result, BaseException):
                 raise result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Hashable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.sandbox.client import AgentClient, AgentStream
@@ -20,8 +20,54 @@ Describe = Callable[[SandboxHost, int], Mapping[str, Any]]
 _IDLE: Final = 30.0
 
 
-class Seat:
+class Seat(Protocol):
     """The right to one slot of a shared agent."""
+
+    @property
+    def number(self) -> int:
+        """Counted from 1 for each place, and never given twice."""
+        ...
+
+    @property
+    def host(self) -> SandboxHost:
+        """The place that it is in."""
+        ...
+
+    @property
+    def client(self) -> AgentClient:
+        """The agent of that place."""
+        ...
+
+    def spoil(self) -> None:
+        """Give nobody else a slot in this place: something is left in it that cannot be ended."""
+        ...
+
+    async def release(self) -> None:
+        """Give it back; what the slot was used for has ended."""
+        ...
+
+
+class Places(Protocol):
+    """Who gives the sandboxes of a backend their seats in shared places, and makes and ends the places for that.
+
+    `SharedAgents` makes one whenever it has no free seat. A slot pool bounds them, queues, scales and watches.
+    """
+
+    async def acquire(self, key: Hashable, make_host: MakeHost, limit: int, request: SlotRequest) -> Seat:
+        """Return a seat in a place of this key that has fewer than `limit`; when cancelled, nothing is kept.
+
+        Raises:
+            BackendError: There is none, and none is to be had in time.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close every place, used or not."""
+        ...
+
+
+class SharedSeat:
+    """A seat in a place of `SharedAgents`."""
 
     def __init__(self, shared: _Shared, number: int) -> None:
         self._shared = shared
@@ -75,7 +121,7 @@ class _Shared:
         assert self._client is not None
         return self._client
 
-    async def take(self, make_host: MakeHost, request: SlotRequest) -> Seat:
+    async def take(self, make_host: MakeHost, request: SlotRequest) -> SharedSeat:
         self.seats += 1
         self._given += 1
         number = self._given
@@ -89,7 +135,7 @@ class _Shared:
         except BaseException:
             await complete(self.leave())
             raise
-        return Seat(self, number)
+        return SharedSeat(self, number)
 
     async def _start(self, make_host: MakeHost, request: SlotRequest) -> None:
         try:
@@ -188,16 +234,14 @@ class SharedPlace(SandboxHost):
     """One sandbox's share of a place; return it from `AgentBackend.create`.
 
     Args:
-        agents: The backend's places.
+        agents: The backend's places, `AgentBackend.places`.
         key: What sandboxes in one place must have in common: image, limits, network, ….
         make_host: Makes such a place.
         limit: How many slots it may have at a time.
         describe: Returns the fields of a slot; `workspace` must be among them.
     """
 
-    def __init__(
-        self, agents: SharedAgents, key: Hashable, make_host: MakeHost, *, limit: int, describe: Describe
-    ) -> None:
+    def __init__(self, agents: Places, key: Hashable, make_host: MakeHost, *, limit: int, describe: Describe) -> None:
         self._agents = agents
         self._key = key
         self._make_host = make_host

@@ -18,7 +18,6 @@ from hermes_backend_ssh.shared import SharedSlot
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import AgentBackend, SandboxHost
-from hermes_core.sandbox.sharing import SharedAgents
 from hermes_core.specs import BackendSpec
 
 _PREFIX: Final = "hermes-sandbox-"
@@ -41,7 +40,6 @@ class SshBackend(AgentBackend):
         self.options = options
         self.setup_timeout = options.setup_timeout
         self.patience = options.patience
-        self._agents = SharedAgents()
         self._logins = asyncio.Semaphore(_LOGINS)
         self._machine: Machine | None = None
         self._counting: contextlib.AbstractAsyncContextManager[object] = (
@@ -56,6 +54,10 @@ class SshBackend(AgentBackend):
             raise self._refusal(
                 f"network {spec.network!r} at isolation 'none'", '--isolation bwrap (open_sandbox: isolation="bwrap")'
             )
+
+    def shares(self, spec: SandboxSpec) -> bool:
+        """Those of isolation `none` do, unless each is to have a connection of its own."""
+        return spec.isolation == "none" and self.options.slots_per_connection > 1
 
     async def probe(self, spec: SandboxSpec) -> None:
         """Open a sandbox of this kind and run a command in it."""
@@ -90,7 +92,7 @@ class SshBackend(AgentBackend):
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         """Find the machine fit; log in for a sandbox that shares nothing."""
         handle = self.handle(spec, sandbox_id)
-        if spec.isolation == "none" and self.options.slots_per_connection > 1:
+        if self.shares(spec):
             return await self._share(spec, handle)
         kind = BubblewrapHost if spec.isolation == "bwrap" else PlainHost
         async with contextlib.AsyncExitStack() as unless_made:
@@ -108,7 +110,7 @@ class SshBackend(AgentBackend):
     async def _share(self, spec: SandboxSpec, handle: Mapping[str, Any]) -> SharedSlot:
         options = self.options
         return SharedSlot(
-            self._agents,
+            self.places,
             self._make_place,
             spec=spec,
             options=options,
@@ -161,10 +163,3 @@ class SshBackend(AgentBackend):
             await sweep(connection, machine.python, sandbox_id, root, delete=True, timeout=self.setup_timeout)
         finally:
             await connection.aclose()
-
-    async def aclose(self) -> None:
-        """Close every sandbox that is still open, and the connections."""
-        try:
-            await super().aclose()
-        finally:
-            await self._agents.aclose()

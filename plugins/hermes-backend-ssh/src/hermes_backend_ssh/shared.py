@@ -9,7 +9,7 @@ from hermes_backend_ssh.options import SshOptions
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox.backend import ENVIRONMENT
 from hermes_core.sandbox.host import SandboxHost
-from hermes_core.sandbox.sharing import MakeHost, SharedAgents, SharedPlace
+from hermes_core.sandbox.sharing import MakeHost, Places, SharedPlace
 from hermes_core.sandbox.slots import AgentSlot, SlotRequest
 
 
@@ -22,7 +22,7 @@ class SharedSlot(SharedPlace):
 
     def __init__(
         self,
-        agents: SharedAgents,
+        agents: Places,
         make_host: MakeHost,
         *,
         spec: SandboxSpec,

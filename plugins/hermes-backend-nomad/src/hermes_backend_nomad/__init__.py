@@ -1,0 +1,1 @@
+"""Sandboxes on a Nomad cluster for hermes-core."""

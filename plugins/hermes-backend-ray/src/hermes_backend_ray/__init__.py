@@ -1,0 +1,1 @@
+"""Sandboxes and whole rollouts on a Ray cluster for hermes-core."""

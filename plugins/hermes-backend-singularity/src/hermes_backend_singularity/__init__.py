@@ -1,0 +1,1 @@
+"""Apptainer and Singularity containers as sandboxes for hermes-core."""

@@ -1,0 +1,1 @@
+"""Sandboxes on the nodes of a Slurm allocation for hermes-core."""
