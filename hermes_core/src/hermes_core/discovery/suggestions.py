@@ -30,6 +30,7 @@ _PACKAGES: Final = {
     "hermes-backend-nomad": {"backend": "nomad"},
     "hermes-backend-slurm": {"backend": "slurm"},
     "hermes-backend-ray": {"backend": "ray"},
+    "hermes-pool": {"backend": "pool"},
     "hermes-parsers": {"parser": _PARSERS},
     "hermes-tools-web": {"tool": "web_search web_extract"},
     "hermes-verifiers": {"verifier": _VERIFIERS},
