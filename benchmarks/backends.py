@@ -32,6 +32,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "backends.json"
 FORK, BUILTIN = "/bin/true", "true"
 SLOTS, CROWD, FILE_MB = 64, 1000, 50
+TURN = 10
 TARGETS = {
     "live_fork_over_bare_bash": 2.0,
     "live_builtin_ms": 0.5,
@@ -53,18 +54,21 @@ async def timed(call: Callable[[], Awaitable[object]]) -> float:
 
 
 async def latencies(places: Mapping[str, Opened], rounds: int) -> dict[str, dict[str, float]]:
-    """Return the median milliseconds of a command on every side, taken in turn so that noise hits all alike."""
+    """Return the median milliseconds of a command on every side, taken in turn so that noise hits all alike.
+
+    A turn is a handful of calls, as a rollout makes them: a single one would find every cache cold.
+    """
     bare = await BareBash.start()
     sides: dict[str, Callable[[str], Awaitable[object]]] = {"bare bash": bare.run, "bash -c": fresh_bash}
     for name, place in places.items():
         sides[name] = place.sandbox.exec
     took: dict[str, dict[str, list[float]]] = {name: {FORK: [], BUILTIN: []} for name in sides}
-    for number in range(rounds + 5):
+    for number in range(rounds // TURN + 1):
         for name, run in sides.items():
             for command in (FORK, BUILTIN):
-                spent = await timed(lambda: run(command))  # noqa: B023 - called at once
-                if number >= 5:
-                    took[name][command].append(spent)
+                spent = [await timed(lambda: run(command)) for _ in range(TURN)]  # noqa: B023 - called at once
+                if number:
+                    took[name][command] += spent
     await bare.end()
     return {
         name: {

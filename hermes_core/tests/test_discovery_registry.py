@@ -150,7 +150,9 @@ class TestUnknown:
 
     def test_a_known_component_is_not_taken_for_a_misspelling_of_another(self, site, load):
         site.install("acme-local", backend("local"))
-        with pytest.raises(UnknownComponentError, match="pip install hermes-backend-modal|hermes-backend-modal brings it"):
+        with pytest.raises(
+            UnknownComponentError, match=r"pip install hermes-backend-modal|hermes-backend-modal brings it"
+        ):
             load("acme-local").spec("backend", "modal")
 
     def test_a_plugin_that_failed_or_is_blocked_might_have_been_it(self, site, load):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sandbox_support import slot_fields
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.sandbox import PYTHON_FLAGS, AgentStream
+from hermes_core.sandbox import PYTHON_FLAGS, AgentStream, source
 from hermes_core.sandbox.agent import wire
 from hermes_core.sandbox.client import AgentClient
 from hermes_core.sandbox.slots import AgentSlot
@@ -124,16 +124,29 @@ async def test_something_else_that_answers_is_told_from_an_agent(tmp_path):
 
 
 async def test_an_agent_of_another_protocol_is_refused(tmp_path):
-    source = (
+    program = (
         f"import os, json, struct; n = {len(agent_message())}\n"
         "while n: n -= len(os.read(0, n))\n"
         "os.read(0, 9999); h = json.dumps({'id': 1, 'ok': {'protocol': 99}}).encode()\n"
         "os.write(1, struct.pack('!II', len(h), 0) + h); os.read(0, 1)"
     )
-    process, stream = await connected([sys.executable, "-c", source])
+    process, stream = await connected([sys.executable, "-c", program])
     with pytest.raises(BackendError, match="protocol 2, found 99"):
         await AgentClient.connect(stream, HELLO, timeout=20)
     await asyncio.to_thread(process.wait, 10)
+
+
+async def test_another_python_than_the_caller_s_compiles_the_agent_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "MAGIC_NUMBER", b"none")
+    source._message.cache_clear()
+    try:
+        process, stream = await connected([sys.executable, *PYTHON_FLAGS])
+        client = await opened(stream, tmp_path)
+        assert (await client.collect({"op": "list", "path": "."}))[1] == []
+        await client.aclose()
+        await asyncio.to_thread(process.wait, 10)
+    finally:
+        source._message.cache_clear()
 
 
 async def test_damaged_content_is_never_written(tmp_path):

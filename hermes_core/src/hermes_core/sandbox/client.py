@@ -132,7 +132,7 @@ class AgentClient:
         Raises:
             BackendError: Something else answered, or nothing.
         """
-        stream.writer.write(agent_message())
+        stream.writer.write(await asyncio.to_thread(agent_message))
         client = cls(stream, patience=max(patience, timeout))
         try:
             async with asyncio.timeout(timeout):

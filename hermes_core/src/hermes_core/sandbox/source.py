@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import marshal
 import re
+import sys
+import threading
 from functools import cache
 from importlib import resources
+from importlib.util import MAGIC_NUMBER
 from typing import Final
 
 from hermes_core.sandbox.agent.loader import LOADER
@@ -42,6 +46,7 @@ _MODULES: Final = (
     "server",
 )
 """In the order in which each needs those before it; `server`, which runs the agent, is last."""
+_COMPILING: Final = threading.Lock()
 _FUTURE: Final = "from __future__ import annotations"
 _OWN_IMPORTS: Final = re.compile(
     r"^from (?:__future__|hermes_core\.sandbox\.agent\.\w+) import (?:\([^)]*\)|[^(\n]*)$", re.MULTILINE
@@ -60,6 +65,14 @@ def agent_source() -> str:
 
 
 def agent_message() -> bytes:
-    """Return what has to be written first to the loader."""
+    """Return what has to be written first to the loader; the first call takes 50 ms, so call it in a thread."""
+    with _COMPILING:
+        return _message()
+
+
+@cache
+def _message() -> bytes:
     source = agent_source().encode()
-    return b"%08x" % len(source) + source
+    code = marshal.dumps(compile(source, "<hermes-agent>", "exec", dont_inherit=True))
+    version = f"{sys.implementation.cache_tag} {MAGIC_NUMBER.hex()}"
+    return b"%08x%08x" % (len(code), len(source)) + version.encode().ljust(32) + code + source
