@@ -100,7 +100,7 @@ async def test_a_machine_that_has_gone_for_good_leaves_the_lease(own_sshd, machi
 
 @pytest.mark.parametrize("slots", [1, 64])
 async def test_an_agent_that_is_killed_from_outside_leaves_nothing(own_sshd, machine, tmp_path, slots):
-    backend, token = machine(slots_per_connection=slots), sleep_token()
+    backend, token = machine(slots_per_agent=slots), sleep_token()
     sandbox = await backend.open(SandboxSpec())
     call = await started(sandbox, token)
     for agent in own_sshd.agents():

@@ -46,7 +46,7 @@ async def test_sixty_four_sandboxes_share_one_connection(own_sshd, backend):
 
 
 async def test_a_full_connection_is_followed_by_another(own_sshd, tmp_path):
-    backend = SshBackend(SshOptions(**own_sshd.options, slots_per_connection=2))
+    backend = SshBackend(SshOptions(**own_sshd.options, slots_per_agent=2))
     backend.lease_dir = tmp_path / "leases"
     sandboxes = [await backend.open(SandboxSpec()) for _ in range(5)]
     assert len(own_sshd.agents()) == 3
@@ -57,7 +57,7 @@ async def test_a_full_connection_is_followed_by_another(own_sshd, tmp_path):
 
 
 async def test_the_number_of_connections_can_be_limited(own_sshd, tmp_path):
-    backend = SshBackend(SshOptions(**own_sshd.options, slots_per_connection=1, connections=2))
+    backend = SshBackend(SshOptions(**own_sshd.options, slots_per_agent=1, connections=2))
     backend.lease_dir = tmp_path / "leases"
     opened = await asyncio.gather(*(backend.open(SandboxSpec()) for _ in range(3)), return_exceptions=True)
     (refused,) = [error for error in opened if isinstance(error, BaseException)]

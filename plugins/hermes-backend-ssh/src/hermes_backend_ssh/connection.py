@@ -7,7 +7,6 @@ import contextlib
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
 from paramiko import Channel, Transport
@@ -18,23 +17,15 @@ from hermes_backend_ssh.options import SshOptions
 from hermes_backend_ssh.stream import open_stream
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.sandbox import AgentStream
+from hermes_core.sandbox.machines import Ended
 
 T = TypeVar("T")
 _SAID: Final = 1 << 14
 """Bytes that are read of what a program wrote to its standard error."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What a program on the machine did; status -1 when the connection was lost before it was known."""
-
-    status: int
-    output: bytes
-    complaint: str
-
-
-class Program:
-    """A running program whose standard input and output are a stream."""
+class ChannelProgram:
+    """A running program whose standard input and output are a channel."""
 
     def __init__(self, channel: Channel, stream: AgentStream, work: Callable[..., asyncio.Future[bool]]) -> None:
         self._channel = channel
@@ -72,6 +63,11 @@ class SshConnection:
             connection._threads.shutdown(wait=False)
             raise
         return connection
+
+    @property
+    def name(self) -> str:
+        """The machine as people write it."""
+        return self._options.name
 
     @property
     def alive(self) -> bool:
@@ -121,7 +117,7 @@ class SshConnection:
     def _gone(self, error: Exception) -> SandboxLostError:
         return SandboxLostError(f"the connection to {self._options.name} is lost: {reason(error)}")
 
-    async def start(self, command: str) -> Program:
+    async def start(self, command: str) -> ChannelProgram:
         """Start a program that talks to the caller until its input ends."""
         channel = await self._work(self._start, command)
         reader, writer = open_stream(channel)
@@ -129,7 +125,7 @@ class SshConnection:
         async def diagnose() -> str:
             return (await self._work(_said, channel)).decode(errors="replace")
 
-        return Program(channel, AgentStream(reader, writer, diagnose), self._work)
+        return ChannelProgram(channel, AgentStream(reader, writer, diagnose), self._work)
 
     async def aclose(self) -> None:
         """Hang up; safe to call twice."""

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, field_validator, model_validator
 
+from hermes_core.sandbox.machines import MachineOptions
+
 HostKeyPolicy = Literal["strict", "accept-new"]
 _Word = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=r"^[^\x00-\x20]+$")]
-_RemotePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00\n]*$")]
 
 
 class Login(BaseModel):
@@ -41,7 +42,7 @@ class Login(BaseModel):
         return f"{self.user}@{self.host}" + ("" if self.port == 22 else f":{self.port}")
 
 
-class SshOptions(Login):
+class SshOptions(Login, MachineOptions):
     """Options of backend `ssh`."""
 
     jump: tuple[Login, ...] = ()
@@ -54,20 +55,8 @@ class SshOptions(Login):
     """Seconds for each of: connecting, agreeing on keys, logging in."""
     keepalive: int = Field(default=15, ge=0)
     """Seconds between signs of life; a connection that acknowledges nothing for three of them is given up. 0: none."""
-    slots_per_connection: int = Field(default=64, ge=1, le=4096)
-    """Sandboxes of isolation `none` that share a connection and an agent, in one channel; one that is lost takes all of
-    them along. 1 gives each sandbox its own, as isolation `bwrap` always does."""
     connections: int | None = Field(default=None, ge=1)
     """At most so many connections for sandboxes at a time, further sandboxes are refused; None: as many as needed."""
-    root_dir: _RemotePath = "/tmp"  # noqa: S108 - on the other machine; each sandbox makes a private directory in it
-    """Directory of the machine in which the sandboxes' directories are made."""
-    python: str | None = None
-    """Python 3.8 or newer of the machine; looked for if not given."""
-    bash: str = "/bin/bash"
-    """Bash 4.4 or newer of the machine."""
-    setup_timeout: float = Field(default=60.0, gt=0)
-    patience: float = Field(default=30.0, gt=0)
-    """Seconds of silence after which an agent that was asked something counts as lost."""
 
     @model_validator(mode="before")
     @classmethod

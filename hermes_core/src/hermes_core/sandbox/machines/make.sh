@@ -1,4 +1,4 @@
-# Makes or restores a sandbox's directories; POSIX sh. Arguments: root, "new" or "again", user and group ("": the login's).
+# Makes or restores a sandbox's directories; POSIX sh. Arguments: root, "new" or "again", user and group ("": the account's).
 LC_ALL=C; export LC_ALL
 root=$1 when=$2 uid=$3 gid=$4
 umask 077

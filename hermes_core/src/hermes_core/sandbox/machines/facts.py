@@ -9,9 +9,9 @@ from importlib import resources
 from pathlib import PurePosixPath
 from typing import Final
 
-from hermes_backend_ssh.connection import Ended, SshConnection
-from hermes_backend_ssh.options import SshOptions
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+from hermes_core.sandbox.machines.link import Link
+from hermes_core.sandbox.machines.options import MachineOptions
 
 _BEGIN: Final = "hermes-facts-begin\n"
 _PYTHON: Final = (3, 8)
@@ -39,8 +39,8 @@ class Machine:
 
 
 def script(name: str) -> bytes:
-    """Return a program of this package that runs on the machine."""
-    return (resources.files("hermes_backend_ssh") / name).read_bytes()
+    """Return a program of this folder that runs on the machine."""
+    return (resources.files("hermes_core.sandbox.machines") / name).read_bytes()
 
 
 def shell(*arguments: str) -> str:
@@ -48,26 +48,26 @@ def shell(*arguments: str) -> str:
     return shlex.join(["exec", "/bin/sh", "-s", "--", *arguments])
 
 
-async def look_at(connection: SshConnection, options: SshOptions) -> Machine:
+async def look_at(link: Link, options: MachineOptions) -> Machine:
     """Ask the machine once what it has; raises `SandboxRefusedError` for what is missing."""
     command = shell(options.root_dir, options.bash, options.python or "")
-    answer = await connection.run(command, script("facts.sh"), timeout=options.setup_timeout)
+    answer = await link.run(command, script("facts.sh"), timeout=options.setup_timeout)
     before, found, text = answer.output.decode(errors="replace").partition(_BEGIN)
     if not found:
         said = " ".join(part for part in (answer.complaint, before.strip()) if part)[-500:]
         raise BackendError(
-            f"{options.name} runs no command: {said or 'it said nothing'}",
-            hint="the account needs a login shell (not nologin, no ForceCommand) and /bin/sh",
+            f"{link.name} runs no command: {said or 'it said nothing'}",
+            hint="the account there needs /bin/sh, and a login shell (not nologin, no ForceCommand)",
         )
     if before.strip():
         raise SandboxRefusedError(
-            f"the login shell of {options.name} prints something before a command runs: {before.strip()[:200]!r}",
+            f"the login shell of {link.name} prints something before a command runs: {before.strip()[:200]!r}",
             hint="make ~/.bashrc (or what it reads) silent when the shell is not interactive",
         )
     facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    _require(facts, options)
+    _require(facts, link.name, options)
     return Machine(
-        name=options.name,
+        name=link.name,
         uid=int(facts["uid"]),
         gid=int(facts["gid"]),
         python=facts["python"],
@@ -78,59 +78,52 @@ async def look_at(connection: SshConnection, options: SshOptions) -> Machine:
     )
 
 
-def _require(facts: Mapping[str, str], options: SshOptions) -> None:
-    name = options.name
+def _require(facts: Mapping[str, str], name: str, options: MachineOptions) -> None:
     if facts["system"] != "Linux":
         raise SandboxRefusedError(f"{name} runs {facts['system']}; a sandbox needs Linux")
     if facts["root"] != "ok":
-        raise _directory_problem(f"{options.root_dir} of {name} cannot be used", facts["root"], options)
-    _require_python(facts, options)
+        raise _directory_problem(f"{options.root_dir} of {name} cannot be used", facts["root"], name, options)
+    _require_python(facts, name, options)
     if _version(facts["bash"]) < _BASH:
         found = f"is {'.'.join(facts['bash'].split())}" if facts["bash"] else "is not there"
-        hint = f"install bash 4.4 or newer on {options.host} (`apt-get install bash`) and name it in the option bash"
+        hint = f"install bash 4.4 or newer on {name} (`apt-get install bash`) and name it in the option bash"
         raise SandboxRefusedError(f"{options.bash} of {name} {found}; bash 4.4 or newer is needed", hint=hint)
 
 
-def _require_python(facts: Mapping[str, str], options: SshOptions) -> None:
-    hint = f"`apt-get install python3` on {options.host}, or name one in the option python"
+def _require_python(facts: Mapping[str, str], name: str, options: MachineOptions) -> None:
+    hint = f"`apt-get install python3` on {name}, or name one in the option python"
     if "python" not in facts:
         wanted = options.python or "python3"
-        raise SandboxRefusedError(f"{options.name} has no {wanted} that runs; Python 3.8 or newer is needed", hint=hint)
+        raise SandboxRefusedError(f"{name} has no {wanted} that runs; Python 3.8 or newer is needed", hint=hint)
     if _version(facts["python_version"]) < _PYTHON:
         version = ".".join(facts["python_version"].split())
-        raise SandboxRefusedError(
-            f"{facts['python']} of {options.name} is Python {version}; 3.8 or newer is needed", hint=hint
-        )
+        raise SandboxRefusedError(f"{facts['python']} of {name} is Python {version}; 3.8 or newer is needed", hint=hint)
 
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split())
 
 
-def _directory_problem(what: str, said: str, options: SshOptions) -> BackendError:
+def _directory_problem(what: str, said: str, name: str, options: MachineOptions) -> BackendError:
     if "No space left" in said or "quota exceeded" in said.lower():
-        hint = f"`df -h {options.root_dir}` on {options.host}; free some space, or set the option root_dir"
+        hint = f"`df -h {options.root_dir}` on {name}; free some space, or set the option root_dir"
         return BackendError(f"{what}, its disk is full: {said}", hint=hint)
-    hint = f"name a directory in the option root_dir in which {options.user} may write"
+    hint = "name a directory in the option root_dir in which the account there may write"
     return SandboxRefusedError(f"{what}: {said}", hint=hint)
 
 
-async def make_directories(
-    connection: SshConnection, root: str, when: str, account: Sequence[str], options: SshOptions
-) -> None:
+async def make_directories(link: Link, root: str, when: str, account: Sequence[str], options: MachineOptions) -> None:
     """Make (`new`) or restore (`again`) the directories of a sandbox."""
-    answer = await connection.run(shell(root, when, *account), script("make.sh"), timeout=options.setup_timeout)
+    answer = await link.run(shell(root, when, *account), script("make.sh"), timeout=options.setup_timeout)
     if answer.status != 0:
         raise _directory_problem(
-            f"{root} of {options.name} cannot be made", answer.complaint or "no reason given", options
+            f"{root} of {link.name} cannot be made", answer.complaint or "no reason given", link.name, options
         )
 
 
-async def sweep(
-    connection: SshConnection, python: str, sandbox_id: str, root: str, *, delete: bool, timeout: float
-) -> None:
+async def sweep(link: Link, python: str, sandbox_id: str, root: str, *, delete: bool, timeout: float) -> None:
     """End what carries the sandbox's marker and delete its directory; nothing to do is success."""
     command = shlex.join(["exec", python, "-I", "-S", "-E", "-", sandbox_id, root, "delete" if delete else "keep"])
-    answer: Ended = await connection.run(command, script("sweep.py"), timeout=timeout)
+    answer = await link.run(command, script("sweep.py"), timeout=timeout)
     if answer.status != 0:
-        raise BackendError(f"sandbox {sandbox_id} cannot be removed from the machine: {answer.complaint}")
+        raise BackendError(f"sandbox {sandbox_id} cannot be removed from {link.name}: {answer.complaint}")

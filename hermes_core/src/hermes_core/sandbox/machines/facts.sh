@@ -1,4 +1,4 @@
-# Asked once per connection; POSIX sh, since nothing else is known to be there. Arguments: root, bash, python ("": look).
+# Asked once; POSIX sh, since nothing else is known to be there. Arguments: root, bash, python ("": look).
 # One "name=value" per line, after a line that nobody prints by accident.
 LC_ALL=C; export LC_ALL
 PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:$PATH"; export PATH

@@ -1,33 +1,37 @@
-"""The places on the machine: one connection with one agent, for one sandbox or for many."""
+"""The places on the machine: one link with one agent, for one sandbox or for many."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
-from hermes_backend_ssh.confinement import account_inside, agent_argv, confined, start_command
-from hermes_backend_ssh.connection import Program, SshConnection
-from hermes_backend_ssh.machine import Machine, make_directories, sweep
-from hermes_backend_ssh.options import SshOptions
 from hermes_core.contracts.errors import SandboxLostError
-from hermes_core.sandbox import AgentStream, SandboxHost
 from hermes_core.sandbox.bubblewrap import HOME, STATE, WORKSPACE
+from hermes_core.sandbox.client import AgentStream
+from hermes_core.sandbox.host import SandboxHost
+from hermes_core.sandbox.machines.confinement import account_inside, agent_argv, confined, start_command
+from hermes_core.sandbox.machines.facts import Machine, make_directories, sweep
+from hermes_core.sandbox.machines.link import Link, Program
+from hermes_core.sandbox.machines.options import MachineOptions
 
-Connect = Callable[[], Awaitable[SshConnection]]
+Again = Callable[[Link], Awaitable[Link]]
+"""Returns a new link to the machine of one that is lost."""
 _GRACE: Final = 6.0
 """Seconds an agent gets to end everything by itself; it gives up after five."""
 
 
 class ConnectionHost(SandboxHost):
-    """A connection with an agent that runs as the login's user; its slots bring their own directories."""
+    """A link with an agent that runs as the account's user; its slots bring their own directories."""
 
-    def __init__(self, connection: SshConnection, machine: Machine, options: SshOptions, mark: str) -> None:
+    def __init__(
+        self, link: Link, machine: Machine, options: MachineOptions, *, provenance: Mapping[str, Any], mark: str
+    ) -> None:
         self.bash = options.bash
         self.workspace = options.root_dir
-        self.provenance = {"host": options.host, "port": options.port, "user": options.user, "uid": machine.uid}
-        self._connection = connection
+        self.provenance = {**provenance, "uid": machine.uid}
+        self._link = link
         self._machine = machine
         self._options = options
         self._mark = mark
@@ -37,8 +41,8 @@ class ConnectionHost(SandboxHost):
         return agent_argv(self._machine.python)
 
     async def start_agent(self) -> AgentStream:
-        """Start a Python at the other end of a channel."""
-        self._agent = await self._connection.start(start_command(self._argv(), self._mark))
+        """Start a Python at the other end of the link."""
+        self._agent = await self._link.start(start_command(self._argv(), self._mark))
         return self._agent.stream
 
     async def stop_all(self) -> None:
@@ -53,12 +57,12 @@ class ConnectionHost(SandboxHost):
         agent.stream.writer.close()
         well = await agent.ended(_GRACE)
         if not agent.over:
-            await self._connection.aclose()
+            await self._link.aclose()
         return well
 
     async def destroy(self) -> None:
         """Hang up."""
-        await self._connection.aclose()
+        await self._link.aclose()
 
 
 class PlainHost(ConnectionHost):
@@ -66,15 +70,16 @@ class PlainHost(ConnectionHost):
 
     def __init__(
         self,
-        connection: SshConnection,
+        link: Link,
         machine: Machine,
-        options: SshOptions,
+        options: MachineOptions,
         *,
+        provenance: Mapping[str, Any],
         sandbox_id: str,
         root: str,
-        again: Connect,
+        again: Again,
     ) -> None:
-        super().__init__(connection, machine, options, sandbox_id)
+        super().__init__(link, machine, options, provenance=provenance, mark=sandbox_id)
         self.workspace = f"{root}/workspace"
         self.environment = {"HOME": f"{root}/home", "TMPDIR": f"{root}/tmp"}  # noqa: S108 - its own
         self._root = root
@@ -87,7 +92,7 @@ class PlainHost(ConnectionHost):
 
     async def make(self) -> None:
         """Make the directories."""
-        await make_directories(self._connection, self._root, "new", self._account(), self._options)
+        await make_directories(self._link, self._root, "new", self._account(), self._options)
         self._made = True
 
     async def start_agent(self) -> AgentStream:
@@ -100,7 +105,7 @@ class PlainHost(ConnectionHost):
         # A new one for every agent: what a command has put into the last one cannot pass for saved state.
         self.state_dir = f"{self._root}/state-{os.urandom(8).hex()}"
         if not self._made:
-            await make_directories(self._connection, self._root, "again", self._account(), self._options)
+            await make_directories(self._link, self._root, "again", self._account(), self._options)
         self._made = False
         return await super().start_agent()
 
@@ -115,17 +120,17 @@ class PlainHost(ConnectionHost):
         try:
             await self._sweep(delete=True)
         finally:
-            await self._connection.aclose()
+            await self._link.aclose()
 
     async def _sweep(self, *, delete: bool) -> None:
         arguments = (self._machine.python, self._mark, self._root)
         with contextlib.suppress(SandboxLostError):
-            if self._connection.alive:
-                await sweep(self._connection, *arguments, delete=delete, timeout=self._options.setup_timeout)
+            if self._link.alive:
+                await sweep(self._link, *arguments, delete=delete, timeout=self._options.setup_timeout)
                 return
-        await self._connection.aclose()
-        self._connection = await self._again()
-        await sweep(self._connection, *arguments, delete=delete, timeout=self._options.setup_timeout)
+        await self._link.aclose()
+        self._link = await self._again(self._link)
+        await sweep(self._link, *arguments, delete=delete, timeout=self._options.setup_timeout)
 
 
 class BubblewrapHost(PlainHost):
@@ -136,15 +141,16 @@ class BubblewrapHost(PlainHost):
 
     def __init__(
         self,
-        connection: SshConnection,
+        link: Link,
         machine: Machine,
-        options: SshOptions,
+        options: MachineOptions,
         *,
+        provenance: Mapping[str, Any],
         sandbox_id: str,
         root: str,
-        again: Connect,
+        again: Again,
     ) -> None:
-        super().__init__(connection, machine, options, sandbox_id=sandbox_id, root=root, again=again)
+        super().__init__(link, machine, options, provenance=provenance, sandbox_id=sandbox_id, root=root, again=again)
         self.workspace = WORKSPACE
         self.environment = {"HOME": HOME, "TMPDIR": "/tmp"}  # noqa: S108 - inside
         self.provenance = {**self.provenance, "uid": account_inside(machine)[0]}

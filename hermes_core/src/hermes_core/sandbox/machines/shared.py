@@ -1,11 +1,10 @@
-"""One sandbox's share of a connection: a slot for its commands, and one that holds its home."""
+"""One sandbox's share of a link: a slot for its commands, and one that holds its home."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from hermes_backend_ssh.options import SshOptions
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox.backend import ENVIRONMENT
 from hermes_core.sandbox.host import SandboxHost
@@ -26,14 +25,14 @@ class SharedSlot(SharedPlace):
         make_host: MakeHost,
         *,
         spec: SandboxSpec,
-        options: SshOptions,
+        limit: int,
         root: str,
         provenance: Mapping[str, Any],
         remove: Callable[[], Awaitable[None]],
     ) -> None:
         # Limits of file sizes are the agent's, so those who share one must agree on them.
         key = spec.file_size_mb
-        super().__init__(agents, key, make_host, limit=options.slots_per_connection, describe=self._fields_of)
+        super().__init__(agents, key, make_host, limit=limit, describe=self._fields_of)
         self.workspace = root
         self.provenance = provenance
         self._spec = spec

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from hermes_backend_ssh.machine import Machine
 from hermes_core.contracts.errors import SandboxRefusedError
-from hermes_core.sandbox import PYTHON_FLAGS
 from hermes_core.sandbox.backend import ENVIRONMENT
 from hermes_core.sandbox.bubblewrap import HOME, STATE, WORKSPACE, configuration
+from hermes_core.sandbox.machines.facts import Machine
+from hermes_core.sandbox.source import PYTHON_FLAGS
 
 _NOBODY: Final = 65534
 
@@ -22,7 +22,7 @@ def agent_argv(python: str) -> list[str]:
 
 
 def start_command(argv: Sequence[str], sandbox_id: str) -> str:
-    """Return the command that starts a program with nothing of the login's environment."""
+    """Return the command that starts a program with nothing of the account's environment."""
     variables = {"PATH": ENVIRONMENT["PATH"], "LANG": "C.UTF-8", "HERMES_SANDBOX": f"{sandbox_id}.0"}
     return "cd / && exec " + shlex.join(["env", "-i", *(f"{key}={value}" for key, value in variables.items()), *argv])
 

@@ -1,0 +1,171 @@
+"""The base class of backends whose sandboxes are on machines that can be told to run commands."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.backend import AgentBackend
+from hermes_core.sandbox.host import SandboxHost
+from hermes_core.sandbox.machines.facts import Machine, look_at, sweep
+from hermes_core.sandbox.machines.hosts import BubblewrapHost, ConnectionHost, PlainHost
+from hermes_core.sandbox.machines.link import Link
+from hermes_core.sandbox.machines.options import MachineOptions
+from hermes_core.sandbox.machines.shared import SharedSlot
+
+_PREFIX: Final = "hermes-sandbox-"
+
+
+class MachineBackend(AgentBackend):
+    """Sandboxes on machines. A subclass provides links to them, and says where a sandbox is.
+
+    Isolation `none` trusts the machine: commands run there beside everything else of the same user. `bwrap` shows them
+    a read-only /usr and directories of their own, where the machine has bubblewrap.
+    """
+
+    options: MachineOptions
+
+    def __init__(self, options: MachineOptions) -> None:
+        super().__init__()
+        self.options = options
+        self.setup_timeout = options.setup_timeout
+        self.patience = options.patience
+        self._machines: dict[str, Machine] = {}
+
+    @abstractmethod
+    async def connect(self) -> Link:
+        """Return a link of its own for one new place, to a machine that the backend chooses.
+
+        Raises:
+            BackendError: There is no machine for it now.
+        """
+
+    async def connect_again(self, lost: Link) -> Link:
+        """Return a link to the same machine, to remove what is there; any other where all of them are one machine's."""
+        del lost
+        return await self.connect()
+
+    @abstractmethod
+    def reach(self, handle: Mapping[str, Any]) -> contextlib.AbstractAsyncContextManager[Sequence[Link]]:
+        """Provide a link to each machine on which the sandbox of `handle` may be, for as long as the context lasts.
+
+        No link is success: then there is nothing left to remove.
+
+        Raises:
+            BackendError: One of them cannot be reached.
+        """
+
+    @abstractmethod
+    def address(self) -> Mapping[str, Any]:
+        """Return what `reach` has to know of the present way to the machines; becomes part of handles."""
+
+    def provenance_of(self, link: Link) -> Mapping[str, Any]:
+        """Return what is recorded of the machine with every rollout there."""
+        del link
+        return self.address()
+
+    def refuse(self, spec: SandboxSpec) -> None:
+        """Refuse also what only bubblewrap could enforce."""
+        super().refuse(spec)
+        if spec.network != "full" and spec.isolation == "none":
+            raise self._refusal(
+                f"network {spec.network!r} at isolation 'none'", '--isolation bwrap (open_sandbox: isolation="bwrap")'
+            )
+
+    def shares(self, spec: SandboxSpec) -> bool:
+        """Those of isolation `none` do, unless each is to have an agent of its own."""
+        return spec.isolation == "none" and self.options.slots_per_agent > 1
+
+    async def probe(self, spec: SandboxSpec) -> None:
+        """Open a sandbox of this kind and run a command in it."""
+        try:
+            async with await self.open(spec) as sandbox:
+                result = await sandbox.exec("true", timeout=self.setup_timeout)
+        except SandboxRefusedError:
+            raise
+        except (BackendError, SandboxLostError) as error:
+            if spec.isolation == "none":
+                raise
+            raise SandboxRefusedError(
+                f"isolation {spec.isolation!r} does not work on {self.place_name}: {error.message}",
+                hint="`apt-get install bubblewrap` there, and allow unprivileged user namespaces",
+            ) from error
+        if result.exit_code != 0:
+            raise BackendError(f"bash does not work in a sandbox: {result.output.strip()}")
+
+    @property
+    def place_name(self) -> str:
+        """What messages call all the machines together."""
+        return f"the machines of backend {self.declaration.name!r}"
+
+    def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
+        """Name the machine and the directory; the way there is in the backend's options."""
+        del spec
+        root = f"{self.options.root_dir.rstrip('/')}/{_PREFIX}{sandbox_id}"
+        return {"sandbox_id": sandbox_id, **self.address(), "root": root}
+
+    async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
+        """Find a machine fit; a link of its own for a sandbox that shares nothing."""
+        handle = self.handle(spec, sandbox_id)
+        if self.shares(spec):
+            return self._share(spec, handle)
+        kind = BubblewrapHost if spec.isolation == "bwrap" else PlainHost
+        async with contextlib.AsyncExitStack() as unless_made:
+            link = await self.connect()
+            unless_made.push_async_callback(link.aclose)
+            host = kind(
+                link,
+                await self.look(link),
+                self.options,
+                provenance=self.provenance_of(link),
+                sandbox_id=sandbox_id,
+                root=handle["root"],
+                again=self.connect_again,
+            )
+            if isinstance(host, BubblewrapHost):
+                host.network = spec.network == "full"
+            await host.make()
+            unless_made.pop_all()
+        return host
+
+    def _share(self, spec: SandboxSpec, handle: Mapping[str, Any]) -> SharedSlot:
+        return SharedSlot(
+            self.places,
+            self._make_place,
+            spec=spec,
+            limit=self.options.slots_per_agent,
+            root=handle["root"],
+            provenance=self.address(),
+            remove=lambda: self.reclaim(handle),
+        )
+
+    async def _make_place(self) -> SandboxHost:
+        link = await self.connect()
+        try:
+            machine = await self.look(link)
+        except BaseException:
+            await link.aclose()
+            raise
+        provenance = self.provenance_of(link)
+        return ConnectionHost(link, machine, self.options, provenance=provenance, mark=uuid.uuid4().hex[:16])
+
+    async def look(self, link: Link) -> Machine:
+        """Return what is known of a link's machine, which is looked at once."""
+        if link.name not in self._machines:
+            self._machines[link.name] = await look_at(link, self.options)
+        return self._machines[link.name]
+
+    async def reclaim(self, handle: Mapping[str, Any]) -> None:
+        """Kill and delete what a killed process left behind, wherever it may be."""
+        root, sandbox_id = handle["root"], handle["sandbox_id"]
+        if root.rpartition("/")[2] != f"{_PREFIX}{sandbox_id}":
+            raise BackendError(f"{root} is not the directory of sandbox {sandbox_id}; nothing was deleted")
+        async with self.reach(handle) as links:
+            for link in links:
+                machine = await self.look(link)
+                await sweep(link, machine.python, sandbox_id, root, delete=True, timeout=self.setup_timeout)

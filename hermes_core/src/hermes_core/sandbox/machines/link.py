@@ -1,0 +1,69 @@
+"""The way to a machine, as everything else here sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from hermes_core.sandbox.client import AgentStream
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a program on the machine did; status -1 when the link was lost before it was known."""
+
+    status: int
+    output: bytes
+    complaint: str
+
+
+class Program(Protocol):
+    """A running program whose standard input and output are a stream."""
+
+    @property
+    def stream(self) -> AgentStream:
+        """Its standard input and output."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """Whether its end is known, good or bad."""
+        ...
+
+    async def ended(self, seconds: float) -> bool:
+        """Wait for its end; True if it ended by itself, and well."""
+        ...
+
+
+class Link(Protocol):
+    """A way to start programs on one machine: an SSH connection, a node of an allocation, an actor.
+
+    `command` is a POSIX shell command line wherever one is taken.
+    """
+
+    @property
+    def name(self) -> str:
+        """The machine as messages name it; two links to one machine have the same."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be used, as far as is known."""
+        ...
+
+    async def run(self, command: str, data: bytes = b"", *, timeout: float) -> Ended:
+        """Run a program to its end, with `data` as its input; `timeout` is in seconds.
+
+        Raises:
+            SandboxLostError: The link went, or it takes too long.
+            BackendError: The program cannot be started.
+        """
+        ...
+
+    async def start(self, command: str) -> Program:
+        """Start a program that talks to the caller until its input ends."""
+        ...
+
+    async def aclose(self) -> None:
+        """End every program started through it, and the link; safe to call twice."""
+        ...

@@ -1,0 +1,194 @@
+"""Backends for machines, on a link that is a shell of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.machines import Ended, MachineBackend, MachineOptions
+from hermes_core.sandbox.spawning import AgentProcess
+from hermes_core.specs import BackendSpec
+from hermes_testing.watching import eventually, processes_here, sleep_token
+
+
+class ShellProgram:
+    def __init__(self, process):
+        self._process = process
+        self._end = None
+        self.stream = process.stream
+
+    @property
+    def over(self):
+        return self._end is not None and self._end.done()
+
+    async def ended(self, seconds):
+        self._end = self._end or asyncio.ensure_future(self._process.end(seconds))
+        return await self._end
+
+
+class ShellLink:
+    """Runs every command in a shell of this machine."""
+
+    def __init__(self, name):
+        self.name = name
+        self.alive = True
+        self.commands = []
+        self._started = []
+
+    def _require(self):
+        if not self.alive:
+            raise SandboxLostError("the link is lost")
+
+    async def run(self, command, data=b"", *, timeout):
+        self._require()
+        self.commands.append(command)
+        done = await asyncio.to_thread(
+            subprocess.run, ["/bin/sh", "-c", command], input=data, capture_output=True, timeout=timeout, check=False
+        )
+        return Ended(done.returncode, done.stdout, done.stderr.decode().strip())
+
+    async def start(self, command):
+        self._require()
+        program = ShellProgram(await AgentProcess.start(["/bin/sh", "-c", command], environment={}))
+        self._started.append(program)
+        return program
+
+    async def aclose(self):
+        self.alive = False
+        started, self._started = self._started, []
+        for program in started:
+            program.stream.writer.close()
+            await program.ended(6)
+
+
+class ShellBackend(MachineBackend):
+    declaration = BackendSpec(
+        name="shell",
+        summary="This machine, as if it were another.",
+        target="nowhere:ShellBackend",
+        isolation=("none", "bwrap"),
+        networks=frozenset({"none", "allowlist"}),
+        limits=frozenset({"file_size"}),
+        images=False,
+        is_remote=True,
+    )
+
+    def __init__(self, options):
+        super().__init__(options)
+        self.links = []
+
+    async def connect(self):
+        self.links.append(ShellLink(f"machine {len(self.links) % 2}"))
+        return self.links[-1]
+
+    @contextlib.asynccontextmanager
+    async def reach(self, handle):
+        links = [ShellLink("machine 0"), ShellLink("machine 1")] if handle["machines"] else []
+        yield links
+        for link in links:
+            await link.aclose()
+
+    def address(self):
+        return {"machines": 2}
+
+    def provenance_of(self, link):
+        return {"machine": link.name}
+
+
+@pytest.fixture
+def machines(tmp_path):
+    root = tmp_path / "root"
+    root.mkdir()
+
+    def make(**options):
+        backend = ShellBackend(MachineOptions(root_dir=str(root), **options))
+        backend.lease_dir = tmp_path / "leases"
+        return backend
+
+    yield make
+    assert list(root.iterdir()) == []
+
+
+async def test_sandboxes_share_a_link_and_one_of_their_own_gets_another(machines):
+    backend = machines()
+    opened = await asyncio.gather(*(backend.open(SandboxSpec()) for _ in range(8)))
+    answers = await asyncio.gather(*(box.exec(f"echo {n} > f; cat f") for n, box in enumerate(opened)))
+    assert [answer.output for answer in answers] == [f"{n}\n" for n in range(8)]
+    assert len(backend.links) == 1
+    await backend.aclose()
+
+    backend = machines(slots_per_agent=1)
+    opened = await asyncio.gather(*(backend.open(SandboxSpec()) for _ in range(3)))
+    assert len(backend.links) == 3
+    assert Counter(box.provenance["machine"] for box in opened) == {"machine 0": 2, "machine 1": 1}
+    await backend.aclose()
+    assert not any(link.alive for link in backend.links)
+
+
+@pytest.mark.component("bwrap")
+async def test_bubblewrap_hides_the_machine(tmp_path):
+    # In /tmp: a root of the tests becomes nobody first, who does not reach the test's own directory.
+    backend = ShellBackend(MachineOptions())
+    backend.lease_dir = tmp_path / "leases"
+    async with await backend.open(SandboxSpec(isolation="bwrap", network="none")) as box:
+        result = await box.exec("pwd; ls /; tail -n +3 /proc/net/dev | cut -d: -f1")
+    assert result.output.split()[0] == "/workspace"
+    assert "root" not in result.output.split()
+    assert result.output.split()[-1] == "lo"
+    await backend.aclose()
+
+
+async def test_what_cannot_be_enforced_without_bubblewrap_is_refused(machines):
+    with pytest.raises(SandboxRefusedError, match="network 'none' at isolation 'none'"):
+        await machines().open(SandboxSpec(network="none"))
+
+
+async def test_each_machine_is_looked_at_once(machines):
+    backend = machines(slots_per_agent=1)
+    for _ in range(4):
+        async with await backend.open(SandboxSpec()):
+            pass
+    looks = [sum("/bin/bash" in command for command in link.commands) for link in backend.links]
+    assert looks == [1, 1, 0, 0]
+    await backend.aclose()
+
+
+async def test_a_lost_link_is_replaced_to_clean_up(machines):
+    backend, token = machines(slots_per_agent=1), sleep_token()
+    box = await backend.open(SandboxSpec())
+    await box.exec(f"setsid sleep {token} & echo")
+    await backend.links[0].aclose()
+    with pytest.raises(SandboxLostError):
+        await box.exec("echo ghost")
+    await box.aclose()
+    assert len(backend.links) == 2
+    assert await eventually(lambda: processes_here(token) == [])
+    await backend.aclose()
+
+
+async def test_reclaim_looks_on_every_machine_and_deletes_only_sandboxes(machines, tmp_path):
+    backend = machines()
+    handle = dict(backend.handle(SandboxSpec(), "5" * 16))
+    for folder in (handle["root"], handle["root"] + ".home"):
+        Path(folder).mkdir()
+    await backend.reclaim({**handle, "machines": 0})  # no machine is left that could have it
+    assert Path(handle["root"]).is_dir()
+    await backend.reclaim(handle)
+    await backend.reclaim(handle)  # nothing to remove is success
+    with pytest.raises(BackendError, match="nothing was deleted"):
+        await backend.reclaim({**handle, "root": str(tmp_path)})
+
+
+async def test_a_machine_whose_python_is_too_old_is_refused(machines, tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 3 7\necho /usr/bin/python3.7\n")
+    python.chmod(0o755)
+    with pytest.raises(SandboxRefusedError, match=r"of machine 0 is Python 3\.7; 3\.8 or newer is needed"):
+        await machines(python=str(python)).open(SandboxSpec())
