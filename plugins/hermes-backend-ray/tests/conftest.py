@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# What several test modules share; importlib mode puts no test folder on the path by itself.
+sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+from ray_cluster import RayCluster
+
+
+@pytest.fixture(scope="session")
+def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+    """A real cluster of three nodes, one for all workers of this run; whoever kills a node adds it first."""
+    folder = tmp_path_factory.getbasetemp()
+    # With xdist each worker has a folder of its own below the run's.
+    cluster = RayCluster.shared(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder)
+    yield cluster
+    cluster.close()

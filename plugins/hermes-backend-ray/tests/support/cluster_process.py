@@ -1,0 +1,151 @@
+"""A process that holds a real Ray cluster of three nodes for as long as somebody is connected to its socket.
+
+Arguments: the socket's path. It says the cluster's address to everybody who connects, then answers one JSON line per
+line: `{"add": {node options}}`, `{"kill": node_id}`, `{"nodes": true}`. When the last connection has closed, it stops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import shutil
+import signal
+import socketserver
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+NODES: Final = 3
+_STORE: Final = 80 << 20
+"""Bytes of each node's object store; Ray's own minimum is little less."""
+_LINGER: Final = 2.0
+"""Seconds without anybody after which the cluster ends: another worker of the same run may be about to come."""
+_NOBODY: Final = 30.0
+"""Seconds in which the first must have come."""
+
+
+class Question(Protocol):
+    """What the main thread is asked to do; Ray starts nodes only in that."""
+
+    def __call__(self, held: Held) -> None:
+        """Do it."""
+
+
+class Held:
+    """The cluster, its nodes by id, how many are connected, and what they ask."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.cluster = cluster
+        self.nodes = {node.node_id: node for node in (cluster.head_node, *cluster.worker_nodes)}
+        self.head = cluster.head_node.node_id
+        self.guests = 0
+        self.questions: queue.SimpleQueue[Question] = queue.SimpleQueue()
+
+    def come(self) -> None:
+        """Count one more."""
+        self.guests += 1
+
+    def leave(self) -> None:
+        """Count one less."""
+        self.guests -= 1
+
+    def serve(self) -> None:
+        """Return when nobody is connected any more, or nobody ever came."""
+        patience = _NOBODY
+        while True:
+            try:
+                self.questions.get(timeout=None if self.guests else patience)(self)
+            except queue.Empty:
+                return
+            patience = _LINGER
+
+    def answer(self, asked: dict[str, Any]) -> Any:
+        """Do what one line asks."""
+        if "add" in asked:
+            node = self.cluster.add_node(**{"object_store_memory": _STORE, **asked["add"]})
+            self.nodes[node.node_id] = node
+            return node.node_id
+        if "kill" in asked:
+            self.cluster.remove_node(self.nodes.pop(asked["kill"]), allow_graceful=False)
+            return True
+        return {"head": self.head, "all": list(self.nodes)}
+
+
+class Guest(socketserver.StreamRequestHandler):
+    """One connection."""
+
+    server: Server
+
+    def handle(self) -> None:
+        """Say the address, then answer until it closes."""
+        held = self.server.held
+        held.questions.put(Held.come)
+        with contextlib.suppress(OSError):
+            self._say(held.cluster.address)
+            for line in self.rfile:
+                self._say(self._ask(json.loads(line)))
+        held.questions.put(Held.leave)
+
+    def _ask(self, asked: dict[str, Any]) -> Any:
+        answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+        def question(held: Held) -> None:
+            try:
+                answers.put(held.answer(asked))
+            except Exception as error:  # noqa: BLE001 - whoever asked fails with it
+                answers.put({"error": f"{type(error).__name__}: {error}"})
+
+        self.server.held.questions.put(question)
+        return answers.get()
+
+    def _say(self, answer: Any) -> None:
+        self.wfile.write(json.dumps(answer).encode() + b"\n")
+
+
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """One thread for each connection."""
+
+    daemon_threads = True
+    held: Held
+
+
+def main(path: str) -> None:
+    """Start the cluster, serve, and leave nothing."""
+    # Short, as Ray puts sockets with long names into it; private, as its own default is shared with everybody.
+    folder = tempfile.mkdtemp(prefix="hr")
+    os.environ["RAY_TMPDIR"] = folder
+    os.environ.update({"RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_metrics_collection": "0"})
+    # The signals of a terminal are the tests'; this one ends when they have gone.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        hold(path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def hold(path: str) -> None:
+    """Run the cluster until nobody is connected."""
+    from ray.cluster_utils import Cluster
+
+    shared = {"num_cpus": 2, "object_store_memory": _STORE}
+    cluster = Cluster(initialize_head=True, head_node_args={**shared, "include_dashboard": False})
+    try:
+        for _ in range(NODES - 1):
+            cluster.add_node(**shared)
+        with Server(path + ".new", Guest) as server:
+            server.held = Held(cluster)
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            Path(path + ".new").rename(path)
+            server.held.serve()
+            Path(path).unlink(missing_ok=True)
+            server.shutdown()
+    finally:
+        cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

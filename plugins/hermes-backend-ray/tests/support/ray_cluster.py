@@ -1,0 +1,93 @@
+"""The tests' end of the cluster: started by whoever comes first, shared by all workers of one run."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final, Self
+
+_START: Final = 90.0
+"""Seconds in which three nodes must run, on a busy machine."""
+
+
+class RayCluster:
+    """A running cluster. `address` is what `ray.init` and the option `address` take."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lines = connection.makefile("rb")
+        self.address: str = json.loads(self._lines.readline())
+
+    @classmethod
+    def shared(cls, folder: Path) -> Self:
+        """Connect to the cluster of this folder; the first to come starts it."""
+        path = folder / "ray.sock"
+        with (folder / "ray.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            connection = _connected(path)
+            if connection is None:
+                connection = _started(path, folder / "ray.log")
+        return cls(connection)
+
+    def _ask(self, **question: Any) -> Any:
+        self._connection.sendall(json.dumps(question).encode() + b"\n")
+        answer = json.loads(self._lines.readline())
+        if isinstance(answer, dict) and "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer
+
+    def add_node(self, **options: Any) -> str:
+        """Start a node of the test's own and return its id; `options` are those of `Cluster.add_node`."""
+        return str(self._ask(add=options))
+
+    def kill_node(self, node_id: str) -> None:
+        """Kill every process of a node at once."""
+        self._ask(kill=node_id)
+
+    def nodes(self) -> list[str]:
+        """Return the ids of the running nodes, the head's first."""
+        found = self._ask(nodes=True)
+        return [found["head"], *(node for node in found["all"] if node != found["head"])]
+
+    def close(self) -> None:
+        """Leave; the cluster ends after the last."""
+        self._lines.close()
+        self._connection.close()
+
+
+def _connected(path: Path) -> socket.socket | None:
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(str(path))
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+def _started(path: Path, log: Path) -> socket.socket:
+    program = Path(__file__).with_name("cluster_process.py")
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(program), str(path)],
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            env={name: value for name, value in os.environ.items() if not name.startswith(("COV_", "RAY_"))},
+        )  # fmt: skip
+    end = time.monotonic() + _START
+    while time.monotonic() < end and process.poll() is None:
+        connection = _connected(path)
+        if connection is not None:
+            # It outlives this process when others use it; nobody here waits for its end.
+            process.returncode = 0
+            return connection
+        time.sleep(0.05)
+    raise RuntimeError(f"the cluster did not start in {_START:g} s:\n{log.read_text(errors='replace')[-2000:]}")
