@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hermes_core.contracts.errors import HermesError
 from hermes_core.sandbox.backend import AgentBackend
-from hermes_core.sandbox.probing import Finding, probe_backend
+from hermes_core.sandbox.probing import Finding, probe_backend, probe_levels
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def probe(registry: Registry, arguments: argparse.Namespace, options: Mapping[str, Any], lease_dir: Path) -> int:
     """Try every backend, or one; exit 1 if the one that was named does not work at any of its levels."""
     names = (arguments.backend,) if arguments.backend else registry.names("backend")
-    findings = asyncio.run(_probe_all(registry, names, options, lease_dir))
+    findings = asyncio.run(try_backends(registry, names, options, lease_dir))
     if arguments.json:
         rows = [dataclasses.asdict(finding) for finding in findings]
         sys.stdout.write(json.dumps({"findings": rows}, indent=2) + "\n")
@@ -33,9 +33,16 @@ def probe(registry: Registry, arguments: argparse.Namespace, options: Mapping[st
     return 0 if works or not arguments.backend else 1
 
 
-async def _probe_all(
-    registry: Registry, names: Sequence[str], options: Mapping[str, Any], lease_dir: Path
+async def try_backends(
+    registry: Registry,
+    names: Sequence[str],
+    options: Mapping[str, Any],
+    lease_dir: Path,
+    *,
+    levels_only: bool = False,
 ) -> list[Finding]:
+    """Try each backend, with its options if it is the only one: its levels, and what it declares at each of them."""
+    attempt = probe_levels if levels_only else probe_backend
     findings: list[Finding] = []
     for name in names:
         declared = cast("BackendSpec", registry.spec("backend", name))
@@ -57,7 +64,7 @@ async def _probe_all(
         if isinstance(backend, AgentBackend):
             backend.lease_dir = lease_dir
         try:
-            findings += await probe_backend(backend, declared)
+            findings += await attempt(backend, declared)
         finally:
             await backend.aclose()
     return findings

@@ -90,11 +90,16 @@ def _trials(declared: BackendSpec) -> Iterator[_Trial]:
         yield _LIMITS[limit]
 
 
+async def probe_levels(backend: TerminalBackend, declared: BackendSpec) -> list[Finding]:
+    """Try to run a command at every level that a backend declares."""
+    return [await _attempt(backend, declared.name, level, _level()) for level in declared.isolation]
+
+
 async def probe_backend(backend: TerminalBackend, declared: BackendSpec) -> list[Finding]:
     """Try everything a backend declares, one thing after the other."""
     findings = []
-    for level in declared.isolation:
-        first = await _attempt(backend, declared.name, level, _level())
+    for first in await probe_levels(backend, declared):
+        level = first.isolation
         findings.append(first)
         for trial in _trials(declared):
             if first.works:
