@@ -94,6 +94,10 @@ class AgentBackend(ABC):
         del spec
         return False
 
+    def has_queue(self, spec: SandboxSpec) -> bool:
+        """Tell whether those who open such sandboxes wait for a slot, and so take no turn to start one meanwhile."""
+        return self.shares(self._levelled(spec))
+
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
         """Return what `reclaim` needs to find the place, known before it exists; written to the lease."""
         del spec
@@ -240,12 +244,15 @@ class AgentBackend(ABC):
         async def connect(previous: AgentSlot | None) -> AgentSlot:
             if egress is not None:
                 await egress.aclose()
-            async with self._starting:
-                try:
+            try:
+                # Not within a turn: those who wait for a slot would keep those who have one from being renewed.
+                if previous is None:
+                    await host.admit(request)
+                async with self._starting:
                     slot = await host.serve(request, previous)
                     return slot if egress is None else await attach(egress, slot, keep=spec.env)
-                except OSError as error:
-                    raise failure("the agent cannot be started", error) from error
+            except OSError as error:
+                raise failure("the agent cannot be started", error) from error
 
         async def release(sandbox: Sandbox) -> None:
             if egress is not None:

@@ -26,6 +26,9 @@ class SandboxHost(ABC):
     state_dir: str | None = None
     """Private directory, inside, for the session's state; the agent makes one if None."""
 
+    mark: str | None = None
+    """What processes inside a shared place carry in their environment, so that they are found; made up if None."""
+
     without_python: str | None = None
     """Why a shell serves this place from the start and no agent; None where an agent is tried first."""
 
@@ -37,6 +40,17 @@ class SandboxHost(ABC):
     def slot_fields(self) -> Mapping[str, Any]:
         """Return what this place asks of its slot: uid and gid of the commands, umask, own_directory."""
         return {}
+
+    async def admit(self, request: SlotRequest) -> None:
+        """Wait for room, before a turn to start an agent is taken: whoever waits here must hold up nobody else."""
+        del request
+
+    async def examine(self) -> None:  # noqa: B027 - most places have nothing to look at but their agent
+        """Look at a shared place from outside; asked now and then by a slot pool, besides its agent.
+
+        Raises:
+            BackendError: Nobody new should come here.
+        """
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
         """Return the slot of the sandbox: of an agent of its own, started again if there is a previous one."""

@@ -14,10 +14,11 @@ from hermes_core.sandbox.host import SandboxHost
 from hermes_core.sandbox.slots import AgentSlot, SlotRequest
 
 MakeHost = Callable[[], Awaitable[SandboxHost]]
-"""Makes a place for many slots; what an exception interrupts, it removes itself."""
+"""Makes a place for many slots. May be cancelled; what an exception interrupts, it removes itself."""
 Describe = Callable[[SandboxHost, int], Mapping[str, Any]]
 """Returns the fields of `open` for the n-th slot of a place, counted from 1 and never twice: workspace, uid, gid, …"""
 _IDLE: Final = 30.0
+_STARTS: Final = 16
 
 
 class Seat(Protocol):
@@ -139,9 +140,10 @@ class _Shared:
 
     async def _start(self, make_host: MakeHost, request: SlotRequest) -> None:
         try:
-            self._host = await make_host()
-            stream = await self._host.start_agent()
-            self._client = await request.greet(stream, marker=uuid.uuid4().hex[:16])
+            async with self._owner.starting:
+                self._host = await make_host()
+                stream = await self._host.start_agent()
+                self._client = await request.greet(stream, marker=self._host.mark or uuid.uuid4().hex[:16])
         except BaseException:
             self.spoiled = True
             raise
@@ -184,6 +186,7 @@ class SharedAgents:
 
     def __init__(self, *, idle: float = _IDLE) -> None:
         self.idle = idle
+        self.starting = asyncio.Semaphore(_STARTS)
         self._places: dict[Hashable, list[_Shared]] = {}
         self._retiring: set[asyncio.Task[None]] = set()
 
@@ -255,12 +258,19 @@ class SharedPlace(SandboxHost):
         """Return what `describe` has said."""
         return self._fields
 
+    async def admit(self, request: SlotRequest) -> None:
+        """Wait for a seat."""
+        self._seat = await self._agents.acquire(self._key, self._make_host, self._limit, request)
+
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
         """Open a slot of a shared agent, or end all that runs in the present one."""
         if previous is not None:
             await previous.reset()
             return previous
-        self._seat = seat = await self._agents.acquire(self._key, self._make_host, self._limit, request)
+        if self._seat is None:
+            await self.admit(request)
+        seat = self._seat
+        assert seat is not None
         self._fields = self._describe(seat.host, seat.number)
         self.workspace = self._fields["workspace"]
         self.environment, self.bash = seat.host.environment, seat.host.bash

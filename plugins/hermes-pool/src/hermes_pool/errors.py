@@ -1,0 +1,18 @@
+"""Why no slot is to be had."""
+
+from __future__ import annotations
+
+from hermes_core.contracts.errors import BackendError
+from hermes_pool.statistics import PoolStats
+
+
+class SlotUnavailableError(BackendError):
+    """No slot was free in time, or too many wait; `stats` is the pool as it was then."""
+
+    def __init__(self, message: str, stats: PoolStats, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.stats = stats
+
+
+SlotUnavailable = SlotUnavailableError
+"""The predecessor's word for it."""

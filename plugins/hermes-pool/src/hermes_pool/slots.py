@@ -1,0 +1,62 @@
+"""The predecessor's view of a pool: its slots, as records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+
+class SlotState(StrEnum):
+    """What a slot is doing; the words are the predecessor's."""
+
+    AVAILABLE = "available"
+    ACQUIRED = "acquired"
+    EXECUTING = "executing"
+    RELEASING = "releasing"
+    ERROR = "error"
+
+
+@dataclass(slots=True, kw_only=True)
+class Slot:
+    """One slot of a host. A record of what was, not the slot itself: changing it changes nothing.
+
+    `alloc_id` names the host, `container_addr` where it is, as far as the backend says. A number in `slot_id` is used
+    once: whoever has the slot next has another one, and another `workspace_dir`.
+    """
+
+    slot_id: str
+    alloc_id: str
+    container_addr: str = ""
+    workspace_dir: str = ""
+    state: SlotState = SlotState.AVAILABLE
+    trajectory_id: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Host and slot, unique in the pool."""
+        return f"{self.alloc_id}:{self.slot_id}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {
+            "slot_id": self.slot_id,
+            "alloc_id": self.alloc_id,
+            "container_addr": self.container_addr,
+            "workspace_dir": self.workspace_dir,
+            "state": self.state.value,
+            "trajectory_id": self.trajectory_id,
+            "metadata": dict(self.metadata),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` returned.
+
+        Raises:
+            ValueError: A state that there is not.
+            TypeError: A key that there is not.
+        """
+        return cls(**{**data, "state": SlotState(data.get("state", "available"))})

@@ -1,0 +1,201 @@
+"""Who gets a slot, in what order, and what those are told who get none."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from pool_support import backend, places, request
+
+from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_pool import SlotUnavailable, SlotUnavailableError
+from hermes_testing.watching import eventually
+
+
+async def play(made, number, **fields):
+    """A rollout: some commands with time between them in which the slot is held."""
+    async with await made.open(SandboxSpec(**fields)) as sandbox:
+        await sandbox.write_file("mine", str(number))
+        await asyncio.sleep(0)
+        return (await sandbox.exec("cat mine")).output
+
+
+async def test_four_trajectories_finish_on_two_slots():
+    """Predecessor 2.3 #1: none did, since those that wait kept the others from being served."""
+    async with backend(max_hosts=1, slots_per_host=2) as made:
+        answers = await asyncio.wait_for(asyncio.gather(*(play(made, n) for n in range(4))), 30)
+    assert answers == ["0", "1", "2", "3"]
+
+
+@pytest.mark.slow
+async def test_sixty_four_trajectories_finish_on_two_hosts_and_no_slot_is_idle_while_one_waits():
+    """Predecessor 2.3 #1 and #2, at the size of the issue."""
+    async with backend(max_hosts=2, slots_per_host=8) as made:
+        idle = []
+
+        async def watch():
+            while True:
+                stats = made.pool.stats()
+                idle.append(bool(stats.waiting and stats.free))
+                await asyncio.sleep(0)
+
+        watching = asyncio.create_task(watch())
+        answers = await asyncio.wait_for(asyncio.gather(*(play(made, n) for n in range(64))), 60)
+        watching.cancel()
+        assert answers == [str(n) for n in range(64)]
+        assert len(made.engine.hosts) == 2
+        assert len(idle) > 100
+        assert not any(idle)
+
+
+async def test_slots_are_given_in_the_order_of_asking():
+    async with places(max_hosts=1, slots_per_host=1) as (pool, engine):
+        order = []
+
+        async def use(number):
+            seat = await pool.acquire("key", engine.make, 9, request())
+            order.append(number)
+            await asyncio.sleep(0)
+            await seat.release()
+
+        tasks = []
+        for number in range(20):
+            tasks.append(asyncio.create_task(use(number)))
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+    assert order == list(range(20))
+
+
+async def test_whoever_waits_too_long_is_told_the_numbers_and_what_to_do():
+    """Predecessor 2.3 #5: `acquire` never raised although it was to."""
+    async with places(max_hosts=1, slots_per_host=2) as (pool, engine):
+        seats = [await pool.acquire("key", engine.make, 9, request()) for _ in range(2)]
+        pool.options.acquire_timeout = 0.2
+        with pytest.raises(SlotUnavailableError) as caught:
+            await pool.acquire("key", engine.make, 9, request())
+        assert caught.value.message == (
+            "no slot of pool 'engine' within 0.2 s: 1 waiting, 0 free and 2 in use of 2 slots, 1 hosts of at most 1"
+        )
+        assert "max_hosts" in str(caught.value.hint)
+        assert caught.value.retryable
+        assert caught.value.stats.used == 2
+        assert pool.stats().waiting == 0
+        await seats[0].release()
+        await (await pool.acquire("key", engine.make, 9, request())).release()
+    assert SlotUnavailable is SlotUnavailableError
+    assert issubclass(SlotUnavailableError, BackendError)
+
+
+async def test_the_queue_is_bounded():
+    async with places(max_hosts=1, slots_per_host=1, max_waiting=2) as (pool, engine):
+        seat = await pool.acquire("key", engine.make, 9, request())
+        waiting = [asyncio.create_task(pool.acquire("key", engine.make, 9, request())) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(SlotUnavailableError, match="queue of pool 'engine' is full: 2 waiting"):
+            await pool.acquire("key", engine.make, 9, request())
+        await seat.release()
+        for task in waiting:
+            await (await task).release()
+
+
+async def test_whoever_is_cancelled_keeps_neither_a_slot_nor_a_place_in_the_queue():
+    """Predecessor 2.3 #3: a call of a released trajectory acquired again, and nobody released it."""
+    async with places(max_hosts=1, slots_per_host=1) as (pool, engine):
+        seat = await pool.acquire("key", engine.make, 9, request())
+        waiting = [asyncio.create_task(pool.acquire("key", engine.make, 9, request())) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await asyncio.wait((waiting[0],))
+        assert pool.stats().waiting == 2
+        # At the same moment: the slot is his already, and he does not know of it yet.
+        await seat.release()
+        waiting[1].cancel()
+        await asyncio.wait((waiting[1],))
+        last = await asyncio.wait_for(waiting[2], 5)
+        assert (pool.stats().used, pool.stats().waiting) == (1, 0)
+        await last.release()
+        assert (pool.stats().used, pool.stats().free) == (0, 1)
+
+
+async def test_opening_sandboxes_can_be_cancelled_at_any_step():
+    async with backend(max_hosts=1, slots_per_host=1) as made:
+        async with await made.open(SandboxSpec()):
+            for steps in (0, 1, 2, 3, 5, 8, 20):
+                opening = asyncio.create_task(made.open(SandboxSpec()))
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                opening.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await opening
+            assert made.pool.stats().waiting == 0
+        assert await eventually(lambda: made.pool.stats().used == 0)
+        assert await play(made, 7) == "7"
+
+
+async def test_those_who_wait_do_not_keep_a_user_from_being_renewed():
+    """Hold and wait in the small: more wait than sandboxes may be starting at a time."""
+    async with backend(max_hosts=1, slots_per_host=1) as made:
+        sandbox = await made.open(SandboxSpec())
+        waiting = [asyncio.create_task(play(made, n)) for n in range(made.concurrent_starts + 4)]
+        assert await eventually(lambda: made.pool.stats().waiting == len(waiting))
+        await asyncio.wait_for(sandbox.renew(), 5)
+        await sandbox.aclose()
+        assert await asyncio.wait_for(asyncio.gather(*waiting), 30) == [str(n) for n in range(len(waiting))]
+
+
+async def test_a_trajectory_that_has_a_slot_does_not_queue_for_its_second():
+    """Or all would hold one and wait for another, as verifiers with a sandbox of their own make it."""
+    async with backend(max_hosts=1, slots_per_host=2) as made:
+
+        async def verified(number):
+            fields = {"rollout_id": f"rollout-{number}"}
+            async with await made.open(SandboxSpec(**fields)) as sandbox:
+                await sandbox.exec("true")
+                return await play(made, number, **fields)
+
+        answers = await asyncio.wait_for(asyncio.gather(*(verified(n) for n in range(8))), 30)
+        assert answers == [str(n) for n in range(8)]
+        assert made.pool.stats().used == 0
+
+
+async def test_a_backend_that_allows_fewer_slots_is_obeyed():
+    async with places(max_hosts=1, slots_per_host=5) as (pool, engine):
+        seats = [await pool.acquire("key", engine.make, 2, request()) for _ in range(2)]
+        pool.options.acquire_timeout = 0.1
+        with pytest.raises(SlotUnavailableError):
+            await pool.acquire("key", engine.make, 2, request())
+        for seat in seats:
+            await seat.release()
+
+
+async def test_releasing_twice_gives_back_once():
+    async with places(max_hosts=1, slots_per_host=2) as (pool, engine):
+        one, other = [await pool.acquire("key", engine.make, 9, request()) for _ in range(2)]
+        await one.release()
+        await one.release()
+        assert (pool.stats().used, pool.stats().free) == (1, 1)
+        await other.release()
+
+
+async def test_closing_the_pool_refuses_those_who_wait():
+    """Predecessor 2.3 #4: `close` hung."""
+    async with places(max_hosts=1, slots_per_host=1) as (pool, engine):
+        await pool.acquire("key", engine.make, 9, request())
+        waiting = asyncio.create_task(pool.acquire("key", engine.make, 9, request()))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(pool.aclose(), 10)
+        with pytest.raises(BackendError, match="being closed"):
+            await waiting
+        assert engine.alive == []
+
+
+async def test_closing_the_pool_ends_starts_in_progress():
+    async with places(max_hosts=2, slots_per_host=1) as (pool, engine):
+        engine.gate.clear()
+        waiting = asyncio.create_task(pool.acquire("key", engine.make, 9, request()))
+        assert await eventually(lambda: engine.starting == 1)
+        await asyncio.wait_for(pool.aclose(), 10)
+        with pytest.raises(BackendError, match="being closed"):
+            await waiting
+        assert engine.starting == 0
