@@ -15,6 +15,7 @@ import pytest_asyncio
 from hermes_backend_docker.backend import DockerBackend
 from hermes_backend_docker.options import DockerOptions
 from hermes_backend_docker.ownership import POOL, container_name
+from hermes_backend_docker.slots import first_uid
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox.leases import LeaseBook
@@ -32,6 +33,10 @@ def _shared(handle: str) -> list[str]:
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
 
 
+async def _user(sandbox: Sandbox) -> int:
+    return int((await sandbox.exec("id -u")).output)
+
+
 def _pool(backend: DockerBackend) -> str:
     return str(backend.handle(_ask(), "x")["pool"])
 
@@ -47,8 +52,10 @@ async def test_slots_share_a_container_and_have_users_of_their_own(
 ) -> None:
     one, other = two
     assert len(await asyncio.to_thread(_shared, _pool(backend))) == 1
+    first, second = sorted([await _user(sandbox) for sandbox in two])
     found = {(await sandbox.exec("id -u; stat -c '%a %u' .; umask")).output for sandbox in two}
-    assert found == {"20001\n700 20001\n0077\n", "20002\n700 20002\n0077\n"}
+    assert found == {f"{uid}\n700 {uid}\n0077\n" for uid in (first, second)}
+    assert second == first + 1
     assert one.workspace != other.workspace
     assert one.provenance["limits"]["pids"].endswith("for all slots together")
 
@@ -86,9 +93,10 @@ async def test_a_slot_that_closes_takes_its_processes_and_files_with_it(
 ) -> None:
     one, other = two
     gone = await backend.open(_ask())
+    uid = await _user(gone)
     await gone.exec("setsid sleep 600 & trap '' TERM; mkdir -p a/b; chmod 0 a/b; (sleep 600 &) ; touch f")
     await gone.aclose()
-    found = await other.exec("grep -l '^Uid:.20003' /proc/[0-9]*/status 2>/dev/null")
+    found = await other.exec(f"grep -l '^Uid:.{uid}' /proc/[0-9]*/status 2>/dev/null")
     assert found.output == ""
     left = await asyncio.to_thread(
         subprocess.run,
@@ -104,8 +112,27 @@ async def test_a_user_s_number_is_never_given_to_another_slot_of_a_container(bac
     seen = []
     for _ in range(3):
         async with await backend.open(_ask()) as sandbox:
-            seen.append((await sandbox.exec("id -u; echo left > /tmp/left-$(id -u)")).output)
-    assert seen == ["20001\n", "20002\n", "20003\n"]
+            await sandbox.exec("echo left > /tmp/left-$(id -u)")
+            seen.append(await _user(sandbox))
+    assert seen == [seen[0], seen[0] + 1, seen[0] + 2]
+
+
+async def test_a_slot_that_uses_up_its_processes_leaves_those_of_the_others(
+    backend: DockerBackend, two: tuple[Sandbox, Sandbox]
+) -> None:
+    one, other = two
+    many = backend.options.pids + 50
+    result = await one.exec(f"for i in {{1..{many}}}; do sleep 60 & done; true", timeout=5)
+    assert "Resource temporarily unavailable" in result.output
+    found = await other.exec(f"for i in {{1..{backend.options.pids // 2}}}; do sleep 60 & done; jobs -r | wc -l")
+    assert found.output == f"{backend.options.pids // 2}\n"
+
+
+async def test_containers_have_users_of_their_own_where_the_engine_shows_them_all(backend: DockerBackend) -> None:
+    """The kernel counts a user's processes over all containers."""
+    assert first_uid("a" * 16, few=False) != first_uid("b" * 16, few=False)
+    assert first_uid("a" * 16, few=True) == first_uid("b" * 16, few=True) == 20000
+    assert all(0 < first_uid(f"{number:016x}", few=False) < 2**31 - 2**15 for number in range(0, 2**64, 2**50 + 7))
 
 
 async def test_containers_are_full_at_their_number_of_slots(image: str, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 from hermes_backend_docker.address import find_address
 from hermes_backend_docker.describing import describe, environment_of, refuse_what_lacks, refuse_what_slots_share
@@ -17,7 +17,7 @@ from hermes_backend_docker.images import Image, Images
 from hermes_backend_docker.options import DockerOptions
 from hermes_backend_docker.ownership import POOL, SANDBOX, container_name, is_abandoned, labels_of
 from hermes_backend_docker.plugin import DOCKER
-from hermes_backend_docker.slots import ContainerSlot, SharedContainer, slot_of
+from hermes_backend_docker.slots import ContainerSlot, SharedContainer, first_uid, slot_of
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import AgentBackend, SandboxHost
@@ -155,9 +155,15 @@ class DockerBackend(AgentBackend):
             (image.id, spec.network == "full", spec.file_size_mb),
             lambda: self._share(spec, facts, image),
             limit=self.options.slots_per_container,
-            describe=lambda _, number: slot_of(self.options.workspace, sandbox_id, number),
+            describe=lambda host, number: self._slot_in(cast("SharedContainer", host), sandbox_id, number, facts),
             provenance=describe(spec, self.options, facts, image, self._pids(spec)),
         )
+
+    def _slot_in(
+        self, container: SharedContainer, sandbox_id: str, number: int, facts: EngineFacts
+    ) -> Mapping[str, Any]:
+        processes = None if facts.few_users else self.options.pids
+        return slot_of(self.options.workspace, sandbox_id, container.first_uid + number, processes)
 
     async def _share(self, spec: SandboxSpec, facts: EngineFacts, image: Image) -> SharedContainer:
         # A lease of its own: it is there before the slots, and after them.
@@ -169,6 +175,7 @@ class DockerBackend(AgentBackend):
             host = self._host(SharedContainer, spec, container_id, facts=facts, image=image, labels=labels)
             host.release = lambda: self._leases.give_up(book, container_id)
             host.worn_at = time.monotonic() + self.options.container_ttl
+            host.first_uid = first_uid(container_id, few=facts.few_users)
             host.uses = self.options.slots_per_container * _USES
             # No turn is taken here: whoever opens a slot has one.
             await host.create()

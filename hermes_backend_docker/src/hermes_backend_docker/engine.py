@@ -40,6 +40,8 @@ class EngineFacts:
     default_runtime: str
     limits: frozenset[str]
     kernel: str
+    few_users: bool
+    """Whether containers see only the first 65,536 users, because theirs are mapped to others of the machine."""
 
 
 class Engine:
@@ -187,12 +189,14 @@ def _facts(info: Mapping[str, Any]) -> EngineFacts:
         "cpu": info.get("CpuCfsQuota"),
         "pids": info.get("PidsLimit"),
     }
+    security = " ".join(info.get("SecurityOptions") or ())
     return EngineFacts(
         version=info["ServerVersion"],
         runtimes=tuple(sorted(info.get("Runtimes") or {})),
         default_runtime=info.get("DefaultRuntime") or "runc",
         limits=frozenset(name for name, there in limits.items() if there),
         kernel=info.get("KernelVersion", ""),
+        few_users="name=userns" in security or "name=rootless" in security,
     )
 
 

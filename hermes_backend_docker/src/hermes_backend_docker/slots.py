@@ -11,7 +11,12 @@ from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.sandbox.sharing import SharedPlace
 from hermes_core.sandbox.slots import AgentSlot, SlotRequest
 
-_FIRST_UID: Final = 20000
+_FEW_UIDS: Final = 20000
+_FIRST_UID: Final = 1 << 20
+_UIDS: Final = 1 << 15
+"""Users of one container."""
+_CONTAINERS: Final = 65000
+"""How many containers there can be until the numbers begin anew."""
 
 
 class SharedContainer(ContainerHost):
@@ -21,11 +26,13 @@ class SharedContainer(ContainerHost):
         release: Called when the container has been removed.
         worn_at: Monotonic time from which on it takes nobody new.
         uses: How many slots it may have had before it takes nobody new: what they left in /tmp stays until its end.
+        first_uid: One less than the user of its first slot.
     """
 
     release: Callable[[], Awaitable[None]]
     worn_at: float
     uses: int
+    first_uid: int
 
     async def destroy(self) -> None:
         """Remove the container, and then its lease."""
@@ -60,7 +67,16 @@ class ContainerSlot(SharedPlace):
         return self._seat.host
 
 
-def slot_of(folder: str, sandbox_id: str, number: int) -> dict[str, Any]:
+def first_uid(container_id: str, *, few: bool) -> int:
+    """Return one less than the first user of a container's slots.
+
+    The kernel counts the processes of a user over all containers, so each container has users of its own, but for the
+    `few` of an engine whose containers see only 65,536.
+    """
+    return _FEW_UIDS if few else _FIRST_UID + int(container_id, 16) % _CONTAINERS * _UIDS
+
+
+def slot_of(folder: str, sandbox_id: str, uid: int, processes: int | None) -> dict[str, Any]:
     """Return what a slot is opened with: a user and a directory that nobody else has in its container."""
-    uid = _FIRST_UID + number
-    return {"workspace": f"{folder}/{sandbox_id}", "uid": uid, "gid": uid, "umask": 0o077, "own_directory": True}
+    fields = {"workspace": f"{folder}/{sandbox_id}", "uid": uid, "gid": uid, "umask": 0o077, "own_directory": True}
+    return {**fields, "processes": processes}

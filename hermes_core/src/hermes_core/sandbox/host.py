@@ -38,7 +38,11 @@ class SandboxHost(ABC):
         return False
 
     def slot_fields(self) -> Mapping[str, Any]:
-        """Return what this place asks of its slot: uid and gid of the commands, umask, own_directory."""
+        """Return what this place asks of its slot.
+
+        uid and gid of the commands; umask; own_directory: whether the agent makes and deletes the workspace; processes:
+        how many the commands may have at a time, which holds only where no other slot has this uid.
+        """
         return {}
 
     async def admit(self, request: SlotRequest) -> None:

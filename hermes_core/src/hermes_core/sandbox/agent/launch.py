@@ -7,6 +7,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import resource
 import select
 import signal
 import termios
@@ -43,9 +44,13 @@ class Identity(NamedTuple):
 
     uid: int
     gid: int
+    processes: int | None = None
+    """How many processes and threads the user may have, where nobody else has this user."""
 
     def take(self) -> None:
         """Become this user for good; nothing can be gained again by running a program."""
+        if self.processes is not None:
+            resource.setrlimit(resource.RLIMIT_NPROC, (self.processes, self.processes))
         os.setgroups([])
         os.setresgid(self.gid, self.gid, self.gid)
         os.setresuid(self.uid, self.uid, self.uid)

@@ -58,7 +58,8 @@ class Slot:
         self.used = time.monotonic()
         uid = request.get("uid")
         if uid is not None:
-            self.identity = Identity(uid, uid if request.get("gid") is None else request["gid"])
+            gid = uid if request.get("gid") is None else request["gid"]
+            self.identity = Identity(uid, gid, request.get("processes"))
 
     def path(self, text: str) -> Path:
         """Return a path, relative ones from the workspace."""
