@@ -19,7 +19,7 @@ TEST_FOLDERS := $(wildcard */tests plugins/*/tests examples/*/tests tests)
 # The set-up is called every time: it takes a tenth of a second when there is nothing to do.
 setup = python=$$(PYTHON="$(PYTHON)" sh scripts/find_python.sh) && "$$python" scripts/setup_env.py --venv "$(VENV)" --group
 
-.PHONY: help demo test test-slow check check-format check-lint check-style check-requirements check-types check-test-types format wheels install-alone lowest bench bench-parsers bench-tokens bench-sandboxes soak tiny-rl lock env clean
+.PHONY: help demo test test-slow check check-format check-lint check-style check-requirements check-types check-test-types format wheels install-alone lowest bench bench-parsers bench-tokens bench-sandboxes bench-capacity bench-pool bench-cluster soak tiny-rl lock env clean
 
 help:
 	@echo "make demo           set up and run the shipped tasks on the embedded oracle model; writes $(DEMO_OUT)"
@@ -34,6 +34,9 @@ help:
 	@echo "make bench-parsers  measure the parsers, and compare them with vLLM's and SGLang's (PEERS=python)"
 	@echo "make bench-tokens   measure training data at token level, and compare it with peers' (PEERS=python)"
 	@echo "make bench-sandboxes  measure every backend beside bare bash, docker exec and SWE-ReX (PEERS=python)"
+	@echo "make bench-capacity measure what idle sandboxes of each kind hold; writes docs/capacity.md"
+	@echo "make bench-pool     measure slot pools"
+	@echo "make bench-cluster  measure Slurm, Nomad and Ray beside the local session, and runs on 1 to 4 hosts"
 	@echo "make soak           play 1,000 rollouts on each backend while sandboxes and the caller are killed"
 	@echo "make tiny-rl        teach and train a small transformer through Atropos, three seeds; writes runs/tiny_rl"
 	@echo "make lock           pin the requirements anew (UPGRADE=1: to the newest versions)"
@@ -113,6 +116,20 @@ bench-tokens:
 bench-sandboxes:
 	@$(setup) dev
 	$(BIN)/python benchmarks/backends.py --write $(if $(PEERS),--peers-python $(PEERS))
+
+# Wants a quiet machine, a Docker engine and sshd; what is absent is named.
+bench-capacity:
+	@$(setup) dev
+	$(BIN)/python benchmarks/capacity.py --write
+
+bench-pool:
+	@$(setup) dev
+	$(BIN)/python benchmarks/pool.py --write
+
+# Needs Slurm's programs as root; what is absent is named.
+bench-cluster:
+	@$(setup) dev
+	$(BIN)/python benchmarks/cluster.py --write
 
 soak:
 	@$(setup) dev
