@@ -20,6 +20,7 @@ from hermes_core.contracts.task import Task
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
 from hermes_core.models.factory import create_model
 from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime
+from hermes_core.runner.local_engine import Player
 from hermes_core.runner.output import OutputFolder
 from hermes_core.runner.policy import Policy
 from hermes_core.runner.scheduling import Recorder, Scheduler
@@ -57,7 +58,7 @@ async def play(url: str, *, rollouts: int, turns: int, concurrency: int) -> dict
         folder = OutputFolder.open(Path(out), {}, facts={})
         recorder = Recorder(folder, {})
         async with Runtime(registry) as runtime:
-            scheduler = Scheduler(runtime, model, recorder, Policy({}, max_attempts=1), Silent())
+            scheduler = Scheduler(Player(runtime, model), recorder, Policy({}, max_attempts=1), Silent())
             # Opens the connections, as the plain loop does before it measures.
             await scheduler.run(iter(specs(registry, min(rollouts, concurrency), turns)), max_concurrent=concurrency)
             before, started = cpu_seconds(), time.perf_counter()

@@ -21,6 +21,7 @@ from hermes_core.discovery import PluginSettings, load_plugins
 from hermes_core.models.token_model import TokenModel
 from hermes_core.models.vllm import VllmGenerateClient
 from hermes_core.rollout import Runtime
+from hermes_core.runner.local_engine import Player
 from hermes_core.runner.output import OutputFolder
 from hermes_core.runner.policy import Policy
 from hermes_core.runner.scheduling import Recorder, Scheduler
@@ -63,7 +64,7 @@ async def play(url: str, tokenizer: Path, options: argparse.Namespace) -> dict[s
         folder = OutputFolder.open(Path(out), {}, facts={})
         recorder = Recorder(folder, {})
         async with Runtime(registry, parser=Ref(kind="parser", name="hermes")) as runtime:
-            scheduler = Scheduler(runtime, model, recorder, Policy({}, max_attempts=1), Silent())
+            scheduler = Scheduler(Player(runtime, model), recorder, Policy({}, max_attempts=1), Silent())
             await scheduler.run(
                 iter(specs(registry, options.concurrency, options.turns)), max_concurrent=options.concurrency
             )

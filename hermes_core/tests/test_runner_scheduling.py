@@ -11,6 +11,7 @@ from rollout_script import Script, call, calls, says, spec_for
 from hermes_core.contracts.errors import ModelServerError, UserError
 from hermes_core.contracts.rollout import RewardStatus, StopReason
 from hermes_core.rollout import Runtime
+from hermes_core.runner.local_engine import Player
 from hermes_core.runner.output import OutputFolder
 from hermes_core.runner.policy import Policy
 from hermes_core.runner.scheduling import Recorder, Scheduler
@@ -60,7 +61,9 @@ async def played(registry, tmp_path):
         async with Runtime(registry) as runtime:
             await recorder.start()
             for number, model in enumerate(models):
-                scheduler = Scheduler(runtime, model, recorder, Policy(policy or {}, max_attempts=attempts), Watcher())
+                scheduler = Scheduler(
+                    Player(runtime, model), recorder, Policy(policy or {}, max_attempts=attempts), Watcher()
+                )
                 spec = spec_for(registry, rollout_id=f"r{number}", **fields)
                 await scheduler.run(iter([spec]), max_concurrent=1)
             await recorder.close()

@@ -63,6 +63,12 @@ def hermes_sinks() -> Iterable[specs.SinkSpec]:
 
 
 @hookspec
+def hermes_engines() -> Iterable[specs.EngineSpec]:
+    """Declare rollout engines. Called once per plugin when a registry loads it."""
+    raise NotImplementedError
+
+
+@hookspec
 def hermes_cli_commands() -> Iterable[specs.CommandSpec]:
     """Declare subcommands of `hermes-core`. Called once per plugin when a registry loads it.
 

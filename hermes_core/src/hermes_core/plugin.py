@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hermes_core.hookspecs import hookimpl
-from hermes_core.specs import BackendSpec, TaskSourceSpec, ToolsetSpec, ToolSpec
+from hermes_core.specs import BackendSpec, EngineSpec, TaskSourceSpec, ToolsetSpec, ToolSpec
 
 
 @hookimpl
@@ -30,6 +30,18 @@ def hermes_backends() -> Iterable[BackendSpec]:
     from hermes_core.sandbox.declaration import LOCAL
 
     return [LOCAL]
+
+
+@hookimpl
+def hermes_engines() -> Iterable[EngineSpec]:
+    """Declare the engine `local`."""
+    return [
+        EngineSpec(
+            name="local",
+            summary="Rollouts in the process of the run itself.",
+            target="hermes_core.runner.local_engine:LocalEngine",
+        )
+    ]
 
 
 @hookimpl

@@ -167,6 +167,11 @@ class SinkSpec(ComponentSpec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSpec(ComponentSpec):
+    """A rollout engine: where the rollouts of a run are played."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSpec(ComponentSpec):
     """A subcommand of `hermes-core`; the target has `configure(parser)` and `run(arguments) -> int`."""
 

@@ -38,6 +38,8 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ("--split", "split", str, "run only tasks of this split"),
     ("--seed", "seed", int, "seed of every draw"),
     ("--max-concurrent", "max_concurrent", int, "rollouts in flight"),
+    ("--engine", "engine", str, "where rollouts are played (local); a plugin brings others: ray"),
+    ("--engine-options", "engine_options", dict, "JSON object of the engine's options"),
     ("--enabled-toolsets", "enabled_toolsets", list, "toolsets the model is offered (terminal,file)"),
     ("--disabled-toolsets", "disabled_toolsets", list, "toolsets to take away at the end"),
     ("--distribution", "distribution", str, "draw the toolsets of each group from this distribution"),

@@ -9,8 +9,9 @@ A message states what was wanted, what was found and what to type next.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class Blame(StrEnum):
@@ -113,6 +114,14 @@ class NoPythonError(BackendError):
 
 class SandboxLostError(BackendError):
     """The sandbox or its agent went away while in use."""
+
+
+class EngineLostError(BackendError):
+    """The worker that played a rollout died, or its answer was lost; `place` says which worker that was."""
+
+    def __init__(self, message: str, *, hint: str | None = None, place: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.place: Mapping[str, Any] = dict(place or {})
 
 
 class ModelError(HermesError):

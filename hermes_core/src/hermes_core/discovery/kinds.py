@@ -34,6 +34,7 @@ KINDS: Final = {
             "task_source", specs.TaskSourceSpec, "hermes_task_sources", "hermes_core.contracts.task_source:TaskSource"
         ),
         Kind("sink", specs.SinkSpec, "hermes_sinks", "hermes_core.contracts.sink:Sink"),
+        Kind("engine", specs.EngineSpec, "hermes_engines", "hermes_core.contracts.engine:RolloutEngine"),
         Kind(
             "cli_command",
             specs.CommandSpec,

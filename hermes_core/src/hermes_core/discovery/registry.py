@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError, UnavailableComponentError
@@ -48,10 +48,12 @@ class Registry:
                 self._components[kind].setdefault(spec.name, []).append(component)
         self._hooks = {record.id: manager.implementations(record.id) for record in loaded}
         self._events = EventDispatcher(manager.event_hooks(), self._hooks)
-        self.fire = self._events.fire
+        self.fire: Callable[[str, object], None] = self._events.fire
         """`fire(hook_name, event)` hands an event to every plugin, isolated; see `event_problems`."""
-        self.listens = self._events.listens
+        self.listens: Callable[[str], bool] = self._events.listens
         """`listens(hook_name)` tells whether firing would reach anybody."""
+        self.event_hooks = manager.event_hooks()
+        """The names of the hooks that receive an event."""
         self._check_preferences()
 
     def names(self, kind: str) -> tuple[str, ...]:
@@ -121,6 +123,15 @@ class Registry:
                 hint=f"settle it in the config: {lines}",
             )
         return next(iter(answers.values()), None)
+
+    def forward_events(self, fire: Callable[[str, object], None], *, listened: Iterable[str]) -> None:
+        """Hand the events of `listened` hooks to `fire` from now on, and none to this registry's plugins.
+
+        For a process that plays rollouts of a run elsewhere, whose own plugins are the ones that observe.
+        """
+        wanted = frozenset(listened)
+        self.fire = lambda hook, event: fire(hook, event) if hook in wanted else None
+        self.listens = wanted.__contains__
 
     @property
     def event_problems(self) -> list[EventProblem]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from hermes_core.contracts.errors import BackendError, ContextOverflowError, ModelError, TaskError
+from hermes_core.contracts.errors import BackendError, ContextOverflowError, EngineLostError, ModelError, TaskError
 from hermes_core.contracts.model import Conversation, Message, ModelReply
 from hermes_core.contracts.rollout import (
     AgentResult,
@@ -166,6 +166,15 @@ class RolloutRecord:
         total = time.perf_counter() - self._started
         rest = max(0.0, total - sum(self._seconds.values()))
         return Timings(total=total, framework=rest, **self._seconds)
+
+
+def failed_outcome(spec: RolloutSpec, error: Exception) -> RolloutOutcome:
+    """Return the outcome of an attempt of which nothing is known but the error that it ended by."""
+    record = RolloutRecord(spec)
+    record.fail(error)
+    if isinstance(error, EngineLostError) and error.place:
+        record.provenance["engine"] = dict(error.place)
+    return record.outcome()
 
 
 def opening_messages(spec: RolloutSpec) -> list[Message]:

@@ -99,6 +99,9 @@ class RunConfig(BaseModel):
     seed: int = 0
     max_concurrent: int = Field(16, ge=1)
     """Rollouts in flight."""
+    engine: str = "local"
+    """Where rollouts are played: in this process, or by an engine that a plugin brings."""
+    engine_options: dict[str, Any] = Field(default_factory=dict)
     max_sandbox_starts: int = Field(8, ge=1)
     enabled_toolsets: list[str] | None = None
     disabled_toolsets: list[str] = Field(default_factory=list)

@@ -9,23 +9,23 @@ import hashlib
 import json
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import hermes_core
+from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError, HermesError
-from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.sink import Sink
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import PluginState, Registry
-from hermes_core.rollout import RolloutSpec, Runtime, overridden
+from hermes_core.rollout import RolloutSpec
 from hermes_core.runner.config import RunConfig
 from hermes_core.runner.display_text import plural
+from hermes_core.runner.engine import RunEngine
 from hermes_core.runner.exactness import require_exact_run
-from hermes_core.runner.models import choose_parser, open_model
 from hermes_core.runner.output import REPORT, ROLLOUTS, SUMMARY, OutputFolder, without_samples
 from hermes_core.runner.plan import RunPlan, choose, plan_groups, rollouts
 from hermes_core.runner.policy import Policy
@@ -51,6 +51,8 @@ _NEUTRAL = frozenset(
         "max_attempts",
         "require_exact",
         "tasks",
+        "engine",
+        "engine_options",
     }
 )
 
@@ -83,6 +85,8 @@ class Run:
         self._stream = stream
         self._retry_failed = retry_failed
         self._counts = (0, 0, 0)
+        self._engine: RunEngine | None = None
+        self._turned: Callable[[str], None] = _unseen
 
     async def execute(self) -> RunResult:
         """Do it; raises a `HermesError` that names what to change, with everything already recorded kept."""
@@ -105,16 +109,18 @@ class Run:
         config = self._config
         started = time.monotonic()
         async with AsyncExitStack() as stack:
-            model = await self._model(stack, tasks)
-            runtime = await stack.enter_async_context(self._runtime(model))
-            plan = await self._checked(runtime, plan)
+            engine = RunEngine(self._registry, config.engine, config.engine_options)
+            stack.push_async_callback(engine.aclose)
+            await engine.open(self._engine_run(folder, tasks))
+            self._engine = engine
+            plan = await self._checked(engine, plan)
             specs = list(rollouts(plan.groups, config, folder.run_id, self._provenance(plan)))
             pending = [spec for spec in specs if spec.rollout_id not in folder.done]
             recorder = Recorder(folder, self._sinks())
             await recorder.start()
             stack.push_async_callback(recorder.close)
             try:
-                await self._play(pending, len(specs), runtime, model, recorder)
+                await self._play(pending, len(specs), engine, recorder)
             except BaseException:
                 # What was done is summed up all the same; the error that stopped the run is the one to be told.
                 with contextlib.suppress(HermesError):
@@ -126,15 +132,14 @@ class Run:
                 require_exact_run(result.summary)
             return result
 
-    async def _play(
-        self, pending: list[RolloutSpec], total: int, runtime: Runtime, model: ModelClient, recorder: Recorder
-    ) -> None:
+    async def _play(self, pending: list[RolloutSpec], total: int, engine: RunEngine, recorder: Recorder) -> None:
         config = self._config
         with open_progress(total, done=total - len(pending), stream=self._stream) as progress:
             policy = Policy(config.policy, max_attempts=config.max_attempts)
-            scheduler = Scheduler(runtime, model, recorder, policy, progress, must_be_exact=config.require_exact)
+            scheduler = Scheduler(engine, recorder, policy, progress, must_be_exact=config.require_exact)
+            self._turned = progress.turn
             try:
-                await scheduler.run(iter(pending), max_concurrent=config.max_concurrent)
+                await scheduler.run(iter(pending), max_concurrent=engine.concurrency(config.max_concurrent))
             finally:
                 self._counts = (progress.done, total, len(progress.running))
 
@@ -145,41 +150,35 @@ class Run:
             return "no rollout had begun"
         left = own_leases(LeaseBook(default_lease_dir()))
         sandboxes = f"{left} of its sandboxes left (hermes-core sandboxes gc)" if left else "no sandbox left"
+        unconfirmed = 0 if self._engine is None else self._engine.provenance.get("unconfirmed", 0)
+        if unconfirmed:
+            sandboxes = f"{unconfirmed} of them unconfirmed by the engine (hermes-core sandboxes gc where it plays)"
         return f"{done:,} of {plural(total, 'rollout')} recorded, {running:,} in flight ended, {sandboxes}"
 
-    async def _model(self, stack: AsyncExitStack, tasks: tuple[Task, ...]) -> ModelClient:
-        model = open_model(self._config, api_key=self._api_key, tasks=tasks)
-        stack.push_async_callback(model.aclose)
-        await model.check()
-        return model
-
-    def _runtime(self, model: ModelClient) -> Runtime:
-        config = self._config
-        return Runtime(
-            self._registry,
-            backend=Ref(kind="backend", name=config.terminal_backend, options=config.backend_options),
-            sandbox=config.sandbox_spec(),
-            parser=choose_parser(config, model, self._registry),
-            budget=config.result_budget(),
-            tool_pool_size=config.tool_pool_size,
-            max_sandbox_starts=config.max_sandbox_starts,
-            verifier_timeout=config.verifier_timeout,
-            verifier_access=config.verifier_access,
+    def _engine_run(self, folder: OutputFolder, tasks: tuple[Task, ...]) -> EngineRun:
+        return EngineRun(
+            run_id=folder.run_id,
+            config=self._config.model_dump(mode="json"),
+            registry=self._registry,
+            tasks=tasks,
+            api_key=self._api_key,
+            max_concurrent=self._config.max_concurrent,
+            turned=self._count_turn,
         )
 
-    async def _checked(self, runtime: Runtime, plan: RunPlan) -> RunPlan:
-        """Ask the backend whether it can give what is wanted; a task that wants more than it can stops no other."""
-        runtime.parser  # noqa: B018 - an unknown parser is an error now, not in the middle of the run
-        await runtime.backend.check(runtime.sandbox_spec)
+    def _count_turn(self, rollout_id: str) -> None:
+        self._turned(rollout_id)
+
+    async def _checked(self, engine: RunEngine, plan: RunPlan) -> RunPlan:
+        """Ask the engine whether what tasks want of sandboxes can be had; a task that wants more stops no other."""
+        refused = await engine.refusals(group.task.sandbox for group in plan.groups)
         groups, problems = [], list(plan.problems)
         for group in plan.groups:
-            try:
-                if group.task.sandbox:
-                    await runtime.backend.check(overridden(runtime.sandbox_spec, group.task.sandbox))
-                groups.append(group)
-            except HermesError as error:
-                task = group.task
+            task = group.task
+            if task.sandbox and (error := refused.get(repr(task.sandbox))) is not None:
                 problems.append(TaskProblem(source=task.source, task_id=task.id, message=str(error)))
+            else:
+                groups.append(group)
         if not groups:
             raise ConfigError(f"no task of {self._config.tasks} can be run: {problems[-1].message}")
         return RunPlan(groups=tuple(groups), problems=tuple(problems))
@@ -199,14 +198,15 @@ class Run:
         return {"tasks": self._config.tasks, "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
 
     def _provenance(self, plan: RunPlan) -> dict[str, Any]:
-        refs = [Ref(kind="backend", name=self._config.terminal_backend)]
+        refs = [Ref(kind="backend", name=self._config.terminal_backend), Ref(kind="engine", name=self._config.engine)]
         for group in plan.groups:
             refs += [Ref(kind="tool", name=tool.name) for tool in group.tools.specs]
             refs += [group.task.verifier] if group.task.verifier else []
         unique = {(ref.kind, ref.name): ref for ref in refs}
         plugins = self._registry.provenance(list(unique.values()))
         loaded = [f"{p.id} {p.found.version}" for p in self._registry.plugins if p.state is PluginState.LOADED]
-        return {"hermes_core": hermes_core.__version__, "plugins": plugins, "loaded_plugins": loaded}
+        engine = {"name": self._config.engine}
+        return {"hermes_core": hermes_core.__version__, "plugins": plugins, "loaded_plugins": loaded, "engine": engine}
 
     def _sum_up(
         self, folder: OutputFolder, plan: RunPlan, recorder: Recorder, planned: int, seconds: float
@@ -239,12 +239,17 @@ class Run:
             "wall_seconds": seconds,
             "group_size": self._config.group_size,
             "problems": [{"source": p.source, "task_id": p.task_id, "message": p.message} for p in plan.problems],
+            "engine": {} if self._engine is None else self._engine.provenance,
             "sink_errors": dict(recorder.sink_errors),
             "event_problems": [dataclasses.asdict(problem) for problem in self._registry.event_problems],
             "rollouts": str(folder.path / ROLLOUTS),
             "summary": str(folder.path / SUMMARY),
             "report": str(folder.path / REPORT),
         }
+
+
+def _unseen(_rollout_id: str) -> None:
+    """No progress is shown yet."""
 
 
 def execute(

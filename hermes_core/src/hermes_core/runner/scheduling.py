@@ -7,14 +7,13 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from hermes_core.contracts.errors import HermesError, UserError
-from hermes_core.contracts.model import ModelClient, ModelReply, ModelRequest, encode
+from hermes_core.contracts.model import encode
 from hermes_core.contracts.rollout import Failure, RewardStatus, RolloutOutcome, StopReason
 from hermes_core.contracts.sink import Sink
-from hermes_core.contracts.tokens import Exactness, ModelSession, RecordingModel, TrainingSample
-from hermes_core.rollout import RolloutSpec, Runtime, run_rollout, to_completion
+from hermes_core.rollout import RolloutSpec, to_completion
 from hermes_core.rollout.workers import WorkerThreads
 from hermes_core.runner.exactness import require_exact
 from hermes_core.runner.output import OutputFolder
@@ -29,85 +28,17 @@ class Observer(Protocol):
         """A rollout has begun."""
         ...
 
-    def turn(self, rollout_id: str) -> None:
-        """The model has answered once."""
-        ...
-
     def finished(self, outcome: Mapping[str, Any]) -> None:
         """A rollout is recorded."""
         ...
 
 
-class CountedModel:
-    """A model client that tells the observer of every answer."""
+class Plays(Protocol):
+    """Who plays rollouts: an engine, or a part of one."""
 
-    def __init__(self, model: ModelClient, observer: Observer) -> None:
-        self._model = model
-        self._observer = observer
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        """The model's own."""
-        return self._model.provenance
-
-    async def check(self) -> None:
-        """Check the model."""
-        await self._model.check()
-
-    async def chat(self, request: ModelRequest) -> ModelReply:
-        """Ask the model."""
-        reply = await self._model.chat(request)
-        self._observer.turn(request.rollout_id)
-        return reply
-
-    async def aclose(self) -> None:
-        """Close the model."""
-        await self._model.aclose()
-
-
-class CountedRecordingModel(CountedModel):
-    """The same for a model whose rollouts talk to sessions."""
-
-    def __init__(self, model: RecordingModel, observer: Observer) -> None:
-        super().__init__(cast("ModelClient", model), observer)
-        self._recording = model
-
-    def session(self, rollout_id: str) -> CountedSession:
-        """Begin to record a rollout."""
-        return CountedSession(self._recording.session(rollout_id), self._observer)
-
-
-class CountedSession:
-    """A session that tells the observer of every answer."""
-
-    def __init__(self, session: ModelSession, observer: Observer) -> None:
-        self._session = session
-        self._observer = observer
-
-    async def chat(self, request: ModelRequest) -> ModelReply:
-        """Ask the model."""
-        reply = await self._session.chat(request)
-        self._observer.turn(request.rollout_id)
-        return reply
-
-    def samples(self) -> Sequence[TrainingSample]:
-        """The session's own."""
-        return self._session.samples()
-
-    def exactness(self) -> Exactness:
-        """The session's own."""
-        return self._session.exactness()
-
-    def managed_state(self) -> Mapping[str, Any]:
-        """The session's own."""
-        return self._session.managed_state()
-
-
-def counted(model: ModelClient, observer: Observer) -> ModelClient:
-    """Return a model that tells the observer of every answer."""
-    return (
-        CountedRecordingModel(model, observer) if isinstance(model, RecordingModel) else CountedModel(model, observer)
-    )
+    async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
+        """Play one attempt; raises only what must stop the run."""
+        ...
 
 
 class Recorder:
@@ -177,20 +108,24 @@ def _serialised(outcome: RolloutOutcome) -> tuple[Mapping[str, Any], bytes]:
         return value, encode(value) + b"\n"
     except (TypeError, ValueError, RecursionError) as error:
         # Something in it is no JSON. The rollout still ends in one outcome, which says so.
-        failed = dataclasses.replace(
-            outcome,
-            messages=[],
-            stop_reason=StopReason.FRAMEWORK_ERROR,
-            reward_status=RewardStatus.SKIPPED,
-            reward=None,
-            reward_parts={},
-            reward_detail="",
-            failure=Failure.of(error),
-            provenance={},
-            disposition="drop",
-        )
-        value = failed.to_json()
+        value = unkept(outcome, error).to_json()
         return value, encode(value) + b"\n"
+
+
+def unkept(outcome: RolloutOutcome, error: BaseException) -> RolloutOutcome:
+    """Return the outcome of a rollout whose own one cannot be kept: without its contents, and with the reason."""
+    return dataclasses.replace(
+        outcome,
+        messages=[],
+        stop_reason=StopReason.FRAMEWORK_ERROR,
+        reward_status=RewardStatus.SKIPPED,
+        reward=None,
+        reward_parts={},
+        reward_detail="",
+        failure=Failure.of(error),
+        provenance={},
+        disposition="drop",
+    )
 
 
 def _run_all(actions: Sequence[Callable[[], None]]) -> list[BaseException | None]:
@@ -210,8 +145,7 @@ class Scheduler:
 
     def __init__(
         self,
-        runtime: Runtime,
-        model: ModelClient,
+        player: Plays,
         recorder: Recorder,
         policy: Policy,
         observer: Observer,
@@ -219,8 +153,7 @@ class Scheduler:
         must_be_exact: bool = False,
     ) -> None:
         self._must_be_exact = must_be_exact
-        self._runtime = runtime
-        self._model = counted(model, observer)
+        self._player = player
         self._recorder = recorder
         self._policy = policy
         self._observer = observer
@@ -242,11 +175,11 @@ class Scheduler:
 
     async def _play(self, spec: RolloutSpec) -> None:
         self._observer.started(spec.rollout_id)
-        outcome = await run_rollout(spec, self._runtime, self._model)
+        outcome = await self._player.play(spec)
         while self._policy.wants_retry(outcome):
             await self._recorder.superseded(outcome)
             spec = dataclasses.replace(spec, attempt=spec.attempt + 1)
-            outcome = await run_rollout(spec, self._runtime, self._model)
+            outcome = await self._player.play(spec)
         self._give_up_on_a_dead_server(outcome)
         settled = self._policy.settled(outcome)
         self._observer.finished(await self._recorder.record(settled))

@@ -1,0 +1,91 @@
+"""The run's engine, held to its contract: whatever it does, each attempt ends in one outcome of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from hermes_core.contracts.engine import EngineRun, RolloutEngine
+from hermes_core.contracts.errors import BrokenComponentError, EngineLostError, HermesError
+from hermes_core.contracts.events import RolloutFinished
+from hermes_core.contracts.rollout import RolloutOutcome
+from hermes_core.discovery import Registry
+from hermes_core.rollout import RolloutSpec
+from hermes_core.rollout.boundary import contained
+from hermes_core.rollout.record import failed_outcome
+
+
+class RunEngine:
+    """One engine by name. What it raises for a rollout becomes that attempt's outcome, unless it must stop the run."""
+
+    def __init__(self, registry: Registry, name: str, options: Mapping[str, Any]) -> None:
+        self._registry = registry
+        self._name = name
+        self._engine = cast("RolloutEngine", registry.create("engine", name, options))
+
+    async def open(self, run: EngineRun) -> None:
+        """Open it; what it raises that is no error of ours names it."""
+        try:
+            await contained(self._engine.open(run))
+        except HermesError:
+            raise
+        except Exception as error:  # the plugin boundary
+            raise self._broken(f"raised {type(error).__name__} as it was opened: {error}") from error
+
+    async def refusals(self, sandboxes: Iterable[Mapping[str, Any]]) -> dict[str, HermesError]:
+        """Ask for each distinct set of sandbox fields whether it can be had; returns the others, by their `repr`."""
+        distinct = {repr(fields): fields for fields in sandboxes if fields}
+        refused: dict[str, HermesError] = {}
+        for key, fields in distinct.items():
+            try:
+                await contained(self._engine.check(fields))
+            except HermesError as error:
+                refused[key] = error
+        return refused
+
+    def concurrency(self, wanted: int) -> int:
+        """Return how many rollouts are to be in flight."""
+        capacity = self._engine.capacity
+        return wanted if capacity is None else max(1, min(wanted, capacity))
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """The engine's name, and what it says of itself."""
+        return {"name": self._name, **self._engine.provenance}
+
+    async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
+        """Play one attempt; an attempt that the engine lost ends in an outcome that says so."""
+        try:
+            outcome = await contained(self._engine.play(rollout))
+        except HermesError as error:
+            if error.fatal:
+                raise
+            return self._lost(rollout, error)
+        except Exception as error:  # noqa: BLE001 - the plugin boundary: the attempt is lost, whatever it raised
+            text = f"engine {self._name!r} raised {type(error).__name__}: {error}"
+            return self._lost(rollout, EngineLostError(text))
+        self._check(rollout, outcome)
+        return outcome
+
+    async def aclose(self) -> None:
+        """Close it."""
+        await self._engine.aclose()
+
+    def _lost(self, rollout: RolloutSpec, error: HermesError) -> RolloutOutcome:
+        outcome = failed_outcome(rollout, error)
+        if self._registry.listens("hermes_rollout_finished"):
+            event = RolloutFinished(rollout_id=outcome.rollout_id, outcome=outcome.to_json())
+            self._registry.fire("hermes_rollout_finished", event)
+        return outcome
+
+    def _check(self, rollout: RolloutSpec, outcome: object) -> None:
+        if not isinstance(outcome, RolloutOutcome):
+            raise self._broken(f"gave back {type(outcome).__name__}, wanted RolloutOutcome")
+        wanted, found = (rollout.rollout_id, rollout.attempt), (outcome.rollout_id, outcome.attempt)
+        if wanted != found:
+            raise self._broken(f"gave back attempt {found[1]} of {found[0]}, wanted attempt {wanted[1]} of {wanted[0]}")
+
+    def _broken(self, what: str) -> BrokenComponentError:
+        return BrokenComponentError(
+            f"engine {self._name!r} {what}", hint=f"hermes-core plugins show engine:{self._name}"
+        )

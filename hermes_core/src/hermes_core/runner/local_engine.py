@@ -1,0 +1,91 @@
+"""The engine `local`: rollouts are played in this process. A worker of a remote engine opens one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from typing import Any, final
+
+from hermes_core.contracts.engine import EngineRun
+from hermes_core.contracts.model import ModelClient
+from hermes_core.contracts.rollout import RolloutOutcome
+from hermes_core.rollout import RolloutSpec, Runtime, overridden, run_rollout
+from hermes_core.runner.config import RunConfig
+from hermes_core.runner.counted_model import counted
+from hermes_core.runner.models import choose_parser, open_model
+from hermes_core.specs import Ref
+
+
+@final
+class Player:
+    """Plays rollouts with one runtime and one model, as many at a time as it is asked."""
+
+    def __init__(self, runtime: Runtime, model: ModelClient) -> None:
+        self._runtime = runtime
+        self._model = model
+
+    async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
+        """Play one attempt; see `run_rollout`."""
+        return await run_rollout(rollout, self._runtime, self._model)
+
+
+@final
+class LocalEngine:
+    """One model client and one runtime, made from the run's config."""
+
+    capacity: int | None = None
+
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+        self._player: Player | None = None
+        self._runtime: Runtime | None = None
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Nothing: the summary is of this process anyway."""
+        return {}
+
+    async def open(self, run: EngineRun) -> None:
+        """Reach the model and the backend; what is wrong with either is an error now, not in the middle of the run."""
+        config = RunConfig.parse(run.config, source="the run's config")
+        model = open_model(config, api_key=run.api_key, tasks=run.tasks)
+        self._stack.push_async_callback(model.aclose)
+        await model.check()
+        runtime = await self._stack.enter_async_context(_runtime(config, run, model))
+        runtime.parser  # noqa: B018 - an unknown one is an error now
+        await runtime.backend.check(runtime.sandbox_spec)
+        self._runtime, self._player = runtime, Player(runtime, counted(model, run.turned))
+
+    async def check(self, sandbox: Mapping[str, Any]) -> None:
+        """Ask the backend."""
+        if self._runtime is None:
+            raise _unopened()
+        await self._runtime.backend.check(overridden(self._runtime.sandbox_spec, sandbox))
+
+    async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
+        """Play it here."""
+        if self._player is None:
+            raise _unopened()
+        return await self._player.play(rollout)
+
+    async def aclose(self) -> None:
+        """Close the backend with all its sandboxes, and the model's connections."""
+        await self._stack.aclose()
+
+
+def _unopened() -> RuntimeError:
+    return RuntimeError("the engine was not opened")
+
+
+def _runtime(config: RunConfig, run: EngineRun, model: ModelClient) -> Runtime:
+    return Runtime(
+        run.registry,
+        backend=Ref(kind="backend", name=config.terminal_backend, options=config.backend_options),
+        sandbox=config.sandbox_spec(),
+        parser=choose_parser(config, model, run.registry),
+        budget=config.result_budget(),
+        tool_pool_size=config.tool_pool_size,
+        max_sandbox_starts=config.max_sandbox_starts,
+        verifier_timeout=config.verifier_timeout,
+        verifier_access=config.verifier_access,
+    )

@@ -1,0 +1,102 @@
+"""A rollout engine written as a stranger would: two desks in this process, each with everything of its own."""
+
+from __future__ import annotations
+
+import pickle
+
+from pydantic import BaseModel
+
+from hermes_core import hookimpl
+from hermes_core.contracts.engine import EngineRun
+from hermes_core.contracts.errors import BackendError, EngineLostError, UserError
+from hermes_core.runner.local_engine import LocalEngine
+from hermes_core.specs import EngineSpec
+
+
+@hookimpl
+def hermes_engines():
+    targets = {"desks": "Desks", "bent": "Bent", "half": "Half"}
+    return [
+        EngineSpec(name=name, summary=name, target=f"engine_components:{target}") for name, target in targets.items()
+    ]
+
+
+class Options(BaseModel):
+    trouble: str = ""
+    refuses: str = ""
+    capacity: int | None = None
+
+
+class Desks:
+    """Plays at two desks in turn; `trouble` happens to the first attempt of each rollout."""
+
+    Options = Options
+
+    def __init__(self, options):
+        self._options = options
+        self._desks = [LocalEngine(), LocalEngine()]
+        self._played = 0
+        self.at_once = self.most = 0
+
+    @property
+    def capacity(self):
+        return self._options.capacity
+
+    @property
+    def provenance(self):
+        return {"desks": 2, "played": self._played, "most": self.most}
+
+    async def open(self, run: EngineRun):
+        if self._options.trouble == "shut":
+            raise UserError("the desks are shut", hint="come back tomorrow")
+        for desk in self._desks:
+            await desk.open(run)
+
+    async def check(self, sandbox):
+        if self._options.refuses in sandbox:
+            raise BackendError(f"no desk has {self._options.refuses}")
+
+    async def play(self, rollout):
+        number = self._played % 2
+        self._played += 1
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        try:
+            if rollout.attempt == 1:
+                self._trouble(number)
+            return pickle.loads(pickle.dumps(await self._desks[number].play(rollout)))
+        finally:
+            self.at_once -= 1
+
+    def _trouble(self, number):
+        if self._options.trouble == "lost":
+            raise EngineLostError("the desk collapsed", place={"name": "desks", "worker": number})
+        if self._options.trouble == "bug":
+            raise KeyError("desk")
+        if self._options.trouble == "exit":
+            raise SystemExit(3)
+        if self._options.trouble == "fatal":
+            raise UserError("the building is on fire")
+
+    async def aclose(self):
+        for desk in self._desks:
+            await desk.aclose()
+
+
+class Bent(Desks):
+    """Gives back something else than what it was asked for."""
+
+    async def play(self, rollout):
+        return await super().play(_other(rollout)) if self._options.trouble == "other" else None
+
+
+def _other(rollout):
+    import dataclasses
+
+    return dataclasses.replace(rollout, rollout_id="ro_other")
+
+
+class Half:
+    """Satisfies no contract."""
+
+    async def open(self, run): ...
