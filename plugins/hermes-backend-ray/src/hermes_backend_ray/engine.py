@@ -1,0 +1,190 @@
+"""The engine `ray`: rollouts are played by workers on the nodes of a Ray cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from ray.exceptions import RayError
+
+from hermes_backend_ray.engine_cluster import EngineCluster, Node
+from hermes_backend_ray.engine_crew import Crew, unplaced
+from hermes_backend_ray.engine_link import WorkerLink
+from hermes_backend_ray.engine_options import EngineOptions
+from hermes_backend_ray.engine_wire import Answer, orders, pack, rebuilt
+from hermes_core.contracts.engine import EngineRun
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.discovery import PluginState
+from hermes_core.discovery.provenance import loaded_versions
+from hermes_core.models.factory import EMBEDDED
+
+if TYPE_CHECKING:
+    from hermes_core.contracts.rollout import RolloutOutcome
+    from hermes_core.contracts.task import Task
+    from hermes_core.discovery import Registry
+    from hermes_core.rollout import RolloutSpec
+
+_NOTES: Final = 50
+"""How many notes go into the summary."""
+
+
+@final
+class RayEngine:
+    """Workers on a cluster, each with a model client, a backend and a registry of its own, made from the run's config.
+
+    What a worker is given and gives back goes through memory only. The model server's key is an argument of a call,
+    which Ray keeps in no store and on no disk.
+    """
+
+    Options = EngineOptions
+
+    def __init__(self, options: EngineOptions) -> None:
+        self._options = options
+        self._cluster = EngineCluster()
+        self._crew = Crew(self._cluster, options, self._start)
+        self._run: EngineRun | None = None
+        self._tasks: Any = None
+        self._slots = 1
+
+    @property
+    def capacity(self) -> int:
+        """The places of all workers that play."""
+        return sum(link.slots for link in self._crew.live)
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Every worker with its node and what it played, the losses, and the cancelled rollouts left unconfirmed."""
+        links = self._crew.links
+        notes = [*self._crew.notes, *(note for link in links for note in link.notes)]
+        return {
+            "address": self._options.address,
+            "workers": [
+                {**link.place, "slots": link.slots, "played": link.played, "lost": link.loss} for link in links
+            ],
+            "lost_workers": sum(link.loss is not None for link in links),
+            "unconfirmed": sum(link.unconfirmed for link in links),
+            "notes": notes[:_NOTES],
+            "more_notes": max(0, len(notes) - _NOTES),
+        }
+
+    async def open(self, run: EngineRun) -> None:
+        """Connect, start the workers, and see that each has the versions of this process and reaches what it needs."""
+        import ray
+
+        self._run = run
+        await self._cluster.connect(self._options.address)
+        tasks = tuple(_without_files(task) for task in run.tasks) if run.config["model"] in EMBEDDED else ()
+        self._tasks = await asyncio.to_thread(ray.put, pack(tasks))
+        wanted = self._options.workers or self._options.per_node * await self._suitable()
+        self._slots = self._options.max_concurrent or math.ceil(run.max_concurrent / max(1, wanted))
+        await self._crew.muster()
+        self._crew.tend()
+
+    async def check(self, sandbox: Mapping[str, Any]) -> None:
+        """Ask every worker: a rollout may come to any."""
+        fields = dict(sandbox)
+        links = self._crew.live
+        answers = await asyncio.gather(*(self._asked(link.actor.check.remote(fields)) for link in links))
+        for link, answer in zip(links, answers, strict=True):
+            _require(answer, _place_name(link.place))
+
+    async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
+        """Play on the worker that has the most room; wait for one if none has."""
+        link = await self._crew.seat()
+        try:
+            return await link.play(rollout)
+        finally:
+            await self._crew.leave(link)
+
+    async def aclose(self) -> None:
+        """End the workers, which close their sandboxes, and disconnect."""
+        await self._crew.close()
+        self._tasks = None
+        await self._cluster.close()
+
+    async def _suitable(self) -> int:
+        return sum(node.has(self._options.needs) for node in await self._cluster.nodes())
+
+    async def _start(self, name: str, node: Node | None) -> WorkerLink:
+        """Start one worker: the process, its plugins and their versions, then the model and the backend."""
+        run = self._run
+        if run is None:
+            raise RuntimeError("the engine was not opened")
+        actor = self._cluster.actor(node, self._options.actor_options())
+        link = WorkerLink(actor, {"name": "ray", "worker": name}, slots=self._slots, run=run, options=self._options)
+        try:
+            place = _require(await self._asked(actor.hello.remote(_plugins(run.registry))), f"worker {name}")
+            link.place |= {"node": place["node"], "pid": place["pid"]}
+            _require_equal(loaded_versions(run.registry.plugins), place["versions"], _place_name(link.place))
+            opened = actor.open.remote(orders(run, _config(run.config)), self._tasks, run.api_key)
+            _require(await self._asked(opened), _place_name(link.place))
+        except BaseException:
+            link.kill()
+            raise
+        return link
+
+    async def _asked(self, answer: Any) -> Answer:
+        async def awaited() -> Answer:
+            found: Answer = await answer
+            return found
+
+        try:
+            return await asyncio.wait_for(awaited(), self._options.start_timeout)
+        except TimeoutError as error:
+            raise unplaced(self._options, "the cluster has no room for it, or its node is slow") from error
+        except RayError as error:
+            raise unplaced(self._options, " ".join(str(error).split())[-600:]) from error
+
+
+def _require(answer: Answer, where: str) -> Any:
+    is_well, value = answer
+    if not is_well:
+        raise rebuilt(value, where)
+    return value
+
+
+def _place_name(place: Mapping[str, Any]) -> str:
+    return f"worker {place['worker']} on node {place['node'][:12]}"
+
+
+def _require_equal(ours: Mapping[str, str], theirs: Mapping[str, str], where: str) -> None:
+    differing = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+    if not differing:
+        return
+    parts = [f"{name} is {_version(ours, name)} here and {_version(theirs, name)} there" for name in differing]
+    raise ConfigError(
+        f"engine 'ray': {where} has other code than this process: {'; '.join(parts)}",
+        hint="install the same versions on every node, or leave the plugin out of the run: -p no:NAME",
+    )
+
+
+def _version(versions: Mapping[str, str], name: str) -> str:
+    return versions.get(name, "missing")
+
+
+def _plugins(registry: Registry) -> dict[str, Any]:
+    """Return settings that load what is loaded here and nothing else; files by a path that holds in any directory."""
+    settings = registry.settings
+    loaded = [record for record in registry.plugins if record.state is PluginState.LOADED]
+    extra = [str(Path(item).resolve()) if Path(item).is_file() else item for item in settings.extra]
+    return {
+        "allow": [record.id for record in loaded if not record.found.is_local],
+        "extra": [item for item in extra if item],
+        "prefer": dict(settings.prefer),
+    }
+
+
+def _config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the run's config for a worker: it plays by itself, and its working directory is another one."""
+    tokenizer = config.get("tokenizer")
+    absolute = None if tokenizer is None else str(Path(tokenizer).resolve())
+    return {**config, "engine": "local", "engine_options": {}, "tokenizer": absolute}
+
+
+def _without_files(task: Task) -> Task:
+    """Leave out what an embedded model does not play from; a rollout brings its own task along."""
+    return dataclasses.replace(task, files=(), setup=())

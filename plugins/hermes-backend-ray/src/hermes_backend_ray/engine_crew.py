@@ -1,0 +1,168 @@
+"""All workers of a run: started together, replaced when lost, and each rollout given to the one with most room."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+
+from hermes_backend_ray.engine_cluster import EngineCluster, Node
+from hermes_backend_ray.engine_link import WorkerLink
+from hermes_backend_ray.engine_options import EngineOptions
+from hermes_core.contracts.errors import BackendError, ConfigError, HermesError, UserError
+
+Start = Callable[[str, Node | None], Awaitable[WorkerLink]]
+"""Starts a worker of this name, on a node if one is given."""
+_REFRESH = 5.0
+"""Seconds between two looks at the cluster's nodes: one may have joined."""
+_LONGEST_PAUSE = 60.0
+
+
+class Crew:
+    """The workers. Those lost are kept in `links` for the account; only live ones are given rollouts."""
+
+    def __init__(self, cluster: EngineCluster, options: EngineOptions, start: Start) -> None:
+        self.links: list[WorkerLink] = []
+        self.notes: list[str] = []
+        self._cluster = cluster
+        self._options = options
+        self._start = start
+        self._numbers = itertools.count(1)
+        self._starting: dict[asyncio.Task[None], str | None] = {}
+        self._failed: Counter[str | None] = Counter()
+        self._not_before: dict[str | None, float] = {}
+        self._changed = asyncio.Condition()
+        self._lost = asyncio.Event()
+        self._tending: asyncio.Task[None] | None = None
+        self._end: HermesError | None = None
+
+    @property
+    def live(self) -> list[WorkerLink]:
+        """The workers that can be given rollouts."""
+        return [link for link in self.links if link.loss is None]
+
+    async def muster(self) -> None:
+        """Start every worker that the options ask for; raises what kept one of them from it."""
+        targets = await self._missing()
+        if not targets:
+            raise ConfigError(
+                f"engine 'ray': no node of the cluster has what a worker needs: {self._options.needs or 'nothing'}",
+                hint="ray status shows what there is; engine_options: {num_cpus: …, resources: …}",
+            )
+        tasks = [asyncio.ensure_future(self._start(self._name(), node)) for node in targets]
+        try:
+            self.links += await asyncio.gather(*tasks)
+        except BaseException:
+            await self._unmuster(tasks)
+            raise
+
+    def tend(self) -> None:
+        """Begin to replace what is lost."""
+        for link in self.links:
+            link.listen(self._on_loss)
+        self._tending = asyncio.create_task(self._tend())
+
+    async def seat(self) -> WorkerLink:
+        """Wait for room and take it; raises a fatal error when no worker has been there for too long."""
+        async with self._changed:
+            while True:
+                if self._end is not None:
+                    raise self._end
+                best = max(self.live, key=lambda link: link.free, default=None)
+                if best is not None and best.free > 0:
+                    best.taken += 1
+                    return best
+                await self._changed.wait()
+
+    async def leave(self, link: WorkerLink) -> None:
+        """Give the room back."""
+        link.taken -= 1
+        await self._notify()
+
+    async def close(self) -> None:
+        """End all workers."""
+        tasks = [task for task in (self._tending, *self._starting) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(link.close() for link in self.links), return_exceptions=True)
+
+    def _name(self) -> str:
+        return f"w{next(self._numbers)}"
+
+    async def _unmuster(self, tasks: Sequence[asyncio.Future[WorkerLink]]) -> None:
+        for task in tasks:
+            task.cancel()
+        for started in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(started, WorkerLink):
+                started.kill()
+
+    async def _missing(self) -> list[Node | None]:
+        """Return where a worker is to be started: a node, or None for wherever there is room."""
+        have = Counter([link.place["node"] for link in self.live] + list(self._starting.values()))
+        if self._options.workers is not None:
+            return [None] * (self._options.workers - have.total())
+        nodes = [node for node in await self._cluster.nodes() if node.has(self._options.needs)]
+        return [node for node in nodes for _ in range(self._options.per_node - have[node.id])]
+
+    async def _tend(self) -> None:
+        loop = asyncio.get_running_loop()
+        alone_since: float | None = None
+        while self._end is None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._lost.wait(), _REFRESH)
+            self._lost.clear()
+            for node in await self._missing():
+                self._replace(node, loop.time())
+            alone_since = None if self.live else alone_since or loop.time()
+            if alone_since is not None and loop.time() - alone_since > self._options.start_timeout:
+                await self._give_up()
+
+    def _replace(self, node: Node | None, now: float) -> None:
+        where = None if node is None else node.id
+        if now < self._not_before.get(where, 0.0):
+            return
+        task = asyncio.create_task(self._restart(node, where))
+        self._starting[task] = where
+        task.add_done_callback(self._starting.pop)
+
+    async def _restart(self, node: Node | None, where: str | None) -> None:
+        try:
+            link = await self._start(self._name(), node)
+        except HermesError as error:
+            self._failed[where] += 1
+            pause = min(_LONGEST_PAUSE, 2.0 ** self._failed[where])
+            self._not_before[where] = asyncio.get_running_loop().time() + pause
+            self.notes.append(f"a worker could not be replaced: {error.message}")
+            return
+        self._failed[where] = 0
+        link.listen(self._on_loss)
+        self.links.append(link)
+        await self._notify()
+
+    def _on_loss(self, link: WorkerLink) -> None:
+        self.notes.append(f"worker {link.place['worker']} on node {link.place['node'][:12]} was lost: {link.loss}")
+        self._lost.set()
+
+    async def _give_up(self) -> None:
+        last = self.notes[-1] if self.notes else "none is left"
+        self._end = UserError(
+            f"engine 'ray': no worker for {self._options.start_timeout:g} s: {last}",
+            hint="ray status shows the cluster; the same command continues the run, also with another --engine",
+        )
+        await self._notify()
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+
+def unplaced(options: EngineOptions, reason: str) -> BackendError:
+    """Return the error for a worker that did not come to play in time."""
+    needs = ", ".join(f"{amount:g} {name}" for name, amount in options.needs.items()) or "nothing"
+    return BackendError(
+        f"engine 'ray': a worker did not start within {options.start_timeout:g} s: {reason}; it needs {needs}",
+        hint="ray status shows what is free; engine_options: {workers: …, num_cpus: …, start_timeout: …}",
+    )

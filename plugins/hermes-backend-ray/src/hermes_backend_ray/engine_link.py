@@ -1,0 +1,182 @@
+"""The run's end of one worker: what it plays, what it tells, and its loss."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ray.exceptions import RayError
+
+from hermes_backend_ray.engine_wire import News, key_of, pack, rebuilt, unpack
+from hermes_core.contracts.errors import EngineLostError, TaskError
+from hermes_core.rollout import to_completion
+
+if TYPE_CHECKING:
+    from hermes_backend_ray.engine_options import EngineOptions
+    from hermes_core.contracts.engine import EngineRun
+    from hermes_core.contracts.rollout import RolloutOutcome
+    from hermes_core.rollout import RolloutSpec
+
+_POLL = 5.0
+"""Seconds after which a worker that has nothing to tell says so: the sign that it lives."""
+
+
+class WorkerLink:
+    """One worker, from its first rollout to its loss or its end. `taken` of its `slots` are promised to rollouts."""
+
+    def __init__(
+        self, actor: Any, place: Mapping[str, Any], *, slots: int, run: EngineRun, options: EngineOptions
+    ) -> None:
+        self.actor = actor
+        self.place = dict(place)
+        self.slots = slots
+        self.taken = 0
+        self.played = 0
+        self.unconfirmed = 0
+        self.loss: str | None = None
+        self.notes: list[str] = []
+        self._run = run
+        self._options = options
+        self._pending: dict[str, asyncio.Future[News]] = {}
+        self._listening: asyncio.Task[None] | None = None
+        self._on_loss: Callable[[WorkerLink], None] | None = None
+
+    @property
+    def free(self) -> int:
+        """How many more rollouts it can take."""
+        return self.slots - self.taken if self.loss is None else 0
+
+    def listen(self, on_loss: Callable[[WorkerLink], None]) -> None:
+        """Begin to take in what it tells; `on_loss` is called once, when it is lost."""
+        self._on_loss = on_loss
+        self._listening = asyncio.create_task(self._listen())
+
+    async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
+        """Have an attempt played; raises `EngineLostError` when it is lost with the worker."""
+        key = key_of(rollout.rollout_id, rollout.attempt)
+        payload = self._packed(rollout)
+        future: asyncio.Future[News] = asyncio.get_running_loop().create_future()
+        self._pending[key] = future
+        if self.loss is not None:
+            self._fail(future)
+        try:
+            await self._sent(self.actor.begin.remote(key, payload))
+            kind, _, content = await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await to_completion(self._cancelled(key, future))
+            raise
+        finally:
+            self._pending.pop(key, None)
+        return self._result(kind, content)
+
+    async def close(self) -> None:
+        """End the worker, politely while it answers."""
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+        if self.loss is None:
+            with contextlib.suppress(RayError, TimeoutError):
+                await asyncio.wait_for(_value(self.actor.close.remote()), self._options.cancel_timeout)
+        self.kill()
+
+    def lose(self, reason: str) -> None:
+        """Take it for dead: what it plays is lost, and whatever it still says counts no more."""
+        if self.loss is not None:
+            return
+        self.loss = reason
+        for future in self._pending.values():
+            self._fail(future)
+        self.kill()
+        if self._on_loss is not None:
+            self._on_loss(self)
+
+    def kill(self) -> None:
+        """End its process."""
+        import ray
+
+        with contextlib.suppress(RayError, ValueError, RuntimeError, AttributeError):
+            ray.kill(self.actor, no_restart=True)
+
+    def _packed(self, rollout: RolloutSpec) -> bytes:
+        placed = dataclasses.replace(rollout, provenance={**rollout.provenance, "engine": self.place})
+        try:
+            return pack(placed)
+        except Exception as error:  # pickling runs code of whatever object it meets
+            text = f"task {rollout.task.id!r} cannot be sent to a worker: {type(error).__name__}: {error}"
+            raise TaskError(text) from error
+
+    async def _sent(self, answer: Awaitable[Any]) -> None:
+        try:
+            await asyncio.wait_for(_value(answer), self._options.lost_after)
+        except (RayError, TimeoutError) as error:
+            self.lose(_reason(error))
+
+    async def _cancelled(self, key: str, future: asyncio.Future[News]) -> None:
+        if not future.done():
+            await self._sent(self.actor.cancel.remote(key))
+            await asyncio.wait({future}, timeout=self._options.cancel_timeout)
+        if not future.done() or future.exception() is not None:
+            self.unconfirmed += 1
+
+    def _result(self, kind: str, content: Any) -> RolloutOutcome:
+        if kind == "raised":
+            raise rebuilt(content, self._name())
+        if kind == "cancelled":
+            raise self._lost("it ended the rollout by itself")
+        self.played += 1
+        try:
+            outcome: RolloutOutcome = unpack(content)
+        except Exception as error:  # unpickling runs code of whatever object it meets
+            raise self._lost(f"its answer cannot be read: {type(error).__name__}: {error}") from error
+        return outcome
+
+    async def _listen(self) -> None:
+        while self.loss is None:
+            try:
+                news = await asyncio.wait_for(_value(self.actor.news.remote(_POLL)), _POLL + self._options.lost_after)
+            except (RayError, TimeoutError) as error:
+                self.lose(_reason(error))
+                return
+            for item in news:
+                self._hear(*item)
+
+    def _hear(self, kind: str, whose: str, content: Any) -> None:
+        if kind == "turn":
+            self._run.turned(whose)
+        elif kind == "event":
+            self._run.registry.fire(whose, unpack(content))
+        elif kind == "note":
+            self.notes.append(f"{self._name()}: {whose}: {content}")
+        else:
+            self._settle(kind, whose, content)
+
+    def _settle(self, kind: Any, key: str, content: Any) -> None:
+        future = self._pending.get(key)
+        if future is None or future.done():
+            self.notes.append(f"{self._name()}: a late answer about {key} was discarded")
+        else:
+            future.set_result((kind, key, content))
+
+    def _fail(self, future: asyncio.Future[News]) -> None:
+        if not future.done():
+            future.set_exception(self._lost(self.loss or ""))
+
+    def _lost(self, reason: str) -> EngineLostError:
+        return EngineLostError(f"{self._name()} was lost: {reason}", place=self.place)
+
+    def _name(self) -> str:
+        return f"worker {self.place['worker']} on node {self.place['node'][:12]}"
+
+
+async def _value(answer: Awaitable[Any]) -> Any:
+    """Await what Ray gives, which is no coroutine."""
+    return await answer
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "it says nothing"
+    return " ".join(str(error).split())[:300] or type(error).__name__

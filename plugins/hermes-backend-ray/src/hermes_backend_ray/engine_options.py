@@ -1,0 +1,73 @@
+"""What a run may say of the Ray engine."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class EngineOptions(BaseModel):
+    """Options of the engine `ray`. A "worker" is an actor of its own process that plays many rollouts at a time."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    address: str = "auto"
+    """Of the cluster's head, `host:port`; `auto` is the cluster that runs on this machine."""
+    workers: int | None = Field(None, ge=1)
+    """Workers in all, spread over the nodes; excludes `workers_per_node`."""
+    workers_per_node: int | None = Field(None, ge=1)
+    """Workers on each node that has what one needs; 1 where neither is given."""
+    max_concurrent: int | None = Field(None, ge=1)
+    """Rollouts that a worker plays at a time; the run's `max_concurrent`, shared out, where it is not given."""
+    num_cpus: float = Field(1.0, ge=0, allow_inf_nan=False)
+    """CPUs that Ray reserves for a worker. They bound no sandbox."""
+    num_gpus: float = Field(0.0, ge=0, allow_inf_nan=False)
+    memory_mb: int | None = Field(None, ge=1)
+    """Memory that Ray reserves for a worker, in MiB."""
+    resources: dict[str, float] = Field(default_factory=dict)
+    """The cluster's own resources that a worker needs: workers go to the nodes that have them."""
+    runtime_env: dict[str, Any] = Field(default_factory=dict)
+    """Ray's runtime environment of the workers: `pip`, `env_vars`, `working_dir`, …"""
+    start_timeout: float = Field(120.0, gt=0, allow_inf_nan=False)
+    """Seconds in which every worker must play; and in which a run waits for one when all are lost."""
+    lost_after: float = Field(60.0, gt=0, allow_inf_nan=False)
+    """Seconds without a word after which a worker is taken for dead."""
+    cancel_timeout: float = Field(30.0, gt=0, allow_inf_nan=False)
+    """Seconds that a cancelled rollout has to close its sandbox."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.workers is not None and self.workers_per_node is not None:
+            raise ValueError("workers and workers_per_node exclude each other: name one of them")
+        if self.address.startswith("ray://"):
+            raise ValueError(
+                "address: Ray Client (ray://) cannot carry a run; start it on a node of the cluster, with host:port"
+            )
+        return self
+
+    @property
+    def per_node(self) -> int:
+        """Workers on each node, 0 where their number in all is given."""
+        return 0 if self.workers is not None else self.workers_per_node or 1
+
+    @property
+    def needs(self) -> dict[str, float]:
+        """What a node must have in all, in Ray's own names."""
+        own = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": float((self.memory_mb or 0) << 20)}
+        return {name: amount for name, amount in {**own, **self.resources}.items() if amount}
+
+    def actor_options(self) -> dict[str, Any]:
+        """Return what an actor is made with; Ray neither restarts it nor repeats a call."""
+        options: dict[str, Any] = {
+            "num_cpus": self.num_cpus,
+            "num_gpus": self.num_gpus,
+            "resources": dict(self.resources),
+            "max_restarts": 0,
+            "max_task_retries": 0,
+        }
+        if self.memory_mb is not None:
+            options["memory"] = self.memory_mb << 20
+        if self.runtime_env:
+            options["runtime_env"] = dict(self.runtime_env)
+        return options

@@ -1,0 +1,178 @@
+"""The worker: a Ray actor that plays the rollouts it is given, with a runtime of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Coroutine, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from hermes_backend_ray.engine_wire import Answer, News, described, pack, pack_outcome, unpack
+from hermes_core.contracts.engine import EngineRun
+from hermes_core.contracts.rollout import RolloutOutcome
+from hermes_core.discovery import PluginSettings, Registry, load_plugins
+from hermes_core.discovery.provenance import loaded_versions
+from hermes_core.runner.local_engine import LocalEngine
+from hermes_core.sandbox.collecting import Collector
+from hermes_core.sandbox.leases import LeaseBook, default_lease_dir
+
+T = TypeVar("T")
+
+
+class Outbox:
+    """What is to be told, in order. Filled from the loop of the rollouts, emptied from Ray's."""
+
+    def __init__(self) -> None:
+        self._news: deque[News] = deque()
+        self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+
+    def put(self, *news: Any) -> None:
+        """Add one piece of news; from any thread."""
+        self._news.append(news)
+        waiter = self._waiter
+        if waiter is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has closed: nobody will ask again
+                waiter[0].call_soon_threadsafe(waiter[1].set)
+
+    async def take(self, wait: float) -> list[News]:
+        """Return all there is, after at most `wait` seconds if there is nothing yet."""
+        event = asyncio.Event()
+        self._waiter = (asyncio.get_running_loop(), event)
+        if not self._news:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), wait)
+        return [self._news.popleft() for _ in range(len(self._news))]
+
+
+class Playroom:
+    """The engine of this process and the rollouts it plays; lives on one event loop."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._engine = LocalEngine()
+        self._playing: dict[str, asyncio.Task[RolloutOutcome]] = {}
+
+    async def open(self, registry: Registry, orders: Mapping[str, Any], tasks: bytes, api_key: str | None) -> None:
+        """Get ready; first remove what a worker that died here has left."""
+        book = LeaseBook(default_lease_dir())
+        if any(lease.owner() == "dead" for lease in book.read()[0]):
+            await Collector(book, registry).collect(backends=())
+        registry.forward_events(self._forward, listened=orders["hooks"])
+        run = EngineRun(
+            run_id=orders["run_id"],
+            config=orders["config"],
+            registry=registry,
+            tasks=unpack(tasks),
+            api_key=api_key,
+            turned=lambda rollout_id: self._outbox.put("turn", rollout_id, None),
+        )
+        await self._engine.open(run)
+
+    async def check(self, sandbox: Mapping[str, Any]) -> None:
+        """Ask the backend of this node."""
+        await self._engine.check(sandbox)
+
+    async def begin(self, key: str, rollout: bytes) -> None:
+        """Begin to play; its end is told."""
+        task = asyncio.create_task(self._engine.play(unpack(rollout)))
+        self._playing[key] = task
+        task.add_done_callback(partial(self._ended, key))
+
+    async def cancel(self, key: str) -> None:
+        """Cancel a rollout; it is told when its sandbox is closed."""
+        task = self._playing.get(key)
+        if task is not None:
+            task.cancel()
+
+    async def close(self) -> None:
+        """End what still plays and close the backend."""
+        left = list(self._playing.values())
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await self._engine.aclose()
+
+    def _ended(self, key: str, task: asyncio.Task[RolloutOutcome]) -> None:
+        self._playing.pop(key, None)
+        if task.cancelled():
+            self._outbox.put("cancelled", key, None)
+        elif (error := task.exception()) is not None:
+            self._outbox.put("raised", key, described(error))
+        else:
+            self._outbox.put("done", key, pack_outcome(task.result()))
+
+    def _forward(self, hook: str, event: object) -> None:
+        try:
+            self._outbox.put("event", hook, pack(event))
+        except Exception as error:  # noqa: BLE001 - pickling runs code of whatever object it meets
+            self._outbox.put("note", hook, f"an event could not be sent: {type(error).__name__}: {error}")
+
+
+class RolloutWorker:
+    """The actor. Its rollouts have a loop and a thread of their own, so that a plugin that blocks silences no news."""
+
+    def __init__(self) -> None:
+        self._outbox = Outbox()
+        self._playroom = Playroom(self._outbox)
+        self._registry: Registry | None = None
+        # Ray makes uvloop this process's policy; sandboxes need the standard library's loop and its child watcher. The
+        # process is the worker's own.
+        asyncio.set_event_loop_policy(asyncio.DefaultEventLoopPolicy())
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="rollouts", daemon=True).start()
+
+    async def hello(self, plugins: dict[str, Any]) -> Answer:
+        """Load the run's plugins; answers with their versions, the node and the process, all in plain values."""
+
+        async def load() -> dict[str, Any]:
+            settings = PluginSettings().with_config(plugins)
+            self._registry = await asyncio.to_thread(load_plugins, settings, environ=os.environ)
+            return {"versions": loaded_versions(self._registry.plugins), "node": node_id(), "pid": os.getpid()}
+
+        return await self._answer(load())
+
+    async def open(self, orders: bytes, tasks: bytes, api_key: str | None) -> Answer:
+        """Get ready to play."""
+        if self._registry is None:
+            raise RuntimeError("hello comes first")
+        return await self._answer(self._playroom.open(self._registry, unpack(orders), tasks, api_key))
+
+    async def check(self, sandbox: dict[str, Any]) -> Answer:
+        """Say whether such a sandbox can be had here."""
+        return await self._answer(self._playroom.check(sandbox))
+
+    async def begin(self, key: str, rollout: bytes) -> None:
+        """Begin to play a rollout."""
+        await self._inside(self._playroom.begin(key, rollout))
+
+    async def cancel(self, key: str) -> None:
+        """Cancel a rollout."""
+        await self._inside(self._playroom.cancel(key))
+
+    async def news(self, wait: float) -> list[News]:
+        """Tell what has happened; an empty list after `wait` seconds in which nothing did."""
+        return await self._outbox.take(wait)
+
+    async def close(self) -> None:
+        """End everything."""
+        await self._inside(self._playroom.close())
+
+    async def _answer(self, work: Coroutine[Any, Any, Any]) -> Answer:
+        try:
+            return True, await self._inside(work)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the run that must be told
+            return False, described(error)
+
+    async def _inside(self, work: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+
+def node_id() -> str:
+    """Return the id of the node that this process runs on."""
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
