@@ -7,6 +7,8 @@ JOBS ?= 2
 PYTEST_ARGS ?=
 # Where `make install-alone` writes junit xml; empty: nowhere.
 REPORTS ?=
+# `make install-alone` runs one in so many tests of each package; 1: all of them.
+SHARE ?= 1
 DEMO_TASKS ?= examples/terminal_tasks.jsonl
 DEMO_OUT ?= runs/demo
 DEMO_ARGS ?=
@@ -89,7 +91,7 @@ wheels:
 	$(BIN)/python scripts/build_wheels.py --out dist
 
 install-alone: wheels
-	$(BIN)/python scripts/check_wheels.py --wheels dist --jobs $(JOBS) $(if $(REPORTS),--reports $(REPORTS))
+	$(BIN)/python scripts/check_wheels.py --wheels dist --jobs $(JOBS) --share $(SHARE) $(if $(REPORTS),--reports $(REPORTS))
 
 # The same with the lowest versions that the packages declare: a lower bound is a tested promise.
 lowest: wheels

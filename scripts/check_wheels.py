@@ -39,6 +39,7 @@ class Bench:
     jobs: int
     reports: Path | None
     lowest: bool
+    share: int = 1
 
     def check(self, package: Package, folder: Path, *, with_tests: bool) -> bool:
         """Check one package in an empty folder."""
@@ -73,7 +74,7 @@ class Bench:
         ]
         if self.reports:
             command += [f"--junit-xml={self.reports / f'alone-{package.name}.xml'}"]
-        return _run(command, cwd=tree) == 0
+        return _run(command, cwd=tree, HERMES_TEST_SHARE=str(self.share)) == 0
 
     def _install(self, python: Path, siblings: Iterable[str], others: Sequence[str]) -> None:
         """Install the wheels of these packages and of the siblings they declare, and whatever else is wanted.
@@ -131,6 +132,7 @@ def main(arguments: Sequence[str]) -> int:
             jobs=options.jobs,
             reports=options.reports.absolute() if options.reports else None,
             lowest=options.lowest,
+            share=options.share,
         )
         for package in chosen:
             began = time.monotonic()
@@ -152,6 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--root", type=Path, default=ROOT, help="the workspace")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--reports", type=Path, help="a folder for junit xml files")
+    parser.add_argument("--share", type=int, default=1, metavar="N", help="run one in N of the tests, and one a module")
     parser.add_argument("--no-tests", action="store_true", help="only install, import and load entry points")
     parser.add_argument("--lowest", action="store_true", help="with the lowest versions that are declared (needs uv)")
     return parser
@@ -192,12 +195,13 @@ def _uv() -> str | None:
     return str(beside) if beside.exists() else shutil.which("uv")
 
 
-def _run(command: Sequence[str | Path], *, cwd: Path | None) -> int:
+def _run(command: Sequence[str | Path], *, cwd: Path | None, **further: str) -> int:
     """Run with the environment's programs first on PATH and nothing of the calling Python's settings."""
     dropped = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
     variables = {name: value for name, value in os.environ.items() if name not in dropped}
     # uv would otherwise know only the certificates that it brings; both names, for older versions.
     variables |= {"UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"}
+    variables |= further
     variables["PATH"] = os.pathsep.join([str(Path(command[0]).parent), variables.get("PATH", "")])
     return subprocess.run(command, cwd=cwd, env=variables, stdin=subprocess.DEVNULL, check=False).returncode
 
