@@ -1,0 +1,167 @@
+"""Hosts that cannot be started: who is told, when, and how often it is tried."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from pool_support import backend, places, request
+
+from hermes_core.contracts.errors import BackendError, NoPythonError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_pool import SlotUnavailableError
+from hermes_pool.creation import Backoff, CreationRate
+from hermes_testing.watching import eventually
+
+
+def first(count, error=None):
+    """The first so many starts fail."""
+    return lambda number: (error or BackendError("quota reached")) if number <= count else None
+
+
+async def test_a_failed_start_is_tried_again_and_fails_nobody():
+    """A waiter is failed by his own deadline, not by a host that was meant for somebody else."""
+    async with places(max_hosts=1, slots_per_host=3) as (pool, engine):
+        engine.failing = first(2)
+        seats = await asyncio.wait_for(
+            asyncio.gather(*(pool.acquire("key", engine.make, 9, request()) for _ in range(3))), 10
+        )
+        assert engine.asked == 3
+        assert pool.stats().failed == 2
+        for seat in seats:
+            await seat.release()
+
+
+async def test_many_failures_in_a_row_are_told_with_the_engine_s_own_words():
+    async with places(max_hosts=2, max_failures=3, concurrent_starts=1) as (pool, engine):
+        engine.failing = first(9, BackendError("engine e: quota of 3 nodes reached", hint="ask for more nodes"))
+        tasks = [asyncio.create_task(pool.acquire("key", engine.make, 9, request())) for _ in range(4)]
+        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
+        assert {type(result) for result in results} == {BackendError}
+        assert len({id(result) for result in results}) == 4
+        for result in results:
+            assert "3 starts in a row have failed, the last with: engine e: quota of 3 nodes reached" in str(result)
+            assert result.hint == "ask for more nodes"
+        assert engine.asked == 3
+
+
+@pytest.mark.parametrize(
+    "error",
+    [SandboxRefusedError("no such image", hint="pull it"), NoPythonError("no python"), TypeError("a bug")],
+    ids=["refused", "no python", "a bug"],
+)
+async def test_a_failure_for_good_is_told_at_once(error):
+    async with places(max_hosts=2) as (pool, engine):
+        engine.failing = first(1, error)
+        with pytest.raises(type(error), match=str(error).split("\n", maxsplit=1)[0]):
+            await asyncio.wait_for(pool.acquire("key", engine.make, 9, request()), 10)
+        assert engine.asked == 1
+
+
+async def test_a_failure_in_one_kind_fails_no_other():
+    async with places(max_hosts=4) as (pool, engine):
+
+        async def refuse():
+            raise SandboxRefusedError("no such image")
+
+        bad = asyncio.create_task(pool.acquire("bad", refuse, 9, request()))
+        good = await pool.acquire("good", engine.make, 9, request())
+        with pytest.raises(SandboxRefusedError):
+            await bad
+        await good.release()
+
+
+async def test_scale_that_is_refused_leaves_those_who_wait_to_the_hosts_there_are():
+    """Nomad refuses to scale during a deployment: what runs goes on."""
+    async with places(max_hosts=4, slots_per_host=1, max_failures=1) as (pool, engine):
+        seat = await pool.acquire("key", engine.make, 9, request())
+        engine.failing = lambda _: BackendError("job scaling blocked due to active deployment")
+        waiting = asyncio.create_task(pool.acquire("key", engine.make, 9, request()))
+        assert await eventually(lambda: pool.stats().failed >= 2)
+        assert not waiting.done()
+        assert pool.stats().last_failure == "job scaling blocked due to active deployment"
+        await seat.release()
+        await (await asyncio.wait_for(waiting, 5)).release()
+
+
+async def test_the_deadline_names_why_no_more_hosts_could_be_started():
+    async with places(max_hosts=4, slots_per_host=1) as (pool, engine):
+        seat = await pool.acquire("key", engine.make, 9, request())
+        engine.failing = lambda _: BackendError("job blocked", hint="wait for the deployment")
+        pool.options.acquire_timeout = 0.3
+        with pytest.raises(SlotUnavailableError, match="the last start of a host failed: job blocked") as caught:
+            await pool.acquire("key", engine.make, 9, request())
+        assert caught.value.hint == "wait for the deployment"
+        await seat.release()
+
+
+async def test_a_start_that_hangs_fails_whoever_waits_by_his_deadline():
+    async with places(max_hosts=1, acquire_timeout=0.1) as (pool, engine):
+        engine.gate.clear()
+        with pytest.raises(SlotUnavailableError, match="1 starting") as caught:
+            await pool.acquire("key", engine.make, 9, request())
+        assert "still starting" in str(caught.value.hint)
+
+
+async def test_a_place_without_an_agent_is_removed():
+    async with backend(max_hosts=1, max_failures=1) as made:
+        make = made.engine.make
+
+        async def broken(kind):
+            host = await make(kind)
+
+            async def fail():
+                raise BackendError("the agent did not start")
+
+            host.start_agent = fail
+            return host
+
+        made.engine.make = broken
+        with pytest.raises(BackendError, match="the agent did not start"):
+            await made.open(SandboxSpec())
+        assert made.engine.alive == []
+
+
+def test_failures_and_slow_starts_halve_the_starts_at_a_time_and_good_ones_bring_them_back():
+    rate = CreationRate(8, load=lambda: 0.0)
+    assert rate.allowed == 8
+    for _ in range(5):
+        rate.failed()
+    assert rate.allowed == 1
+    for _ in range(3):
+        rate.succeeded(1.0)
+    assert rate.allowed == 4
+    rate.succeeded(9.0)
+    assert rate.allowed == 2
+    for _ in range(20):
+        rate.succeeded(1.0)
+    assert rate.allowed == 8
+
+
+def test_an_engine_that_is_always_slow_is_not_blamed():
+    rate = CreationRate(4, load=lambda: 0.0)
+    for _ in range(9):
+        rate.succeeded(60.0)
+    assert rate.allowed == 4
+
+
+def test_a_loaded_machine_starts_half_as_many():
+    loads = [9.0, 0.1]
+    rate = CreationRate(4, load=lambda: loads[0])
+    assert rate.allowed == 2
+    loads.pop(0)
+    assert rate.allowed == 4
+
+
+def test_pauses_double_with_jitter_up_to_a_limit():
+    backoff = Backoff(random.Random(1))
+    pauses = []
+    for _ in range(12):
+        backoff.failed(100.0)
+        pauses.append(backoff.until - 100.0)
+    bounds = [min(30.0, 0.25 * 2**n) for n in range(12)]
+    assert all(bound / 2 <= pause <= bound for pause, bound in zip(pauses, bounds, strict=True))
+    assert len({pause / bound for pause, bound in zip(pauses, bounds, strict=True)}) > 6
+    backoff.succeeded()
+    assert (backoff.failures, backoff.until) == (0, 0.0)

@@ -1,0 +1,253 @@
+"""Hosts come when the queue is long, go when nobody uses them, and are set apart when they are not well."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+from pool_support import backend, places, request
+
+from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.slots import AgentSlot
+from hermes_pool import SlotUnavailableError
+from hermes_testing.watching import eventually
+
+
+def acquiring(pool, engine, count, key="key"):
+    return [asyncio.create_task(pool.acquire(key, engine.make, 99, request())) for _ in range(count)]
+
+
+async def given_back(tasks):
+    for task in tasks:
+        await (await task).release()
+
+
+async def test_a_long_queue_starts_several_hosts_at_once_and_no_more_than_may_be():
+    """Predecessor 2.3 #25: one more container after each full time-out of somebody who waited."""
+    async with places(max_hosts=3, slots_per_host=2, concurrent_starts=9) as (pool, engine):
+        engine.gate.clear()
+        tasks = acquiring(pool, engine, 9)
+        assert await eventually(lambda: engine.starting == 3)
+        engine.gate.set()
+        assert await eventually(lambda: pool.stats().used == 6)
+        assert pool.stats().waiting == 3
+        await given_back(tasks)
+        assert engine.asked == 3
+
+
+async def test_no_more_hosts_start_at_a_time_than_are_allowed():
+    async with places(max_hosts=6, slots_per_host=1, concurrent_starts=2) as (pool, engine):
+        tasks = acquiring(pool, engine, 6)
+        await asyncio.gather(*tasks)
+        assert engine.asked == 6
+        assert engine.most_starting <= 2
+        await given_back(tasks)
+
+
+async def test_a_short_queue_starts_no_more_hosts_than_it_fills():
+    async with places(max_hosts=9, slots_per_host=4, concurrent_starts=9) as (pool, engine):
+        tasks = acquiring(pool, engine, 5)
+        await asyncio.gather(*tasks)
+        assert engine.asked == 2
+        await given_back(tasks)
+
+
+async def test_hosts_that_nobody_uses_end_down_to_the_minimum():
+    """Predecessor 2.3 #25: it never scaled down."""
+    async with places(min_hosts=1, max_hosts=3, slots_per_host=1, idle_timeout=0.05) as (pool, engine):
+        await given_back(acquiring(pool, engine, 3))
+        assert await eventually(lambda: len(engine.alive) == 1)
+        assert pool.stats().hosts["ready"] == 1
+        await given_back(acquiring(pool, engine, 1))
+
+
+async def test_the_minimum_of_hosts_is_there_after_the_first_trajectory():
+    async with places(min_hosts=3, max_hosts=5, slots_per_host=4) as (pool, engine):
+        (seat,) = [await task for task in acquiring(pool, engine, 1)]
+        assert await eventually(lambda: pool.stats().hosts["ready"] == 3)
+        assert pool.stats().free == 11
+        await seat.release()
+
+
+async def test_an_idle_host_of_another_kind_makes_room():
+    async with places(max_hosts=1, slots_per_host=4) as (pool, engine):
+        await given_back(acquiring(pool, engine, 1, key="one image"))
+        await asyncio.wait_for(given_back(acquiring(pool, engine, 2, key="another")), 10)
+        assert engine.asked == 2
+        assert len(engine.alive) == 1
+
+
+async def test_no_kind_keeps_another_out_for_ever():
+    """A full host takes nobody new once somebody older waits for a host that there is no room for."""
+    async with places(max_hosts=1, slots_per_host=2) as (pool, engine):
+        first, second = [await task for task in acquiring(pool, engine, 2, key="one image")]
+        (other,) = acquiring(pool, engine, 1, key="another")
+        await asyncio.sleep(0)
+        (younger,) = acquiring(pool, engine, 1, key="one image")
+        await first.release()
+        await asyncio.sleep(0)
+        assert not younger.done()
+        await second.release()
+        seat = await asyncio.wait_for(other, 10)
+        await seat.release()
+        await asyncio.wait_for(given_back([younger]), 10)
+
+
+async def test_a_host_that_is_not_well_gives_no_slot_and_keeps_its_users():
+    """Predecessor 2.3 #8: one failed check dropped its slots, the next success gave them out twice."""
+    async with backend(max_hosts=1, slots_per_host=2, health_interval=0.05, quarantine=0.2) as made:
+        sandbox = await made.open(SandboxSpec())
+        (host,) = made.engine.hosts
+        await sandbox.write_file("mine", "first")
+        host.complaint = "the disk is full"
+        assert await eventually(lambda: made.pool.stats().hosts["quarantined"] == 1)
+        assert made.pool.stats().free == 0
+        assert [slot.state for slot in made.pool.slots()] == ["error"]
+        waiting = asyncio.create_task(made.open(SandboxSpec()))
+        assert await eventually(lambda: made.pool.stats().waiting == 1)
+        assert (await sandbox.exec("cat mine")).output == "first"
+        host.complaint = None
+        other = await asyncio.wait_for(waiting, 10)
+        assert made.engine.asked == 1
+        assert other.workspace != sandbox.workspace
+        await other.write_file("mine", "second")
+        await other.aclose()
+        assert (await sandbox.exec("cat mine")).output == "first"
+        await sandbox.aclose()
+
+
+async def test_a_host_that_stays_unwell_ends_with_its_last_user_and_is_replaced():
+    async with backend(max_hosts=1, slots_per_host=2, health_interval=0.05, quarantine=0.05) as made:
+        sandbox = await made.open(SandboxSpec())
+        (host,) = made.engine.hosts
+        host.complaint = "the disk is full"
+        assert await eventually(lambda: made.pool.stats().hosts["draining"] == 1)
+        assert (await sandbox.exec("echo works")).output == "works\n"
+        waiting = asyncio.create_task(made.open(SandboxSpec()))
+        await sandbox.aclose()
+        async with await asyncio.wait_for(waiting, 10) as other:
+            assert (await other.exec("echo new")).output == "new\n"
+        assert host.destroyed
+        assert made.engine.asked == 2
+
+
+async def test_an_agent_that_is_stopped_is_set_apart_and_comes_back():
+    async with places(max_hosts=1, slots_per_host=2, health_interval=0.1, health_timeout=0.3, quarantine=0.2) as (
+        pool,
+        engine,
+    ):
+        seat = await pool.acquire("key", engine.make, 9, request())
+        os.kill(engine.hosts[0].process.pid, signal.SIGSTOP)
+        assert await eventually(lambda: pool.stats().hosts["quarantined"] == 1)
+        os.kill(engine.hosts[0].process.pid, signal.SIGCONT)
+        assert await eventually(lambda: pool.stats().hosts["ready"] == 1 or pool.stats().hosts["draining"] == 1)
+        assert seat.client.lost is None
+        await seat.release()
+
+
+async def test_a_lost_host_fails_its_own_sandboxes_only_and_those_who_wait_go_on():
+    async with backend(max_hosts=2, slots_per_host=2, health_interval=0.1) as made:
+        sandboxes = [await made.open(SandboxSpec()) for _ in range(4)]
+        waiting = asyncio.create_task(made.open(SandboxSpec()))
+        assert await eventually(lambda: made.pool.stats().waiting == 1)
+        lost_host = made.engine.hosts[0]
+        lost_host.kill()
+        # Although nobody gives anything back: a place without an agent serves nobody, and is replaced.
+        async with await asyncio.wait_for(waiting, 10) as other:
+            assert (await other.exec("echo new")).output == "new\n"
+        assert lost_host.destroyed
+        lost = 0
+        for sandbox in sandboxes:
+            try:
+                assert (await sandbox.exec("echo fine")).output == "fine\n"
+            except SandboxLostError:
+                lost += 1
+            await sandbox.aclose()
+        assert lost == 2
+        assert made.pool.stats().lost == 1
+        for path in made.root.glob("*-*"):  # what a killed agent leaves is the backend's to find
+            await asyncio.create_subprocess_exec("rm", "-rf", str(path))
+            assert await eventually(lambda path=path: not path.exists())
+
+
+async def test_a_slot_that_cannot_be_ended_spoils_its_host(monkeypatch):
+    """Predecessor 2.3 #9: the result of a reset was not looked at."""
+    async with backend(max_hosts=1, slots_per_host=4) as made:
+        one, other = await made.open(SandboxSpec()), await made.open(SandboxSpec())
+        end = AgentSlot.aclose
+
+        async def fail(self):
+            await end(self)
+            raise BackendError("a slot of a shared agent cannot be closed: processes cannot be killed")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(AgentSlot, "aclose", fail)
+            with pytest.raises(BackendError, match="cannot be killed"):
+                await one.aclose()
+        made._open.pop(one.id)
+        (made.root / "leases" / f"{one.id}.json").unlink()  # it stays, for whoever collects what could not be ended
+        assert made.pool.stats().free == 0
+        waiting = asyncio.create_task(made.open(SandboxSpec()))
+        assert await eventually(lambda: made.pool.stats().waiting == 1)
+        assert (await other.exec("echo still")).output == "still\n"
+        await other.aclose()
+        async with await asyncio.wait_for(waiting, 10) as third:
+            assert (await third.exec("echo new")).output == "new\n"
+        assert [host.destroyed for host in made.engine.hosts] == [True, False]
+
+
+async def test_a_late_word_of_the_last_holder_does_not_reach_the_next():
+    """Predecessor 2.3 #9: a late reset wiped the next owner's files."""
+    async with backend(max_hosts=1, slots_per_host=1) as made:
+        old = await made.open(SandboxSpec())
+        slot = old.slot
+        await old.aclose()
+        async with await made.open(SandboxSpec()) as new:
+            await new.write_file("mine", "new")
+            client = new.slot.client
+            assert client is slot.client
+            assert new.slot.number != slot.number
+            with pytest.raises(SandboxLostError):
+                await slot.request({"op": "exec", "command": "rm -rf *"})
+            gone = {"slot": slot.number, "state_dir": None, "cwd": None}
+            with pytest.raises(SandboxLostError, match="not open"):
+                await client.request({"op": "write", "path": "mine", **gone}, b"old")
+            with pytest.raises(Exception, match=str(slot.number)):
+                await client.request({"op": "reset", **gone})
+            await client.request({"op": "close", **gone})
+            assert (await new.exec("cat mine; pwd")).output == f"new{new.workspace}\n"
+            assert old.workspace != new.workspace
+
+
+async def test_hosts_that_cannot_be_ended_are_told_when_the_pool_is_closed():
+    async with places(max_hosts=2, slots_per_host=1, idle_timeout=0) as (pool, engine):
+        seat = await pool.acquire("key", engine.make, 9, request())
+        engine.hosts[0].stuck = "the engine does not answer"
+        await seat.release()
+        assert await eventually(lambda: sum(pool.stats().hosts.values()) == 0)
+        with pytest.raises(BackendError, match="1 hosts of pool 'engine' could not be ended: the engine does not"):
+            await pool.aclose()
+
+
+async def test_a_pool_can_be_used_again_after_it_was_closed():
+    async with places(max_hosts=1) as (pool, engine):
+        await pool.aclose()
+        await given_back(acquiring(pool, engine, 1))
+        await pool.aclose()
+        await pool.aclose()
+        assert engine.alive == []
+
+
+async def test_a_slot_is_waited_for_by_a_clock_that_nobody_sets(monkeypatch):
+    """The wall clock goes back a day: no deadline, idleness or health is judged by it."""
+    async with places(max_hosts=1, slots_per_host=1, health_interval=0.05, idle_timeout=30) as (pool, engine):
+        seat = await pool.acquire("key", engine.make, 9, request())
+        monkeypatch.setattr("time.time", lambda: 0.0)
+        pool.options.acquire_timeout = 0.1
+        with pytest.raises(SlotUnavailableError):
+            await pool.acquire("key", engine.make, 9, request())
+        await seat.release()
+        assert pool.stats().hosts["ready"] == 1

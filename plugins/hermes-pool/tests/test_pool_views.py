@@ -1,0 +1,70 @@
+"""What a pool says of itself, and the predecessor's names."""
+
+from __future__ import annotations
+
+import pytest
+from pool_support import places, request
+from pydantic import ValidationError
+
+from hermes_core.contracts.errors import ConfigError
+from hermes_pool import PoolOptions, Slot, SlotPoolConfig, SlotState
+from hermes_pool.statistics import Waits
+
+
+async def test_slots_are_shown_with_their_trajectory_and_never_with_a_used_number():
+    async with places(max_hosts=1, slots_per_host=2) as (pool, engine):
+        seat = await pool.acquire("key", engine.make, 9, request("rollout-1"))
+        taken, free = pool.slots()
+        assert (taken.slot_id, taken.state, taken.trajectory_id) == ("slot_1", SlotState.ACQUIRED, "rollout-1")
+        assert (free.slot_id, free.state, free.trajectory_id) == ("slot_2", SlotState.AVAILABLE, None)
+        assert taken.key == f"{taken.alloc_id}:slot_1"
+        await seat.release()
+        assert [slot.slot_id for slot in pool.slots()] == ["slot_2", "slot_3"]
+
+
+async def test_waits_are_counted():
+    async with places(max_hosts=1, slots_per_host=1) as (pool, engine):
+        for _ in range(5):
+            await (await pool.acquire("key", engine.make, 9, request())).release()
+        waits = pool.stats().waits
+        assert waits.count == 5
+        assert waits.longest >= waits.p99 >= waits.p50 >= 0
+
+
+def test_waits_are_kept_in_constant_space():
+    """Predecessor 2.3 #19: its list of latencies grew without bound."""
+    waits = Waits()
+    for n in range(50_000):
+        waits.add(float(n))
+    assert len(waits._sample) == 1024
+    summary = waits.summary()
+    assert (summary.count, summary.longest) == (50_000, 49_999.0)
+    assert 22_000 < summary.p50 < 28_000
+
+
+def test_a_slot_survives_the_way_through_json():
+    slot = Slot(slot_id="slot_3", alloc_id="a1", state=SlotState.EXECUTING, trajectory_id="t", metadata={"x": 1})
+    assert Slot.from_dict(slot.to_dict()) == slot
+    assert slot.to_dict()["state"] == "executing"
+    with pytest.raises(ValueError, match="asleep"):
+        Slot.from_dict({"slot_id": "slot_3", "alloc_id": "a1", "state": "asleep"})
+
+
+def test_the_predecessor_s_config_means_pool_and_nomad_options():
+    config = SlotPoolConfig(slots_per_container=7, min_containers=2, max_containers=5, acquire_timeout=12)
+    options = config.pool_options()
+    assert (options.min_hosts, options.max_hosts, options.slots_per_host, options.acquire_timeout) == (2, 5, 7, 12)
+    nomad = config.backend_options()
+    assert nomad["nomad_address"] == "http://localhost:4646"
+    assert (nomad["sandbox_job_id"], nomad["datacenters"], nomad["driver"]) == ("atropos-sandbox", ["dc1"], "docker")
+    with pytest.raises(ValidationError):
+        SlotPoolConfig(slots=3)
+    with pytest.raises(ConfigError, match="builds no image"):
+        SlotPoolConfig(dockerfile_path="Dockerfile").backend_options()
+
+
+def test_bounds_that_contradict_each_other_are_refused():
+    with pytest.raises(ValidationError, match="more than max_hosts"):
+        PoolOptions(min_hosts=3, max_hosts=2)
+    with pytest.raises(ValidationError):
+        PoolOptions(slots=3)
