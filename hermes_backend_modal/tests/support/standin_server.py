@@ -1,0 +1,137 @@
+"""Both services on one port of loopback, in a process of its own: `python standin_server.py`.
+
+The first line on standard output is its address. Each line of JSON on standard input is an order to itself (a fault, a
+question), answered by a line. It ends, and every sandbox with it, at the end of its input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from grpclib import GRPCError, Status
+from grpclib.const import Handler
+from grpclib.server import Server
+from modal._utils.grpc_utils import custom_detail_codec
+from modal_proto.api_grpc import ModalClientBase
+from modal_proto.task_command_router_grpc import TaskCommandRouterBase
+from standin_control import Control
+from standin_router import Router
+from standin_state import State
+
+
+class Service:
+    """A service of the SDK's, answered by a plain object; what that does not have fails and is remembered."""
+
+    def __init__(self, base: type, answers: Any, state: State) -> None:
+        unknown = {name: None for name in base.__abstractmethods__}  # type: ignore[attr-defined]
+        self._mapping: Mapping[str, Handler] = type(base.__name__, (base,), unknown)().__mapping__()
+        self._answers = answers
+        self._state = state
+
+    def __mapping__(self) -> Mapping[str, Handler]:
+        """Return the handlers by the path of their call."""
+        return {path: handler._replace(func=self._handler(path)) for path, handler in self._mapping.items()}
+
+    def _handler(self, path: str) -> Callable[[Any], Any]:
+        name = path.rpartition("/")[2]
+        answer = getattr(self._answers, name, None)
+
+        async def handle(stream: Any) -> None:
+            self._state.calls[name] += 1
+            if answer is None:
+                self._state.unknown.append(name)
+                raise GRPCError(Status.UNIMPLEMENTED, f"the stand-in does not know {name}")
+            caller = self._answers.login(stream.metadata)
+            await self._state.faults.before(name)
+            asked = await stream.recv_message()
+            assert asked is not None
+            if inspect.isasyncgenfunction(answer):
+                async with contextlib.aclosing(answer(caller, asked)) as parts:
+                    async for part in parts:
+                        await stream.send_message(part)
+            else:
+                await stream.send_message(await answer(caller, asked))
+
+        return handle
+
+
+def order(state: State, asked: Mapping[str, Any]) -> Any:
+    """Do what a test asks, and answer it."""
+    faults = state.faults
+    if asked["do"] == "fail":
+        faults.fail.setdefault(asked["call"], []).extend([(asked["status"], asked["text"])] * asked["times"])
+    elif asked["do"] == "slow":
+        faults.slow[asked["call"]] = asked["seconds"]
+    elif asked["do"] == "drop":
+        faults.drop_output = asked["times"]
+    elif asked["do"] == "end":
+        state.sandboxes[asked["sandbox"]].end(asked["status"])
+    elif asked["do"] == "well":
+        faults.fail, faults.slow, faults.drop_output = {}, {}, 0
+    return {
+        "unknown": state.unknown,
+        "calls": dict(state.calls),
+        "most_at_once": state.most_at_once,
+        "sandboxes": [_described(sandbox) for sandbox in state.sandboxes.values()],
+    }
+
+
+def _described(sandbox: Any) -> dict[str, Any]:
+    definition = sandbox.definition
+    return {
+        "id": sandbox.id,
+        "workspace": sandbox.workspace,
+        "tags": sandbox.tags,
+        "status": sandbox.status,
+        "timeout": definition.timeout_secs,
+        "idle_timeout": definition.idle_timeout_secs,
+        "milli_cpu": [definition.resources.milli_cpu, definition.resources.milli_cpu_max],
+        "memory_mb": [definition.resources.memory_mb, definition.resources.memory_mb_max],
+        "gpu": definition.resources.gpu_config.gpu_type,
+        "regions": list(definition.scheduler_placement.regions),
+        "volumes": [mount.mount_path for mount in definition.volume_mounts],
+        "network": definition.network_access.network_access_type,
+    }
+
+
+async def serve() -> None:
+    """Serve until the end of the input."""
+    state = State()
+    services = [Service(ModalClientBase, Control(state), state), Service(TaskCommandRouterBase, Router(state), state)]
+    server = Server(services, status_details_codec=custom_detail_codec)
+    await server.start("127.0.0.1", 0)
+    port = server._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+    state.url = f"http://127.0.0.1:{port}"
+    print(state.url, flush=True)
+
+    async def expire() -> None:
+        while True:
+            await asyncio.sleep(0.05)
+            state.expire()
+
+    expiring = asyncio.create_task(expire())
+    orders = asyncio.StreamReader(limit=1 << 20)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
+    while line := await orders.readline():
+        print(json.dumps(order(state, json.loads(line))), flush=True)
+    expiring.cancel()
+    for sandbox in state.sandboxes.values():
+        sandbox.end(pb_terminated())
+    server.close()
+
+
+def pb_terminated() -> int:
+    """Return the status of a sandbox that was ended from outside."""
+    from modal_proto import api_pb2
+
+    return int(api_pb2.GenericResult.GENERIC_STATUS_TERMINATED)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve())
