@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -162,13 +163,24 @@ class Place:
             return
         asyncio.get_running_loop().remove_reader(self._ours)
         self._ours.close()
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
+        self._kill()
         for program in self._programs.values():
             program.close()
             if not program.ended.done():
                 program.ended.set_result(-signal.SIGKILL)
         self.ended.set_result(None)
+
+    def _kill(self) -> None:
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text(encoding="ascii")
+        first = [os.pidfd_open(int(pid)) for pid in children.split()]
+        self._process.send_signal(signal.SIGKILL)
+        for fd in first:
+            # With the first process of a namespace all others have gone.
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+            select.select([fd], [], [], 5)
+            os.close(fd)
+        self._process.wait()
 
 
 async def _writable(fd: int) -> None:

@@ -1,0 +1,200 @@
+"""Backend `modal`: sandboxes of the Modal service."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, TypeVar
+
+from hermes_backend_modal.host import ModalHost
+from hermes_backend_modal.options import ModalOptions
+from hermes_backend_modal.ownership import NODE, POOL, SANDBOX, is_abandoned, tags_of
+from hermes_backend_modal.plugin import MODAL
+from hermes_backend_modal.service import Service
+from hermes_backend_modal.slots import ModalSlot, SharedModal, slot_of
+from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox import AgentBackend, SandboxHost
+from hermes_core.sandbox.leases import LeaseBook, default_lease_dir
+from hermes_core.sandbox.plain import PlainSandbox
+from hermes_core.sandbox.session import AgentSandbox
+from hermes_core.specs import BackendSpec
+
+Host = TypeVar("Host", bound=ModalHost)
+_USES: Final = 16
+"""How many times over a shared sandbox is filled before it is replaced."""
+_OF_THE_SANDBOX: Final = ("cpu", "memory_mb")
+
+
+class ModalBackend(AgentBackend):
+    """Sandboxes at Modal: the agent is root inside, and the commands are another user's.
+
+    `gvisor` is one sandbox of the service for each rollout; `container+slot` puts several rollouts into one, each with
+    a user of its own, from a pool that grows and shrinks.
+    """
+
+    declaration: ClassVar[BackendSpec] = MODAL
+    Options = ModalOptions
+
+    def __init__(self, options: ModalOptions | None = None) -> None:
+        self.options = options or ModalOptions()
+        self.concurrent_starts = self.options.concurrent_starts
+        super().__init__()
+        self.setup_timeout = self.options.setup_timeout
+        self.patience = self.options.patience
+        self.service = Service(self.options)
+        self._pool_id = uuid.uuid4().hex[:16]
+
+    def refuse(self, spec: SandboxSpec) -> None:
+        """Refuse also what cannot be had for one of several slots."""
+        super().refuse(spec)
+        if not self.shares(spec):
+            return
+        if asked := [name for name in _OF_THE_SANDBOX if getattr(spec, name) is not None]:
+            raise SandboxRefusedError(
+                f"slots of a sandbox share its {', '.join(asked)}: none of them can have a limit of its own",
+                hint="--isolation gvisor, or leave the limit out",
+            )
+        if self.options.identity[0] == 0:
+            raise SandboxRefusedError(
+                "slots of a sandbox cannot all be root",
+                hint="leave the backend's option user out, or --isolation gvisor",
+            )
+
+    def shares(self, spec: SandboxSpec) -> bool:
+        """Slots do."""
+        return spec.isolation == "container+slot"
+
+    async def probe(self, spec: SandboxSpec) -> None:
+        """Open a sandbox of this kind and run a command in it."""
+        async with await self.open(spec) as sandbox:
+            result = await sandbox.exec("true", timeout=self.setup_timeout)
+        if result.exit_code != 0:
+            raise BackendError(f"a shell does not work in a sandbox: {result.output.strip()}")
+
+    async def open(self, spec: SandboxSpec) -> AgentSandbox | PlainSandbox:
+        """Create a sandbox; when cancelled or failing, nothing is left behind."""
+        if self.options.execution_timeout is not None:
+            spec = dataclasses.replace(spec, timeout=self.options.execution_timeout)
+        return await super().open(spec)
+
+    def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
+        """Name the sandbox, or, where it is shared, whose pool it is in; the app is found through the options."""
+        pool = {"pool": self._pool_id} if self.shares(spec) else {}
+        return {"sandbox_id": sandbox_id, **pool}
+
+    async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
+        """Create a sandbox, or take part in one that is shared."""
+        name = spec.image or self.options.image
+        if self.shares(spec):
+            await self.service.image(name)
+            return self._slot(spec, sandbox_id, name)
+        return await self._host(ModalHost, spec, sandbox_id, name)
+
+    async def _host(
+        self, kind: type[Host], spec: SandboxSpec, sandbox_id: str, name: str, tags: Mapping[str, str] | None = None
+    ) -> Host:
+        options = self.options
+        image = await self.service.image(name)
+        sandbox = await self.service.create(
+            image,
+            {**tags_of(self._lease(spec, sandbox_id)), **(tags or {})},
+            # An allowlist is served through the agent: the sandbox itself has no network then.
+            block_network=spec.network != "full",
+            cpu=options.cpu if spec.cpu is None else (min(options.cpu, spec.cpu), spec.cpu),
+            memory=options.memory if spec.memory_mb is None else (min(options.memory, spec.memory_mb), spec.memory_mb),
+        )
+        shared = self.shares(spec)
+        return kind(
+            self.service,
+            sandbox,
+            workspace=options.workspace_base if shared else options.workspace,
+            identity=None if shared else options.identity,
+            provenance=self._describe(spec, name),
+        )
+
+    def _describe(self, spec: SandboxSpec, name: str) -> dict[str, Any]:
+        options = self.options
+        uid, gid = options.identity
+        asked = {"cpu": (spec.cpu, "cores"), "memory": (spec.memory_mb, "MB"), "file_size": (spec.file_size_mb, "MB")}
+        return {
+            "image": name,
+            "app": options.app_name,
+            "environment": options.environment,
+            "gpu": options.gpu,
+            "given": {"cpu": options.cpu, "memory_mb": options.memory},
+            "limits": {limit: f"{value:g} {unit}" for limit, (value, unit) in asked.items() if value},
+            "uid": uid,
+            "gid": gid,
+            "weaker": ["commands are root inside"] if uid == 0 else [],
+        }
+
+    def _slot(self, spec: SandboxSpec, sandbox_id: str, name: str) -> ModalSlot:
+        return ModalSlot(
+            self.places,
+            (name, spec.network == "full", spec.file_size_mb),
+            lambda: self._share(spec, name),
+            limit=self.options.slots_per_sandbox,
+            describe=lambda _, number: slot_of(self.options.workspace_base, sandbox_id, number),
+            provenance=self._describe(spec, name),
+        )
+
+    async def _share(self, spec: SandboxSpec, name: str) -> SharedModal:
+        # A lease of its own: it is there before the slots, and after them.
+        book = LeaseBook(self.lease_dir or default_lease_dir())
+        sandbox_id = uuid.uuid4().hex[:16]
+        await self._leases.take(book, self._lease(spec, sandbox_id))
+        try:
+            host = await self._host(SharedModal, spec, sandbox_id, name, {POOL: self._pool_id})
+        except BaseException:
+            await self._leases.give_up(book, sandbox_id)
+            raise
+        host.release = lambda: self._leases.give_up(book, sandbox_id)
+        # Whoever comes last has half of its time.
+        host.worn_at = time.monotonic() + self.options.max_lifetime / 2
+        host.uses = self.options.slots_per_sandbox * _USES
+        return host
+
+    async def reclaim(self, handle: Mapping[str, Any]) -> None:
+        """End the sandbox that a killed process left behind; one that is not there is fine.
+
+        Raises:
+            BackendError: It is shared, and its owner lives.
+        """
+        await self.service.end_tagged({SANDBOX: handle["sandbox_id"]})
+        if "pool" not in handle:
+            return
+        async for found in self.service.tagged({POOL: handle["pool"]}):
+            tags = await self.service.tags_of(found)
+            if tags and not is_abandoned(tags):
+                raise BackendError(
+                    f"it shares Modal sandbox {found.object_id} with others",
+                    hint=f"hermes-core sandboxes kill {tags[SANDBOX]} ends all of them",
+                )
+            await self.service.end(found)
+
+    async def sweep(self, *, remove: bool = True) -> list[str]:
+        """Find every sandbox of the app whose owner was on this machine and is dead, leases or not."""
+        found = []
+        async for sandbox in self.service.tagged({NODE: _this_node()}):
+            tags = await self.service.tags_of(sandbox)
+            if is_abandoned(tags):
+                found.append(tags[SANDBOX])
+                if remove:
+                    await self.service.end(sandbox)
+        return found
+
+    async def aclose(self) -> None:
+        """End every sandbox that is still open, then the connection to the service."""
+        try:
+            await super().aclose()
+        finally:
+            await self.service.aclose()
+
+
+def _this_node() -> str:
+    import os
+
+    return os.uname().nodename

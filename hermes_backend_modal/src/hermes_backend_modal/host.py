@@ -1,0 +1,167 @@
+"""One sandbox of the service, with an agent inside."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hermes_backend_modal.failures import ModalSandboxEndedError, ending_of
+from hermes_backend_modal.owning import program_to_lock, program_to_prepare
+from hermes_backend_modal.service import Service
+from hermes_backend_modal.stream import ExecStream
+from hermes_core.contracts.errors import BackendError, HermesError, NoPythonError, SandboxLostError, SandboxRefusedError
+from hermes_core.sandbox import PYTHON_FLAGS, AgentStream, SandboxHost
+from hermes_core.sandbox.client import AgentClient
+
+_NOT_INHERITED: Final = frozenset({"HOME", "SHELL", "TERM", "LANG", "PWD", "SHLVL", "OLDPWD", "_"})
+"""Variables of a sandbox that belong to another user or terminal than the commands'."""
+_NO_PROGRAM: Final = frozenset({126, 127})
+
+
+class ModalHost(SandboxHost):
+    """A sandbox that runs.
+
+    Args:
+        service: Where it is.
+        sandbox: The SDK's object for it.
+        workspace: The directory, inside, that the rollout works in; of a shared sandbox, the one above those.
+        identity: uid and gid of the commands; None where each slot has its own.
+        provenance: What is recorded.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        sandbox: Any,
+        *,
+        workspace: str,
+        identity: tuple[int, int] | None,
+        provenance: Mapping[str, Any],
+    ) -> None:
+        self.workspace = workspace
+        self.bash = service.options.bash
+        self.provenance = {**provenance, "modal_sandbox": sandbox.object_id}
+        self._service = service
+        self._sandbox: Any = sandbox
+        self._name = str(sandbox.object_id)
+        self._identity = identity
+        self._streams: list[ExecStream] = []
+
+    async def start_agent(self) -> AgentStream:
+        """Start a Python inside, which says the sandbox's variables and waits for the agent.
+
+        Raises:
+            NoPythonError: The image has none.
+        """
+        options = self._service.options
+        prepare = program_to_prepare(self.workspace, self._identity)
+        argv = [options.python, *PYTHON_FLAGS[:-1], prepare + PYTHON_FLAGS[-1]]
+        process = await self._service.start(self._living(), argv)
+        opened = ExecStream(process, self._obituary)
+        try:
+            async with asyncio.timeout(options.setup_timeout):
+                line = await opened.errors.first_line()
+                variables = None if line is None else _variables(line)
+                if variables is None:
+                    raise await self._not_started(process, opened, line or b"")
+        except TimeoutError as error:
+            await opened.aclose()
+            raise BackendError(
+                f"{options.python} did not start in sandbox {self._name} within {options.setup_timeout:g} s",
+                hint="raise the backend's option setup_timeout",
+            ) from error
+        except BaseException:
+            await opened.aclose()
+            raise
+        # What a program of the service needs is none of the commands' business.
+        kept = {name: value for name, value in variables.items() if not name.startswith("MODAL_")}
+        self.environment = {name: kept[name] for name in kept.keys() - _NOT_INHERITED} | options.env_vars
+        self._streams.append(opened)
+        return opened.stream
+
+    async def _not_started(self, process: Any, opened: ExecStream, line: bytes) -> BackendError:
+        said = f"{line.decode(errors='replace')}\n{await opened.errors.said()}".strip()
+        why = await self._obituary()
+        if why is not None:
+            return ModalSandboxEndedError(why)
+        code = await self._service.ask(f"{self._name} cannot be asked", process.wait.aio())
+        python = self._service.options.python
+        if code in _NO_PROGRAM:
+            return NoPythonError(
+                f"the image has no {python}: {said}",
+                hint="use an image with Python 3.8 or newer, set the backend's option add_python: '3.12', or its option "
+                "python to the path inside",
+            )
+        return BackendError(f"{python} does not start in sandbox {self._name} (exit code {code}): {said[-2000:]}")
+
+    async def _obituary(self) -> str | None:
+        options = self._service.options
+        try:
+            code = None if self._sandbox is None else await self._service.code_of(self._sandbox)
+        except HermesError as error:
+            return f"sandbox {self._name} does not answer: {error.message}"
+        why = ending_of(code, max_lifetime=options.max_lifetime, idle_timeout=options.idle_timeout)
+        return None if why is None else f"Modal sandbox {self._name} has ended: {why}"
+
+    def _living(self) -> Any:
+        if self._sandbox is None:
+            raise SandboxLostError(f"sandbox {self._name} has been ended")
+        return self._sandbox
+
+    def slot_fields(self) -> Mapping[str, Any]:
+        """Return the user of the commands; none where it is the agent's own."""
+        uid, gid = self._identity or (0, 0)
+        return {"uid": uid, "gid": gid} if uid else {}
+
+    async def restart(self, client: AgentClient) -> AgentStream:
+        """Have the agent end all it has started and become a fresh Python: the sandbox stays."""
+        return await client.restart()
+
+    async def freeze(self) -> None:
+        """End the commands, and give the workspace to root, for reading and running only.
+
+        Raises:
+            SandboxRefusedError: The commands are root themselves, or a volume lies in the workspace.
+        """
+        if not self._identity or not self._identity[0]:
+            raise SandboxRefusedError(
+                "a workspace cannot be read-only for commands that are root",
+                hint="leave the backend's option user out, or verify in a fresh sandbox",
+            )
+        await self.lock(self.workspace, self._identity)
+
+    async def lock(self, folder: str, identity: tuple[int, int]) -> None:
+        """Do so with a directory of one of the users inside."""
+        options = self._service.options
+        if inside := [path for path in options.volumes if path == folder or path.startswith(f"{folder}/")]:
+            raise SandboxRefusedError(
+                f"a workspace cannot be read-only that has a volume in it: {', '.join(inside)}",
+                hint="mount it elsewhere, or verify in a fresh sandbox",
+            )
+        argv = [options.python, "-I", "-S", "-E", "-c", program_to_lock(folder, identity)]
+        code, said = await self._service.run(self._living(), argv)
+        if code != 0:
+            raise BackendError(f"the workspace cannot be made read-only: {said.strip()[-500:]}")
+
+    async def stop_all(self) -> None:
+        """End the sandbox, which ends all that runs in it; no file of it is worth more than that."""
+        if self._sandbox is not None:
+            await self._service.end(self._sandbox)
+            self._sandbox = None
+        streams, self._streams = self._streams, []
+        for opened in streams:
+            await opened.aclose()
+
+    async def destroy(self) -> None:
+        """End the sandbox, if it could not be ended before."""
+        await self.stop_all()
+
+
+def _variables(line: bytes) -> dict[str, str] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,169 @@
+"""Options of backend `modal`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from hermes_backend_modal.profiles import find_profile
+
+Names = Annotated[tuple[str, ...], Field(default=())]
+
+
+class ModalOptions(BaseModel):
+    """What a run's config says about its sandboxes at Modal. Secrets are never shown, logged or written to a lease."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    token_id: str | None = None
+    """With `token_secret`; MODAL_TOKEN_ID, then the SDK's own file if not given."""
+    token_secret: SecretStr | None = None
+    config_profile: str | None = None
+    """Section of ~/.modal.toml; the active one if not given."""
+    server_url: str | None = None
+    """Address of the service; MODAL_SERVER_URL or Modal's own if not given."""
+    environment: str | None = None
+    """Environment of the workspace; MODAL_ENVIRONMENT or the workspace's default if not given."""
+    profile: str | None = None
+    """Name of a set of these options, from `profiles_file` and ATROPOS_MODAL_PROFILE_*; given ones go before it."""
+    profiles_file: Path | None = None
+    """YAML of such sets; ATROPOS_MODAL_PROFILES_FILE if not given."""
+
+    app_name: str = Field(default="atropos-sandbox", min_length=1)
+    create_app: bool = True
+    """Whether the app is made when it is not there."""
+    image: str = "python:3.11"
+    """Where a task names none: a registry's name, `dockerfile:PATH`, `debian_slim[:PYTHON]`, or `im-…` that exists."""
+    add_python: str | None = None
+    """Version of a Python that Modal adds to an image, as "3.12", for images that have none."""
+    registry_secret: str | None = None
+    """Name of the Modal secret that opens a private registry."""
+    gpu: str | None = None
+    cpu: float = Field(default=1.0, gt=0)
+    """Cores that a sandbox is given at least; a task's `cpu` is a hard limit besides."""
+    memory: int = Field(default=2048, ge=1)
+    """Megabytes that a sandbox is given at least; a task's `memory_mb` is a hard limit besides."""
+    region: str | tuple[str, ...] | None = None
+    cloud: str | None = None
+    secrets: Names
+    """Names of Modal secrets, whose variables the commands get; a text with commas is taken apart."""
+    env_vars: dict[str, str] = Field(default_factory=dict)
+    """Variables of the commands; a text `K=V;K=V` is taken apart."""
+    volumes: dict[str, str] = Field(default_factory=dict)
+    """Path inside to the name of a Modal volume, `NAME:ro` for one that is only read."""
+    tags: dict[str, str] = Field(default_factory=dict)
+    workspace_base: str = "/data"
+    """Where workspaces lie."""
+    user: str = "1000:1000"
+    """Numeric uid[:gid] of the commands, or `root`, which is weaker and recorded as such."""
+    python: str = "python3"
+    """Python 3.8 or newer inside the image, for the agent."""
+    bash: str = "/bin/bash"
+
+    slots_per_sandbox: int = Field(default=10, ge=1, le=1024)
+    """Rollouts that share a sandbox at isolation `container+slot`."""
+    min_sandboxes: int = Field(default=1, ge=0)
+    """Shared sandboxes that are kept when idle."""
+    max_sandboxes: int = Field(default=5, ge=1)
+    """Shared sandboxes at most."""
+    acquire_timeout: float = Field(default=60.0, gt=0)
+    """Seconds to wait for a slot."""
+    idle_timeout: int = Field(default=120, ge=1)
+    """Seconds after which Modal ends a sandbox in which nothing runs, and the pool a shared one that nobody uses."""
+    max_lifetime: int = Field(default=3600, ge=1, le=86400)
+    """Seconds after which Modal ends a sandbox, whatever runs in it. A shared one takes nobody new in its second
+    half."""
+    execution_timeout: float | None = Field(default=None, gt=0)
+    """Seconds of a command that names none, in place of the run's."""
+    tool_batch_window_ms: int | None = Field(default=None, ge=0)
+    """Of old configs: calls are not held back to be sent together, so there is nothing to wait for."""
+    tool_max_batch_size: int | None = Field(default=None, ge=1)
+
+    concurrent_starts: int = Field(default=32, ge=1, le=128)
+    """Sandboxes that may be starting at once."""
+    service_timeout: float = Field(default=60.0, gt=0)
+    """Seconds in which the service must have answered a request."""
+    create_timeout: float = Field(default=300.0, gt=0)
+    """Seconds in which a sandbox must have been made."""
+    build_timeout: float = Field(default=1800.0, gt=0)
+    """Seconds in which an image must have been built."""
+    setup_timeout: float = Field(default=60.0, gt=0)
+    """Seconds until a started agent must have answered."""
+    patience: float = Field(default=30.0, gt=0)
+    """Seconds of silence after which an agent counts as lost."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _over_a_profile(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or values.get("profile") is None:
+            return values
+        known = set(cls.model_fields) - {"profile", "profiles_file", "token_id", "token_secret"}
+        return {**find_profile(values["profile"], values.get("profiles_file"), known), **values}
+
+    @field_validator("secrets", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+    @field_validator("env_vars", mode="before")
+    @classmethod
+    def _variables(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        parts = [part.strip() for part in value.split(";") if part.strip()]
+        if wrong := [part for part in parts if "=" not in part]:
+            raise ValueError(f"env_vars is K=V;K=V, found {wrong[0]!r}")
+        return {name.strip(): text for name, _, text in (part.partition("=") for part in parts)}
+
+    @field_validator("gpu", mode="before")
+    @classmethod
+    def _none_for_nothing(cls, value: Any) -> Any:
+        return value or None
+
+    @field_validator("user")
+    @classmethod
+    def _numeric_user(cls, value: str) -> str:
+        parts = value.split(":")
+        if value != "root" and not (len(parts) <= 2 and all(part.isdecimal() for part in parts)):
+            raise ValueError(f"user is a numeric UID or UID:GID, or root; found {value!r}")
+        return "root" if int(parts[0] if value != "root" else 0) == 0 else value
+
+    @field_validator("workspace_base")
+    @classmethod
+    def _absolute(cls, value: str) -> str:
+        if not value.startswith("/") or value.rstrip("/") == "":
+            raise ValueError(f"workspace_base is an absolute path inside the sandbox, found {value!r}")
+        return value.rstrip("/")
+
+    @field_validator("volumes")
+    @classmethod
+    def _mounted_somewhere(cls, value: dict[str, str]) -> dict[str, str]:
+        for path, name in value.items():
+            if not path.startswith("/") or not name.removesuffix(":ro"):
+                raise ValueError(f"a volume is /PATH: NAME or /PATH: NAME:ro, found {path!r}: {name!r}")
+        return value
+
+    @model_validator(mode="after")
+    def _agreeing(self) -> Self:
+        if (self.token_id is None) != (self.token_secret is None):
+            raise ValueError("token_id and token_secret belong together; one of them is missing")
+        if self.token_id is not None and self.config_profile is not None:
+            raise ValueError("config_profile names a section that has a token; token_id is another one")
+        if self.min_sandboxes > self.max_sandboxes:
+            raise ValueError(f"min_sandboxes {self.min_sandboxes} is more than max_sandboxes {self.max_sandboxes}")
+        return self
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The uid and gid of the commands."""
+        if self.user == "root":
+            return 0, 0
+        uid, _, gid = self.user.partition(":")
+        return int(uid), int(gid or uid)
+
+    @property
+    def workspace(self) -> str:
+        """The directory of a sandbox's only rollout."""
+        return f"{self.workspace_base}/workspace"

@@ -1,0 +1,61 @@
+"""Whose a sandbox is: tags, and what they say about an owner that may be dead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from hermes_core.sandbox.leases import Lease
+
+SANDBOX: Final = "hermes_sandbox"
+POOL: Final = "hermes_pool"
+NODE: Final = "hermes_node"
+_OWNER: Final = "hermes_owner"
+_BOOT: Final = "hermes_boot"
+_ROLLOUT: Final = "hermes_rollout"
+_FIT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+"""What a tag of the service can say without being quoted in any way."""
+
+
+def tags_of(lease: Lease) -> dict[str, str]:
+    """Return the tags that let another process judge a sandbox without the lease's file.
+
+    No deadline: that of the lease moves on while the owner lives.
+    """
+    namespace = re.sub(r"\D", "", lease.pid_namespace)
+    tags = {
+        SANDBOX: lease.sandbox_id,
+        _OWNER: f"{lease.owner_pid}.{lease.owner_start}.{namespace}",
+        NODE: lease.node,
+        _BOOT: lease.boot_id,
+    }
+    if lease.rollout_id is not None and _FIT.fullmatch(lease.rollout_id):
+        tags[_ROLLOUT] = lease.rollout_id
+    return tags
+
+
+def is_abandoned(tags: Mapping[str, str]) -> bool:
+    """Tell whether a sandbox's owner is known to be dead."""
+    owner = _lease(tags)
+    # None: not of this version, and nobody's to judge.
+    return owner is not None and owner.owner() == "dead"
+
+
+def _lease(tags: Mapping[str, str]) -> Lease | None:
+    try:
+        pid, start, namespace = tags[_OWNER].split(".")
+        return Lease(
+            sandbox_id=tags[SANDBOX],
+            backend="modal",
+            rollout_id=tags.get(_ROLLOUT),
+            created=0.0,
+            deadline=0.0,
+            owner_pid=int(pid),
+            owner_start=int(start),
+            node=tags[NODE],
+            boot_id=tags[_BOOT],
+            pid_namespace=f"pid:[{namespace}]",
+        )
+    except (KeyError, ValueError):
+        return None

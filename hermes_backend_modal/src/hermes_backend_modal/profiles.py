@@ -1,0 +1,86 @@
+"""Named sets of options: the predecessor's Modal profiles, from a YAML file and from the environment."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+_FILE: Final = "ATROPOS_MODAL_PROFILES_FILE"
+_PREFIX: Final = "ATROPOS_MODAL_PROFILE_"
+
+
+def find_profile(name: str, file: str | Path | None, known: set[str]) -> dict[str, Any]:
+    """Return the options of a profile; those of the environment go before the file's.
+
+    Raises:
+        ValueError: There is no such profile, or it has an option that is not in `known`.
+    """
+    path = file or os.environ.get(_FILE)
+    from_file = _read(Path(path).expanduser()) if path else {}
+    from_environment = _collect(os.environ, known)
+    key = _spelled(name)
+    if name not in from_file and key not in from_environment:
+        named = sorted({*from_file, *map(str.lower, from_environment)})
+        raise ValueError(
+            f"there is no Modal profile {name!r}; {_near(name, named)}set {_PREFIX}{key}_IMAGE=…, or name a file with "
+            f"it in profiles_file or {_FILE}"
+        )
+    found = from_file.get(name, {})
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{path}: a profile is a mapping of options, found {type(found).__name__} for {name!r}")
+    # The predecessor's profiles carry their own name.
+    options = {
+        **{option: value for option, value in found.items() if option != "name"},
+        **from_environment.get(key, {}),
+    }
+    for option in options:
+        if option not in known:
+            raise ValueError(f"profile {name!r} has the unknown option {option!r}; {_near(option, sorted(known))}")
+    return options
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"the Modal profiles in {path} cannot be read: {error.strerror}") from error
+    try:
+        content = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise ValueError(f"the Modal profiles in {path} are no YAML: {error}") from error
+    profiles = content.get("profiles", content) if isinstance(content, Mapping) else None
+    if not isinstance(profiles, Mapping):
+        raise ValueError(f"{path} is to map names of profiles to their options")
+    return profiles
+
+
+def _collect(environment: Mapping[str, str], known: set[str]) -> dict[str, dict[str, str]]:
+    """Take ATROPOS_MODAL_PROFILE_<NAME>_<OPTION> apart; a name may have underscores, so the longest option counts."""
+    options = sorted(known, key=len, reverse=True)
+    found: dict[str, dict[str, str]] = {}
+    for variable, value in environment.items():
+        if not variable.startswith(_PREFIX):
+            continue
+        rest = variable.removeprefix(_PREFIX)
+        option = next((option for option in options if rest.endswith(f"_{option.upper()}")), None)
+        if option is None:
+            raise ValueError(f"{variable} ends with no option of backend 'modal'; {_near(rest.lower(), sorted(known))}")
+        found.setdefault(rest[: -len(option) - 1], {})[option] = value
+    return found
+
+
+def _spelled(name: str) -> str:
+    return re.sub(r"\W", "_", name).upper()
+
+
+def _near(word: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}? "
+    return f"known: {', '.join(known)}; " if known else ""

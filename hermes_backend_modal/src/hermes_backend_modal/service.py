@@ -1,0 +1,268 @@
+"""The few requests to the service that sandboxes need, each with a deadline and errors that say what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import modal
+from modal.config import _SETTINGS, config, config_profiles
+from modal_proto import api_pb2
+
+from hermes_backend_modal.failures import (
+    HINT_TOKEN,
+    SDK_ERRORS,
+    ImageBuildError,
+    ModalAuthError,
+    ModalMissingError,
+    ModalTimeoutError,
+    from_sdk,
+)
+from hermes_backend_modal.options import ModalOptions
+from hermes_core.contracts.errors import ConfigError
+
+T = TypeVar("T")
+_LOG: Final = 2000
+"""Characters of a failed build's log that are shown, the last ones."""
+
+
+class Service:
+    """The service as one set of credentials reaches it; nothing is shared with other objects of this class."""
+
+    def __init__(self, options: ModalOptions) -> None:
+        self.options = options
+        self._client: Any = None
+        self._app: Any = None
+        self._turn = asyncio.Lock()
+        self._images: dict[str, asyncio.Task[Any]] = {}
+        self._creating = asyncio.Semaphore(options.concurrent_starts)
+
+    async def ask(self, what: str, work: Awaitable[T], *, seconds: float | None = None, hint: str | None = None) -> T:
+        """Ask one thing within a deadline; `what` begins the message when it fails, `hint` is for what is not there."""
+        limit = self.options.service_timeout if seconds is None else seconds
+        try:
+            async with asyncio.timeout(limit):
+                return await work
+        except TimeoutError as error:
+            raise ModalTimeoutError(
+                f"{what}: Modal did not answer within {limit:g} s",
+                hint="check the network and https://status.modal.com; the backend's options *_timeout bound the wait",
+            ) from error
+        except SDK_ERRORS as error:
+            raise from_sdk(error, what, hint) from error
+
+    async def client(self) -> Any:
+        """Return the connection, made when first needed."""
+        async with self._turn:
+            if self._client is None:
+                url, credentials = self._credentials()
+                made = modal.Client(url, api_pb2.CLIENT_TYPE_CLIENT, credentials)
+                await self.ask("Modal cannot be connected to", made.__aenter__())
+                self._client = made
+            return self._client
+
+    def _credentials(self) -> tuple[str, tuple[str, str]]:
+        options = self.options
+        profile = options.config_profile
+        if profile is not None and profile not in config_profiles():
+            raise ConfigError(
+                f"the SDK's configuration has no profile {profile!r}; it has {', '.join(config_profiles()) or 'none'}",
+                hint=f"modal token new --profile {profile}",
+            )
+        if "server_url" not in _SETTINGS:  # pragma: no cover - another SDK than the pinned one
+            raise ConfigError("this is not the SDK that was tested", hint="pip install 'modal>=1.6.4,<1.7'")
+        # A section that is named goes before the environment; where none is, the environment goes before the file.
+        read = lambda key: config.get(key, profile=profile, use_env=profile is None)  # noqa: E731 - a look-up
+        url = options.server_url or config.get("server_url")
+        if options.token_id is not None and options.token_secret is not None:
+            return url, (options.token_id, options.token_secret.get_secret_value())
+        token_id, token_secret = read("token_id"), read("token_secret")
+        if not token_id or not token_secret:
+            missing = "token" if not token_id and not token_secret else "id" if not token_id else "secret"
+            raise ModalAuthError(f"Modal needs a token, and its {missing} is not there", hint=HINT_TOKEN)
+        return url, (token_id, token_secret)
+
+    async def app(self) -> Any:
+        """Return the app that the sandboxes belong to, looked up once."""
+        client = await self.client()
+        async with self._turn:
+            if self._app is None:
+                options = self.options
+                where = f"environment {options.environment!r}" if options.environment else "the default environment"
+                self._app = await self.ask(
+                    f"app {options.app_name!r} cannot be had in {where}",
+                    modal.App.lookup.aio(
+                        options.app_name,
+                        client=client,
+                        environment_name=options.environment,
+                        create_if_missing=options.create_app,
+                    ),
+                    hint="modal environment list shows the environments (option environment); create_app: true makes "
+                    "the app",
+                )
+            return self._app
+
+    async def image(self, name: str) -> Any:
+        """Return an image that is built; those who ask for the same one wait together.
+
+        Raises:
+            ImageBuildError: It cannot be built; the message has the end of the log.
+        """
+        building = self._images.get(name)
+        if building is None or (building.done() and (building.cancelled() or building.exception() is not None)):
+            building = self._images[name] = asyncio.ensure_future(self._build(name))
+        return await asyncio.shield(building)
+
+    async def _build(self, name: str) -> Any:
+        app = await self.app()
+        image = self._define(name)
+        what = f"image {name!r} cannot be built"
+        try:
+            async with asyncio.timeout(self.options.build_timeout):
+                return await image.build.aio(app)
+        except modal.exception.ImageBuildError as error:
+            log = await self._log_of(error.image_id)
+            hint = "check the image's name and that its registry may be read (option registry_secret)"
+            raise ImageBuildError(f"{what}: {error}\n{log[-_LOG:].rstrip()}", hint=hint) from error
+        except TimeoutError as error:
+            limit = f"{self.options.build_timeout:g} s"
+            raise ModalTimeoutError(
+                f"{what}: not done within {limit}", hint="raise the option build_timeout"
+            ) from error
+        except SDK_ERRORS as error:
+            raise from_sdk(error, what, hint=f"modal image logs, or another image than {name!r}") from error
+
+    def _define(self, name: str) -> Any:
+        options = self.options
+        secret = None if options.registry_secret is None else self._secret(options.registry_secret)
+        if name.startswith("im-"):
+            return modal.Image.from_id(name, client=self._client)
+        if name.startswith("dockerfile:"):
+            path = name.removeprefix("dockerfile:")
+            return modal.Image.from_dockerfile(path, registry_secret=secret, add_python=options.add_python)
+        if name == "debian_slim" or name.startswith("debian_slim:"):
+            return modal.Image.debian_slim(name.partition(":")[2] or None)
+        return modal.Image.from_registry(name, secret=secret, add_python=options.add_python)
+
+    async def _log_of(self, image_id: str) -> str:
+        found = ""
+        with contextlib.suppress(*SDK_ERRORS, TimeoutError):
+            async with asyncio.timeout(self.options.service_timeout):
+                async for text in modal.Image.from_id(image_id, client=self._client)._logs.aio():  # noqa: SLF001 - the only way to a log
+                    found = (found + text)[-_LOG:]
+        return found
+
+    def _secret(self, name: str) -> Any:
+        return modal.Secret.from_name(name, environment_name=self.options.environment)
+
+    def _volume(self, name: str) -> Any:
+        volume = modal.Volume.from_name(name.removesuffix(":ro"), environment_name=self.options.environment)
+        return volume.with_options(read_only=True) if name.endswith(":ro") else volume
+
+    async def create(self, image: Any, tags: Mapping[str, str], **asked: Any) -> Any:
+        """Make a sandbox; when that fails, whatever may have come of it is ended."""
+        options = self.options
+        app = await self.app()
+        work = modal.Sandbox.create.aio
+        given = {
+            "app": app,
+            "client": await self.client(),
+            "image": image,
+            "tags": {**options.tags, **tags},
+            "secrets": [self._secret(name) for name in options.secrets],
+            "volumes": {path: self._volume(name) for path, name in options.volumes.items()},
+            "timeout": options.max_lifetime,
+            "idle_timeout": min(options.idle_timeout, options.max_lifetime),
+            "region": options.region
+            if options.region is None or isinstance(options.region, str)
+            else [*options.region],
+            "cloud": options.cloud,
+            "gpu": options.gpu,
+            "workdir": "/",
+            **asked,
+        }
+        hint = "modal secret list, modal volume list"
+        async with self._creating:
+            try:
+                made = work("sleep", "infinity", **given)
+                return await self.ask("a sandbox cannot be created", made, seconds=options.create_timeout, hint=hint)
+            except BaseException:
+                # Its creation may have succeeded unheard.
+                with contextlib.suppress(Exception):
+                    await self.end_tagged(tags)
+                raise
+
+    async def tagged(self, tags: Mapping[str, str]) -> AsyncIterator[Any]:
+        """Find the running sandboxes of the app that carry tags; those of an app that is not there are none."""
+        try:
+            app = await self.app()
+        except ModalMissingError:
+            return
+        listing = aiter(modal.Sandbox.list.aio(app_id=app.app_id, tags=dict(tags), client=await self.client()))
+        while True:
+            try:
+                yield await self.ask("the sandboxes of the app cannot be listed", anext(listing))
+            except StopAsyncIteration:
+                return
+
+    async def tags_of(self, sandbox: Any) -> dict[str, str]:
+        """Return a sandbox's tags; none of one that has gone."""
+        try:
+            return dict(await self.ask("a sandbox's tags cannot be read", sandbox.get_tags.aio()))
+        except ModalMissingError:
+            return {}
+
+    async def end_tagged(self, tags: Mapping[str, str]) -> int:
+        """End the sandboxes that carry tags, and return how many there were."""
+        found = [sandbox async for sandbox in self.tagged(tags)]
+        await asyncio.gather(*(self.end(sandbox) for sandbox in found))
+        return len(found)
+
+    async def end(self, sandbox: Any) -> None:
+        """End a sandbox; one that has gone is fine."""
+        with contextlib.suppress(ModalMissingError):
+            await self.ask(f"sandbox {sandbox.object_id} cannot be ended", sandbox.terminate.aio())
+        with contextlib.suppress(*SDK_ERRORS):
+            await sandbox.detach.aio()
+
+    async def code_of(self, sandbox: Any) -> int | None:
+        """Return the code that a sandbox has ended with; None while it runs."""
+        code: int | None = await self.ask("a sandbox cannot be asked how it is", sandbox.poll.aio(), seconds=10.0)
+        return code
+
+    async def start(self, sandbox: Any, argv: Sequence[str]) -> Any:
+        """Start a program in a sandbox, without a time limit of its own: the sandbox's is the only one."""
+        work = sandbox.exec.aio(*argv, timeout=None, text=False, workdir="/")
+        return await self.ask(
+            f"a program cannot be started in sandbox {sandbox.object_id}",
+            work,
+            seconds=self.options.create_timeout,
+            hint="it has ended; the next one gets another",
+        )
+
+    async def run(self, sandbox: Any, argv: Sequence[str]) -> tuple[int, str]:
+        """Run a program to its end; returns its exit code and what it wrote to standard error."""
+        limit = int(self.options.service_timeout) + 1
+        what = f"a program cannot be run in sandbox {sandbox.object_id}"
+
+        async def work() -> tuple[int, str]:
+            process = await sandbox.exec.aio(*argv, timeout=limit, text=False, workdir="/")
+            said = await process.stderr.read.aio()
+            return await process.wait.aio(), said.decode(errors="replace")
+
+        code, said = await self.ask(what, work(), seconds=limit + 5)
+        if code == -1:  # how the SDK says that the time of an exec was up
+            raise ModalTimeoutError(f"{what}: it did not end within {limit} s")
+        return code, said
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        building = [task for task in self._images.values() if not task.done()]
+        for task in building:
+            task.cancel()
+        await asyncio.gather(*building, return_exceptions=True)
+        client, self._client, self._app, self._images = self._client, None, None, {}
+        if client is not None:
+            await client.__aexit__(None, None, None)

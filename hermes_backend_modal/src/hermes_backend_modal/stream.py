@@ -1,0 +1,253 @@
+"""A program in a sandbox as the stream of an agent.
+
+The SDK hands output over piece by piece and takes input by one request at a time, whose answer says that it has been
+taken. It loses what is written to its buffer while such a request is on its way, so the buffer is kept here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+from hermes_backend_modal.failures import SDK_ERRORS
+from hermes_core.sandbox import AgentStream
+
+_PIECE: Final = 1 << 20
+"""Bytes of one request; its answer takes a round trip."""
+_AHEAD: Final = 1 << 20
+"""Bytes of output that may wait here; further ones wait at the service, and so in the sandbox."""
+_ROOM: Final = 1 << 20
+"""Bytes of input that may wait here before `drain` waits."""
+_KEPT: Final = 8192
+"""Bytes of standard error that are kept, the last ones."""
+_LAST_WORDS: Final = 1.0
+
+Explain = Callable[[], Awaitable[str | None]]
+
+
+class _Reading:
+    """One output stream of the program, read by a task of its own: an interrupted read would end the SDK's stream."""
+
+    def __init__(self, source: AsyncIterator[bytes]) -> None:
+        self.ready = bytearray()
+        self.failure: Exception | None = None
+        self._changed = asyncio.Condition()
+        self._task = asyncio.ensure_future(self._run(source))
+
+    @property
+    def ended(self) -> bool:
+        return self._task.done()
+
+    async def _run(self, source: AsyncIterator[bytes]) -> None:
+        try:
+            async for data in source:
+                async with self._changed:
+                    self.ready += data
+                    self._changed.notify_all()
+                    await self._changed.wait_for(lambda: len(self.ready) < _AHEAD)
+        except SDK_ERRORS as error:
+            self.failure = error
+        finally:
+            # Not awaited: whoever waits looks at the task as well.
+            asyncio.get_running_loop().call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._waking = asyncio.ensure_future(self._notify())
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def wait_for(self, enough: Callable[[], bool]) -> bool:
+        """Wait until there is enough; False if it has ended before."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: enough() or self.ended)
+        return enough()
+
+    async def take(self, size: int) -> bytes:
+        """Take bytes that are there."""
+        async with self._changed:
+            data = bytes(self.ready[:size])
+            del self.ready[:size]
+            self._changed.notify_all()
+        return data
+
+    def cancel(self) -> None:
+        """Read no more."""
+        self._task.cancel()
+
+
+class ExecReader:
+    """The program's standard output."""
+
+    def __init__(self, source: AsyncIterator[bytes], explain: Explain) -> None:
+        self.reading = _Reading(source)
+        self._explain = explain
+
+    async def readexactly(self, n: int, /) -> bytes:
+        """Return n bytes; at the end `IncompleteReadError`, or `ConnectionAbortedError` where a reason is known."""
+        reading = self.reading
+        if await reading.wait_for(lambda: len(reading.ready) >= min(n, _AHEAD)):
+            return await self._whole(n)
+        why = await self._explain() or (str(reading.failure) if reading.failure else None)
+        if why is not None:
+            raise ConnectionAbortedError(why)
+        raise asyncio.IncompleteReadError(bytes(reading.ready), n)
+
+    async def _whole(self, n: int) -> bytes:
+        data = await self.reading.take(n)
+        while len(data) < n:
+            data += await self.readexactly(min(n - len(data), _AHEAD))
+        return data
+
+
+class ExecErrors:
+    """The program's standard error: a first line, and the end of the rest for messages."""
+
+    def __init__(self, source: AsyncIterator[bytes]) -> None:
+        self._line: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        self._said = bytearray()
+        self._task = asyncio.ensure_future(self._run(source))
+
+    async def _run(self, source: AsyncIterator[bytes]) -> None:
+        try:
+            async for data in source:
+                self._said += data
+                if self._line.done():
+                    del self._said[:-_KEPT]
+                elif b"\n" in self._said:
+                    line, _, rest = bytes(self._said).partition(b"\n")
+                    self._said = bytearray(rest)
+                    self._line.set_result(line)
+        except SDK_ERRORS as error:
+            self._said += str(error).encode()
+        finally:
+            if not self._line.done():
+                self._line.set_result(None)
+
+    async def first_line(self) -> bytes | None:
+        """Return the first line; None if the program ended before."""
+        return await asyncio.shield(self._line)
+
+    async def said(self) -> str:
+        """Return the end of what was written, waiting a moment for the rest of it."""
+        await asyncio.wait((self._task,), timeout=_LAST_WORDS)
+        return self._said[-_KEPT:].decode(errors="replace")
+
+    def cancel(self) -> None:
+        """Read no more."""
+        self._task.cancel()
+
+
+class ExecWriter:
+    """The program's standard input."""
+
+    def __init__(self, stdin: Any) -> None:
+        self._stdin = stdin
+        self._waiting = bytearray()
+        self._closing = False
+        self._failure: Exception | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self._room = asyncio.Event()
+        self._room.set()
+        self._on_abort: Callable[[], None] = lambda: None
+
+    @property
+    def transport(self) -> ExecWriter:
+        """What lies below, for the end with an agent that does not read any more."""
+        return self
+
+    def on_abort(self, end: Callable[[], None]) -> None:
+        """Call `end` when the stream is aborted."""
+        self._on_abort = end
+
+    def is_closing(self) -> bool:
+        """Tell whether it has been closed or aborted."""
+        return self._closing
+
+    def write(self, data: bytes | memoryview, /) -> None:
+        """Queue bytes."""
+        if self._closing or self._failure is not None:
+            return
+        self._waiting += data
+        if len(self._waiting) >= _ROOM:
+            self._room.clear()
+        self._send()
+
+    def _send(self) -> None:
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                piece = bytes(self._waiting[:_PIECE])
+                del self._waiting[:_PIECE]
+                if len(self._waiting) < _ROOM:
+                    self._room.set()
+                self._stdin.write(piece)
+                await self._stdin.drain.aio()
+            if self._closing:
+                self._stdin.write_eof()
+                await self._stdin.drain.aio()
+        except (*SDK_ERRORS, ValueError) as error:
+            self._failure = error
+        finally:
+            self._room.set()
+
+    async def drain(self) -> None:
+        """Wait until there is room for more.
+
+        Raises:
+            ConnectionAbortedError: The program takes nothing any more.
+        """
+        await self._room.wait()
+        if self._failure is not None:
+            raise ConnectionAbortedError(str(self._failure)) from self._failure
+
+    def close(self) -> None:
+        """End the input when all of it has been taken, which makes the agent kill everything and exit."""
+        if not self._closing:
+            self._closing = True
+            if self._failure is None:
+                self._send()
+
+    async def wait_closed(self) -> None:
+        """Wait until the end of the input has been taken."""
+        if self._sending is not None:
+            await asyncio.wait((self._sending,))
+            if self._waiting and self._failure is None:
+                self._send()
+
+    def abort(self) -> None:
+        """Send and read no more."""
+        self._closing = True
+        self._waiting.clear()
+        self._room.set()
+        if self._sending is not None:
+            self._sending.cancel()
+        self._on_abort()
+
+
+class ExecStream:
+    """All three streams of a program; `stream` is what an agent's client takes."""
+
+    def __init__(self, process: Any, explain: Explain) -> None:
+        self._reader = ExecReader(aiter(process.stdout), explain)
+        self.errors = ExecErrors(aiter(process.stderr))
+        self._writer = ExecWriter(process.stdin)
+        self._writer.on_abort(self._stop_reading)
+        self.stream = AgentStream(self._reader, self._writer, self.errors.said)
+
+    def _stop_reading(self) -> None:
+        self._reader.reading.cancel()
+        self.errors.cancel()
+
+    async def aclose(self) -> None:
+        """Let go of everything, at once."""
+        tasks = [self._reader.reading._task, self.errors._task, self._writer._sending]  # noqa: SLF001 - its own parts
+        self._writer.abort()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+from standin import StandIn  # noqa: E402 - found through the line above
+
+from hermes_backend_modal.backend import ModalBackend  # noqa: E402 - belongs below
+from hermes_backend_modal.options import ModalOptions  # noqa: E402 - belongs below
+
+
+@pytest.fixture(scope="session")
+def running_standin() -> Iterator[StandIn]:
+    """The stand-in of the service, a process that all tests share."""
+    with pytest.MonkeyPatch.context() as patch:
+        # Nothing of this machine's own configuration decides a test, nor does a test reach the real service.
+        for name in ("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET", "MODAL_SERVER_URL", "MODAL_ENVIRONMENT"):
+            patch.delenv(name, raising=False)
+        made = StandIn()
+        yield made
+        unknown = made.ask()["unknown"]
+        made.close()
+    assert unknown == []
+
+
+@pytest.fixture
+def standin(running_standin: StandIn) -> Iterator[StandIn]:
+    """The stand-in without faults."""
+    yield running_standin
+    running_standin.ask("well")
+
+
+@pytest_asyncio.fixture
+async def backend(standin: StandIn, tmp_path: Path) -> AsyncIterator[ModalBackend]:
+    """A backend of the stand-in."""
+    made = ModalBackend(ModalOptions(**standin.options))
+    made.lease_dir = tmp_path / "leases"
+    yield made
+    await made.aclose()
