@@ -9,10 +9,10 @@ import pytest_asyncio
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
-from standin import StandIn  # noqa: E402 - found through the line above
+from standin import StandIn
 
-from hermes_backend_modal.backend import ModalBackend  # noqa: E402 - belongs below
-from hermes_backend_modal.options import ModalOptions  # noqa: E402 - belongs below
+from hermes_backend_modal.backend import ModalBackend
+from hermes_backend_modal.options import ModalOptions
 
 
 @pytest.fixture(scope="session")

@@ -34,3 +34,10 @@ class TestSandbox(ModalSuite):
         self, backend: TerminalBackend, spec: BackendSpec
     ) -> None:
         await super().test_a_command_that_takes_too_much_memory_dies_alone(backend, spec)
+
+
+@pytest.mark.slow
+@pytest.mark.component("bwrap")
+class TestSandboxWithSlots(ModalSuite):
+    sandbox_fields: ClassVar[Mapping[str, Any]] = {"isolation": "container+slot", "network": "none"}
+    lacks: ClassVar[Mapping[str, str]] = {"private_tmp": "slots of one sandbox share its /tmp, a name is taken once"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 import uuid
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from hermes_core.sandbox.leases import LeaseBook, default_lease_dir
 from hermes_core.sandbox.plain import PlainSandbox
 from hermes_core.sandbox.session import AgentSandbox
 from hermes_core.specs import BackendSpec
+from hermes_pool import PoolOptions, SlotPool
 
 Host = TypeVar("Host", bound=ModalHost)
 _USES: Final = 16
@@ -39,12 +41,13 @@ class ModalBackend(AgentBackend):
     Options = ModalOptions
 
     def __init__(self, options: ModalOptions | None = None) -> None:
-        self.options = options or ModalOptions()
+        self.options = options or ModalOptions.model_validate({})
         self.concurrent_starts = self.options.concurrent_starts
         super().__init__()
         self.setup_timeout = self.options.setup_timeout
         self.patience = self.options.patience
         self.service = Service(self.options)
+        self.places = SlotPool(_pool_options(self.options), name=self.declaration.name)
         self._pool_id = uuid.uuid4().hex[:16]
 
     def refuse(self, spec: SandboxSpec) -> None:
@@ -54,12 +57,12 @@ class ModalBackend(AgentBackend):
             return
         if asked := [name for name in _OF_THE_SANDBOX if getattr(spec, name) is not None]:
             raise SandboxRefusedError(
-                f"slots of a sandbox share its {', '.join(asked)}: none of them can have a limit of its own",
+                f"slots of a container share its {', '.join(asked)}: none of them can have a limit of its own",
                 hint="--isolation gvisor, or leave the limit out",
             )
         if self.options.identity[0] == 0:
             raise SandboxRefusedError(
-                "slots of a sandbox cannot all be root",
+                "slots of a container cannot all be root",
                 hint="leave the backend's option user out, or --isolation gvisor",
             )
 
@@ -178,7 +181,7 @@ class ModalBackend(AgentBackend):
     async def sweep(self, *, remove: bool = True) -> list[str]:
         """Find every sandbox of the app whose owner was on this machine and is dead, leases or not."""
         found = []
-        async for sandbox in self.service.tagged({NODE: _this_node()}):
+        async for sandbox in self.service.tagged({NODE: os.uname().nodename}):
             tags = await self.service.tags_of(sandbox)
             if is_abandoned(tags):
                 found.append(tags[SANDBOX])
@@ -194,7 +197,12 @@ class ModalBackend(AgentBackend):
             await self.service.aclose()
 
 
-def _this_node() -> str:
-    import os
-
-    return os.uname().nodename
+def _pool_options(options: ModalOptions) -> PoolOptions:
+    return PoolOptions(
+        min_hosts=options.min_sandboxes,
+        max_hosts=options.max_sandboxes,
+        slots_per_host=options.slots_per_sandbox,
+        acquire_timeout=options.acquire_timeout,
+        idle_timeout=options.idle_timeout,
+        concurrent_starts=min(options.concurrent_starts, options.max_sandboxes),
+    )

@@ -56,7 +56,7 @@ class ModalSandboxEndedError(SandboxLostError):
 
 
 HINT_TOKEN: Final = (
-    "modal token new; or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, or the backend's options token_id and token_secret"  # noqa: S105 - says where one goes
+    "modal token new; or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, or the backend's options token_id and token_secret"
 )
 _HINTS: Final[tuple[tuple[type[Exception], type[BackendError], str | None], ...]] = (
     (modal.AuthError, ModalAuthError, f"modal token info shows which token is used; {HINT_TOKEN}"),
@@ -64,8 +64,10 @@ _HINTS: Final[tuple[tuple[type[Exception], type[BackendError], str | None], ...]
     (
         modal.ResourceExhaustedError,
         ModalExhaustedError,
-        "run fewer sandboxes at once (options max_sandboxes, concurrent_starts), or raise the workspace's limits at "
-        "https://modal.com/settings/usage",
+        (
+            "run fewer sandboxes at once (options max_sandboxes, concurrent_starts), or raise the workspace's limits at "
+            "https://modal.com/settings/usage"
+        ),
     ),
     (modal.VersionError, ModalRequestError, "pip install -U 'modal>=1.6.4,<1.7'"),
     (modal.NotFoundError, ModalMissingError, None),

@@ -62,10 +62,7 @@ class ModalHost(SandboxHost):
         opened = ExecStream(process, self._obituary)
         try:
             async with asyncio.timeout(options.setup_timeout):
-                line = await opened.errors.first_line()
-                variables = None if line is None else _variables(line)
-                if variables is None:
-                    raise await self._not_started(process, opened, line or b"")
+                variables = await self._hear(process, opened)
         except TimeoutError as error:
             await opened.aclose()
             raise BackendError(
@@ -81,6 +78,13 @@ class ModalHost(SandboxHost):
         self._streams.append(opened)
         return opened.stream
 
+    async def _hear(self, process: Any, opened: ExecStream) -> dict[str, str]:
+        line = await opened.errors.first_line()
+        variables = None if line is None else _variables(line)
+        if variables is None:
+            raise await self._not_started(process, opened, line or b"")
+        return variables
+
     async def _not_started(self, process: Any, opened: ExecStream, line: bytes) -> BackendError:
         said = f"{line.decode(errors='replace')}\n{await opened.errors.said()}".strip()
         why = await self._obituary()
@@ -91,8 +95,8 @@ class ModalHost(SandboxHost):
         if code in _NO_PROGRAM:
             return NoPythonError(
                 f"the image has no {python}: {said}",
-                hint="use an image with Python 3.8 or newer, set the backend's option add_python: '3.12', or its option "
-                "python to the path inside",
+                hint="use an image with Python 3.8 or newer, set the backend's option add_python: '3.12', or its "
+                "option python to the path inside",
             )
         return BackendError(f"{python} does not start in sandbox {self._name} (exit code {code}): {said[-2000:]}")
 

@@ -31,7 +31,8 @@ def find_profile(name: str, file: str | Path | None, known: set[str]) -> dict[st
         )
     found = from_file.get(name, {})
     if not isinstance(found, Mapping):
-        raise ValueError(f"{path}: a profile is a mapping of options, found {type(found).__name__} for {name!r}")
+        # pydantic takes no TypeError for a complaint about a value.
+        raise ValueError(f"{path}: a profile is a mapping of options, found {found!r} for {name!r}")  # noqa: TRY004 - see above
     # The predecessor's profiles carry their own name.
     options = {
         **{option: value for option, value in found.items() if option != "name"},
@@ -56,7 +57,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise ValueError(f"the Modal profiles in {path} are no YAML: {error}") from error
     profiles = content.get("profiles", content) if isinstance(content, Mapping) else None
     if not isinstance(profiles, Mapping):
-        raise ValueError(f"{path} is to map names of profiles to their options")
+        raise ValueError(f"{path} is to map names of profiles to their options")  # noqa: TRY004 - as above
     return profiles
 
 

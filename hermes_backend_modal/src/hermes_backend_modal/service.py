@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import modal
-from modal.config import _SETTINGS, config, config_profiles
+from modal.config import config, config_profiles
 from modal_proto import api_pb2
 
 from hermes_backend_modal.failures import (
@@ -24,6 +24,10 @@ from hermes_backend_modal.options import ModalOptions
 from hermes_core.contracts.errors import ConfigError
 
 T = TypeVar("T")
+_SDK: Final[Any] = modal
+"""Half of what the SDK makes for callers of either style has no types."""
+_profiles: Final[Any] = config_profiles
+_config: Final[Any] = config
 _LOG: Final = 2000
 """Characters of a failed build's log that are shown, the last ones."""
 
@@ -58,7 +62,7 @@ class Service:
         async with self._turn:
             if self._client is None:
                 url, credentials = self._credentials()
-                made = modal.Client(url, api_pb2.CLIENT_TYPE_CLIENT, credentials)
+                made = _SDK.Client(url, api_pb2.CLIENT_TYPE_CLIENT, credentials)
                 await self.ask("Modal cannot be connected to", made.__aenter__())
                 self._client = made
             return self._client
@@ -66,19 +70,17 @@ class Service:
     def _credentials(self) -> tuple[str, tuple[str, str]]:
         options = self.options
         profile = options.config_profile
-        if profile is not None and profile not in config_profiles():
+        if profile is not None and profile not in _profiles():
             raise ConfigError(
-                f"the SDK's configuration has no profile {profile!r}; it has {', '.join(config_profiles()) or 'none'}",
+                f"the SDK's configuration has no profile {profile!r}; it has {', '.join(_profiles()) or 'none'}",
                 hint=f"modal token new --profile {profile}",
             )
-        if "server_url" not in _SETTINGS:  # pragma: no cover - another SDK than the pinned one
-            raise ConfigError("this is not the SDK that was tested", hint="pip install 'modal>=1.6.4,<1.7'")
         # A section that is named goes before the environment; where none is, the environment goes before the file.
-        read = lambda key: config.get(key, profile=profile, use_env=profile is None)  # noqa: E731 - a look-up
-        url = options.server_url or config.get("server_url")
+        own = {"profile": profile, "use_env": profile is None}
+        url = options.server_url or _config.get("server_url")
         if options.token_id is not None and options.token_secret is not None:
             return url, (options.token_id, options.token_secret.get_secret_value())
-        token_id, token_secret = read("token_id"), read("token_secret")
+        token_id, token_secret = _config.get("token_id", **own), _config.get("token_secret", **own)
         if not token_id or not token_secret:
             missing = "token" if not token_id and not token_secret else "id" if not token_id else "secret"
             raise ModalAuthError(f"Modal needs a token, and its {missing} is not there", hint=HINT_TOKEN)
@@ -158,8 +160,8 @@ class Service:
         return modal.Secret.from_name(name, environment_name=self.options.environment)
 
     def _volume(self, name: str) -> Any:
-        volume = modal.Volume.from_name(name.removesuffix(":ro"), environment_name=self.options.environment)
-        return volume.with_options(read_only=True) if name.endswith(":ro") else volume
+        volume = _SDK.Volume.from_name(name.removesuffix(":ro"), environment_name=self.options.environment)
+        return volume.with_mount_options(read_only=True) if name.endswith(":ro") else volume
 
     async def create(self, image: Any, tags: Mapping[str, str], **asked: Any) -> Any:
         """Make a sandbox; when that fails, whatever may have come of it is ended."""

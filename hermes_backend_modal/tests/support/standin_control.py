@@ -1,16 +1,16 @@
 """The stand-in's control plane: the calls that sandboxes need, with the SDK's own messages; every other one fails."""
 
+# ruff: noqa: N802 - the names of the calls
+
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2 as pb
 from standin_state import ENVIRONMENTS, TOKENS, Sandbox, State, jwt
-
-Answer = Callable[[Any, Any], Awaitable[None]]
 
 
 class Control:
@@ -72,15 +72,11 @@ class Control:
         """Take an image's definition; its building is watched by another call."""
         return pb.ImageGetOrCreateResponse(image_id=self.state.image(asked.image))
 
-    async def ImageJoinStreaming(self, workspace: str, asked: Any) -> Any:
+    async def ImageJoinStreaming(self, workspace: str, asked: Any) -> AsyncIterator[Any]:
         """Return the log of a building and how it ended."""
         status, log = self.state.build(asked.image_id)
-        return pb.ImageJoinStreamingResponse(
-            result=pb.GenericResult(status=status),
-            task_logs=[pb.TaskLogs(data=log)],
-            entry_id="1",
-            eof=True,
-        )
+        yield pb.ImageJoinStreamingResponse(task_logs=[pb.TaskLogs(data=log)], entry_id="1")
+        yield pb.ImageJoinStreamingResponse(result=pb.GenericResult(status=status), eof=True)
 
     async def SandboxCreateV2(self, workspace: str, asked: Any) -> Any:
         """Make a sandbox."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pathlib
 import select
 import signal
 import socket
@@ -39,10 +40,9 @@ def become(order: dict, fds: list) -> None:
 def memory(limit: int) -> bool:
     """Tell whether all processes together hold more than `limit` megabytes."""
     total = 0
-    for name in os.listdir("/proc"):
-        if name.isdigit() and name != "1":
-            with contextlib.suppress(OSError), open(f"/proc/{name}/statm") as file:
-                total += int(file.read().split()[1]) * 4096
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            total += int((process / "statm").read_text().split()[1]) * 4096 if process.name != "1" else 0
     return total > limit << 20
 
 

@@ -106,9 +106,11 @@ class Place:
         capabilities = [word for name in CAPABILITIES for word in ("--cap-add", f"CAP_{name}")]
         with theirs:
             self._process = subprocess.Popen(
-                ["bwrap", *flags, "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL"]
-                + [*capabilities, *SYSTEM, "--ro-bind", str(INIT), "/run/init.py", "--chdir", "/", "--"]
-                + ["/usr/bin/python3", "-I", "-S", "/run/init.py", str(theirs.fileno()), str(memory)],
+                [
+                    *("bwrap", *flags, "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL"),
+                    *(*capabilities, *SYSTEM, "--ro-bind", str(INIT), "/run/init.py", "--chdir", "/", "--"),
+                    *("/usr/bin/python3", "-I", "-S", "/run/init.py", str(theirs.fileno()), str(memory)),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env={"PATH": "/usr/bin:/bin"},

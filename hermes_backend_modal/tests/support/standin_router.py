@@ -1,5 +1,7 @@
 """The stand-in's worker: programs in sandboxes, their streams with resumption by offset, their ends."""
 
+# ruff: noqa: N802 - the names of the calls
+
 from __future__ import annotations
 
 import asyncio

@@ -18,6 +18,7 @@ from grpclib import GRPCError, Status
 from grpclib.const import Handler
 from grpclib.server import Server
 from modal._utils.grpc_utils import custom_detail_codec
+from modal_proto import api_pb2
 from modal_proto.api_grpc import ModalClientBase
 from modal_proto.task_command_router_grpc import TaskCommandRouterBase
 from standin_control import Control
@@ -29,7 +30,7 @@ class Service:
     """A service of the SDK's, answered by a plain object; what that does not have fails and is remembered."""
 
     def __init__(self, base: type, answers: Any, state: State) -> None:
-        unknown = {name: None for name in base.__abstractmethods__}  # type: ignore[attr-defined]
+        unknown = dict.fromkeys(base.__abstractmethods__)  # type: ignore[attr-defined] - an ABC
         self._mapping: Mapping[str, Handler] = type(base.__name__, (base,), unknown)().__mapping__()
         self._answers = answers
         self._state = state
@@ -100,15 +101,21 @@ def _described(sandbox: Any) -> dict[str, Any]:
     }
 
 
+def say(line: str) -> None:
+    """Write a line to whoever has started this."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 async def serve() -> None:
     """Serve until the end of the input."""
     state = State()
     services = [Service(ModalClientBase, Control(state), state), Service(TaskCommandRouterBase, Router(state), state)]
     server = Server(services, status_details_codec=custom_detail_codec)
     await server.start("127.0.0.1", 0)
-    port = server._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+    port = server._server.sockets[0].getsockname()[1]  # type: ignore[union-attr] - it listens
     state.url = f"http://127.0.0.1:{port}"
-    print(state.url, flush=True)
+    say(state.url)
 
     async def expire() -> None:
         while True:
@@ -119,18 +126,11 @@ async def serve() -> None:
     orders = asyncio.StreamReader(limit=1 << 20)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     while line := await orders.readline():
-        print(json.dumps(order(state, json.loads(line))), flush=True)
+        say(json.dumps(order(state, json.loads(line))))
     expiring.cancel()
     for sandbox in state.sandboxes.values():
-        sandbox.end(pb_terminated())
+        sandbox.end(api_pb2.GenericResult.GENERIC_STATUS_TERMINATED)
     server.close()
-
-
-def pb_terminated() -> int:
-    """Return the status of a sandbox that was ended from outside."""
-    from modal_proto import api_pb2
-
-    return int(api_pb2.GenericResult.GENERIC_STATUS_TERMINATED)
 
 
 if __name__ == "__main__":
