@@ -55,18 +55,18 @@ class ModalSandboxEndedError(SandboxLostError):
     """A sandbox has ended: its time was up, it was idle, it took too much memory, or somebody ended it."""
 
 
-HINT_TOKEN: Final = (
+LOG_IN: Final = (
     "modal token new; or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, or the backend's options token_id and token_secret"
 )
 _HINTS: Final[tuple[tuple[type[Exception], type[BackendError], str | None], ...]] = (
-    (modal.AuthError, ModalAuthError, f"modal token info shows which token is used; {HINT_TOKEN}"),
+    (modal.AuthError, ModalAuthError, f"modal token info shows which token is used; {LOG_IN}"),
     (modal.PermissionDeniedError, ModalAuthError, "use a token of a member of the workspace that may do this"),
     (
         modal.ResourceExhaustedError,
         ModalExhaustedError,
         (
-            "run fewer sandboxes at once (options max_sandboxes, concurrent_starts), or raise the workspace's limits at "
-            "https://modal.com/settings/usage"
+            "run fewer sandboxes at once (options max_sandboxes, concurrent_starts), or raise the workspace's "
+            "limits at https://modal.com/settings/usage"
         ),
     ),
     (modal.VersionError, ModalRequestError, "pip install -U 'modal>=1.6.4,<1.7'"),

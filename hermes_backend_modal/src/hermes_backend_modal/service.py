@@ -12,7 +12,7 @@ from modal.config import config, config_profiles
 from modal_proto import api_pb2
 
 from hermes_backend_modal.failures import (
-    HINT_TOKEN,
+    LOG_IN,
     SDK_ERRORS,
     ImageBuildError,
     ModalAuthError,
@@ -83,7 +83,7 @@ class Service:
         token_id, token_secret = _config.get("token_id", **own), _config.get("token_secret", **own)
         if not token_id or not token_secret:
             missing = "token" if not token_id and not token_secret else "id" if not token_id else "secret"
-            raise ModalAuthError(f"Modal needs a token, and its {missing} is not there", hint=HINT_TOKEN)
+            raise ModalAuthError(f"Modal needs a token, and its {missing} is not there", hint=LOG_IN)
         return url, (token_id, token_secret)
 
     async def app(self) -> Any:
