@@ -1,0 +1,180 @@
+"""The few requests to Nomad that this backend makes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+import aiohttp
+
+from hermes_backend_nomad.address import Address
+from hermes_backend_nomad.failures import (
+    NomadAccessError,
+    NomadAnswerError,
+    NomadError,
+    NomadSilentError,
+    NomadUnreachableError,
+)
+
+_SAID: Final = 500
+_CLOSING: Final = 1.0
+_FORBIDDEN: Final = frozenset({401, 403})
+_LARGEST: Final = 1 << 24
+"""Bytes of a frame of `alloc exec`; Nomad sends some KB."""
+
+
+class NomadApi:
+    """Nomad's HTTP API at one address; one connection pool, made when it is first needed.
+
+    Args:
+        address: Where it is, with token and TLS.
+        timeout: Seconds in which a request must have been answered.
+    """
+
+    def __init__(self, address: Address, *, timeout: float) -> None:
+        self.address = address
+        self._timeout = timeout
+        self._session: aiohttp.ClientSession | None = None
+
+    async def register(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Create a job or replace its description; the answer names the evaluation that places it."""
+        return dict(await self._ask("POST", "/v1/jobs", body={"Job": job}))
+
+    async def deregister(self, job_id: str, *, purge: bool) -> None:
+        """Stop a job, and forget it; one that is not there is fine."""
+        try:
+            await self._ask("DELETE", f"/v1/job/{_part(job_id)}", query={"purge": "true"} if purge else {})
+        except NomadAnswerError as error:
+            if error.status != 404:
+                raise
+
+    async def job(self, job_id: str) -> Mapping[str, Any] | None:
+        """Return a job's description; None if there is no such job."""
+        try:
+            return dict(await self._ask("GET", f"/v1/job/{_part(job_id)}"))
+        except NomadAnswerError as error:
+            if error.status != 404:
+                raise
+            return None
+
+    async def jobs(self, prefix: str) -> Sequence[Mapping[str, Any]]:
+        """Return the jobs whose id begins so."""
+        return list(await self._ask("GET", "/v1/jobs", query={"prefix": prefix}))
+
+    async def evaluations(self, job_id: str) -> Sequence[Mapping[str, Any]]:
+        """Return the evaluations of a job, in no order."""
+        return list(await self._ask("GET", f"/v1/job/{_part(job_id)}/evaluations"))
+
+    async def allocations(self, job_id: str) -> Sequence[Mapping[str, Any]]:
+        """Return the allocations of a job, old ones among them, in no order."""
+        return list(await self._ask("GET", f"/v1/job/{_part(job_id)}/allocations"))
+
+    async def allocation(self, allocation_id: str) -> Mapping[str, Any]:
+        """Return one allocation."""
+        return dict(await self._ask("GET", f"/v1/allocation/{_part(allocation_id)}"))
+
+    async def exec(self, allocation_id: str, task: str, command: Sequence[str]) -> aiohttp.ClientWebSocketResponse:
+        """Start a program in an allocation and return the websocket that carries its streams.
+
+        Raises:
+            NomadAnswerError: Nomad refuses, as with 404 for an allocation that it does not know.
+        """
+        # Quoted here: what a URL library leaves as it is, as `&` and `+` in a value, breaks the command.
+        values = {"task": task, "tty": "false", "command": json.dumps(list(command)), **self.address.query}
+        query = "&".join(f"{name}={quote(value, safe='')}" for name, value in values.items())
+        path = f"/v1/client/allocation/{_part(allocation_id)}/exec"
+        what = f"exec in allocation {allocation_id}"
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._client().ws_connect(
+                    f"{self.address.url}{path}?{query}",
+                    timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSING),
+                    heartbeat=20.0,
+                    max_msg_size=_LARGEST,
+                    server_hostname=self.address.server_name,
+                    ssl=self.address.tls or True,
+                )
+        except aiohttp.WSServerHandshakeError as error:
+            raise self._refusal(error.status, what, error.message) from error
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise self._failure(error, what) from error
+
+    async def _ask(
+        self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
+    ) -> Any:
+        what = f"{method} {path}"
+        try:
+            async with (
+                asyncio.timeout(self._timeout),
+                self._client().request(
+                    method,
+                    self.address.url + path,
+                    params={**self.address.query, **(query or {})},
+                    json=body,
+                    ssl=self.address.tls or True,
+                    server_hostname=self.address.server_name,
+                    allow_redirects=False,
+                ) as response,
+            ):
+                text = await response.text(errors="replace")
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise self._failure(error, what) from error
+        if response.status != 200:
+            raise self._refusal(response.status, what, text.strip())
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise NomadError(
+                f"what answers at {self.address.url} is not Nomad: {what} gave {text[:80]!r}",
+                hint="set the backend's option nomad_address, or NOMAD_ADDR",
+            ) from error
+
+    def _client(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                headers=dict(self.address.headers),
+                # Every container has a connection of its own for as long as it lives.
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=aiohttp.ClientTimeout(total=None),
+                trust_env=False,
+            )
+        return self._session
+
+    def _refusal(self, status: int, what: str, said: str) -> NomadAnswerError:
+        said = said[:_SAID]
+        if status in _FORBIDDEN:
+            found = "the ACL token is not allowed to" if self.address.has_token else "it wants an ACL token"
+            return NomadAccessError(
+                f"Nomad at {self.address.url} refuses {what} ({status} {said}): {found}",
+                status=status,
+                hint="set NOMAD_TOKEN or the backend's option token to one that may submit-job, read-job and alloc-exec "
+                "in the namespace",
+            )
+        return NomadAnswerError(f"Nomad at {self.address.url} refuses {what}: {status} {said}", status=status)
+
+    def _failure(self, error: Exception, what: str) -> NomadError:
+        if isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL):
+            return NomadUnreachableError(
+                f"Nomad is not reachable at {self.address.url}: {error}",
+                hint="start it (`nomad agent -dev` for a try), or set nomad_address or NOMAD_ADDR",
+            )
+        if isinstance(error, TimeoutError):
+            return NomadSilentError(
+                f"Nomad at {self.address.url} has not answered {what} within {self._timeout:g} s",
+                hint="has the cluster a leader? nomad server members; else raise request_timeout",
+            )
+        return NomadSilentError(f"the connection to Nomad at {self.address.url} broke during {what}: {error}")
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+
+def _part(name: str) -> str:
+    return quote(name, safe="")
+

@@ -1,0 +1,220 @@
+"""Backend `nomad`: containers on the nodes of a Nomad cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from hermes_backend_nomad.address import find_address
+from hermes_backend_nomad.api import NomadApi
+from hermes_backend_nomad.description import job_of
+from hermes_backend_nomad.failures import NomadError
+from hermes_backend_nomad.fleet import Fleet
+from hermes_backend_nomad.host import AllocationHost
+from hermes_backend_nomad.options import NomadOptions
+from hermes_backend_nomad.ownership import is_abandoned, is_named, job_id, meta_of
+from hermes_backend_nomad.plugin import NOMAD
+from hermes_backend_nomad.recording import describe, refuse_what_nomad_shares
+from hermes_backend_nomad.slots import ContainerSlot, slot_of, slot_without_user
+from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox import AgentBackend, SandboxHost
+from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
+from hermes_core.specs import BackendSpec
+from hermes_pool import PoolOptions, SlotPool
+
+_USES: Final = 16
+"""How many times over a shared container is filled before it is replaced."""
+_log = logging.getLogger(__name__)
+
+
+class NomadBackend(AgentBackend):
+    """Sandboxes in the containers of one Nomad job, which lives as long as this object and is scaled with its use.
+
+    `container+slot` puts several rollouts into one container, each with a user of its own; `container` gives each an
+    allocation to itself.
+    """
+
+    declaration: ClassVar[BackendSpec] = NOMAD
+    Options = NomadOptions
+
+    def __init__(self, options: NomadOptions | None = None) -> None:
+        self.options = options or NomadOptions()
+        self.concurrent_starts = self.options.concurrent_starts
+        super().__init__()
+        self.setup_timeout = self.options.setup_timeout
+        self.patience = self.options.patience
+        self.api = NomadApi(find_address(self.options, os.environ), timeout=self.options.request_timeout)
+        self.run_id = uuid.uuid4().hex[:16]
+        self._job_lease: Lease | None = None
+        self._fleet = self._new_fleet()
+        self.places = SlotPool(
+            PoolOptions(
+                min_hosts=self.options.min_containers,
+                max_hosts=self.options.max_containers,
+                slots_per_host=self.options.slots_per_container,
+                acquire_timeout=self.options.acquire_timeout_s,
+                idle_timeout=self.options.idle_timeout,
+            ),
+            name=f"nomad job {self._fleet.job_id}",
+        )
+        self._first = asyncio.Lock()
+        self._is_swept = not self.options.purge_job_on_start
+
+    def _new_fleet(self) -> Fleet:
+        fleet = Fleet(
+            self.api,
+            job_id(self.options.sandbox_job_id, self.run_id),
+            lambda groups: job_of(fleet.job_id, self.options, self._meta(), groups),
+            start_timeout=self.options.start_timeout,
+            purge=self.options.purge_job_on_shutdown,
+        )
+        fleet.begin, fleet.end = self._lease_job, self._release_job
+        return fleet
+
+    def _levelled(self, spec: SandboxSpec) -> SandboxSpec:
+        # Slots need users of their own, which Apptainer without privileges has not.
+        if spec.isolation is None and self.options.driver == "singularity":
+            return dataclasses.replace(spec, isolation="container")
+        return super()._levelled(spec)
+
+    def refuse(self, spec: SandboxSpec) -> None:
+        """Refuse also what one of several slots cannot have alone, and what Apptainer under Nomad cannot enforce."""
+        super().refuse(spec)
+        refuse_what_nomad_shares(spec, self.options)
+
+    def shares(self, spec: SandboxSpec) -> bool:
+        """Sandboxes of every level are seats in the job's containers, if only one in each."""
+        del spec
+        return True
+
+    async def probe(self, spec: SandboxSpec) -> None:
+        """Start a container of this kind and run a command in it."""
+        async with await self.open(spec) as sandbox:
+            result = await sandbox.exec("echo $BASH_VERSION", timeout=self.setup_timeout)
+        if result.exit_code != 0 or not result.output.strip():
+            raise BackendError(f"a shell does not work in a container: {result.output.strip()}")
+
+    def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
+        """Name the job, and where it is: another process may have another Nomad as its default."""
+        del spec
+        return {"sandbox_id": sandbox_id, "job": self._fleet.job_id, "address": self.api.address.url}
+
+    async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
+        """Take part in a container, which is started when a seat in one is asked for and there is none."""
+        await self._purge_old_jobs()
+        is_alone = spec.isolation == "container"
+        slots = 1 if is_alone else self.options.slots_per_container
+        image = self.options.singularity_image or spec.image or self.options.sandbox_image
+        shared = dataclasses.replace(spec, rollout_id=None) if is_alone else _in_common(spec)
+        return ContainerSlot(
+            self.places,
+            _key(spec, image),
+            lambda: self._container(shared, slots, image),
+            limit=slots,
+            describe=lambda _, number: self._fields(sandbox_id, number),
+            is_alone=is_alone,
+            uses=slots * _USES,
+            provenance=describe(spec, self.options, job=self._fleet.job_id, image=image, slots=slots),
+        )
+
+    def _fields(self, sandbox_id: str, number: int) -> dict[str, Any]:
+        if self.options.driver == "singularity":
+            return slot_without_user(self.options.workspace, sandbox_id)
+        return slot_of(self.options.workspace, sandbox_id, number)
+
+    async def _container(self, spec: SandboxSpec, slots: int, image: str) -> AllocationHost:
+        host = AllocationHost(self._fleet, self.api, spec, self.options, slots=slots, image=image)
+        await host.create()
+        return host
+
+    # The job has a lease of its own: it is there before the sandboxes, and after them.
+
+    def _meta(self) -> dict[str, str]:
+        assert self._job_lease is not None
+        return meta_of(self._job_lease)
+
+    async def _lease_job(self) -> None:
+        lease = Lease.of_this_process(
+            sandbox_id=self.run_id,
+            backend=self.declaration.name,
+            rollout_id=None,
+            deadline=time.time() + SandboxSpec().lifetime,
+            handle={**self.handle(SandboxSpec(), self.run_id), "whole": True},
+            options=self.options,
+        )
+        self._job_lease = lease
+        await self._leases.take(self._book(), lease)
+
+    async def _release_job(self) -> None:
+        await self._leases.give_up(self._book(), self.run_id)
+
+    def _book(self) -> LeaseBook:
+        return LeaseBook(self.lease_dir or default_lease_dir())
+
+    async def _purge_old_jobs(self) -> None:
+        async with self._first:
+            if not self._is_swept:
+                for job in await self._abandoned():
+                    _log.info("purging job %s, whose owner is dead", job)
+                    await self.api.deregister(job, purge=True)
+                self._is_swept = True
+
+    async def _abandoned(self) -> list[str]:
+        prefix = self.options.sandbox_job_id
+        found = [str(job["ID"]) for job in await self.api.jobs(f"{prefix}-") if is_named(job["ID"], prefix)]
+        jobs = await asyncio.gather(*(self.api.job(name) for name in found))
+        return [str(job["ID"]) for job in jobs if job is not None and is_abandoned(job)]
+
+    async def reclaim(self, handle: Mapping[str, Any]) -> None:
+        """Purge the job that a killed process left behind; one that is not there is fine.
+
+        Raises:
+            BackendError: Its owner lives and others share it, or it is in another cluster.
+        """
+        name, address = handle["job"], handle["address"]
+        if address != self.api.address.url:
+            raise NomadError(
+                f"job {name} is on the Nomad at {address}, found {self.api.address.url}",
+                hint=f"NOMAD_ADDR={address} hermes-core sandboxes gc",
+            )
+        job = await self.api.job(name)
+        if job is None:
+            return
+        if not handle.get("whole") and not is_abandoned(job):
+            raise BackendError(
+                f"it shares job {name} with others",
+                hint=f"hermes-core sandboxes kill {name.rpartition('-')[2]} ends all of them",
+            )
+        await self.api.deregister(name, purge=True)
+
+    async def sweep(self, *, remove: bool = True) -> list[str]:
+        """Find the jobs of this `sandbox_job_id` whose owners are dead, leases or not; returns the ids of the runs."""
+        found = await self._abandoned()
+        if remove:
+            for job in found:
+                await self.api.deregister(job, purge=True)
+        return [job.rpartition("-")[2] for job in found]
+
+    async def aclose(self) -> None:
+        """Close every sandbox that is still open, then the job, then the connections."""
+        try:
+            await super().aclose()
+        finally:
+            await self.api.aclose()
+
+
+def _in_common(spec: SandboxSpec) -> SandboxSpec:
+    return SandboxSpec(isolation=spec.isolation, network=spec.network, file_size_mb=spec.file_size_mb)
+
+
+def _key(spec: SandboxSpec, image: str) -> tuple[Any, ...]:
+    is_open = spec.network == "full"
+    alike = (spec.isolation, image, is_open, spec.file_size_mb)
+    return alike if spec.isolation != "container" else (*alike, spec.cpu, spec.memory_mb, spec.pids)

@@ -1,0 +1,148 @@
+"""One Nomad job of this process; each of its groups is one container."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from hermes_backend_nomad.api import NomadApi
+from hermes_backend_nomad.failures import ContainerStartError, NomadAnswerError, NomadUnreachableError
+from hermes_backend_nomad.reading import misplaced, newest, why_not_running
+from hermes_core.sandbox.completion import complete
+
+_FIRST_LOOK: Final = 0.05
+_SLOWEST_LOOK: Final = 1.0
+_UNANSWERED: Final = (NomadUnreachableError, NomadAnswerError)
+"""Failures after which the job is as it was."""
+
+
+class Fleet:
+    """The containers of one process, as groups of one job.
+
+    The job exists while it has groups. It is scaled by registering it with other groups, never by Nomad's scale request,
+    which is refused as long as a deployment is active. What several ask for at a time is registered once.
+
+    Args:
+        api: Nomad.
+        job_id: The job's id.
+        describe: Makes the job's description of its groups.
+        start_timeout: Seconds until a new container must run.
+        purge: Whether Nomad is to forget the job when it has no groups any more.
+    """
+
+    def __init__(
+        self,
+        api: NomadApi,
+        job_id: str,
+        describe: Callable[[list[Mapping[str, Any]]], Mapping[str, Any]],
+        *,
+        start_timeout: float,
+        purge: bool,
+    ) -> None:
+        self.job_id = job_id
+        self.begin: Callable[[], Awaitable[None]] = _nothing
+        """Called before the job is registered for the first time, and again after it has ended."""
+        self.end: Callable[[], Awaitable[None]] = _nothing
+        """Called when the job is known to be gone."""
+        self._api = api
+        self._describe = describe
+        self._start_timeout = start_timeout
+        self._purge = purge
+        self._groups: dict[str, Mapping[str, Any]] = {}
+        self._numbers = itertools.count(1)
+        self._lock = asyncio.Lock()
+        self._wanted = 0
+        self._registered = 0
+        self._exists = False
+        self._held: set[str] = set()
+        """The groups that Nomad may know of."""
+        self._evaluation = 0
+
+    def next_name(self) -> str:
+        """Return a name that no group of the job has had."""
+        return f"sandbox-{next(self._numbers)}"
+
+    async def start(self, group: Mapping[str, Any], *, image: str) -> Mapping[str, Any]:
+        """Add a group and return its allocation when that runs; leaves nothing behind when that fails.
+
+        Raises:
+            NomadError: It does not come to run; the reason is Nomad's.
+            DriverConfigError: It never could.
+        """
+        name = group["Name"]
+        self._groups[name] = group
+        try:
+            since = await self._apply()
+            async with asyncio.timeout(self._start_timeout):
+                return await self._await_running(name, since, image)
+        except TimeoutError as error:
+            await complete(self.stop(name))
+            raise ContainerStartError(
+                f"{name} of job {self.job_id} does not run after {self._start_timeout:g} s",
+                hint="raise start_timeout where images are large; nomad job status says what it waits for",
+            ) from error
+        except BaseException:
+            await complete(self.stop(name))
+            raise
+
+    async def stop(self, name: str) -> None:
+        """Take a group out of the job, which ends its allocation and no other; one that is not there is fine."""
+        self._groups.pop(name, None)
+        if name in self._held:
+            await self._apply()
+
+    async def _apply(self) -> int:
+        """Register the job as it is wanted now; return the index of the evaluation from which on it holds."""
+        self._wanted += 1
+        mine = self._wanted
+        async with self._lock:
+            if self._registered < mine:
+                upcoming = self._wanted
+                await (self._register() if self._groups else self._deregister())
+                self._registered = upcoming
+            return self._evaluation
+
+    async def _register(self) -> None:
+        first = not self._exists
+        if first:
+            await self.begin()
+        self._exists = True
+        before, groups = self._held, dict(self._groups)
+        self._held = before | set(groups)
+        try:
+            answer = await self._api.register(self._describe(list(groups.values())))
+        except _UNANSWERED:
+            self._held = before
+            if first:
+                self._exists = False
+                await self.end()
+            raise
+        self._held = set(groups)
+        self._evaluation = int(answer["EvalCreateIndex"])
+
+    async def _deregister(self) -> None:
+        if self._exists:
+            await self._api.deregister(self.job_id, purge=self._purge)
+            self._exists, self._held = False, set()
+            await self.end()
+
+    async def _await_running(self, name: str, since: int, image: str) -> Mapping[str, Any]:
+        pause = _FIRST_LOOK
+        while True:
+            allocation = newest(await self._api.allocations(self.job_id), name)
+            if allocation is None:
+                reason = misplaced(await self._api.evaluations(self.job_id), name, since)
+            elif allocation["ClientStatus"] == "running" and allocation["DesiredStatus"] == "run":
+                return allocation
+            else:
+                reason = why_not_running(allocation, image=image)
+            if reason is not None:
+                raise reason
+            await asyncio.sleep(pause)
+            pause = min(_SLOWEST_LOOK, pause * 1.5)
+
+
+async def _nothing() -> None:
+    return None

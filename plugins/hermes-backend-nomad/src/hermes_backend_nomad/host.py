@@ -1,0 +1,108 @@
+"""One allocation: a container on some node of the cluster, with an agent for many slots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hermes_backend_nomad.api import NomadApi
+from hermes_backend_nomad.description import TASK, agent_command, group_of
+from hermes_backend_nomad.failures import NomadError
+from hermes_backend_nomad.fleet import Fleet
+from hermes_backend_nomad.options import NomadOptions
+from hermes_backend_nomad.owning import program_to_lock, program_to_share
+from hermes_backend_nomad.reading import ending
+from hermes_backend_nomad.stream import ExecStream, run
+from hermes_core.contracts.errors import SandboxLostError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox import PYTHON_FLAGS, AgentStream, SandboxHost
+
+
+class AllocationHost(SandboxHost):
+    """A container that Nomad runs for this process.
+
+    Args:
+        fleet: The job that it is a group of.
+        api: Nomad.
+        spec: What the sandboxes in it have in common.
+        options: The backend's.
+        slots: How many sandboxes may be in it at a time.
+        image: What it runs.
+    """
+
+    def __init__(
+        self, fleet: Fleet, api: NomadApi, spec: SandboxSpec, options: NomadOptions, *, slots: int, image: str
+    ) -> None:
+        self.workspace = options.workspace
+        self.bash = options.bash
+        self.environment = options.env
+        self._fleet = fleet
+        self._api = api
+        self._spec = spec
+        self._options = options
+        self._slots = slots
+        self._image = image
+        self._group: str | None = None
+        self._allocation: Mapping[str, Any] | None = None
+
+    async def create(self) -> None:
+        """Have the container run, or leave nothing."""
+        name = self._fleet.next_name()
+        group = group_of(name, self._spec, self._options, slots=self._slots, image=self._image)
+        self._allocation = await self._fleet.start(group, image=self._image)
+        self._group = name
+        self.provenance = {
+            "allocation": self._allocation["ID"],
+            "node": self._allocation["NodeName"],
+            "job": self._fleet.job_id,
+        }
+
+    async def start_agent(self) -> AgentStream:
+        """Start a Python inside over `alloc exec`."""
+        if self._allocation is None:
+            await self.create()
+        program = program_to_share(self.workspace) + PYTHON_FLAGS[-1]
+        websocket = await self._exec([*PYTHON_FLAGS[:-1], program])
+        window = self._options.tool_batch_window_ms / 1000
+        return ExecStream(websocket, self._explain, window=window).as_agent_stream()
+
+    async def lock(self, folder: str, user: int) -> None:
+        """Make a slot's directory read-only for its user.
+
+        Raises:
+            NomadError: It did not work.
+        """
+        websocket = await self._exec(["-I", "-S", "-E", "-c", program_to_lock(folder, user)])
+        code, said = await run(websocket, self._explain, timeout=self._options.setup_timeout)
+        if code != 0:
+            raise NomadError(f"a workspace cannot be made read-only: exit code {code}: {said}")
+
+    async def _exec(self, python: list[str]) -> Any:
+        if self._allocation is None:
+            raise SandboxLostError("the container has been stopped")
+        command = agent_command(self._options, self._spec, python)
+        return await self._api.exec(self._allocation["ID"], TASK, command)
+
+    async def _explain(self) -> str | None:
+        """Say what has become of the allocation, if it has ended."""
+        if self._allocation is None:
+            return None
+        what = f"allocation {self._allocation['ID']} on node {self._allocation['NodeName']}"
+        try:
+            found = await self._api.allocation(self._allocation["ID"])
+        except NomadError as error:
+            return f"the connection to {what} is lost: {error.message}"
+        if found["ClientStatus"] == "running" and found["DesiredStatus"] == "run":
+            return None
+        return f"{what} is {found['ClientStatus']}, wanted {found['DesiredStatus']}: {ending(found)}"
+
+    async def stop_all(self) -> None:
+        """Stop the allocation, which ends all that runs in it; no file of it is worth more than that."""
+        self._allocation = None
+        if self._group is not None:
+            await self._fleet.stop(self._group)
+            self._group = None
+
+    async def destroy(self) -> None:
+        """Stop the allocation, if that has not been done before."""
+        await self.stop_all()

@@ -1,0 +1,255 @@
+"""The streams of a program that Nomad's `alloc exec` has started, over a websocket, as the stream of an agent.
+
+Each frame is a JSON object with base64 in it: {"stdin": {"data": …}} there, {"stdout": {"data": …}}, {"stderr": …},
+{"stdout": {"close": true}} and at last {"exited": true, "result": {"exit_code": 3}} back; exit code 0 is an empty result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import aiohttp
+
+from hermes_core.sandbox import AgentStream
+from hermes_core.sandbox.pushed import PushedReader
+
+_PIECE: Final = 1 << 15
+"""Bytes of one frame; Nomad copies frames as a whole several times."""
+_HIGH: Final = 1 << 18
+"""Bytes that wait to be sent before whoever writes has to wait."""
+_HEARTBEAT: Final = 10.0
+"""Seconds between empty frames, as Nomad's own client sends them: proxies close what is silent."""
+_LINGER: Final = 5.0
+"""Seconds that a program has to end after the end of its input, before the websocket is closed."""
+_KEPT: Final = 8192
+_NO_PROGRAM: Final = frozenset({126, 127})
+_RUNTIME: Final = b"OCI runtime exec failed"
+"""What the engine says on the standard output in place of a program that is not there."""
+
+Explain = Callable[[], Awaitable[str | None]]
+
+
+class _Flow:
+    """Holds the reading of frames back while nobody takes what they carry; the transport of a `PushedReader`."""
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self._open.set()
+
+    def pause_reading(self) -> None:
+        self._open.clear()
+
+    def resume_reading(self) -> None:
+        self._open.set()
+
+    def is_reading(self) -> bool:
+        return self._open.is_set()
+
+    def is_closing(self) -> bool:
+        return False
+
+    async def opened(self) -> None:
+        if not self._open.is_set():
+            await self._open.wait()
+
+
+class ExecStream:
+    """One program's streams. It is its own writer, and that writer's transport.
+
+    Args:
+        websocket: The connection.
+        explain: Says what has become of the allocation, asked when the connection ends.
+        window: Seconds for which what is written is gathered.
+    """
+
+    def __init__(self, websocket: aiohttp.ClientWebSocketResponse, explain: Explain, *, window: float = 0.0) -> None:
+        self.reader = PushedReader()
+        self.exit_code: int | None = None
+        self._websocket = websocket
+        self._explain = explain
+        self._window = window
+        self._flow = _Flow()
+        self.reader.carried_by(self._flow)  # type: ignore[arg-type]  # the three methods that it calls
+        self._said = bytearray()
+        self._runtime = bytearray()
+        self._unsent = bytearray()
+        self._is_closing = False
+        self._wake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._linger: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._sending = self._loop.create_task(self._send())
+        self._receiving = self._loop.create_task(self._receive())
+
+    def as_agent_stream(self) -> AgentStream:
+        """Return it as what an agent's client takes."""
+        return AgentStream(self.reader, self, self.said)
+
+    async def said(self) -> str:
+        """Return the end of what the program wrote to its standard error."""
+        return bytes(self._runtime + self._said).decode(errors="replace")
+
+    # The writer.
+
+    @property
+    def transport(self) -> ExecStream:
+        """Itself: it can be aborted."""
+        return self
+
+    def write(self, data: bytes | memoryview, /) -> None:
+        """Queue bytes; what is written after the end is dropped, as the other end is not there."""
+        if self._is_closing:
+            return
+        self._unsent += data
+        if len(self._unsent) > _HIGH:
+            self._room.clear()
+        self._wake.set()
+
+    async def drain(self) -> None:
+        """Wait until there is room for more, or nobody to have it.
+
+        Raises:
+            ConnectionResetError: The connection has ended.
+        """
+        await self._room.wait()
+        if self._receiving.done():
+            raise ConnectionResetError("the websocket has been closed")
+
+    def is_closing(self) -> bool:
+        """Tell whether it has been closed or aborted."""
+        return self._is_closing
+
+    def close(self) -> None:
+        """Send what is queued and the end of the input; the program has a few seconds to end on that."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._wake.set()
+            self._linger = self._loop.call_later(_LINGER, self.abort)
+
+    def abort(self) -> None:
+        """Close the websocket at once, which ends the program's input."""
+        self._is_closing = True
+        self._unsent.clear()
+        self._room.set()
+        self._sending.cancel()
+        self._receiving.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until the websocket is closed."""
+        await asyncio.wait((self._sending, self._receiving))
+
+    # What goes there.
+
+    async def _send(self) -> None:
+        with contextlib.suppress(ConnectionError, aiohttp.ClientError):  # the receiver says why
+            while not (self._is_closing and not self._unsent):
+                if not self._unsent:
+                    await self._beat()
+                    continue
+                if self._window:
+                    await asyncio.sleep(self._window)
+                await self._send_piece()
+            await self._websocket.send_str('{"stdin":{"close":true}}')
+
+    async def _send_piece(self) -> None:
+        piece = bytes(self._unsent[:_PIECE])
+        del self._unsent[:_PIECE]
+        if len(self._unsent) <= _HIGH:
+            self._room.set()
+        # No JSON encoder is needed for base64.
+        await self._websocket.send_str('{"stdin":{"data":"' + base64.b64encode(piece).decode("ascii") + '"}}')
+
+    async def _beat(self) -> None:
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(_HEARTBEAT):
+                await self._wake.wait()
+        except TimeoutError:
+            await self._websocket.send_str("{}")
+
+    # What comes back.
+
+    async def _receive(self) -> None:
+        error: OSError | None = ConnectionAbortedError("the connection was aborted")
+        try:
+            error = await self._take_all()
+        finally:
+            self._is_closing = True
+            self._room.set()
+            self._wake.set()
+            if self._linger is not None:
+                self._linger.cancel()
+            self._sending.cancel()
+            self.reader.finish(error)
+            await self._close_websocket()
+
+    async def _close_websocket(self) -> None:
+        # In a task of its own: whoever aborts does not wait, and is not to break it off.
+        closing = asyncio.ensure_future(self._websocket.close())
+        with contextlib.suppress(aiohttp.ClientError, OSError):
+            await asyncio.shield(closing)
+
+    async def _take_all(self) -> OSError | None:
+        """Read frames to the end; return what broke the stream, None where the program has ended by itself."""
+        while True:
+            await self._flow.opened()
+            message = await self._websocket.receive()
+            if message.type is not aiohttp.WSMsgType.TEXT:
+                return await self._end_of(message)
+            try:
+                self._take(json.loads(message.data))
+            except (ValueError, TypeError, AttributeError, binascii.Error) as error:
+                return ConnectionAbortedError(f"Nomad sent a frame that is none of alloc exec's: {error}")
+
+    def _take(self, frame: Mapping[str, Any]) -> None:
+        for name in ("stdout", "stderr"):
+            data = (frame.get(name) or {}).get("data")
+            if data:
+                self._take_output(name, base64.b64decode(data))
+        if frame.get("exited"):
+            self.exit_code = int((frame.get("result") or {}).get("exit_code", 0))
+
+    def _take_output(self, name: str, data: bytes) -> None:
+        if name == "stderr":
+            self._said += data
+            del self._said[:-_KEPT]
+        elif self._runtime or data.startswith(_RUNTIME):
+            self._runtime += data
+        else:
+            self.reader.push(data)
+
+    async def _end_of(self, message: aiohttp.WSMessage) -> OSError | None:
+        if self.exit_code == 0:
+            return None
+        if self.exit_code is not None:
+            said = (await self.said()).strip()
+            lacks = ": the image lacks the program" if self.exit_code in _NO_PROGRAM else ""
+            return ConnectionAbortedError(f"it ended with exit code {self.exit_code}{lacks}{said and f': {said}'}")
+        why = await self._explain()
+        reason = str(message.extra or "") if message.type is aiohttp.WSMsgType.CLOSE else str(message.data or "")
+        code = self._websocket.close_code
+        return ConnectionAbortedError(why or f"the websocket of alloc exec was closed with code {code} {reason}".strip())
+
+
+async def run(websocket: aiohttp.ClientWebSocketResponse, explain: Explain, *, timeout: float) -> tuple[int | None, str]:
+    """Wait for a program that needs no input; returns its exit code, None if it was not learned, and what it said."""
+    stream = ExecStream(websocket, explain)
+    stream.close()
+    output = bytearray()
+    over: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+    stream.reader.subscribe(output.extend, lambda error: None if over.done() else over.set_result(error))
+    try:
+        async with asyncio.timeout(timeout):
+            error = await over
+    finally:
+        stream.abort()
+        await stream.wait_closed()
+    said = bytes(output).decode(errors="replace") + await stream.said()
+    return stream.exit_code, said.strip() or str(error or "")
