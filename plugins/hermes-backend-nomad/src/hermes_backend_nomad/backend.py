@@ -9,7 +9,7 @@ import os
 import time
 import uuid
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 from hermes_backend_nomad.address import find_address
 from hermes_backend_nomad.api import NomadApi
@@ -21,7 +21,8 @@ from hermes_backend_nomad.options import NomadOptions
 from hermes_backend_nomad.ownership import is_abandoned, is_named, job_id, meta_of
 from hermes_backend_nomad.plugin import NOMAD
 from hermes_backend_nomad.recording import describe, refuse_what_nomad_shares
-from hermes_backend_nomad.slots import ContainerSlot, slot_of, slot_without_user
+from hermes_backend_nomad.slots import ContainerSlot
+from hermes_backend_nomad.users import slot_of, slot_without_user
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import AgentBackend, SandboxHost
@@ -118,16 +119,17 @@ class NomadBackend(AgentBackend):
             _key(spec, image),
             lambda: self._container(shared, slots, image),
             limit=slots,
-            describe=lambda _, number: self._fields(sandbox_id, number),
+            describe=lambda host, number: self._fields(cast("AllocationHost", host), sandbox_id, number),
             is_alone=is_alone,
             uses=slots * _USES,
             provenance=describe(spec, self.options, job=self._fleet.job_id, image=image, slots=slots),
         )
 
-    def _fields(self, sandbox_id: str, number: int) -> dict[str, Any]:
+    def _fields(self, host: AllocationHost, sandbox_id: str, number: int) -> dict[str, Any]:
         if self.options.driver == "singularity":
             return slot_without_user(self.options.workspace, sandbox_id)
-        return slot_of(self.options.workspace, sandbox_id, number)
+        processes = self.options.pids if self.options.first_uid is None else None
+        return slot_of(self.options.workspace, sandbox_id, host.first_uid + number, processes)
 
     async def _container(self, spec: SandboxSpec, slots: int, image: str) -> AllocationHost:
         host = AllocationHost(self._fleet, self.api, spec, self.options, slots=slots, image=image)

@@ -21,8 +21,8 @@ _UNANSWERED: Final = (NomadUnreachableError, NomadAnswerError)
 class Fleet:
     """The containers of one process, as groups of one job.
 
-    The job exists while it has groups. It is scaled by registering it with other groups, never by Nomad's scale request,
-    which is refused as long as a deployment is active. What several ask for at a time is registered once.
+    The job exists while it has groups. It is scaled by registering it with other groups, never by Nomad's scale
+    request, which is refused as long as a deployment is active. What several ask for at a time is registered once.
 
     Args:
         api: Nomad.

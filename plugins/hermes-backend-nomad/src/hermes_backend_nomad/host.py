@@ -13,6 +13,7 @@ from hermes_backend_nomad.options import NomadOptions
 from hermes_backend_nomad.owning import program_to_lock, program_to_share
 from hermes_backend_nomad.reading import ending
 from hermes_backend_nomad.stream import ExecStream, run
+from hermes_backend_nomad.users import first_uid
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import PYTHON_FLAGS, AgentStream, SandboxHost
@@ -42,6 +43,7 @@ class AllocationHost(SandboxHost):
         self._options = options
         self._slots = slots
         self._image = image
+        self.first_uid = options.first_uid or first_uid()
         self._group: str | None = None
         self._allocation: Mapping[str, Any] | None = None
 
@@ -82,6 +84,16 @@ class AllocationHost(SandboxHost):
             raise SandboxLostError("the container has been stopped")
         command = agent_command(self._options, self._spec, python)
         return await self._api.exec(self._allocation["ID"], TASK, command)
+
+    async def examine(self) -> None:
+        """Ask Nomad whether the allocation is to go on.
+
+        Raises:
+            NomadError: It is not, or Nomad does not answer.
+        """
+        why = await self._explain()
+        if why is not None:
+            raise NomadError(why)
 
     async def _explain(self) -> str | None:
         """Say what has become of the allocation, if it has ended."""

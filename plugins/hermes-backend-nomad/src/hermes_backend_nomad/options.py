@@ -9,11 +9,58 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 
 DEFAULT_ADDRESS: Final = "http://localhost:4646"
 DOCKER_KEYS: Final = frozenset(
-    """advertise_ipv6_address args auth auth_soft_fail cap_add cap_drop command cpu_cfs_period cpu_hard_limit devices
-    dns_options dns_search_domains dns_servers entrypoint extra_hosts force_pull hostname image image_pull_timeout
-    interactive ipc_mode ipv4_address ipv6_address labels load logging mac_address memory_hard_limit mount mounts
-    network_aliases network_mode pid_mode pids_limit port_map ports privileged readonly_rootfs runtime security_opt
-    shm_size storage_opt sysctl tty ulimit userns_mode uts_mode volume_driver volumes work_dir""".split()
+    [
+        "advertise_ipv6_address",
+        "args",
+        "auth",
+        "auth_soft_fail",
+        "cap_add",
+        "cap_drop",
+        "command",
+        "cpu_cfs_period",
+        "cpu_hard_limit",
+        "devices",
+        "dns_options",
+        "dns_search_domains",
+        "dns_servers",
+        "entrypoint",
+        "extra_hosts",
+        "force_pull",
+        "hostname",
+        "image",
+        "image_pull_timeout",
+        "interactive",
+        "ipc_mode",
+        "ipv4_address",
+        "ipv6_address",
+        "labels",
+        "load",
+        "logging",
+        "mac_address",
+        "memory_hard_limit",
+        "mount",
+        "mounts",
+        "network_aliases",
+        "network_mode",
+        "pid_mode",
+        "pids_limit",
+        "port_map",
+        "ports",
+        "privileged",
+        "readonly_rootfs",
+        "runtime",
+        "security_opt",
+        "shm_size",
+        "storage_opt",
+        "sysctl",
+        "tty",
+        "ulimit",
+        "userns_mode",
+        "uts_mode",
+        "volume_driver",
+        "volumes",
+        "work_dir",
+    ]
 )
 """What Nomad's docker driver knows. Others pass registration and fail when the container is to start."""
 _OURS: Final = frozenset(
@@ -80,6 +127,9 @@ class NomadOptions(BaseModel):
     """MHz of one core of the nodes; needed to limit a sandbox to a number of cores."""
     pids: int = Field(default=256, gt=8)
     """Processes and threads for each slot of a container."""
+    first_uid: int | None = Field(default=None, ge=1, le=1 << 31)
+    """One less than the user of a container's first slot; its own for each container if not given. For engines that map
+    users (userns-remap, rootless), whose containers see only 65,536; slots then have no number of processes each."""
     privileged: bool = False
     """Run containers privileged, which is weaker and recorded as such."""
     docker_config: dict[str, Any] = Field(default_factory=dict)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from hermes_backend_nomad.host import AllocationHost
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.sandbox.sharing import SharedPlace
 from hermes_core.sandbox.slots import AgentSlot, SlotRequest
-
-_FIRST_UID: Final = 20000
 
 
 class ContainerSlot(SharedPlace):
@@ -28,7 +26,7 @@ class ContainerSlot(SharedPlace):
         super().__init__(*arguments, **options)
         self._is_alone = is_alone
         self._uses = uses
-        self.provenance = provenance
+        self.provenance: dict[str, Any] = {**provenance, "allocation": {}}
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
         """Open a slot, or end all that runs in the present one; the last one that a container takes closes its door."""
@@ -36,8 +34,8 @@ class ContainerSlot(SharedPlace):
         if self._seat is not None:
             if self._is_alone or self._seat.number >= self._uses:
                 self._seat.spoil()
-            # The sandbox has handed on what was known before there was an allocation.
-            self.allocation = dict(self._seat.host.provenance)
+            # Handed on when the sandbox was made, before there was an allocation.
+            self.provenance["allocation"].update(self._seat.host.provenance)
         return slot
 
     async def freeze(self) -> None:
@@ -55,14 +53,3 @@ class ContainerSlot(SharedPlace):
             raise SandboxLostError("the slot of a container has been given back")
         assert isinstance(self._seat.host, AllocationHost)
         await self._seat.host.lock(self.workspace, user)
-
-
-def slot_of(folder: str, sandbox_id: str, number: int) -> dict[str, Any]:
-    """Return what a slot is opened with: a user and a directory that nobody else has in its container."""
-    uid = _FIRST_UID + number
-    return {"workspace": f"{folder}/{sandbox_id}", "uid": uid, "gid": uid, "umask": 0o077, "own_directory": True}
-
-
-def slot_without_user(folder: str, sandbox_id: str) -> dict[str, Any]:
-    """Return what a slot is opened with where the agent cannot become another user."""
-    return {"workspace": f"{folder}/{sandbox_id}", "umask": 0o077, "own_directory": True}

@@ -1,7 +1,8 @@
 """The streams of a program that Nomad's `alloc exec` has started, over a websocket, as the stream of an agent.
 
 Each frame is a JSON object with base64 in it: {"stdin": {"data": …}} there, {"stdout": {"data": …}}, {"stderr": …},
-{"stdout": {"close": true}} and at last {"exited": true, "result": {"exit_code": 3}} back; exit code 0 is an empty result.
+{"stdout": {"close": true}} and at last {"exited": true, "result": {"exit_code": 3}} back; exit code 0 is an empty
+result.
 """
 
 from __future__ import annotations
@@ -235,10 +236,14 @@ class ExecStream:
         why = await self._explain()
         reason = str(message.extra or "") if message.type is aiohttp.WSMsgType.CLOSE else str(message.data or "")
         code = self._websocket.close_code
-        return ConnectionAbortedError(why or f"the websocket of alloc exec was closed with code {code} {reason}".strip())
+        return ConnectionAbortedError(
+            why or f"the websocket of alloc exec was closed with code {code} {reason}".strip()
+        )
 
 
-async def run(websocket: aiohttp.ClientWebSocketResponse, explain: Explain, *, timeout: float) -> tuple[int | None, str]:
+async def run(
+    websocket: aiohttp.ClientWebSocketResponse, explain: Explain, *, timeout: float
+) -> tuple[int | None, str]:
     """Wait for a program that needs no input; returns its exit code, None if it was not learned, and what it said."""
     stream = ExecStream(websocket, explain)
     stream.close()

@@ -68,7 +68,7 @@ class Container:
         (self._folder / "tmp").chmod(0o1777)
         facts, facts_in = os.pipe()
         network = ["--unshare-net"] if self._config["network_mode"] == "none" else []
-        mounts = ["--bind", f"{self._folder}/root", "/workspace", "--bind", f"{self._folder}/tmp", "/tmp"]  # noqa: S108
+        mounts = ["--bind", f"{self._folder}/root", "/workspace", "--bind", f"{self._folder}/tmp", "/tmp"]
         words = [*self._config["entrypoint"], *self._config.get("args", [])]
         try:
             self._process = await asyncio.create_subprocess_exec(

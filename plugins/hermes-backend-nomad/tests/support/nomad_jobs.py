@@ -21,8 +21,7 @@ PULL = (
     "registry-1.docker.io on 10.255.255.53:53: no such host"
 )
 UNKNOWN_KEY = (
-    "2 errors occurred:\n\t* failed to parse config: \n\t* Invalid label: No argument or block type is named "
-    '"{}".\n\n'
+    '2 errors occurred:\n\t* failed to parse config: \n\t* Invalid label: No argument or block type is named "{}".\n\n'
 )
 EXCEEDED = "Exceeded allowed attempts, applying a delay - Task restarting in 56.462999276s"
 EVICTED = "alloc is being migrated"
@@ -134,7 +133,7 @@ class Allocation:
     def drop(self) -> None:
         """Break the connections of all that was started in it."""
         for websocket in list(self.websockets):
-            transport = websocket._req.transport  # noqa: SLF001 - there is no public way to break one
+            transport = websocket._req.transport
             if transport is not None:
                 transport.abort()
 

@@ -247,8 +247,8 @@ class Server:
             found.drop()
         elif order == "kill":
             assert found.container is not None
-            assert found.container._process is not None  # noqa: SLF001 - of the same stand-in
-            found.container._process.kill()  # noqa: SLF001 - of the same stand-in
+            assert found.container._process is not None
+            found.container._process.kill()
         else:
             found.migrates = True if order == "evict" else None
             await found.stop("alloc is being migrated", status="lost" if order == "lose" else "complete")
@@ -291,7 +291,7 @@ async def _pump(
         if name == "stderr" and data.startswith(b"setpriv: failed to execute "):
             kept.append(data)
             program = data.split(b": ")[1].removeprefix(b"failed to execute ").decode()
-            name, data = "stdout", _NO_PROGRAM.format(program).encode()  # noqa: PLW2901 - as Docker says it
+            name, data = "stdout", _NO_PROGRAM.format(program).encode()
         text = base64.b64encode(data).decode("ascii")
         await websocket.send_str('{"' + name + '":{"data":"' + text + '"}}')
 
@@ -304,7 +304,7 @@ async def main() -> None:
     server = Server()
     runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=1.0)
     # The command of an exec is part of its URL.
-    runner._kwargs |= {"max_line_size": 1 << 17, "max_field_size": 1 << 17}  # noqa: SLF001 - handed to the protocol
+    runner._kwargs |= {"max_line_size": 1 << 17, "max_field_size": 1 << 17}
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

@@ -12,8 +12,24 @@ RECORDED: Final[Mapping[str, Any]] = json.loads(
     (Path(__file__).parent.parent / "data" / "nomad_1.0.18_recorded.json").read_text(encoding="utf-8")
 )
 _MAPS: Final = frozenset(
-    """TaskStates Details Summary FailedTGAllocs NodesAvailable DimensionExhausted QueuedAllocations TaskGroups Tasks
-    TaskResources TaskLifecycles ClassEligibility Scores ConstraintFiltered Meta Config""".split()
+    [
+        "TaskStates",
+        "Details",
+        "Summary",
+        "FailedTGAllocs",
+        "NodesAvailable",
+        "DimensionExhausted",
+        "QueuedAllocations",
+        "TaskGroups",
+        "Tasks",
+        "TaskResources",
+        "TaskLifecycles",
+        "ClassEligibility",
+        "Scores",
+        "ConstraintFiltered",
+        "Meta",
+        "Config",
+    ]
 )
 """Objects whose keys are names, not fields."""
 _SAMPLES: Final[Mapping[str, Sequence[str]]] = {

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+# What several test modules share; importlib mode puts no test folder on the path by itself.
+sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+from standin import StandIn
+
+from hermes_backend_nomad.backend import NomadBackend
+from hermes_backend_nomad.options import NomadOptions
+
+
+@pytest.fixture(scope="session")
+def standin_process() -> Iterator[StandIn]:
+    """A stand-in for Nomad that all tests share; one after the other."""
+    if os.geteuid() != 0:
+        pytest.skip("the stand-in for Nomad joins the namespaces of its containers, which takes root")
+    with StandIn() as standin:
+        yield standin
+
+
+@pytest.fixture
+def standin(standin_process: StandIn) -> Iterator[StandIn]:
+    """The stand-in without faults; afterwards it must have understood everything and have no job left."""
+    standin_process.faults()
+    yield standin_process
+    standin_process.faults()
+    errors = standin_process.tell("errors")
+    assert errors == []
+    assert standin_process.tell("jobs") == {}
+
+
+class Backends:
+    """Makes backends on the stand-in, and closes them."""
+
+    def __init__(self, address: str, leases: Path) -> None:
+        self.address = address
+        self.leases = leases
+        self.made: list[NomadBackend] = []
+
+    def __call__(self, **options: Any) -> NomadBackend:
+        given = {"nomad_address": self.address, "sandbox_image": "hermes:1", **options}
+        backend = NomadBackend(NomadOptions(**given))
+        backend.lease_dir = self.leases
+        self.made.append(backend)
+        return backend
+
+
+@pytest_asyncio.fixture
+async def backends(standin: StandIn, tmp_path: Path) -> AsyncIterator[Backends]:
+    """Makes backends with options over those that reach the stand-in."""
+    backends = Backends(standin.address, tmp_path / "leases")
+    yield backends
+    for backend in backends.made:
+        await backend.aclose()
+
+
+@pytest.fixture
+def backend(backends: Backends) -> NomadBackend:
+    """A backend on the stand-in."""
+    return backends()
