@@ -150,8 +150,8 @@ class NomadApi:
             return NomadAccessError(
                 f"Nomad at {self.address.url} refuses {what} ({status} {said}): {found}",
                 status=status,
-                hint="set NOMAD_TOKEN or the backend's option token to one that may list-jobs, read-job, submit-job and "
-                "alloc-exec in the namespace",
+                hint="set NOMAD_TOKEN or the backend's option token to one that may list-jobs, read-job, submit-job "
+                "and alloc-exec in the namespace",
             )
         return NomadAnswerError(f"Nomad at {self.address.url} refuses {what}: {status} {said}", status=status)
 

@@ -114,7 +114,7 @@ def ending(allocation: Mapping[str, Any]) -> str:
 
 def _task_events(allocation: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
     states = allocation["TaskStates"] or {}
-    task = next(iter(states.values()), {})
+    task: Mapping[str, Any] = next(iter(states.values()), {})
     return task, task.get("Events") or ()
 
 

@@ -132,6 +132,8 @@ def differences(kind: str, body: Any) -> list[str]:
         return list(shape.differences(body, kind))
     if kind == "job":
         return list(Shape().learn({"Job": JOB}).differences({"Job": _same_meta(body)}, kind))
+    if kind == "allocation":
+        body = {**body, "Job": _same_meta(body["Job"])}
     return list(SHAPES[kind].differences(body, kind))
 
 
