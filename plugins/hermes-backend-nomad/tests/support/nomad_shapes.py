@@ -112,7 +112,7 @@ def _single(listed: Shape) -> Shape:
 
 
 SHAPES: Final[Mapping[str, Shape]] = {kind: _shape(kind) for kind in _SAMPLES}
-SHAPES["allocation"] = _single(SHAPES["allocations"])  # type: ignore[index]
+SHAPES["allocation"] = _single(SHAPES["allocations"])  # type: ignore[index] - final for those who read it
 """By kind of answer."""
 EVALUATION: Final = RECORDED["evaluation_unplaceable"]["body"]
 JOB: Final = RECORDED["allocation"]["body"]["Job"]
