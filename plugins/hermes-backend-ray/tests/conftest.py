@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import ray
 
 # What several test modules share; importlib mode puts no test folder on the path by itself.
 sys.path.insert(0, str(Path(__file__).parent / "support"))
@@ -21,3 +22,11 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster
     cluster = RayCluster.shared(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder)
     yield cluster
     cluster.close()
+
+
+@pytest.fixture(scope="session")
+def ray_driver(ray_cluster: RayCluster) -> Iterator[RayCluster]:
+    """The cluster, with this process connected to it: what a test opens shares the connection and leaves it."""
+    ray.init(ray_cluster.address, log_to_driver=False, logging_level="ERROR")
+    yield ray_cluster
+    ray.shutdown()

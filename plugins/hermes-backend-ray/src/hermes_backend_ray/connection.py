@@ -1,0 +1,190 @@
+"""The connection of this process to a cluster: Ray allows one, so all who need it share it. All of it blocks."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from hermes_backend_ray.options import RayOptions, Stream
+from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+
+_PORT: Final = 6379
+"""Ray's own default."""
+_START: Final = "`ray start --head` on its head node, or address: local for a cluster of this process's own"
+
+
+@dataclass
+class _Users:
+    """Who uses the connection, and whether one of them made it; kept at the module `ray`, as it is that one's."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    present: set[object] = field(default_factory=set)
+    ours: bool = False
+
+
+def _users() -> _Users:
+    import ray
+
+    # The connection is the process's whatever we do; what counts its users must be at one place per connection too.
+    users: _Users = vars(ray).setdefault("_hermes_users", _Users())
+    return users
+
+
+def attach(options: RayOptions, user: object) -> str:
+    """Connect, or share the connection there is; returns the cluster's address. Pair with `detach`.
+
+    Raises:
+        BackendError: The cluster cannot be reached.
+        SandboxRefusedError: This process is connected to another one, or the versions differ.
+    """
+    import ray
+
+    users = _users()
+    with users.lock:
+        if not ray.is_initialized():
+            _connect(options)
+            users.ours = True
+        elif user not in users.present:
+            _same(options)
+        users.present.add(user)
+        return str(ray.get_runtime_context().gcs_address)
+
+
+def detach(user: object) -> None:
+    """Give the connection back; the last user ends what one of them has made."""
+    import ray
+
+    users = _users()
+    with users.lock:
+        users.present.discard(user)
+        if users.ours and not users.present:
+            users.ours = False
+            ray.shutdown()
+
+
+def stream_kind(options: RayOptions) -> Stream:
+    """Return how agents' bytes travel here."""
+    if options.stream is not None:
+        return options.stream
+    client = (options.address or "").startswith("ray://")
+    # What Ray encrypts shall not travel beside it in the clear.
+    secured = os.environ.get("RAY_USE_TLS", "0").lower() in {"1", "true"}
+    return "calls" if client or secured else "socket"
+
+
+def known_address() -> str | None:
+    """Return the address of the cluster that this process is connected to, None if it is not."""
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address) if ray.is_initialized() else None
+
+
+def _connect(options: RayOptions) -> None:
+    import ray
+
+    address = options.address
+    if address is None:
+        raise SandboxRefusedError(
+            "backend 'ray' has no address, and this process has not initialised Ray",
+            hint="set the option address (host:6379, auto, or local), or call ray.init first",
+        )
+    if address not in {"auto", "local"}:
+        _knock(address, options.connect_timeout)
+    try:
+        with _quiet():
+            ray.init(
+                address=address,
+                namespace=options.namespace,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                include_dashboard=False if address == "local" else None,
+            )
+    except (RuntimeError, ConnectionError, ValueError, ImportError, OSError) as error:
+        raise _refused(address, error) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Ray from complaining that a thread cannot handle signals: those are the caller's to handle."""
+    logger = logging.getLogger("ray._private.worker")
+
+    def wanted(record: logging.LogRecord) -> bool:
+        return "SIGTERM handler" not in record.getMessage()
+
+    logger.addFilter(wanted)
+    try:
+        yield
+    finally:
+        logger.removeFilter(wanted)
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise SandboxRefusedError(
+            f"{address!r} is no address of a Ray cluster", hint=f"write it as host:{_PORT}, ray://host:10001, or auto"
+        )
+    return host.strip("[]"), int(port)
+
+
+def _knock(address: str, timeout: float) -> None:
+    """Try whether anybody listens: Ray itself tries for minutes, and may end the process then."""
+    host, port = _split(address)
+    try:
+        with socket.create_connection((host, port), timeout):
+            pass
+    except socket.gaierror as error:
+        raise BackendError(
+            f"the host name of the Ray cluster {address} cannot be resolved: {error.strerror}",
+            hint="check the spelling",
+        ) from error
+    except ConnectionRefusedError as error:
+        raise BackendError(f"no Ray cluster listens on {address}: connection refused", hint=_START) from error
+    except TimeoutError as error:
+        raise BackendError(
+            f"the Ray cluster {address} did not answer within {timeout:g} s",
+            hint="a firewall or a head node that is off; raise connect_timeout if it is only slow",
+        ) from error
+    except OSError as error:
+        raise BackendError(
+            f"the Ray cluster {address} cannot be reached: {error.strerror or error}", hint=f"`ping {host}`"
+        ) from error
+
+
+def _refused(address: str, error: Exception) -> BackendError:
+    text = " ".join(str(error).split())[:600]
+    if "ersion mismatch" in text:
+        return SandboxRefusedError(
+            f"the Ray cluster {address} runs other versions than this process: {text}",
+            hint="install the cluster's Ray (`pip install ray==…`) and the cluster's Python version here",
+        )
+    if isinstance(error, ImportError):
+        return SandboxRefusedError(f"{address} needs Ray Client: {text}", hint="`pip install 'ray[client]'`")
+    return BackendError(f"the Ray cluster {address} cannot be used: {text}", hint=_START)
+
+
+def _same(options: RayOptions) -> None:
+    """Refuse an address that is not of the cluster that this process is connected to."""
+    wanted, found = options.address, known_address()
+    if wanted in {None, "auto", "local"} or wanted == found or found is None or str(wanted).startswith("ray://"):
+        return
+    (host, port), (there, its) = _split(str(wanted)), _split(found)
+    if port == its and _resolved(host) & (_resolved(there) | {"127.0.0.1", "::1"}):
+        return
+    raise SandboxRefusedError(
+        f"wanted the Ray cluster {wanted}, but this process is connected to {found}, and Ray allows one connection",
+        hint="use a process of its own for each cluster, or the option address of the present one",
+    )
+
+
+def _resolved(host: str) -> set[str]:
+    with contextlib.suppress(OSError):
+        return {str(ipaddress.ip_address(entry[4][0])) for entry in socket.getaddrinfo(host, None)}
+    return {host}

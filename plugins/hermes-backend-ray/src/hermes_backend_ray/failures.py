@@ -1,0 +1,39 @@
+"""What Ray's errors mean, and what to do next."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hermes_core.contracts.errors import SandboxLostError
+
+_MEMORY: Final = ("OOM", "out of memory", "memory pressure", "low on memory", "OutOfMemory")
+_NODE: Final = ("node has died", "node died", "its node", "health check", "Node Id", "The node")
+
+
+def lost(name: str, error: Exception) -> SandboxLostError:
+    """Return the error for an actor of the node `name` that did not answer a call."""
+    from ray.exceptions import ActorUnavailableError, NodeDiedError
+
+    text = str(error)
+    if any(word in text for word in _MEMORY):
+        return SandboxLostError(
+            f"{name}: its host actor was killed because the node ran out of memory: {_gist(text)}",
+            hint="run fewer sandboxes there at once (pool.slots_per_host), or set memory_mb to reserve it",
+        )
+    if isinstance(error, NodeDiedError) or any(word in text for word in _NODE):
+        return SandboxLostError(f"{name} is lost: {_gist(text)}", hint="`ray status` shows the nodes that are left")
+    if isinstance(error, ActorUnavailableError):
+        return SandboxLostError(
+            f"{name}: its host actor does not answer any more: {_gist(text)}",
+            hint="`ray status` says whether the node is alive",
+        )
+    return SandboxLostError(
+        f"{name}: its host actor has died: {_gist(text)}", hint="`ray logs cluster` has the log of its worker"
+    )
+
+
+def _gist(text: str) -> str:
+    """Return the part of Ray's message that says why, without its tables and stacks."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("\t")]
+    said = [line for line in lines if not line.startswith(("The actor died unexpectedly", "Traceback", "File "))]
+    return " ".join(said or lines or ["it said nothing"])[:400]

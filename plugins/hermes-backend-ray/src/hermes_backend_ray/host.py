@@ -1,0 +1,144 @@
+"""A node's host actor, as the caller holds it: calls, and the news of its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Self
+
+from hermes_backend_ray.failures import lost
+from hermes_backend_ray.nodes import Node, shortage
+from hermes_backend_ray.options import RayOptions
+from hermes_backend_ray.shipping import actor_class
+from hermes_core.contracts.errors import BackendError, SandboxLostError
+
+_CALLS: Final = 10_000
+"""Calls that may be waiting in one actor: two for each program that is read and waited for."""
+_LEAVING: Final = 5.0
+"""Seconds in which an actor must have said that it kills what it started."""
+
+
+class HostActor:
+    """The actor that starts programs on one node. When it or the node goes, every caller is told at once."""
+
+    def __init__(self, node: Node, actor: Any) -> None:
+        self.node = node
+        self.lost: SandboxLostError | None = None
+        self._actor = actor
+        self._told: list[Callable[[SandboxLostError], None]] = []
+        self._watching: asyncio.Task[None] | None = None
+        self._leaving = False
+
+    @classmethod
+    async def start(cls, node: Node, options: RayOptions) -> Self:
+        """Start an actor on a node.
+
+        Raises:
+            BackendError: The node does not start it in time; the message says what it lacks.
+        """
+        actor = await asyncio.to_thread(_create, node, options)
+        host = cls(node, actor)
+        try:
+            async with asyncio.timeout(options.setup_timeout):
+                await host.call("run", "exit 0", b"", 10.0)
+        except TimeoutError as error:
+            await asyncio.to_thread(_kill, actor)
+            why = await asyncio.to_thread(shortage, node, options.wanted())
+            raise BackendError(
+                f"{node.name} did not start a host actor within {options.setup_timeout:g} s: {why}",
+                hint="`ray status` shows what is in use; free some of it, or lower num_cpus, memory_mb or resources",
+            ) from error
+        except BaseException:
+            await asyncio.to_thread(_kill, actor)
+            raise
+        host._watching = asyncio.ensure_future(host._watch())
+        return host
+
+    async def _watch(self) -> None:
+        with contextlib.suppress(SandboxLostError):
+            await self.call("watch")
+
+    def on_loss(self, callback: Callable[[SandboxLostError], None]) -> None:
+        """Call `callback` once, with the reason, when the actor is lost; at once if it is."""
+        if self.lost is not None:
+            callback(self.lost)
+        else:
+            self._told.append(callback)
+
+    def forget(self, callback: Callable[[SandboxLostError], None]) -> None:
+        """Call it no more."""
+        with contextlib.suppress(ValueError):
+            self._told.remove(callback)
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """Call the actor and return its answer.
+
+        Raises:
+            SandboxLostError: It is gone, or its node is.
+            BackendError: The call itself failed on the node.
+        """
+        from ray.exceptions import RayError, RayTaskError
+
+        if self.lost is not None:
+            raise SandboxLostError(self.lost.message, hint=self.lost.hint)
+        try:
+            return await _answer(getattr(self._actor, method).remote(*arguments))
+        except RayTaskError as error:
+            said = str(error.cause or error).strip().splitlines() or [""]
+            raise BackendError(f"{self.node.name}: its host actor cannot {method}: {said[-1]}") from error
+        except RayError as error:
+            raise self.fail(error) from error
+
+    def fail(self, error: Exception) -> SandboxLostError:
+        """Give the actor up, tell everybody, and return why."""
+        if self.lost is None:
+            self.lost = SandboxLostError("it was closed") if self._leaving else lost(self.node.name, error)
+            told, self._told = self._told, []
+            for callback in told:
+                callback(self.lost)
+        return SandboxLostError(self.lost.message, hint=self.lost.hint)
+
+    async def aclose(self) -> None:
+        """End the actor with everything it started."""
+        if self._leaving:
+            return
+        self._leaving = True
+        with contextlib.suppress(SandboxLostError, BackendError, TimeoutError):
+            async with asyncio.timeout(_LEAVING):
+                await self.call("leave")
+        await asyncio.to_thread(_kill, self._actor)
+        if self._watching is not None:
+            # Its answer is under way now; nothing of Ray's shall come back to a loop that has ended.
+            await asyncio.wait((self._watching,), timeout=_LEAVING)
+            self._watching.cancel()
+
+
+async def _answer(reference: Any) -> Any:
+    return await reference
+
+
+def _create(node: Node, options: RayOptions) -> Any:
+    """Ask for the actor; it belongs to this process and ends with it. Blocks."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    # No restarts by Ray: a restarted actor knows no program of the first, so all of that is lost in any case, and Ray
+    # tells so only when the restart is over. A new place gets a new actor.
+    asked: Mapping[str, Any] = {
+        "num_cpus": options.num_cpus,
+        "resources": dict(options.resources),
+        **({} if options.memory_mb is None else {"memory": options.memory_mb << 20}),
+        "max_restarts": 0,
+        "max_task_retries": 0,
+        "max_concurrency": _CALLS,
+        "scheduling_strategy": NodeAffinitySchedulingStrategy(node.id, soft=False),
+    }
+    return ray.remote(actor_class()).options(**asked).remote()
+
+
+def _kill(actor: Any) -> None:
+    import ray
+
+    with contextlib.suppress(Exception):  # whatever Ray says of it, it is wanted no more
+        ray.kill(actor)

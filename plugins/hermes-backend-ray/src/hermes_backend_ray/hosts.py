@@ -1,0 +1,152 @@
+"""Which node gets the next place, and the host actors that are kept for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from hermes_backend_ray.connection import attach, detach, stream_kind
+from hermes_backend_ray.host import HostActor
+from hermes_backend_ray.link import RayLink
+from hermes_backend_ray.nodes import Node, alive_nodes, fit_nodes
+from hermes_backend_ray.options import RayOptions
+from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_core.sandbox.completion import complete
+
+_IDLE: Final = 60.0
+"""Seconds for which an actor is kept that no place needs."""
+
+
+class Hosts:
+    """One host actor for each node that is used, on the node with the fewest places first.
+
+    Those that only clean up take nothing that Ray counts, so that they can be had on a full cluster.
+    """
+
+    def __init__(self, options: RayOptions) -> None:
+        self.address: str | None = None
+        self._options = options
+        self._attaching = asyncio.Lock()
+        self._hosts: dict[tuple[str, bool], asyncio.Task[HostActor]] = {}
+        self._places: Counter[tuple[str, bool]] = Counter()
+        self._idle: dict[tuple[str, bool], asyncio.TimerHandle] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def attach(self, address: str | None = None) -> str:
+        """Connect to the cluster, to that of `address` where the options name none, and return its address."""
+        async with self._attaching:
+            options = self._options
+            if address is not None:
+                options = options.model_copy(update={"address": address})
+            if self.address is None or address is not None:
+                self.address = await complete(asyncio.to_thread(attach, options, self))
+            return self.address
+
+    async def link(self) -> RayLink:
+        """Return a link to the node with the fewest places; a node that is lost meanwhile is passed over.
+
+        Raises:
+            BackendError: No node will do, or the one chosen starts no actor.
+        """
+        await self.attach()
+        tried: set[str] = set()
+        problem: SandboxLostError | None = None
+        while True:
+            nodes = await asyncio.to_thread(fit_nodes, self._options.wanted())
+            left = [node for node in self._allowed(nodes) if node.id not in tried]
+            if not left:
+                raise problem or BackendError("no node of the Ray cluster is left", hint="`ray status`")
+            node = min(left, key=lambda node: self._places[node.id, False])
+            try:
+                return await self.link_to(node)
+            except SandboxLostError as error:
+                tried.add(node.id)
+                problem = error
+
+    def _allowed(self, nodes: list[Node]) -> list[Node]:
+        """Return the nodes in use, once they are as many as may be."""
+        used = [node for node in nodes if self._places[node.id, False]]
+        return used if len(used) >= self._options.pool.max_hosts else nodes
+
+    async def link_to(self, node: Node, *, cleaning: bool = False) -> RayLink:
+        """Return a link to a node, whose actor is started unless it runs."""
+        key = (node.id, cleaning)
+        self._places[key] += 1
+        timer = self._idle.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        try:
+            host = await self._host(node, key)
+        except BaseException:
+            self._leave(key)
+            raise
+        return RayLink(host, stream_kind(self._options), partial(self._leave, key))
+
+    async def _host(self, node: Node, key: tuple[str, bool]) -> HostActor:
+        starting = self._hosts.get(key)
+        if starting is None or _useless(starting):
+            options = self._options
+            if key[1]:
+                options = options.model_copy(update={"num_cpus": 0.0, "memory_mb": None, "resources": {}})
+            if starting is not None and not starting.cancelled() and starting.exception() is None:
+                self._end(starting.result())
+            starting = self._hosts[key] = asyncio.ensure_future(HostActor.start(node, options))
+        return await asyncio.shield(starting)
+
+    def _leave(self, key: tuple[str, bool]) -> None:
+        self._places[key] -= 1
+        if self._places[key] <= 0:
+            del self._places[key]
+            self._idle[key] = asyncio.get_running_loop().call_later(_IDLE, self._retire, key)
+
+    def _retire(self, key: tuple[str, bool]) -> None:
+        self._idle.pop(key, None)
+        starting = self._hosts.pop(key, None)
+        if starting is not None and starting.done() and not starting.cancelled() and starting.exception() is None:
+            self._end(starting.result())
+
+    def _end(self, host: HostActor) -> None:
+        task = asyncio.ensure_future(host.aclose())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def links_for_cleaning(self, machine: str | None) -> list[RayLink]:
+        """Return a link to each node that is alive, or to those of one machine."""
+        nodes = [node for node in await asyncio.to_thread(alive_nodes) if machine in {None, node.address}]
+        results = await asyncio.gather(*(self.link_to(node, cleaning=True) for node in nodes), return_exceptions=True)
+        links = [result for result in results if isinstance(result, RayLink)]
+        for result in results:
+            # A node that has gone meanwhile needs no cleaning; anything else is a reason to come again.
+            if isinstance(result, BaseException) and not isinstance(result, SandboxLostError):
+                await close_all(links)
+                raise result
+        return links
+
+    async def aclose(self) -> None:
+        """End every actor, and the connection unless others need it."""
+        for timer in self._idle.values():
+            timer.cancel()
+        hosts, self._hosts = self._hosts, {}
+        for starting in hosts.values():
+            with contextlib.suppress(BackendError):
+                self._end(await starting)
+        if self._ending:
+            await asyncio.wait(set(self._ending))
+        if self.address is not None:
+            self.address = None
+            await complete(asyncio.to_thread(detach, self))
+
+
+def _useless(starting: asyncio.Task[HostActor]) -> bool:
+    if not starting.done():
+        return False
+    return starting.cancelled() or starting.exception() is not None or starting.result().lost is not None
+
+
+async def close_all(links: Iterable[RayLink]) -> None:
+    """Close links."""
+    await asyncio.gather(*(link.aclose() for link in links))

@@ -1,0 +1,174 @@
+"""A link to a node: programs there, each with a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from hermes_backend_ray.calls import CallStream
+from hermes_backend_ray.host import HostActor
+from hermes_backend_ray.node_actor import TOKEN
+from hermes_backend_ray.options import Stream
+from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_core.sandbox import AgentStream
+from hermes_core.sandbox.client import Abortable
+from hermes_core.sandbox.completion import complete
+from hermes_core.sandbox.machines import Ended
+from hermes_core.sandbox.pushed import open_pushed
+
+_CONNECT: Final = 15.0
+"""Seconds in which a node must have accepted a connection."""
+_SLACK: Final = 10.0
+"""Seconds beyond a command's own time until the call that runs it counts as lost."""
+
+
+class RayProgram:
+    """A running program on a node."""
+
+    def __init__(self, host: HostActor, number: int, stream: AgentStream) -> None:
+        self.stream = AgentStream(stream.reader, stream.writer, self._diagnose)
+        self._host = host
+        self._number = number
+        self._status: int | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether its end is known, good or bad."""
+        return self._status is not None or self._host.lost is not None
+
+    async def ended(self, seconds: float) -> bool:
+        """Wait for its end; True if it ended by itself, and well."""
+        with contextlib.suppress(SandboxLostError, TimeoutError):
+            async with asyncio.timeout(seconds + _SLACK):
+                self._status = await self._host.call("wait", self._number, seconds)
+        return self._status == 0
+
+    async def _diagnose(self) -> str:
+        try:
+            async with asyncio.timeout(_SLACK):
+                said: bytes = await self._host.call("said", self._number)
+        except (BackendError, TimeoutError) as error:
+            return str(error)
+        return said.decode(errors="replace")
+
+    async def end(self) -> None:
+        """Kill it, if it runs, and forget it."""
+        self.stream.writer.close()
+        with contextlib.suppress(SandboxLostError, TimeoutError):
+            async with asyncio.timeout(_SLACK):
+                await self._host.call("drop", self._number)
+
+
+class RayLink:
+    """One place's way to a node; the node's actor serves several.
+
+    Args:
+        host: The actor.
+        kind: How the bytes of programs travel.
+        leave: Called once, when it is closed.
+    """
+
+    def __init__(self, host: HostActor, kind: Stream, leave: Callable[[], None]) -> None:
+        self.host = host
+        self.name = host.node.name
+        self._kind = kind
+        self._programs: list[RayProgram] = []
+        self._transports: list[Abortable] = []
+        self._closed = False
+        self._leave = leave
+        host.on_loss(self._lost)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be used, as far as is known."""
+        return not self._closed and self.host.lost is None
+
+    def _lost(self, _error: SandboxLostError) -> None:
+        # A node that has gone without a word closes no connection.
+        for transport in self._transports:
+            transport.abort()
+
+    async def run(self, command: str, data: bytes = b"", *, timeout: float) -> Ended:
+        """Run a program to its end; raises `SandboxLostError` when the node goes or it takes too long."""
+        self._check()
+        try:
+            async with asyncio.timeout(timeout + _SLACK):
+                answer = await self.host.call("run", command, data, timeout)
+        except TimeoutError:
+            answer = None
+        if answer is None:
+            raise SandboxLostError(f"{self.name} did not finish within {timeout:g} s")
+        status, output, complaint = answer
+        return Ended(status, output, complaint.decode(errors="replace").strip())
+
+    def _check(self) -> None:
+        if self._closed:
+            raise SandboxLostError(f"the link to {self.name} was closed")
+
+    async def start(self, command: str) -> RayProgram:
+        """Start a program that talks to the caller until its input ends."""
+        self._check()
+        return await complete(self._start(command))
+
+    async def _start(self, command: str) -> RayProgram:
+        token = os.urandom(TOKEN) if self._kind == "socket" else b""
+        number, port = await self.host.call("start", command, self.host.node.address, token)
+        try:
+            stream = await self._connected(port, token) if token else CallStream(self.host, number).stream
+        except BaseException:
+            with contextlib.suppress(BackendError):
+                await self.host.call("drop", number)
+            raise
+        program = RayProgram(self.host, number, stream)
+        self._programs.append(program)
+        self._transports.append(stream.writer.transport)
+        if self.host.lost is not None:
+            stream.writer.transport.abort()
+        return program
+
+    async def _connected(self, port: int, token: bytes) -> AgentStream:
+        address = (self.host.node.address, port)
+        sock = None
+        try:
+            async with asyncio.timeout(_CONNECT):
+                sock = await _dial(address)
+            reader, writer = await open_pushed(sock)
+        except (OSError, TimeoutError) as error:
+            if sock is not None:
+                sock.close()
+            reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+            raise BackendError(
+                f"{self.name} cannot be reached directly, at port {port}: {reason}",
+                hint="let this machine connect to the nodes' ports, or set stream: calls, which is slower",
+            ) from error
+        writer.write(token)
+        return AgentStream(reader, writer)
+
+    async def aclose(self) -> None:
+        """End every program started through it, and the link; safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self.host.forget(self._lost)
+        try:
+            await asyncio.gather(*(program.end() for program in self._programs))
+        finally:
+            self._leave()
+
+
+async def _dial(address: tuple[str, int]) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await loop.sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,214 @@
+"""Runs inside a worker of Ray on each node, to start programs there and carry their bytes.
+
+It travels by value: a node needs Ray and nothing of ours. So this module imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from asyncio.subprocess import PIPE, Process
+from typing import Any
+
+PIECE = 1 << 18
+"""Bytes that are taken from a stream at once."""
+SAID = 1 << 14
+"""Bytes that are kept of what a program wrote to its standard error."""
+GONE = (OSError, RuntimeError)
+"""What a stream raises whose other end is closed; uvloop, which Ray prefers where it is, says it by the second."""
+TOKEN = 32
+"""Bytes by which a connection says which program it is for."""
+UNCLAIMED = 30.0
+"""Seconds in which somebody must have connected to a program that was started for that."""
+
+
+class Program:
+    """A running program."""
+
+    def __init__(self, process: Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.process = process
+        self.input = process.stdin
+        self.output = process.stdout
+        self.said = bytearray()
+        self.listening = asyncio.ensure_future(self._listen())
+        self.serving: asyncio.Task[Any] | None = None
+
+    async def _listen(self) -> None:
+        assert self.process.stderr is not None
+        while data := await self.process.stderr.read(PIECE):
+            self.said = (self.said + data)[-SAID:]
+
+    def kill(self) -> None:
+        """Kill it with its process group."""
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+    def end_input(self) -> None:
+        """Tell it that nothing more comes."""
+        with contextlib.suppress(*GONE):
+            self.input.close()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry its bytes over a connection until both directions have ended."""
+        await asyncio.gather(self._take(reader), self._give(writer))
+
+    async def _take(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while data := await reader.read(PIECE):
+                self.input.write(data)
+                await self.input.drain()
+        except GONE:
+            pass
+        self.end_input()
+
+    async def _give(self, writer: asyncio.StreamWriter) -> None:
+        while data := await self.output.read(PIECE):
+            # When nobody is there any more, what it says is still taken, so that it can end.
+            if not writer.is_closing():
+                with contextlib.suppress(*GONE):
+                    writer.write(data)
+                    await writer.drain()
+        writer.close()
+
+
+async def spawn(command: str) -> Process:
+    """Start a shell command in a session of its own."""
+    return await asyncio.create_subprocess_exec(
+        "/bin/sh", "-c", command,
+        stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True, limit=PIECE, cwd="/",
+    )  # fmt: skip
+
+
+async def feed(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Write all there is to say, as far as it is listened to, and the end of it."""
+    with contextlib.suppress(*GONE):
+        writer.write(data)
+        await writer.drain()
+    with contextlib.suppress(*GONE):
+        writer.close()
+
+
+class NodeActor:
+    """What the caller asks of a node. Every method is a coroutine, so that one actor serves many calls at once."""
+
+    def __init__(self) -> None:
+        self._programs: dict[int, Program] = {}
+        self._claims: dict[bytes, Program] = {}
+        self._number = 0
+        self._server: asyncio.Server | None = None
+        self._left = asyncio.Event()
+
+    async def watch(self) -> None:
+        """Return when the caller has left; until then, its failure says that the node or the actor has."""
+        await self._left.wait()
+
+    async def leave(self) -> None:
+        """Kill every program and let `watch` return; the caller ends the actor then."""
+        for program in self._programs.values():
+            program.kill()
+        if self._server is not None:
+            self._server.close()
+        self._left.set()
+
+    async def run(self, command: str, data: bytes, timeout: float) -> tuple[int, bytes, bytes] | None:
+        """Run a command to its end and return its status, output and complaint; None when it took too long."""
+        process = await spawn(command)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            async with asyncio.timeout(timeout):
+                output, complaint, _ = await asyncio.gather(
+                    process.stdout.read(), process.stderr.read(), feed(process.stdin, data)
+                )
+                status = await process.wait()
+        except TimeoutError:
+            return None
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        return status, output, complaint[-SAID:]
+
+    async def start(self, command: str, address: str, token: bytes) -> tuple[int, int]:
+        """Start a command; returns its number, and the port of `address` that awaits `token` when there is one.
+
+        Without a token, the program is talked to with `read` and `write`.
+        """
+        port = await self._listen(address) if token else 0
+        program = Program(await spawn(command))
+        self._number += 1
+        self._programs[self._number] = program
+        if token:
+            self._claims[token] = program
+            asyncio.get_running_loop().call_later(UNCLAIMED, self._give_up, token)
+        return self._number, port
+
+    def _give_up(self, token: bytes) -> None:
+        program = self._claims.pop(token, None)
+        if program is not None:
+            program.end_input()
+            program.kill()
+
+    async def _listen(self, address: str) -> int:
+        if self._server is None:
+            self._server = await asyncio.start_server(self._accept, address, 0, limit=PIECE)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        program = None
+        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
+            token = await asyncio.wait_for(reader.readexactly(TOKEN), UNCLAIMED)
+            program = self._claims.pop(token, None)
+        if program is None:
+            writer.close()
+            return
+        await program.serve(reader, writer)
+
+    async def read(self, number: int) -> bytes:
+        """Wait for output of a program and return what there is; nothing at its end."""
+        return await self._programs[number].output.read(PIECE)
+
+    async def write(self, number: int, data: bytes) -> bool:
+        """Give a program input, waiting until it has room; False when it reads no more."""
+        program = self._programs[number]
+        try:
+            program.input.write(data)
+            await program.input.drain()
+        except GONE:
+            return False
+        return True
+
+    async def end_input(self, number: int) -> None:
+        """Tell a program that nothing more comes."""
+        self._programs[number].end_input()
+
+    async def wait(self, number: int, seconds: float) -> int | None:
+        """Return the exit status of a program that ends within `seconds`, or else None."""
+        program = self._programs.get(number)
+        if program is None:
+            return None
+        try:
+            async with asyncio.timeout(seconds):
+                return await program.process.wait()
+        except TimeoutError:
+            return None
+
+    async def said(self, number: int) -> bytes:
+        """Return what a program wrote to its standard error, after its end or one second."""
+        program = self._programs[number]
+        await asyncio.wait((program.listening,), timeout=1.0)
+        return bytes(program.said)
+
+    async def drop(self, number: int) -> None:
+        """Kill a program and forget it."""
+        program = self._programs.pop(number, None)
+        if program is not None:
+            program.kill()
+            program.end_input()

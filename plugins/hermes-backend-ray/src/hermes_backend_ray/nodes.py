@@ -1,0 +1,90 @@
+"""The nodes of the cluster: which are there, which would do, and what is missing where none does. All of it blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hermes_core.contracts.errors import BackendError
+
+_MANY: Final = 8
+"""Nodes that a message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the cluster; its id is never used again, its address is the machine's."""
+
+    id: str
+    address: str
+    resources: Mapping[str, float]
+
+    @property
+    def name(self) -> str:
+        """The node as messages name it."""
+        return f"Ray node {self.id[:12]} ({self.address})"
+
+    def lacks(self, wanted: Mapping[str, float]) -> dict[str, float]:
+        """Return what of `wanted` it does not have, however idle it is."""
+        return {name: amount for name, amount in wanted.items() if self.resources.get(name, 0.0) < amount}
+
+
+def alive_nodes() -> list[Node]:
+    """Return the nodes that are alive by what Ray knows."""
+    import ray
+
+    found: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray types it not
+    return [
+        Node(entry["NodeID"], entry["NodeManagerAddress"], dict(entry.get("Resources") or {}))
+        for entry in found
+        if entry["Alive"]
+    ]
+
+
+def fit_nodes(wanted: Mapping[str, float]) -> list[Node]:
+    """Return the nodes that have what is wanted, in use or not.
+
+    Raises:
+        BackendError: There is none; the message names the resource.
+    """
+    nodes = alive_nodes()
+    fit = [node for node in nodes if not node.lacks(wanted)]
+    if not fit:
+        raise BackendError(
+            f"no node of the Ray cluster has {described(wanted) or 'anything'}: {_inventory(nodes, wanted)}",
+            hint="`ray start --address=… --resources='{…}'` starts one; or change num_cpus, memory_mb, resources",
+        )
+    return fit
+
+
+def described(wanted: Mapping[str, float]) -> str:
+    """Return resources as people write them."""
+    return ", ".join(
+        f"{amount / (1 << 20):g} MB of memory" if name == "memory" else f"{amount:g} {name}"
+        for name, amount in wanted.items()
+    )
+
+
+def shortage(node: Node, wanted: Mapping[str, float]) -> str:
+    """Return what keeps an actor from being started at a node that has what it wants, as far as Ray says."""
+    import ray
+
+    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]  # Ray types it not
+    short = {name: amount for name, amount in wanted.items() if free.get(name, 0.0) < amount}
+    if short:
+        return f"the whole cluster has {described({name: free.get(name, 0.0) for name in short})} free"
+    if wanted:
+        return f"it waits for {described(wanted)}, of which {node.name} has {_owned(node, wanted)} in all, now in use"
+    return "no worker process has been started in time; the node may be overloaded"
+
+
+def _owned(node: Node, names: Iterable[str]) -> str:
+    return described({name: node.resources.get(name, 0.0) for name in names}) or "nothing"
+
+
+def _inventory(nodes: list[Node], wanted: Mapping[str, float]) -> str:
+    if not nodes:
+        return "no node is alive"
+    told = [f"{node.name} has {_owned(node, node.lacks(wanted))}" for node in nodes[:_MANY]]
+    return "; ".join(told) + (f"; and {len(nodes) - _MANY} more" if len(nodes) > _MANY else "")

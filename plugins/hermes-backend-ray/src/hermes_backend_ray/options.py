@@ -1,0 +1,45 @@
+"""What a run's config says about the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from hermes_core.sandbox.machines import MachineOptions
+from hermes_pool import PoolOptions
+
+Stream = Literal["socket", "calls"]
+
+
+class RayOptions(MachineOptions):
+    """Options of backend `ray`."""
+
+    address: str | None = None
+    """`host:port` of the cluster, `auto` (as Ray finds it: RAY_ADDRESS, or the cluster of this machine), `ray://…` (Ray
+    Client), or `local` to start one here for this process. None: the Ray that this process has initialised already."""
+    namespace: str | None = None
+    """Ray's namespace, where this process connects."""
+    connect_timeout: float = Field(default=20.0, gt=0)
+    """Seconds until the cluster must have been reached."""
+    stream: Stream | None = None
+    """How an agent's bytes travel: `socket`, a connection to the node, or `calls`, inside calls of the actor, which is
+    slower and passes wherever Ray does. None: `socket`, but `calls` with Ray Client and where Ray uses TLS."""
+    num_cpus: float = Field(default=0.0, ge=0)
+    """Processors that Ray sets aside for a node's host actor."""
+    memory_mb: int | None = Field(default=None, ge=1)
+    """Memory that Ray sets aside for a node's host actor, in megabytes."""
+    resources: Mapping[str, float] = Field(default_factory=dict)
+    """Resources of Ray that a host actor takes; only nodes that have them are used."""
+    pool: PoolOptions = Field(default_factory=lambda: PoolOptions(max_hosts=16))
+    """The hosts of isolation `none`: how many, of how many sandboxes; `max_hosts` also bounds the nodes used at all."""
+
+    def wanted(self) -> dict[str, float]:
+        """Return what a host actor takes of its node, by Ray's names."""
+        wanted = dict(self.resources)
+        if self.num_cpus:
+            wanted["CPU"] = self.num_cpus
+        if self.memory_mb is not None:
+            wanted["memory"] = float(self.memory_mb << 20)
+        return wanted
