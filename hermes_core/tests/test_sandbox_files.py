@@ -155,6 +155,14 @@ async def test_a_symlink_is_written_through_listed_as_one_and_removed_alone(plai
     assert [entry.path for entry in await plain.list_dir("real")] == ["inside"]
 
 
+async def test_a_tree_that_is_deeper_than_any_path_can_say_is_removed(plain):
+    """It was ENAMETOOLONG."""
+    steps = 'import os\nos.mkdir("top"); os.chdir("top")\nfor _ in range(3000): os.mkdir("deeper"); os.chdir("deeper")'
+    await plain.exec(f"python3 -c '{steps}'")
+    await plain.remove("top")
+    assert await plain.list_dir() == []
+
+
 async def test_a_whole_tree_is_removed(plain):
     await plain.exec("mkdir -p t/a/b/c t/d; touch t/{1..50} t/a/b/c/x; ln -s / t/root")
     await plain.remove("t")
