@@ -102,11 +102,21 @@ def _sshd() -> str | None:
         return _tried(program, "-t", "-f", os.devnull, "-h", key, "-o", "UsePAM=no")
 
 
+def _apptainer() -> str | None:
+    # Its tests may have a prefix of their own, see scripts/setup_apptainer.sh.
+    search = f"{os.environ.get('HERMES_TEST_APPTAINER', '')}:{os.environ.get('PATH', os.defpath)}"
+    program = shutil.which("apptainer", path=search) or shutil.which("singularity", path=search)
+    if program is None:
+        return "neither apptainer nor singularity is on PATH or in HERMES_TEST_APPTAINER"
+    return _tried(program, "--version")
+
+
 PROBES: Final[Mapping[str, Callable[[], str | None]]] = MappingProxyType(
     {
         "docker": lambda: _tried("docker", "version", "--format", "{{.Server.Version}}"),
         # A namespace of its own is what kernels and containers refuse; --version would not show it.
         "bwrap": lambda: _tried("bwrap", "--unshare-all", "--dev-bind", "/", "/", "true"),
+        "apptainer": _apptainer,
         "chromium": _chromium,
         "sshd": _sshd,
         # Its address is all that tells of a cluster; what is wrong with one that is named, the tests say.

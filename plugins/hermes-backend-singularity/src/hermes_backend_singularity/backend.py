@@ -1,0 +1,205 @@
+"""Backend `singularity`: instances of Apptainer or Singularity."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from hermes_backend_singularity.describing import describe
+from hermes_backend_singularity.host import InstanceHost, make_directory
+from hermes_backend_singularity.images import Images
+from hermes_backend_singularity.launching import as_root
+from hermes_backend_singularity.marks import PREFIX, abandoned, end_marked, forget_instance, instance_name, write_lease
+from hermes_backend_singularity.options import SingularityOptions
+from hermes_backend_singularity.plugin import APPTAINER, SINGULARITY
+from hermes_backend_singularity.program import Program
+from hermes_backend_singularity.spython_calls import instance_names
+from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox import AgentBackend, SandboxHost
+from hermes_core.sandbox.cgroups import ControlGroups, Group
+from hermes_core.sandbox.descriptors import failure
+from hermes_core.sandbox.leases import Lease
+from hermes_core.sandbox.limits import Limits, plan_limits
+from hermes_core.sandbox.local import delete_tree
+from hermes_core.sandbox.plain import refuse_plain
+from hermes_core.sandbox.ramdisk import mount_sized
+from hermes_core.specs import BackendSpec
+
+_FACTS: Final = "id -u; sed -n 's/^CapEff:[[:space:]]*//p; s/^NoNewPrivs:[[:space:]]*//p' /proc/self/status"
+
+
+class SingularityBackend(AgentBackend):
+    """Sandboxes in instances, one for each; the agent is the first process of a namespace in it.
+
+    Where the caller is root, commands are another user's; elsewhere they are the caller's, in a user namespace.
+    """
+
+    declaration: ClassVar[BackendSpec] = SINGULARITY
+    Options = SingularityOptions
+
+    def __init__(self, options: SingularityOptions | None = None) -> None:
+        self.options = options or SingularityOptions()
+        self.concurrent_starts = self.options.concurrent_starts
+        super().__init__()
+        self.setup_timeout = self.options.setup_timeout
+        self.patience = self.options.patience
+        self.images = Images(self.options)
+        self._groups = ControlGroups(self.options.cgroup)
+        self._program: Program | None = None
+        self._version = ""
+        self._without_python: dict[Path, str] = {}
+
+    async def probe(self, spec: SandboxSpec) -> None:
+        """Start an instance of this kind and look from inside at what separates it.
+
+        Raises:
+            SandboxRefusedError: Something is missing here, or does not hold.
+        """
+        async with await self.open(spec) as sandbox:
+            result = await sandbox.exec(_FACTS, timeout=self.setup_timeout)
+        found = result.output.split()
+        if result.exit_code != 0 or len(found) != 3:
+            raise BackendError(f"a shell does not work in an instance: {result.output.strip()}")
+        uid = self.options.identity[0] if as_root() else os.geteuid()
+        privileged = int(found[1], 16) != 0 and uid != 0
+        if int(found[0]) != uid or privileged or found[2] != "1":
+            raise SandboxRefusedError(
+                f"commands are not what they should be: user {found[0]}, capabilities {found[1]}, "
+                f"no_new_privs {found[2]}"
+            )
+
+    def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
+        """Name the instance, the directory and the control groups."""
+        groups = self._group_paths(self._plan(spec, sandbox_id), sandbox_id)
+        return {
+            "sandbox_id": sandbox_id,
+            "instance": instance_name(sandbox_id),
+            "root": str(self.options.scratch_dir / f"{PREFIX}{sandbox_id}"),
+            "groups": [str(path) for path in groups],
+        }
+
+    def _plan(self, spec: SandboxSpec, sandbox_id: str) -> Limits:
+        return plan_limits(spec, self._groups, sandbox_id, per_process=False)
+
+    def _group_paths(self, limits: Limits, sandbox_id: str) -> list[Path]:
+        return self._groups.paths(sandbox_id, limits.controllers)
+
+    async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
+        """Have the image, and make the directory and the control group; the instance is started with the agent."""
+        program = await self._found()
+        image = await self.images.ready(spec.image or self.options.image, program)
+        why = self._without_python.get(image.path)
+        limits = self._plan(spec, sandbox_id)
+        paths = self._group_paths(limits, sandbox_id)
+        group = Group(paths) if paths else None
+        root = Path(self.handle(spec, sandbox_id)["root"])
+        host = InstanceHost(
+            program,
+            root,
+            sandbox_id,
+            image,
+            spec=spec,
+            options=self.options,
+            group=group,
+            provenance=describe(self.options, image, self._version, limits),
+        )
+        if why is not None and host.serves_plain:
+            refuse_plain(spec, why)
+            host.without_python = why
+        host.on_no_python = lambda reason: self._without_python.__setitem__(image.path, reason)
+        await self._furnish(spec, sandbox_id, root, limits)
+        try:
+            if group is not None:
+                group.create(limits.settings)
+        except OSError as error:
+            await delete_tree(root)
+            raise failure("the sandbox's control group cannot be made", error) from error
+        return host
+
+    async def _furnish(self, spec: SandboxSpec, sandbox_id: str, root: Path, limits: Limits) -> None:
+        try:
+            await asyncio.to_thread(_make_root, root, limits.disk, self._lease(spec, sandbox_id))
+        except OSError as error:
+            await delete_tree(root)
+            hint = "set the backend's option scratch_dir to a writable directory with room"
+            raise failure(f"the sandbox's directory {root} cannot be made", error, hint) from error
+        except SandboxRefusedError:
+            await delete_tree(root)
+            raise
+
+    async def _found(self) -> Program:
+        if self._program is None:
+            program = Program.find(self.options.program, os.environ)
+            self._version = await asyncio.to_thread(program.version)
+            self._program = program
+        return self._program
+
+    async def reclaim(self, handle: Mapping[str, Any]) -> None:
+        """Kill and delete what a killed process left behind; nothing to remove is success.
+
+        Raises:
+            BackendError: The handle names what is not a sandbox's, or something is left.
+        """
+        sandbox_id, root = handle["sandbox_id"], Path(handle["root"])
+        groups = [Path(path) for path in handle.get("groups", ())]
+        for path in (root, *groups):
+            if path.name != f"{PREFIX}{sandbox_id}":
+                raise BackendError(f"{path} is not of sandbox {sandbox_id}; nothing was removed")
+        await end_marked(sandbox_id)
+        if groups:
+            await Group(groups).remove()
+        with contextlib.suppress(SandboxRefusedError):  # the program has gone; its instance is dead all the same
+            await self._forget(await self._found(), sandbox_id)
+        await delete_tree(root)
+
+    async def _forget(self, program: Program, sandbox_id: str) -> None:
+        await asyncio.to_thread(forget_instance, program.settings_dir, sandbox_id)
+        if instance_name(sandbox_id) in await asyncio.to_thread(instance_names, program):
+            raise BackendError(
+                f"instance {instance_name(sandbox_id)} is still listed",
+                hint=f"apptainer instance stop --force {instance_name(sandbox_id)}",
+            )
+
+    async def sweep(self, *, remove: bool = True) -> list[str]:
+        """Find the directories of dead owners; each holds a copy of its lease."""
+        found = await asyncio.to_thread(abandoned, self.options.scratch_dir)
+        if remove:
+            for lease in found:
+                await self.reclaim(lease.handle)
+        return [lease.sandbox_id for lease in found]
+
+    async def aclose(self) -> None:
+        """Close every sandbox that is still open, then let the images go."""
+        try:
+            await super().aclose()
+        finally:
+            self.images.release()
+
+
+class ApptainerBackend(SingularityBackend):
+    """The same under the name that the program has had since 2022."""
+
+    declaration: ClassVar[BackendSpec] = APPTAINER
+
+
+def _make_root(root: Path, disk: int | None, lease: Lease) -> None:
+    root.parent.mkdir(parents=True, exist_ok=True)
+    root.mkdir(mode=0o700)
+    if disk is not None:
+        _limit_disk(root, disk)
+    make_directory(root)
+    write_lease(root, lease)
+
+
+def _limit_disk(root: Path, size: int) -> None:
+    try:
+        mount_sized(root, size)
+    except OSError as error:
+        raise SandboxRefusedError(
+            f"limit disk_mb cannot be enforced here: {error}", hint="run as root, or leave disk_mb out"
+        ) from error

@@ -1,0 +1,213 @@
+"""Built images on disk, shared by every process that names the same directory.
+
+Layout: `images/KEY/` holds the image and `entry.json`, `building/KEY.*` what is being built, `locks/KEY` is locked
+while somebody builds, and shared by everybody who uses the image: what is locked is not removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hermes_backend_singularity.failures import ImageError, ImageTimeoutError, NoSpaceError
+
+Build = Callable[[Path], None]
+"""Makes an image at a path that does not exist yet; raises when it cannot."""
+_ENTRY: Final = "entry.json"
+_TICK: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """An image in the cache; nobody removes it while `hold` is open."""
+
+    path: Path
+    key: str
+    hold: int
+
+    def release(self) -> None:
+        """Let it be removed."""
+        os.close(self.hold)
+
+
+def key_of(*parts: str) -> str:
+    """Return the name under which something is kept that depends on all of these."""
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
+
+
+class ImageCache:
+    """A directory of built images. Every method blocks.
+
+    Args:
+        directory: Where it is; made when it is first used.
+        max_mb: Size above which unused images are removed after a build; None for never.
+    """
+
+    def __init__(self, directory: Path, max_mb: int | None) -> None:
+        self._directory = directory
+        self._max_mb = max_mb
+
+    def find(self, key: str) -> Cached | None:
+        """Return an image that is there, and hold it."""
+        self._make()
+        hold = self._open_lock(key)
+        try:
+            # Shared: waits for nobody but who builds or removes it, and then it is there, or not.
+            fcntl.flock(hold, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            path = self._image(key)
+            if path is not None:
+                os.utime(path.parent / _ENTRY)
+                return Cached(path, key, hold)
+        except BlockingIOError:
+            pass
+        except BaseException:
+            os.close(hold)
+            raise
+        os.close(hold)
+        return None
+
+    def bring(self, key: str, source: str, name: str, build: Build, *, seconds: float, anew: bool = False) -> Cached:
+        """Return an image, built by the first of all processes that want it.
+
+        Args:
+            key: What it is kept under.
+            source: For people who look into the directory.
+            name: Name of the image's file or directory.
+            build: Makes it.
+            seconds: How long another process may take to build it.
+            anew: Build it even if it is there.
+        """
+        found = None if anew else self.find(key)
+        if found is not None:
+            return found
+        hold = self._open_lock(key)
+        try:
+            self._await_turn(hold, source, seconds)
+            path = None if anew else self._image(key)
+            if path is None:
+                path = self._build(key, source, name, build)
+                self._shrink(keep=key)
+            fcntl.flock(hold, fcntl.LOCK_SH)
+        except BaseException:
+            os.close(hold)
+            raise
+        return Cached(path, key, hold)
+
+    def _make(self) -> None:
+        try:
+            for name in ("images", "building", "locks"):
+                (self._directory / name).mkdir(mode=0o755, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ImageError(
+                f"the image cache {self._directory} cannot be made: {error.strerror}",
+                hint="set the backend's option cache_dir to a writable directory",
+            ) from error
+
+    def _open_lock(self, key: str) -> int:
+        return os.open(self._directory / "locks" / key, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    @staticmethod
+    def _await_turn(hold: int, source: str, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            if time.monotonic() >= end:
+                raise ImageTimeoutError(
+                    f"image {source} is being built, or its old form used, by another process for over {seconds:g} s",
+                    hint="wait for that, or raise the backend's option pull_timeout",
+                )
+            time.sleep(_TICK)
+
+    def _image(self, key: str) -> Path | None:
+        folder = self._directory / "images" / key
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            path = folder / str(json.loads((folder / _ENTRY).read_bytes())["name"])
+            return path if path.exists() else None
+        return None
+
+    def _build(self, key: str, source: str, name: str, build: Build) -> Path:
+        # The lock is ours: what lies here was left by somebody who was killed.
+        for left in (self._directory / "building").glob(f"{key}.*"):
+            _remove(left)
+        work = self._directory / "building" / f"{key}.{os.getpid()}"
+        target = self._directory / "images" / key
+        try:
+            (work / "temporary").mkdir(parents=True)
+            build(work / name)
+            _remove(work / "temporary")
+            entry = {"source": source, "name": name, "built": time.time(), "bytes": _size(work)}
+            (work / _ENTRY).write_text(json.dumps(entry), encoding="utf-8")
+            _remove(target)
+            work.replace(target)
+        except OSError as error:
+            raise NoSpaceError(
+                f"image {source} cannot be written to the cache {self._directory}: {error}",
+                hint="free some, set cache_max_mb, or set the backend's option cache_dir elsewhere",
+            ) from error
+        finally:
+            _remove(work)
+        return target / name
+
+    def _shrink(self, *, keep: str) -> None:
+        if self._max_mb is None:
+            return
+        entries = sorted(self._entries(), key=lambda entry: entry[1])
+        total = sum(size for _, _, size in entries)
+        for key, _, size in entries:
+            if total <= self._max_mb << 20:
+                return
+            if key != keep and self._discard(key):
+                total -= size
+
+    def _entries(self) -> Iterator[tuple[str, float, int]]:
+        for folder in (self._directory / "images").iterdir():
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                file = folder / _ENTRY
+                yield folder.name, file.stat().st_mtime, int(json.loads(file.read_bytes())["bytes"])
+
+    def _discard(self, key: str) -> bool:
+        hold = self._open_lock(key)
+        try:
+            fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        else:
+            _remove(self._directory / "images" / key)
+            return True
+        finally:
+            os.close(hold)
+
+
+def _size(top: Path) -> int:
+    total = 0
+    for folder, _, names in os.walk(top):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512  # noqa: PTH118 - hot path
+    return total
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        _open_up(path)
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _open_up(top: Path) -> None:
+    # Images have directories that not even their owner may write to.
+    for folder, _, _ in os.walk(top):
+        with contextlib.suppress(OSError):
+            os.chmod(folder, 0o700)  # noqa: PTH101 - hot path

@@ -1,0 +1,87 @@
+"""What the program's complaints mean, and what to do about each."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+
+_SHOWN: Final = 1200
+"""Characters of the program's complaint that go into a message, the last ones."""
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
+_TRAILERS: Final = re.compile(r"while executing starter|container cleanup failed|exit status \d+$")
+
+
+class ProgramMissingError(SandboxRefusedError):
+    """There is no apptainer and no singularity here."""
+
+
+class InstanceError(BackendError):
+    """An instance cannot be started or ended."""
+
+
+class ImageError(BackendError):
+    """An image is not there, is none, or cannot be built; asking again would not help."""
+
+    retryable = False
+
+
+class ImageTimeoutError(ImageError):
+    """An image was not built in time."""
+
+    retryable = True
+
+
+class NoSpaceError(BackendError):
+    """The disk of the sandboxes or of the image cache is full."""
+
+
+_NO_SPACE: Final = re.compile(r"no space left|disk quota exceeded", re.IGNORECASE)
+_NOT_FOR_THIS_MACHINE: Final = (
+    (
+        r"user namespace|CLONE_NEWUSER|newuidmap|unprivileged",
+        (
+            "user namespaces are closed to you: `sysctl user.max_user_namespaces=15000` (and on Ubuntu "
+            "`kernel.apparmor_restrict_unprivileged_userns=0`) as root, or install the set-uid starter (apptainer-suid)"
+        ),
+    ),
+    (
+        r"squashfuse|/dev/fuse|fusermount|fuse-overlayfs|fuse2fs",
+        (
+            "a SIF needs FUSE where the caller is not root: `apt-get install squashfuse fuse3`, or use a directory: "
+            "`apptainer build --sandbox DIR IMAGE`"
+        ),
+    ),
+    (
+        r"overlay",
+        (
+            "set the backend's option scratch_dir to a directory on a file system that can carry overlays, such as ext4, "
+            "xfs or tmpfs"
+        ),
+    ),
+    (r"mksquashfs|unsquashfs", "`apt-get install squashfs-tools`"),
+    (r"\.singularity\.d/actions/start", "a bare root file system: `apptainer build --sandbox NEW DIR`, name NEW"),
+    (r"not allowed|administrator|not permitted by", "apptainer.conf forbids it: see `apptainer config global`"),
+)
+_OF_THE_IMAGE: Final = re.compile(r"image format not recognized|could not open image|not an? (?:SIF|image)")
+
+
+def last_words(said: str) -> str:
+    """Return what a program complained about, without colours and the lines that only repeat the failure."""
+    lines = [line.strip() for line in _COLOURS.sub("", said).splitlines() if line.strip()]
+    telling = [line for line in lines if not _TRAILERS.search(line)] or lines
+    return "\n".join(dict.fromkeys(telling))[-_SHOWN:] or "it said nothing"
+
+
+def explain(what: str, said: str) -> BackendError:
+    """Return the error for something that the program refused to do."""
+    shown = f"{what}: {last_words(said)}"
+    if _NO_SPACE.search(said):
+        return NoSpaceError(shown, hint="free some, or set the backend's options scratch_dir and cache_dir elsewhere")
+    if _OF_THE_IMAGE.search(said):
+        return ImageError(shown, hint="name a SIF file, a sandbox directory, a definition file or docker://NAME")
+    for pattern, hint in _NOT_FOR_THIS_MACHINE:
+        if re.search(pattern, said, re.IGNORECASE):
+            return SandboxRefusedError(shown, hint=hint)
+    return InstanceError(shown, hint="`apptainer instance start` with the same image shows the same")

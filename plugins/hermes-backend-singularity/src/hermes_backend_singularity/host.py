@@ -1,0 +1,204 @@
+"""One sandbox: a directory of its own, and one instance at a time that writes into it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from hermes_backend_singularity.failures import InstanceError, explain, last_words
+from hermes_backend_singularity.images import Image
+from hermes_backend_singularity.instance import Instance, require_separation
+from hermes_backend_singularity.launching import (
+    STATE,
+    agent_arguments,
+    as_root,
+    environment_of,
+    nest_message,
+    shell_arguments,
+    start_arguments,
+)
+from hermes_backend_singularity.marks import end_marked, forget_instance
+from hermes_backend_singularity.options import SingularityOptions
+from hermes_backend_singularity.program import Program
+from hermes_core.contracts.errors import BackendError, NoPythonError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox import AgentStream, SandboxHost
+from hermes_core.sandbox.agent.processes import MARKER, read_table, with_descendants
+from hermes_core.sandbox.cgroups import Group
+from hermes_core.sandbox.local import delete_tree
+from hermes_core.sandbox.spawning import AgentProcess
+
+_GRACE: Final = 3.0
+_NO_PROGRAM: Final = re.compile(r'"?([^"\s:]+)"?: executable file not found')
+_HEADER: Final = 8
+
+
+class InstanceHost(SandboxHost):
+    """A directory with an overlay; each start of an agent is a new instance over it, so that nothing outlives one.
+
+    Args:
+        program: What starts instances.
+        root: The directory.
+        sandbox_id: Names the instance.
+        image: What it is started from.
+        spec: What the sandbox asks for.
+        options: Those of the backend.
+        group: Holds its limits; None where there are none.
+        provenance: What is recorded.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        root: Path,
+        sandbox_id: str,
+        image: Image,
+        *,
+        spec: SandboxSpec,
+        options: SingularityOptions,
+        group: Group | None,
+        provenance: Mapping[str, Any],
+    ) -> None:
+        self.workspace = options.workspace
+        self.bash = options.bash
+        self.state_dir = f"{STATE}/state"
+        self.environment = dict(options.env)
+        self.provenance = provenance
+        self.on_no_python: Callable[[str], None] = lambda _: None
+        """Told when it has turned out that the image has no Python."""
+        self._program = program
+        self._root = root
+        self._id = sandbox_id
+        self._image = image
+        self._spec = spec
+        self._options = options
+        self._group = group
+        self._instance: Instance | None = None
+        self._agent: AgentProcess | None = None
+        self._begun = False
+        self._frozen = False
+        self._given = False
+
+    @property
+    def serves_plain(self) -> bool:
+        """Whether a shell may serve it: it must be another user than the commands, which only root can arrange."""
+        return self._options.plain == "auto" and as_root() and self._options.identity[0] != 0
+
+    def slot_fields(self) -> Mapping[str, Any]:
+        """Return the user of the commands; none where it is the agent's own."""
+        uid, gid = self._options.identity
+        return {"uid": uid, "gid": gid} if as_root() and uid else {}
+
+    async def freeze(self) -> None:
+        """Show the workspace read-only from the next agent on."""
+        self._frozen = True
+
+    async def start_agent(self) -> AgentStream:
+        """Start an instance, and in it a Python that waits for the agent in namespaces of its own."""
+        await self._start_instance()
+        agent = self._agent = await self._run_inside(agent_arguments(self._id, self._options))
+        agent.stream.writer.write(
+            nest_message(self._spec, self._options, frozen=self._frozen, give=not self._given and as_root())
+        )
+        report = await self._report(agent.stream)
+        if "error" in report:
+            raise explain(
+                f"the agent's namespaces in an instance of {self._image.name} cannot be made", report["error"]
+            )
+        self._given = True
+        self.environment = environment_of(report["environment"], self._options)
+        self._confine(agent)
+        return agent.stream
+
+    async def _start_instance(self) -> None:
+        self._begun = True
+        self._instance = await Instance.start(
+            self._program,
+            start_arguments(self._root, self._image.path, self._id, spec=self._spec, options=self._options),
+            sandbox_id=self._id,
+            pid_file=self._root / "pid",
+            seconds=self._options.start_timeout,
+            image=self._image.name,
+        )
+        require_separation(self._instance.pid, network=self._spec.network == "full")
+
+    async def _run_inside(self, arguments: list[str]) -> AgentProcess:
+        environment = {**self._program.environment, MARKER: f"{self._id}.0"}
+        return await AgentProcess.start([str(self._program.path), *arguments], environment=environment)
+
+    async def _report(self, stream: AgentStream) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(self._options.setup_timeout):
+                size = int(await stream.reader.readexactly(_HEADER), 16)
+                report: dict[str, Any] = json.loads(await stream.reader.readexactly(size))
+                return report
+        except (asyncio.IncompleteReadError, TimeoutError, ValueError, OSError) as error:
+            said = await stream.diagnose()
+            if missing := _NO_PROGRAM.search(said):
+                why = f"image {self._image.name} has no {missing[1]}"
+                self.on_no_python(why)
+                raise NoPythonError(why, hint="name an image with Python 3.8 or newer") from error
+            raise InstanceError(
+                f"no agent can be started in an instance of {self._image.name}: {last_words(said)}",
+                hint=f"it needs Python 3.8 or newer with ctypes as {self._options.python}, and /bin/sh",
+            ) from error
+
+    def _confine(self, agent: AgentProcess) -> None:
+        # Before the agent has been sent, so nothing that it starts can be outside.
+        if self._group is not None:
+            for pid in with_descendants(read_table(), [agent.pid]):
+                self._group.add(pid)
+
+    async def start_shell(self) -> AgentStream:
+        """Start an instance and a shell in it.
+
+        Raises:
+            SandboxRefusedError: The commands could not be another user than that shell.
+        """
+        if not self.serves_plain:
+            raise SandboxRefusedError(
+                f"a shell cannot serve image {self._image.name} safely: its commands would be the same user",
+                hint="name an image with Python 3.8 or newer, or run as root without the backend's option user: root",
+            )
+        await self.stop_all()
+        await self._start_instance()
+        agent = self._agent = await self._run_inside(shell_arguments(self._id, self._options))
+        self._confine(agent)
+        return agent.stream
+
+    async def stop_all(self) -> None:
+        """End the instance with all that runs in it; its files stay."""
+        agent, self._agent = self._agent, None
+        instance, self._instance = self._instance, None
+        begun, self._begun = self._begun, False
+        if agent is not None:
+            agent.stream.writer.close()
+        try:
+            if instance is not None:
+                await instance.end()
+            elif begun:
+                # Cut off while it was starting.
+                await end_marked(self._id)
+        finally:
+            if agent is not None:
+                await agent.end(_GRACE)
+        if self._group is not None and not await self._group.end():
+            raise BackendError(f"processes of sandbox {self._id} cannot be killed")
+
+    async def destroy(self) -> None:
+        """Remove the directory, the control group and the program's logs."""
+        if self._group is not None:
+            await self._group.remove()
+        await asyncio.to_thread(forget_instance, self._program.settings_dir, self._id)
+        await delete_tree(self._root)
+
+
+def make_directory(root: Path) -> None:
+    """Make what an instance writes into."""
+    for folder in (root / "overlay", root / "state"):
+        folder.mkdir(mode=0o755)
+    root.chmod(0o700)

@@ -1,0 +1,124 @@
+"""Images: understood, built once however many rollouts and processes ask at the same time, and held while in use."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+from hermes_backend_singularity.cache import Cached, ImageCache, key_of
+from hermes_backend_singularity.failures import ImageError, ImageTimeoutError, explain, last_words
+from hermes_backend_singularity.options import SingularityOptions
+from hermes_backend_singularity.program import Program
+from hermes_backend_singularity.sources import Source, understand
+from hermes_backend_singularity.spython_calls import build_image
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image that instances can be started from: a SIF file or a sandbox directory."""
+
+    name: str
+    path: Path
+    digest: str
+    """Of what it was built from; empty where that is not known."""
+
+
+class Images:
+    """The images that one backend object uses."""
+
+    def __init__(self, options: SingularityOptions) -> None:
+        self._options = options
+        self._cache = ImageCache(options.cache_dir, options.cache_max_mb)
+        self._work: dict[str, asyncio.Task[Image]] = {}
+        self._ready: dict[str, Image] = {}
+        self._held: dict[str, Cached] = {}
+
+    async def ready(self, name: str, program: Program) -> Image:
+        """Return an image by its name, building it where it is not in the cache.
+
+        Raises:
+            ImageError: It is not there and cannot be had.
+        """
+        known = self._ready.get(name)
+        if known is not None and known.path.exists():
+            return known
+        task = self._work.get(name)
+        if task is None:
+            task = self._work[name] = asyncio.ensure_future(self._bring(name, program))
+            task.add_done_callback(lambda _: self._work.pop(name, None))
+        # Whoever gives up leaves the work to the others who wait for it.
+        return await asyncio.shield(task)
+
+    async def _bring(self, name: str, program: Program) -> Image:
+        source = await asyncio.to_thread(understand, name)
+        if source.kind == "ready":
+            assert source.path is not None
+            return Image(name, source.path, "")
+        digest = await asyncio.to_thread(source.digest, program.environment.get("DOCKER_HOST"))
+        key = key_of(source.text, digest, self._options.cache_format, *self._options.build_options)
+        cached = await asyncio.to_thread(self._cached, source, key, program)
+        replaced, self._held[key] = self._held.get(key), cached
+        if replaced is not None:
+            replaced.release()
+        # What can change under its name is looked at again for the next sandbox; a registry's is settled.
+        found = Image(name, cached.path, digest or key)
+        if source.kind == "registry":
+            self._ready[name] = found
+        return found
+
+    def _cached(self, source: Source, key: str, program: Program) -> Cached:
+        options = self._options
+        seconds = options.build_timeout if source.kind == "definition" else options.pull_timeout
+        anew = options.pull == "always" and source.kind == "registry"
+        if options.pull == "never" and source.kind == "registry":
+            found = self._cache.find(key)
+            if found is None:
+                raise ImageError(
+                    f"image {source.text} is not in the cache {options.cache_dir}",
+                    hint="set the option pull to missing",
+                )
+            return found
+        return self._cache.bring(
+            key,
+            source.text,
+            "image.sif" if options.cache_format == "sif" else "image",
+            lambda target: _build(source, target, program, options, seconds),
+            seconds=seconds,
+            anew=anew and key not in self._held,
+        )
+
+    def release(self) -> None:
+        """Let the images be removed by whoever needs the room."""
+        held, self._held = self._held, {}
+        for cached in held.values():
+            cached.release()
+
+
+def _build(source: Source, target: Path, program: Program, options: SingularityOptions, seconds: float) -> None:
+    temporary = str(target.parent / "temporary")
+    # Where it works, so that a killed build leaves nothing elsewhere.
+    variables = {"APPTAINER_TMPDIR": temporary, "SINGULARITY_TMPDIR": temporary}
+    ran = build_image(
+        dataclasses.replace(program, environment={**program.environment, **variables}),
+        source.text,
+        target,
+        form=options.cache_format,
+        options=options.build_options,
+        seconds=seconds,
+        directory=source.path.parent if source.kind == "definition" and source.path else None,
+    )
+    if ran.timed_out:
+        option = "build_timeout" if source.kind == "definition" else "pull_timeout"
+        raise ImageTimeoutError(
+            f"image {source.text} was not built within {seconds:g} s: {last_words(ran.said)}",
+            hint=f"raise the backend's option {option}, or build it once: `{_command(source)}`",
+        )
+    if ran.code:
+        error = explain(f"image {source.text} cannot be built", ran.said)
+        raise ImageError(error.message, hint=f"`{_command(source)}` shows the same") from error
+
+
+def _command(source: Source) -> str:
+    return f"apptainer build --sandbox DIR {source.text}"

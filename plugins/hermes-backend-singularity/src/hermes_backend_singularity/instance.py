@@ -1,0 +1,125 @@
+"""One running instance: started, looked at, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hermes_backend_singularity.failures import InstanceError, explain, last_words
+from hermes_backend_singularity.program import Program
+from hermes_core.contracts.errors import SandboxRefusedError
+from hermes_core.sandbox.agent.processes import MARKER, read_process
+from hermes_core.sandbox.completion import complete
+from hermes_core.sandbox.spawning import kill_and_wait
+
+_NAMESPACES: Final = ("pid", "mnt", "ipc")
+_KILL: Final = 6.0
+_TIDY: Final = 3.0
+"""Seconds in which the instance's parent unmounts its image and forgets it; it takes 20 ms."""
+
+
+@dataclass(slots=True)
+class Instance:
+    """The first process of an instance and its parent outside, as descriptors: numbers are given again."""
+
+    pid: int
+    first: int
+    parent: int | None
+
+    @classmethod
+    async def start(
+        cls, program: Program, arguments: Sequence[str], *, sandbox_id: str, pid_file: Path, seconds: float, image: str
+    ) -> Instance:
+        """Start an instance and hold it.
+
+        Args:
+            program: What starts it.
+            arguments: All of its command line.
+            sandbox_id: Marks the processes while it starts.
+            pid_file: Where the program has been told to write the process's number.
+            seconds: Until it must have started.
+            image: For the message.
+
+        Raises:
+            BackendError: It does not start.
+        """
+        marks = {MARKER: f"{sandbox_id}.0"}
+        ran = await complete(asyncio.to_thread(program.run, arguments, seconds=seconds, marks=marks))
+        if ran.timed_out:
+            raise InstanceError(
+                f"an instance of {image} has not started within {seconds:g} s: {last_words(ran.said)}",
+                hint="raise the backend's option start_timeout, or start fewer at once (concurrent_starts)",
+            )
+        if ran.code:
+            raise explain(f"an instance of {image} cannot be started", ran.said)
+        try:
+            return cls._hold(await asyncio.to_thread(_number_in, pid_file))
+        except (OSError, ValueError) as error:
+            raise InstanceError(f"an instance of {image} ended at once: {last_words(ran.said)}") from error
+
+    @classmethod
+    def _hold(cls, pid: int) -> Instance:
+        first = os.pidfd_open(pid)
+        parent = None
+        with contextlib.suppress(OSError):
+            process = read_process(pid)
+            # 1 is nobody in particular: the parent has gone.
+            parent = os.pidfd_open(process.parent) if process is not None and process.parent > 1 else None
+        return cls(pid, first, parent)
+
+    async def end(self) -> None:
+        """Kill all that runs in it, and wait until its parent has tidied up."""
+        if not await kill_and_wait(self.first, _KILL):
+            raise InstanceError("the first process of an instance cannot be killed", hint="see `ps axf`")
+        parent, self.parent = self.parent, None
+        if parent is not None:
+            await _gone(parent, _TIDY)
+
+
+def _number_in(pid_file: Path) -> int:
+    number = int(pid_file.read_text(encoding="ascii"))
+    pid_file.unlink()
+    return number
+
+
+async def _gone(pidfd: int, seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(pidfd, ended.set)
+    try:
+        async with asyncio.timeout(seconds):
+            await ended.wait()
+    except TimeoutError:
+        await kill_and_wait(os.dup(pidfd), _KILL)
+    finally:
+        loop.remove_reader(pidfd)
+        os.close(pidfd)
+
+
+def require_separation(pid: int, *, network: bool) -> None:
+    """Fail closed where an instance shares what it should not with this machine.
+
+    Args:
+        pid: A process of it.
+        network: Whether it may share the network.
+
+    Raises:
+        SandboxRefusedError: It does, or it cannot be seen whether it does.
+    """
+    for kind in _NAMESPACES if network else (*_NAMESPACES, "net"):
+        try:
+            theirs, ours = (Path(f"/proc/{who}/ns/{kind}").readlink() for who in (pid, "self"))
+        except OSError as error:
+            raise SandboxRefusedError(
+                f"it cannot be seen whether the instance has a {kind} namespace of its own: {error.strerror}"
+            ) from error
+        if theirs == ours:
+            raise SandboxRefusedError(
+                f"the instance has no {kind} namespace of its own",
+                hint="see `allow pid ns`, `allow ipc ns` and `allow user ns` in apptainer.conf",
+            )

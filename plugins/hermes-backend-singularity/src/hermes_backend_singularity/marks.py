@@ -1,0 +1,98 @@
+"""What belongs to a sandbox, and whose sandbox it is: marks that survive the caller."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Final
+
+from hermes_core.contracts.errors import BackendError
+from hermes_core.sandbox.agent.processes import MARKER, look_into, read_table, send, with_descendants
+from hermes_core.sandbox.leases import Lease
+
+PREFIX: Final = "hermes-sandbox-"
+_LEASE: Final = "lease.json"
+_UNSEEN: Final = (FileNotFoundError, ProcessLookupError, PermissionError)
+
+
+def instance_name(sandbox_id: str) -> str:
+    """Return the name that a sandbox's instance has."""
+    return f"hermes-{sandbox_id}"
+
+
+def write_lease(root: Path, lease: Lease) -> None:
+    """Put a copy of the lease beside what it is about, as the last thing: whoever finds it may assume the rest."""
+    partial = root / ".lease"
+    partial.write_text(json.dumps(lease.to_json()), encoding="utf-8")
+    partial.replace(root / _LEASE)
+
+
+def abandoned(parent: Path) -> list[Lease]:
+    """Return the leases of this user's sandboxes in a directory whose owners are known to be dead."""
+    found = []
+    for root in parent.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError, ValueError):
+            copy = root / _LEASE
+            lease = Lease.from_json(copy.read_bytes()) if copy.lstat().st_uid == os.geteuid() else None
+            # Other backends have directories of this form too.
+            if lease is not None and _describes(lease, root) and lease.owner() == "dead":
+                found.append(lease)
+    return found
+
+
+def _describes(lease: Lease, root: Path) -> bool:
+    return lease.handle.get("instance") == instance_name(lease.sandbox_id) and lease.handle.get("root") == str(root)
+
+
+async def end_marked(sandbox_id: str) -> None:
+    """Kill everything that carries a sandbox's marks, and what it has started.
+
+    Raises:
+        BackendError: Something is left.
+    """
+    clean = 0
+    for _ in range(200):
+        clean = 0 if await asyncio.to_thread(_kill_round, sandbox_id) else clean + 1
+        # Twice: what was born while /proc was read is not in the list.
+        if clean == 2:
+            return
+        await asyncio.sleep(0.02)
+    raise BackendError(f"processes of sandbox {sandbox_id} cannot be killed", hint="see `ps axf`")
+
+
+def _kill_round(sandbox_id: str) -> bool:
+    table = read_table()
+    mine = {pid for pid in table if _belongs(pid, sandbox_id)}
+    everything = with_descendants(table, mine) - {os.getpid(), os.getppid()}
+    # The first process of an instance takes all others with it; what has only started it is then free to tidy up.
+    send(everything, signal.SIGKILL)
+    return bool(everything)
+
+
+def _belongs(pid: int, sandbox_id: str) -> bool:
+    name = instance_name(sandbox_id)
+    own = f"\0{MARKER}={sandbox_id}.".encode()
+    # The one is what an instance and its parent carry, the other what has been started in it.
+    whole = (f" [{name}]\0".encode(), f"_INSTANCE={name}\0".encode())
+    environment = b""
+    for folder in look_into(pid):
+        with contextlib.suppress(*_UNSEEN):
+            environment = b"\0" + (folder / "environ").read_bytes()
+        if len(environment) > 1:
+            break
+    return own in environment or any(mark in environment for mark in whole)
+
+
+def forget_instance(settings_dir: Path, sandbox_id: str) -> None:
+    """Delete what the program has written down about an instance: its logs, which it never deletes, and its entry."""
+    name = instance_name(sandbox_id)
+    folder = settings_dir / "instances"
+    for log in folder.glob(f"logs/*/*/{name}.*"):
+        log.unlink(missing_ok=True)
+    for entry in folder.glob(f"*/*/*/{name}"):
+        shutil.rmtree(entry, ignore_errors=True)

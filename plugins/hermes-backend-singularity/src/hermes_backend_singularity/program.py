@@ -1,0 +1,132 @@
+"""The program itself: found, asked for its version, run to its end within a time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+
+from hermes_backend_singularity.failures import ProgramMissingError
+from hermes_core.sandbox.backend import ENVIRONMENT
+
+NAMES: Final = ("apptainer", "singularity")
+_HANDED_ON: Final = (
+    "HOME",
+    "USER",
+    "TMPDIR",
+    "XDG_RUNTIME_DIR",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DOCKER_HOST",
+    "DOCKER_CONFIG",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+)
+_HANDED_ON_OF_ITS_OWN: Final = ("CONFIGDIR", "CACHEDIR", "TMPDIR", "DOCKER_USERNAME", "DOCKER_PASSWORD")
+"""With either of its prefixes. Not those that bind, mount or change what an instance is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of a program."""
+
+    code: int
+    said: str
+    timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The program and the few variables of the caller's that it gets."""
+
+    path: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def find(cls, named: Path | None, environment: Mapping[str, str]) -> Program:
+        """Find it.
+
+        Raises:
+            ProgramMissingError: It is not there.
+        """
+        search = environment.get("PATH", os.defpath)
+        found = [str(named)] if named is not None else list(NAMES)
+        path = next(filter(None, (shutil.which(name, path=search) for name in found)), None)
+        if path is None:
+            raise ProgramMissingError(
+                f"no program {' or '.join(found)} is on PATH ({search})" if named is None else f"no program is {named}",
+                hint="install Apptainer (https://apptainer.org/docs/admin/latest/installation.html; "
+                "`scripts/setup_apptainer.sh DIR` needs no root), or set the backend's option program",
+            )
+        names = [f"{prefix}_{name}" for prefix in ("APPTAINER", "SINGULARITY") for name in _HANDED_ON_OF_ITS_OWN]
+        kept = {name: environment[name] for name in (*_HANDED_ON, *names) if name in environment}
+        folder = str(Path(path).absolute().parent)
+        return cls(Path(path).absolute(), {**kept, "PATH": f"{folder}:{ENVIRONMENT['PATH']}", "LANG": "C.UTF-8"})
+
+    @property
+    def settings_dir(self) -> Path:
+        """Directory in which it keeps what it knows of instances."""
+        for prefix in ("APPTAINER", "SINGULARITY"):
+            if named := self.environment.get(f"{prefix}_CONFIGDIR"):
+                return Path(named)
+        home = Path(self.environment.get("HOME") or Path.home())
+        return home / (".apptainer" if "apptainer" in self.path.resolve().name else ".singularity")
+
+    def version(self) -> str:
+        """Return what it calls itself. Blocks."""
+        ran = self.run(["--version"], seconds=20.0)
+        if ran.code:
+            raise ProgramMissingError(f"{self.path} does not run: {ran.said.strip()}", hint="reinstall Apptainer")
+        return ran.said.strip().replace(" version", "")
+
+    def run(self, arguments: Sequence[str], *, seconds: float, marks: Mapping[str, str] | None = None) -> Ran:
+        """Run it with arguments. Blocks, for so many seconds at most."""
+        return run([str(self.path), *arguments], seconds=seconds, environment={**self.environment, **(marks or {})})
+
+
+def run(argv: Sequence[str], *, seconds: float, environment: Mapping[str, str], directory: Path | None = None) -> Ran:
+    """Run a program to its end, or kill it with all that is in its session. Blocks.
+
+    What it says goes to a file: a pipe would also be held by whatever it leaves running.
+    """
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            env=dict(environment),
+            cwd=directory or "/",
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            _kill_session(process)
+            return Ran(-signal.SIGKILL, _end_of(said), timed_out=True)
+        except BaseException:
+            _kill_session(process)
+            raise
+        return Ran(code, _end_of(said))
+
+
+def _kill_session(process: subprocess.Popen[bytes]) -> None:
+    # It has not been waited for, so the number is still its own.
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _end_of(said: IO[bytes]) -> str:
+    size = said.seek(0, os.SEEK_END)
+    said.seek(max(0, size - (1 << 16)))
+    # spython gives up on what is not UTF-8; a build log often is not.
+    return said.read().decode(errors="replace")

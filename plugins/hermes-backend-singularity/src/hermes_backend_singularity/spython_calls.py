@@ -1,0 +1,61 @@
+"""What is left to spython, each call in a process that can be given a time and be killed."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from hermes_backend_singularity.failures import InstanceError, last_words
+from hermes_backend_singularity.program import Program, Ran, run
+
+_WORKER: Final = Path(__file__).with_name("spython_worker.py")
+
+
+def _call(program: Program, arguments: Sequence[str], *, seconds: float, directory: Path | None = None) -> Ran:
+    with tempfile.TemporaryDirectory(prefix="hermes-spython-") as folder:
+        # spython calls nothing but `singularity`.
+        Path(folder, "singularity").symlink_to(program.path)
+        environment = {**program.environment, "PATH": f"{folder}:{program.environment['PATH']}"}
+        argv = [sys.executable, "-I", str(_WORKER), *arguments]
+        return run(argv, seconds=seconds, environment=environment, directory=directory)
+
+
+def build_image(
+    program: Program,
+    source: str,
+    target: Path,
+    *,
+    form: str,
+    options: Sequence[str],
+    seconds: float,
+    directory: Path | None = None,
+) -> Ran:
+    """Build an image from a source or a definition file. Blocks.
+
+    Args:
+        program: What builds it.
+        source: As `apptainer build` takes it.
+        target: Where the image is to be.
+        form: `sandbox` or `sif`.
+        options: Further ones of `apptainer build`.
+        seconds: Until it is killed.
+        directory: What relative paths in a definition file are relative to.
+    """
+    arguments = ["build", source, str(target), form, *options]
+    return _call(program, arguments, seconds=seconds, directory=directory)
+
+
+def instance_names(program: Program, *, seconds: float = 30.0) -> list[str]:
+    """Return the names of this user's instances. Blocks."""
+    ran = _call(program, ["instances"], seconds=seconds)
+    try:
+        names = json.loads(ran.said.strip().splitlines()[-1])
+    except (IndexError, ValueError) as error:
+        raise InstanceError(
+            f"the instances cannot be listed: {last_words(ran.said)}", hint="`apptainer instance list` shows the same"
+        ) from error
+    return [str(name) for name in names]

@@ -1,0 +1,117 @@
+"""Small images without any registry: of this machine's packages, and one with only a static busybox."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+SUPPORT = Path(__file__).parent
+HERE = Path(tempfile.gettempdir(), f"hermes-test-apptainer-{os.geteuid()}-1")
+"""Kept from one run of the tests to the next, as an engine keeps its images."""
+
+
+def program() -> str | None:
+    """Return where apptainer or singularity is: in the prefix that the environment names, or on PATH."""
+    search = f"{os.environ.get('HERMES_TEST_APPTAINER', '')}:{os.environ.get('PATH', os.defpath)}"
+    return shutil.which("apptainer", path=search) or shutil.which("singularity", path=search)
+
+
+def run(*argv: str | Path, cwd: str | None = None, env: Mapping[str, str] | None = None) -> None:
+    """Run a program that must succeed."""
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=cwd, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@contextmanager
+def once(name: str) -> Iterator[Path]:
+    """Lock a place for something that is made once by all processes."""
+    HERE.mkdir(mode=0o755, exist_ok=True)
+    with (HERE / f"{name}.lock").open("w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield HERE / name
+
+
+def made(name: str, make: Callable[[Path], None]) -> Path:
+    """Return something that is made at a path unless it is there."""
+    with once(name) as path:
+        if not path.exists():
+            partial = HERE / f".{name}"
+            shutil.rmtree(partial, ignore_errors=True)
+            make(partial)
+            partial.rename(path)
+        return path
+
+
+def root() -> Path:
+    """A root file system with bash and Python."""
+    return made("root", lambda target: run(SUPPORT / "build_root.sh", target))
+
+
+def _build(source: str | Path, target: Path, *options: str) -> None:
+    found = program()
+    assert found is not None
+    run(found, "build", *options, target, source, env={**os.environ, "APPTAINER_CACHEDIR": str(HERE / "blobs")})
+
+
+def sandbox() -> Path:
+    """A sandbox directory with bash and Python."""
+    return made("sandbox", lambda target: _build(root(), target, "--sandbox"))
+
+
+def plain_root() -> Path:
+    """A root file system with a busybox and nothing else."""
+
+    def make(target: Path) -> None:
+        for folder in ("bin", "dev", "etc", "proc", "root", "run", "sys", "tmp"):
+            (target / folder).mkdir(parents=True)
+        with tempfile.TemporaryDirectory() as debs:
+            run("apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", "busybox-static", cwd=debs)
+            [package] = Path(debs).iterdir()
+            run("dpkg-deb", "--extract", package, f"{debs}/x")
+            shutil.copy(f"{debs}/x/bin/busybox", target / "bin/busybox")
+        busybox = target / "bin/busybox"
+        listed = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
+        for name in set(listed) - {"busybox"}:
+            (target / "bin" / name).symlink_to("busybox")
+        (target / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nagent:x:1001:1001::/:/bin/sh\n")
+        (target / "etc/group").write_text("root:x:0:\nagent:x:1001:\n")
+
+    return made("plain-root", make)
+
+
+def archive() -> Path:
+    """An archive as `docker save` writes it, of the busybox with a variable of its own."""
+
+    def make(target: Path) -> None:
+        layer = io.BytesIO()
+        with tarfile.open(fileobj=layer, mode="w") as packed:
+            packed.add(plain_root(), ".")
+        digest = hashlib.sha256(layer.getvalue()).hexdigest()
+        config = {
+            "architecture": {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine],
+            "os": "linux",
+            "config": {"Env": ["PATH=/bin", "FROM_IMAGE=yes"], "Cmd": ["sh"]},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+        }
+        described = json.dumps(config).encode()
+        named = hashlib.sha256(described).hexdigest()
+        manifest = [{"Config": f"{named}.json", "RepoTags": ["plain:1"], "Layers": [f"{digest}.tar"]}]
+        files = {f"{digest}.tar": layer.getvalue(), f"{named}.json": described}
+        files["manifest.json"] = json.dumps(manifest).encode()
+        with tarfile.open(target, "w") as packed:
+            for name, data in files.items():
+                entry = tarfile.TarInfo(name)
+                entry.size = len(data)
+                packed.addfile(entry, io.BytesIO(data))
+
+    return made("plain.tar", make)
