@@ -36,10 +36,13 @@ class ToolServerClient:
                 hint="start it, set tool_server_token, or leave tool_server_url out",
             ) from error
 
-    async def execute(self, call: ToolCall, trajectory_id: str, timeout: float = _TIMEOUT) -> ToolResult:
-        """Run a tool there; whatever goes wrong is in the result, and nothing is sent twice."""
+    async def execute(self, call: ToolCall, trajectory_id: str, timeout: float = _TIMEOUT, **about: str) -> ToolResult:
+        """Run a tool there; whatever goes wrong is in the result, and nothing is sent twice.
+
+        `about` is what else the tool may be told: slot_id, container_addr, task_id.
+        """
         tool = {"name": call.name, "arguments": dict(call.arguments), "uniq_id": call.uniq_id}
-        body = {"trajectory_id": trajectory_id, "tool": tool, "timeout_s": timeout}
+        body = {"trajectory_id": trajectory_id, "tool": tool, "timeout_s": timeout, **about}
         try:
             answer = await self._asked("POST", "/execute", body, timeout + _MARGIN)
             return ToolResult(

@@ -1,0 +1,47 @@
+"""The tool executor and the tool server: the predecessor's services, as views of the sandbox contract.
+
+Everything is imported when a name of it is used.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hermes_pool.services.artifacts import ArtifactRefusedError
+    from hermes_pool.services.executor import ToolExecutor, ToolExecutorConfig
+    from hermes_pool.services.executor_client import ToolExecutorClient
+    from hermes_pool.services.sandbox_tools import SandboxToolBackend
+    from hermes_pool.services.tool_backend import ExecutionResult, ToolBackend
+    from hermes_pool.services.tool_server import ToolServer
+
+_HOMES = {
+    "ArtifactRefusedError": "hermes_pool.services.artifacts",
+    "ExecutionResult": "hermes_pool.services.tool_backend",
+    "SandboxToolBackend": "hermes_pool.services.sandbox_tools",
+    "ToolBackend": "hermes_pool.services.tool_backend",
+    "ToolExecutor": "hermes_pool.services.executor",
+    "ToolExecutorClient": "hermes_pool.services.executor_client",
+    "ToolExecutorConfig": "hermes_pool.services.executor",
+    "ToolServer": "hermes_pool.services.tool_server",
+}
+
+__all__ = [
+    "ArtifactRefusedError",
+    "ExecutionResult",
+    "SandboxToolBackend",
+    "ToolBackend",
+    "ToolExecutor",
+    "ToolExecutorClient",
+    "ToolExecutorConfig",
+    "ToolServer",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hermes_pool.services' has no attribute {name!r}")
+    import importlib
+
+    value: object = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,226 @@
+"""Files of a trajectory's workspace for its environment: read, listed and packed, without ever leaving it.
+
+Paths are relative to the workspace, or begin with `/workspace`, wherever that really is. A symlink is followed as long
+as it stays inside. What can be read here, the trajectory's own commands can read, too: this keeps an environment from
+storing what is not the workspace's, it is no wall around the sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import mimetypes
+import posixpath
+import shlex
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Final
+
+from hermes_core.contracts.errors import Blame, HermesError
+from hermes_core.contracts.sandbox import FileStat, Sandbox
+from hermes_pool.services.wire import (
+    MOST_BYTES,
+    MOST_ENTRIES,
+    ArtifactArchiveRequestPayload,
+    ArtifactArchiveResponsePayload,
+    ArtifactListEntryPayload,
+    ArtifactListRequestPayload,
+    ArtifactListResponsePayload,
+    ArtifactReadRequestPayload,
+    ArtifactReadResponsePayload,
+    OmittedPayload,
+)
+
+WORKSPACE: Final = "/workspace"
+"""What a trajectory's workspace is called in every answer."""
+_BLOCK: Final = 1 << 20
+
+
+class ArtifactRefusedError(HermesError):
+    """An artifact cannot be had; `status` is 400, 403, 404 or 413, as in HTTP."""
+
+    blame = Blame.USER
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def inner_path(path: str, workspace: str) -> str:
+    """Return a path as one relative to the workspace, without `.` and `..`.
+
+    Raises:
+        ArtifactRefusedError: It is outside (403), or no path (400).
+    """
+    if not path or "\0" in path:
+        raise ArtifactRefusedError(400, f"a path was wanted, found {path!r}")
+    relative = relative_path(path, workspace)
+    normal = posixpath.normpath(relative)
+    if normal.startswith(("/", "../")) or normal == "..":
+        raise ArtifactRefusedError(403, f"Access denied: path outside workspace: {path}")
+    return normal
+
+
+def relative_path(path: str, workspace: str) -> str:
+    """Return a path below `/workspace`, or below where that really is, as a relative one; others as they are."""
+    for root in (WORKSPACE, workspace.rstrip("/")):
+        if path == root or path.startswith(f"{root}/"):
+            return path[len(root) :].lstrip("/") or "."
+    return path
+
+
+async def read_artifact(sandbox: Sandbox, request: ArtifactReadRequestPayload) -> ArtifactReadResponsePayload:
+    """Read a file, or a range of it."""
+    limit = _limit(request.max_bytes, MOST_BYTES, "max_bytes")
+    start, length = (0, None) if request.range is None else (request.range.start, request.range.length)
+    with _refusing(request.path):
+        place = await _confined(sandbox, request.path)
+        size = _file_size(await sandbox.stat(place), request.path)
+        end = size if length is None else min(size, start + length)
+        data = await sandbox.read_file(place, offset=start, length=max(0, min(end - start, limit)))
+        digest = await _hash(sandbox, place) if request.include_sha256 else None
+    text = data.decode("utf-8", "replace") if request.encoding == "text" else base64.b64encode(data).decode()
+    return ArtifactReadResponsePayload(
+        path=_shown(place),
+        content=text,
+        encoding=request.encoding,
+        truncated=start + len(data) < end,
+        bytes=len(data),
+        start=start,
+        file_size=size,
+        mime=mimetypes.guess_type(place)[0],
+        sha256=digest,
+    )
+
+
+async def list_artifacts(sandbox: Sandbox, request: ArtifactListRequestPayload) -> ArtifactListResponsePayload:
+    """List a directory, with `recursive` all below it; a symlink to a directory is listed and not entered."""
+    limit = _limit(request.max_entries, MOST_ENTRIES, "max_entries")
+    entries: list[ArtifactListEntryPayload] = []
+    omitted: list[OmittedPayload] = []
+    with _refusing(request.path):
+        place = await _confined(sandbox, request.path)
+        pending = [place]
+        await sandbox.list_dir(place)
+    while pending:
+        folder = pending.pop(0)
+        try:
+            found = await sandbox.list_dir(folder)
+        except OSError as error:  # it has gone since, or may not be read
+            omitted.append(OmittedPayload(path=folder, reason=error.strerror or type(error).__name__))
+            continue
+        for entry in found:
+            if len(entries) == limit:
+                return ArtifactListResponsePayload(path=_shown(place), entries=entries, truncated=True, omitted=omitted)
+            path = posixpath.normpath(posixpath.join(folder, entry.path))
+            entries.append(_entry(path, entry))
+            if request.recursive and entry.kind == "directory":
+                pending.append(path)
+    return ArtifactListResponsePayload(path=_shown(place), entries=entries, truncated=False, omitted=omitted)
+
+
+async def archive_artifacts(sandbox: Sandbox, request: ArtifactArchiveRequestPayload) -> ArtifactArchiveResponsePayload:
+    """Pack a file or a directory; symlinks are packed as such, and what a limit keeps out is listed."""
+    max_bytes = _limit(request.max_bytes, MOST_BYTES, "max_bytes")
+    max_entries = _limit(request.max_entries, MOST_ENTRIES, "max_entries")
+    with _refusing(request.path):
+        place = await _confined(sandbox, request.path)
+        async with _temporary() as target:
+            moved = await sandbox.archive([place], target, max_bytes=max_bytes, max_entries=max_entries)
+            data = await asyncio.to_thread(target.read_bytes)
+    return ArtifactArchiveResponsePayload(
+        path=_shown(place),
+        content=base64.b64encode(data).decode(),
+        format=request.format,
+        bytes=len(data),
+        entry_count=moved.files,
+        sha256=moved.sha256,
+        omitted=[OmittedPayload(path=path, reason=reason) for path, reason in moved.omitted],
+    )
+
+
+def _limit(asked: int | None, most: int, name: str) -> int:
+    if asked is not None and asked > most:
+        raise ArtifactRefusedError(413, f"{name} may be {most}, found {asked}; ask for a range, or several times")
+    return most if asked is None else asked
+
+
+@contextmanager
+def _refusing(path: str) -> Iterator[None]:
+    """Answer what the file system refuses under the path that was asked for; the machine's own is nobody's affair."""
+    try:
+        yield
+    except PermissionError as error:
+        raise ArtifactRefusedError(403, f"Access denied: {path}") from error
+    except FileNotFoundError as error:
+        raise ArtifactRefusedError(404, f"there is no {path}") from error
+    except NotADirectoryError as error:
+        raise ArtifactRefusedError(400, f"{path} is no directory") from error
+    except IsADirectoryError as error:
+        raise ArtifactRefusedError(400, f"{path} is a directory") from error
+    except OSError as error:
+        raise ArtifactRefusedError(400, f"{path}: {error.strerror or error}") from error
+
+
+async def _confined(sandbox: Sandbox, path: str) -> str:
+    """Return the path with its symlinks resolved where there are any, relative to the workspace."""
+    place = inner_path(path, sandbox.workspace)
+    folder = "."
+    for name in place.split("/") if place != "." else ():
+        entry = next((entry for entry in await sandbox.list_dir(folder) if entry.path == name), None)
+        if entry is None:
+            raise FileNotFoundError(2, "No such file or directory", path)
+        if entry.kind == "symlink":
+            return await _resolved(sandbox, place, path)
+        folder = posixpath.join(folder, name)
+    return place
+
+
+async def _resolved(sandbox: Sandbox, place: str, path: str) -> str:
+    command = f"realpath -ez -- . {shlex.quote(place)}"
+    answer = await sandbox.exec(command, cwd=sandbox.workspace, timeout=30)
+    found = answer.stdout.decode("utf-8", "surrogateescape").split("\0")
+    if answer.exit_code != 0 or len(found) < 2:
+        raise ArtifactRefusedError(404, f"{path} is a symlink that leads nowhere, or cannot be followed here")
+    root, target = found[0].rstrip("/"), found[1]
+    if target != root and not target.startswith(f"{root}/"):
+        raise ArtifactRefusedError(403, f"Access denied: path outside workspace: {path} is a symlink out of it")
+    return target[len(root) :].lstrip("/") or "."
+
+
+def _file_size(entry: FileStat, path: str) -> int:
+    if entry.kind == "directory":
+        raise ArtifactRefusedError(400, f"{path} is a directory; list it, or pack it")
+    if entry.kind != "file":
+        raise ArtifactRefusedError(400, f"{path} is no file but a device, a pipe or a socket")
+    return entry.size
+
+
+async def _hash(sandbox: Sandbox, place: str) -> str:
+    digest, offset = hashlib.sha256(), 0
+    while block := await sandbox.read_file(place, offset=offset, length=_BLOCK):
+        digest.update(block)
+        offset += len(block)
+    return digest.hexdigest()
+
+
+def _entry(path: str, entry: FileStat) -> ArtifactListEntryPayload:
+    return ArtifactListEntryPayload(
+        path=path, is_dir=entry.kind == "directory", size=entry.size, mtime=entry.mtime, kind=entry.kind
+    )
+
+
+def _shown(place: str) -> str:
+    return WORKSPACE if place == "." else f"{WORKSPACE}/{place}"
+
+
+@asynccontextmanager
+async def _temporary() -> AsyncIterator[Path]:
+    folder = await asyncio.to_thread(tempfile.TemporaryDirectory, prefix="hermes-artifact-")
+    try:
+        yield Path(folder.name) / "archive.tar.gz"
+    finally:
+        await asyncio.to_thread(folder.cleanup)

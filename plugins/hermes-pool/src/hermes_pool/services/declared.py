@@ -1,0 +1,20 @@
+"""The subcommands that this package declares. Light: listing plugins reads it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hermes_core.specs import CommandSpec
+
+COMMANDS: Final = (
+    CommandSpec(
+        name="tool-executor",
+        summary="Serve tool calls of many trajectories over HTTP, each in a sandbox of its own.",
+        target="hermes_pool.services.executor_command:ToolExecutorCommand",
+    ),
+    CommandSpec(
+        name="tool-server",
+        summary="Serve the installed tools that act outside the sandbox over HTTP.",
+        target="hermes_pool.services.tool_server_command:ToolServerCommand",
+    ),
+)

@@ -1,0 +1,375 @@
+"""The predecessor's `ToolExecutor`: calls of many trajectories, each in a sandbox of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, TypeVar, final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hermes_core.atropos.agent_tools import (
+    InstalledTool,
+    Tool,
+    ToolCall,
+    ToolRegistry,
+    ToolResult,
+    ToolSchema,
+    build_tool_registry,
+    executed,
+)
+from hermes_core.atropos.tool_server import ToolServerClient
+from hermes_core.atropos.workbench import answering
+from hermes_core.contracts.errors import BackendError, ConfigError
+from hermes_core.contracts.sandbox import SandboxSpec, TerminalBackend
+from hermes_core.discovery import Registry, load_plugins
+from hermes_pool.services import wire
+from hermes_pool.services.artifacts import ArtifactRefusedError
+from hermes_pool.services.policy import DEFAULT_TIMEOUT, MARGIN, Policy, timeout_of, without_policy
+from hermes_pool.services.sandbox_tools import ALIASES, SandboxToolBackend
+from hermes_pool.services.stats import CallStats
+from hermes_pool.services.tool_backend import ToolBackend
+from hermes_pool.services.tool_server import ToolServer
+from hermes_pool.services.trajectory import CancelledCallError, ReleasedError, Trajectory
+
+T = TypeVar("T")
+_RELEASED: Final = 65_536
+"""Ids of released trajectories that are known, so that a late call does not open a sandbox again."""
+NO_SLOT: Final = "No active slot for trajectory (run a sandbox tool first)"
+
+
+class ToolExecutorConfig(BaseModel):
+    """How an executor works; an unknown field is an error.
+
+    `batch_window_ms` and `max_batch_size` are the predecessor's: calls are sent at once here, and none waits for a
+    batch, so that they change nothing.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    batch_window_ms: int = Field(default=20, ge=0)
+    max_batch_size: int = Field(default=200, ge=1)
+    allow_network: bool = True
+    require_sandbox: bool = False
+    require_stateful_sandbox: bool = False
+    tool_server_url: str | None = None
+    """`inprocess`: external tools run in this process. None: they are refused."""
+    tool_server_token: str | None = None
+    default_timeout_s: float = Field(default=DEFAULT_TIMEOUT, ge=1, le=600)
+    close_timeout_s: float = Field(default=60.0, gt=0)
+    """Seconds in which `close` must have ended everything."""
+
+    def policy(self) -> Policy:
+        """Return what commands may do."""
+        return Policy(
+            allow_network=self.allow_network,
+            require_sandbox=self.require_sandbox,
+            require_stateful_sandbox=self.require_stateful_sandbox,
+        )
+
+
+class ExternalTools(Protocol):
+    """Where tools run that hold secrets: a `ToolServer` of this process, or a client of one."""
+
+    async def execute(self, call: ToolCall, trajectory_id: str, timeout: float, **about: str) -> ToolResult:
+        """Run one; what goes wrong is in the result."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close it."""
+        ...
+
+
+@final
+class ToolExecutor:
+    """Makes the calls of trajectories; the first one that needs a sandbox opens it, `release_trajectory` closes it.
+
+    Calls of one trajectory run in their order, calls of different ones do not wait for each other. What a tool does
+    wrong is in its `ToolResult`; a sandbox that is not to be had, or is lost, is raised as `BackendError`, because no
+    model is to blame for it.
+
+    Args:
+        backend: A terminal backend, pooled or not, which its owner closes; or a started `ToolBackend`.
+        tools: What may be called; every installed tool if None, external ones only where there is a server.
+        config: How.
+        spec: What a sandbox must be besides the policy; for a terminal backend only.
+        registry: The plugins; all that are installed if None.
+    """
+
+    def __init__(
+        self,
+        backend: TerminalBackend | ToolBackend,
+        tools: ToolRegistry | None = None,
+        config: ToolExecutorConfig | None = None,
+        *,
+        spec: SandboxSpec | None = None,
+        registry: Registry | None = None,
+    ) -> None:
+        self.config = config or ToolExecutorConfig()
+        self.stats = CallStats()
+        self._registry = registry
+        self._given_tools = tools
+        self._tools: ToolRegistry | None = None
+        self._own: SandboxToolBackend | None = None
+        if isinstance(backend, ToolBackend):
+            if spec is not None:
+                raise ConfigError("spec is for a terminal backend; a ToolBackend has its own", hint="leave spec out")
+            self._backend: ToolBackend = backend
+        else:
+            self._backend = self._own = SandboxToolBackend(
+                backend,
+                spec=spec,
+                policy=self.config.policy(),
+                default_timeout_s=self.config.default_timeout_s,
+            )
+        self._external: ExternalTools | None = None
+        self._trajectories: dict[str, Trajectory] = {}
+        self._released: OrderedDict[str, None] = OrderedDict()
+        self._is_closed = False
+
+    async def start(self) -> None:
+        """Look whether the backend can do what is wanted, and whether the tool server is one.
+
+        Raises:
+            BackendError: It cannot; `SandboxRefusedError` where a required policy cannot be enforced.
+            ConfigError: There is no tool server at the address.
+        """
+        if self._registry is None:
+            self._registry = await asyncio.to_thread(load_plugins)
+        if self._own is not None:
+            await self._own.start(self._registry)
+        given = self._given_tools or build_tool_registry(["all"], registry=self._registry)
+        self._tools = ToolRegistry()
+        for tool in given.list_tools():
+            self._tools.register(tool)
+        url = self.config.tool_server_url
+        if url == "inprocess":
+            server = ToolServer(self._registry, given)
+            self._external = server
+            self._join(InstalledTool(spec) for spec in server.specs)
+        elif url is not None:
+            client = ToolServerClient(url, self.config.tool_server_token)
+            self._external = client
+            try:
+                self._join(await client.tools())
+            except BaseException:
+                await client.aclose()
+                raise
+
+    def _join(self, tools: Iterable[Tool]) -> None:
+        assert self._tools is not None
+        for tool in tools:
+            if self._tools.get(tool.schema.name) is None:
+                self._tools.register(tool)
+
+    def schemas(self) -> list[ToolSchema]:
+        """Return what a model may be offered: external tools only where there is a server for them."""
+        return [] if self._tools is None else [s for s in self._tools.get_schemas() if self._external or not s.external]
+
+    async def execute(
+        self, trajectory_id: str, call: ToolCall, timeout_s: float | None = None, *, execution_id: str | None = None
+    ) -> ToolResult:
+        """Make one call. Cancelled, what it runs is ended; a repeated `execution_id` runs nothing again.
+
+        Args:
+            trajectory_id: Whose call it is.
+            call: What to do; policy words and `timeout` among its arguments are not the model's to decide.
+            timeout_s: Seconds, 1 to 600; else the call's own `timeout`, within the same bounds, else the default.
+            execution_id: Name of this call among those of the trajectory.
+
+        Raises:
+            BackendError: No sandbox is to be had (`SlotUnavailableError`: in time), or it was lost.
+        """
+        began = time.perf_counter()
+        is_error = True
+        try:
+            result = await self._routed(trajectory_id, call, timeout_s, execution_id)
+            is_error = not result.success
+        finally:
+            self.stats.add(time.perf_counter() - began, is_error=is_error)
+        return answering(call, result)
+
+    async def _routed(
+        self, trajectory_id: str, call: ToolCall, timeout_s: float | None, execution_id: str | None
+    ) -> ToolResult:
+        if self._is_closed:
+            return _refused("the executor is closed")
+        tool = self._tool(call.name)
+        if tool is None:
+            return _refused(f"Unknown tool: {call.name}")
+        trajectory = self._trajectory(trajectory_id)
+        if trajectory is None:
+            return _refused(_released(trajectory_id))
+        seconds = timeout_of(timeout_s, call.arguments.get("timeout"), self.config.default_timeout_s)
+        try:
+            return await trajectory.call(
+                execution_id, lambda: self._work(trajectory, tool, call, seconds, execution_id)
+            )
+        except ReleasedError:
+            return _refused(_released(trajectory_id))
+        except CancelledCallError:
+            return _refused(f"call {execution_id} was cancelled; it is not run a second time")
+
+    def _tool(self, name: str) -> Tool | None:
+        if self._tools is None:
+            raise BackendError("the executor has not been started", hint="await start() first")
+        return self._tools.get(name) or self._tools.get(ALIASES.get(name, name))
+
+    def _work(
+        self, trajectory: Trajectory, tool: Tool, call: ToolCall, seconds: float, execution_id: str | None
+    ) -> Coroutine[Any, Any, ToolResult]:
+        if tool.schema.external:
+            return self._outside(trajectory, call, seconds)
+        if not isinstance(tool, InstalledTool):
+            return _hosted(tool, call, trajectory.id, seconds)
+        name = tool.schema.name
+
+        async def inside(slot: Any) -> ToolResult:
+            arguments = {**without_policy(call.arguments), **self.config.policy().words()}
+            arguments.pop("timeout", None)
+            done = await self._backend.execute(slot, name, arguments, timeout_s=seconds, execution_id=execution_id)
+            return done.to_tool_result()
+
+        return trajectory.in_turn(inside)
+
+    async def _outside(self, trajectory: Trajectory, call: ToolCall, seconds: float) -> ToolResult:
+        if self._external is None:
+            return _refused(f"External tool not available (ToolServer not configured): {call.name}")
+        arguments = without_policy(call.arguments)
+        about = {"task_id": trajectory.id}
+        if trajectory.slot is not None:
+            about["slot_id"] = trajectory.slot.slot_id
+            about["container_addr"] = str(getattr(trajectory.slot, "container_addr", "") or "")
+        sent = ToolCall(call.name, arguments, call.raw_text, call.uniq_id)
+        return await self._external.execute(sent, trajectory.id, seconds, **about)
+
+    def _trajectory(self, trajectory_id: str) -> Trajectory | None:
+        if trajectory_id in self._released:
+            return None
+        found = self._trajectories.get(trajectory_id)
+        if found is None:
+            found = self._trajectories[trajectory_id] = Trajectory(trajectory_id, self._backend)
+        return found
+
+    async def release_trajectory(self, trajectory_id: str, reset_workspace: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - the predecessor's signature
+        """End what a trajectory runs, refuse what it has waiting, and close its sandbox with all its files.
+
+        Later calls of it are refused. No other trajectory ever sees its workspace, with `reset_workspace` or without.
+        """
+        self._released[trajectory_id] = None
+        if len(self._released) > _RELEASED:
+            self._released.popitem(last=False)
+        trajectory = self._trajectories.get(trajectory_id)
+        if trajectory is None:
+            return
+        await trajectory.release()
+        self._trajectories.pop(trajectory_id, None)
+
+    async def read_artifact(self, request: wire.ArtifactReadRequestPayload) -> wire.ArtifactReadResponsePayload:
+        """Read a file of a trajectory's workspace; raises `ArtifactRefusedError`."""
+        return await self._artifact(request.trajectory_id, lambda slot: self._backend.read_artifact(slot, request))
+
+    async def list_artifacts(self, request: wire.ArtifactListRequestPayload) -> wire.ArtifactListResponsePayload:
+        """List a directory of a trajectory's workspace; raises `ArtifactRefusedError`."""
+        return await self._artifact(request.trajectory_id, lambda slot: self._backend.list_artifacts(slot, request))
+
+    async def archive_artifacts(
+        self, request: wire.ArtifactArchiveRequestPayload
+    ) -> wire.ArtifactArchiveResponsePayload:
+        """Pack a file or a directory of a trajectory's workspace; raises `ArtifactRefusedError`."""
+        return await self._artifact(request.trajectory_id, lambda slot: self._backend.archive_artifacts(slot, request))
+
+    async def _artifact(self, trajectory_id: str, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
+        trajectory = self._trajectories.get(trajectory_id)
+        if trajectory_id in self._released:
+            raise ArtifactRefusedError(404, _released(trajectory_id))
+        if trajectory is None or trajectory.slot is None:
+            raise ArtifactRefusedError(404, NO_SLOT)
+        try:
+            return await trajectory.use(work)
+        except ReleasedError:
+            raise ArtifactRefusedError(404, _released(trajectory_id)) from None
+
+    def queue_size(self) -> int:
+        """Return how many calls wait for a sandbox, or for an earlier call of their own trajectory."""
+        return sum(trajectory.waiting for trajectory in self._trajectories.values())
+
+    def status(self) -> dict[str, Any]:
+        """Return the numbers of now and of all calls."""
+        open_now = [trajectory for trajectory in self._trajectories.values() if trajectory.slot is not None]
+        return {
+            "queue_size": self.queue_size(),
+            "running": sum(one.running for one in self._trajectories.values()) - self.queue_size(),
+            "trajectories": len(self._trajectories),
+            "sandboxes": len(open_now),
+            **self.stats.to_json(),
+        }
+
+    async def close(self) -> None:
+        """Release every trajectory; calls from now on are refused.
+
+        Raises:
+            BackendError: Within `close_timeout_s` not everything has ended.
+        """
+        self._is_closed = True
+        limit = self.config.close_timeout_s
+        closing = [asyncio.ensure_future(self.release_trajectory(name)) for name in list(self._trajectories)]
+        pending: set[asyncio.Task[None]] = set()
+        if closing:
+            done, pending = await asyncio.wait(closing, timeout=limit)
+            for task in pending:
+                task.cancel()
+            errors = [error for task in done if (error := task.exception()) is not None]
+        else:
+            errors = []
+        if pending:
+            raise BackendError(
+                f"{len(pending)} of {len(closing)} trajectories were not released within {limit:g} s",
+                hint="hermes-core sandboxes gc removes what is left when this process has ended",
+            )
+        await self._close_rest(limit)
+        if errors:
+            raise errors[0]
+
+    async def _close_rest(self, limit: float) -> None:
+        parts: list[Awaitable[None]] = []
+        if self._external is not None:
+            external, self._external = self._external, None
+            parts.append(external.aclose())
+        if self._own is not None:
+            parts.append(self._own.stop())
+        try:
+            async with asyncio.timeout(limit):
+                await asyncio.gather(*parts)
+        except TimeoutError as error:
+            raise BackendError(f"the executor could not be closed within {limit:g} s") from error
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def _hosted(tool: Tool, call: ToolCall, trajectory_id: str, seconds: float) -> ToolResult:
+    """Run an environment's own tool, in this process."""
+    sent = ToolCall(call.name, without_policy(call.arguments), call.raw_text, call.uniq_id)
+    try:
+        async with asyncio.timeout(seconds + MARGIN):
+            return await executed(tool, sent, {"trajectory_id": trajectory_id, "task_id": trajectory_id})
+    except TimeoutError:
+        return ToolResult(success=False, error=f"{call.name} timed out after {seconds:g}s", metadata={"timeout": True})
+
+
+def _refused(error: str) -> ToolResult:
+    return ToolResult(success=False, error=error)
+
+
+def _released(trajectory_id: str) -> str:
+    return f"Trajectory {trajectory_id} was released; its calls are not run any more"

@@ -1,0 +1,177 @@
+"""How the services are told what to do: options of the command line, and the predecessor's variables, read once."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.specs import Ref
+from hermes_pool.services.executor import ToolExecutorConfig
+
+T = TypeVar("T")
+PREFIX: Final = "TOOL_EXECUTOR_"
+DEFAULT_BACKEND: Final = "local"
+_SPEC: Final = TypeAdapter(SandboxSpec)
+_WORDS: Final = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+
+def _flag(text: str) -> bool:
+    if text.strip().lower() not in _WORDS:
+        raise ValueError(f"true or false was wanted, found {text!r}")
+    return _WORDS[text.strip().lower()]
+
+
+Read = Callable[[str], Any]
+_NOMAD: Final[Mapping[str, tuple[str, Read]]] = {
+    "NOMAD_ADDRESS": ("nomad_address", str),
+    "JOB_ID": ("sandbox_job_id", str),
+    "SLOTS": ("slots_per_container", int),
+    "MIN_CONTAINERS": ("min_containers", int),
+    "MAX_CONTAINERS": ("max_containers", int),
+    "PRIVILEGED": ("privileged", _flag),
+    "ACQUIRE_TIMEOUT_S": ("acquire_timeout_s", float),
+    "PURGE_JOB_ON_SHUTDOWN": ("purge_job_on_shutdown", _flag),
+}
+_CONFIG: Final[Mapping[str, tuple[str, Read]]] = {
+    "BATCH_WINDOW_MS": ("batch_window_ms", int),
+    "MAX_BATCH_SIZE": ("max_batch_size", int),
+    "ALLOW_NETWORK": ("allow_network", _flag),
+    "REQUIRE_SANDBOX": ("require_sandbox", _flag),
+    "REQUIRE_STATEFUL_SANDBOX": ("require_stateful_sandbox", _flag),
+    "TOOL_SERVER_URL": ("tool_server_url", str),
+    "TOOL_SERVER_TOKEN": ("tool_server_token", str),
+}
+_OWN: Final = ("IMAGE", "TOKEN")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorSettings:
+    """What the service of the tool executor is started with."""
+
+    backend: Ref
+    config: ToolExecutorConfig = field(default_factory=ToolExecutorConfig)
+    spec: SandboxSpec = field(default_factory=SandboxSpec)
+    token: str | None = None
+
+
+def executor_settings(
+    environ: Mapping[str, str],
+    *,
+    backend: str | None = None,
+    backend_options: str = "{}",
+    sandbox: str = "{}",
+    config: Mapping[str, Any] | None = None,
+) -> ExecutorSettings:
+    """Read the variables `TOOL_EXECUTOR_*`, and what the command line says besides them.
+
+    What concerns a pool of containers selects backend `nomad`. The command line goes before the environment; another
+    backend on it, beside such a variable, is an error.
+
+    Raises:
+        ConfigError: A variable is unknown or holds no such value, or two of them contradict each other.
+    """
+    given = {name.removeprefix(PREFIX): text for name, text in environ.items() if name.startswith(PREFIX) and text}
+    _refuse_unknown(given)
+    pool = _taken(given, _NOMAD)
+    name = _backend_name(backend, [key for key in _NOMAD if key in given])
+    options = {**pool, **read_object("--backend-options", backend_options)}
+    fields = read_object("--sandbox", sandbox)
+    if "IMAGE" in given:
+        target, key = (options, "sandbox_image") if name == "nomad" else (fields, "image")
+        target.setdefault(key, given["IMAGE"])
+    values = {**_taken(given, _CONFIG), **(config or {})}
+    return ExecutorSettings(
+        backend=Ref(kind="backend", name=name, options=options),
+        config=_validated(lambda: ToolExecutorConfig(**values), "the executor's config"),
+        spec=_validated(lambda: _SPEC.validate_python(_known(fields)), "--sandbox"),
+        token=given.get("TOKEN"),
+    )
+
+
+def read_object(what: str, text: str) -> dict[str, Any]:
+    """Return a JSON object of the command line."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{what}: wanted a JSON object: {error}") from error
+    if not isinstance(value, dict):
+        raise ConfigError(f"{what}: wanted a JSON object, found {text!r}")
+    return value
+
+
+def positive(environ: Mapping[str, str], variable: str, default: int) -> int:
+    """Return a variable's whole number above zero, the default where it is not set."""
+    text = environ.get(variable, "").strip()
+    if not text:
+        return default
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ConfigError(f"{variable}: a whole number above 0 was wanted, found {text!r}")
+    return int(text)
+
+
+def _backend_name(asked: str | None, of_nomad: list[str]) -> str:
+    if not of_nomad:
+        return asked or DEFAULT_BACKEND
+    if asked not in {None, "nomad"}:
+        raise ConfigError(
+            f"--backend {asked} and {PREFIX}{of_nomad[0]}, which is for backend nomad, contradict each other",
+            hint=f"unset {PREFIX}{of_nomad[0]}, or leave --backend out",
+        )
+    return "nomad"
+
+
+def _refuse_unknown(given: Mapping[str, str]) -> None:
+    known = [*_NOMAD, *_CONFIG, *_OWN]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {PREFIX}{near[0]}?" if near else f"known: {', '.join(PREFIX + key for key in known)}"
+            raise ConfigError(f"there is no variable {PREFIX}{name}", hint=hint)
+
+
+def _taken(given: Mapping[str, str], table: Mapping[str, tuple[str, Read]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, (key, read) in table.items():
+        if name in given:
+            try:
+                values[key] = read(given[name])
+            except ValueError as error:
+                raise ConfigError(f"{PREFIX}{name}: {error}") from error
+    return values
+
+
+def _known(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    known = set(SandboxSpec.__dataclass_fields__) - {"rollout_id"}
+    for key in fields:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1)
+            raise ConfigError(
+                f"--sandbox has no key {key!r}",
+                hint=f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}",
+            )
+    return fields
+
+
+def _validated(make: Callable[[], T], what: str) -> T:
+    try:
+        return make()
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise ConfigError(f"{what}: {where}: {problem['msg']}, found {problem['input']!r}") from error

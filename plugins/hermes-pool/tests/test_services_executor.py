@@ -1,0 +1,534 @@
+"""`ToolExecutor` on the real local backend. The numbers are those of the predecessor's defects, predecessor.md 2.3."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from services_backends import BoundedBackend, local_backend
+
+from hermes_core.atropos.agent_tools import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema, build_tool_registry
+from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.leases import LeaseBook
+from hermes_pool.services import SandboxToolBackend, ToolExecutor, ToolExecutorConfig
+from hermes_pool.services.policy import Policy, timeout_of
+
+
+def terminal(command: str, **arguments: Any) -> ToolCall:
+    return ToolCall("terminal", {"command": command, **arguments}, uniq_id="call_1")
+
+
+@asynccontextmanager
+async def executor_on(backend: Any, tools: ToolRegistry | None = None, **config: Any) -> AsyncIterator[ToolExecutor]:
+    executor = ToolExecutor(backend, tools, ToolExecutorConfig(**config))
+    try:
+        async with executor:
+            yield executor
+    finally:
+        await backend.aclose()
+
+
+@pytest.fixture
+async def executor(tmp_path: Path) -> AsyncIterator[ToolExecutor]:
+    async with executor_on(local_backend(tmp_path)) as made:
+        yield made
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+# -- what a call answers
+
+
+async def test_a_command_answers_its_output_under_the_calls_own_id(executor: ToolExecutor) -> None:
+    result = await executor.execute("t1", terminal("echo hello"))
+    assert (result.success, result.output, result.error, result.uniq_id) == (True, "hello", None, "call_1")
+    assert result.metadata["exit_code"] == 0
+    assert result.metadata["sandboxed"] is False
+
+
+async def test_a_failed_command_says_its_exit_code(executor: ToolExecutor) -> None:
+    result = await executor.execute("t1", terminal("echo out; exit 3"))
+    assert (result.success, result.output, result.error) == (False, "out", "Exit code: 3")
+    assert result.metadata["exit_code"] == 3
+
+
+async def test_the_predecessors_names_of_the_tools_inside_work_too(executor: ToolExecutor) -> None:
+    assert (await executor.execute("t1", ToolCall("bash", {"command": "echo hi"}))).output == "hi"
+
+
+async def test_every_trajectory_has_a_workspace_of_its_own(executor: ToolExecutor) -> None:
+    await executor.execute("a", terminal("echo a > mine.txt"))
+    assert (await executor.execute("b", terminal("ls"))).output == ""
+    assert (await executor.execute("a", terminal("cat mine.txt"))).output == "a"
+
+
+async def test_an_unknown_tool_is_an_answer(executor: ToolExecutor) -> None:
+    result = await executor.execute("t1", ToolCall("no_such_tool", {}))
+    assert (result.success, result.error) == (False, "Unknown tool: no_such_tool")
+
+
+async def test_background_commands_are_refused_as_they_were(executor: ToolExecutor) -> None:
+    result = await executor.execute("t1", terminal("sleep 100", background=True))
+    assert result.error == "terminal background execution is not supported in sandbox"
+
+
+async def test_arguments_that_are_wrong_are_an_answer(executor: ToolExecutor) -> None:
+    missing = await executor.execute("t1", ToolCall("terminal", {}))
+    assert not missing.success
+    assert "command" in str(missing.error)
+    nul = await executor.execute("t1", terminal("echo \0"))
+    assert not nul.success
+    assert "NUL" in str(nul.error)
+
+
+async def test_files_are_read_and_written_whole_and_without_line_numbers(executor: ToolExecutor) -> None:
+    written = await executor.execute("t1", ToolCall("write_file", {"path": "a/b.txt", "content": "one\ntwo\n"}))
+    assert written.success
+    read = await executor.execute("t1", ToolCall("read_file", {"path": "a/b.txt"}))
+    assert (read.output, read.metadata["size"], read.metadata["truncated"]) == ("one\ntwo\n", 8, False)
+
+
+async def test_a_long_file_is_cut_and_says_so(executor: ToolExecutor) -> None:
+    await executor.execute("t1", terminal("head -c 250000 /dev/zero | tr '\\0' x > big"))
+    read = await executor.execute("t1", ToolCall("read_file", {"path": "big"}))
+    assert read.metadata["truncated"] is True
+    assert "150000 of 250000 bytes omitted" in read.output
+
+
+async def test_commands_and_files_mean_the_same_workspace(executor: ToolExecutor) -> None:  # 2.3 number 15
+    await executor.execute("t1", terminal("echo made > out.txt"))
+    read = await executor.execute("t1", ToolCall("read_file", {"path": "/workspace/out.txt"}))
+    assert (read.success, read.output) == (True, "made\n")
+    (slot,) = executor._own.slots  # type: ignore[union-attr]
+    assert slot.sandbox.workspace not in str(read.metadata)
+    inside = await executor.execute("t1", terminal("ls", workdir="/workspace"))
+    assert inside.output == "out.txt"
+
+
+async def test_other_installed_tools_run_in_the_same_sandbox(executor: ToolExecutor) -> None:
+    await executor.execute("t1", ToolCall("write_file", {"path": "x.py", "content": "alpha\nbeta\n"}))
+    found = await executor.execute("t1", ToolCall("search_files", {"pattern": "bet", "path": "/workspace"}))
+    assert found.success
+    assert "x.py" in found.output
+
+
+async def test_long_output_keeps_its_end(executor: ToolExecutor) -> None:  # 2.3 number 14
+    result = await executor.execute("t1", terminal("seq 1 100000; echo THE END"))
+    assert result.output.endswith("THE END")
+    assert "omitted" in result.output
+
+
+# -- policy
+
+
+@pytest.mark.component("bwrap")
+async def test_policy_words_of_a_model_change_nothing(tmp_path: Path) -> None:
+    arguments = {"allow_network": True, "require_sandbox": False, "require_stateful_sandbox": False}
+    async with executor_on(local_backend(tmp_path), require_sandbox=True, allow_network=False) as executor:
+        result = await executor.execute("t1", terminal("tail -n +3 /proc/net/dev | cut -d: -f1", **arguments))
+    assert result.success, result.error
+    assert result.metadata["sandboxed"] is True
+    assert result.metadata["network_isolated"] is True
+    assert result.output.split() == ["lo"]
+
+
+async def test_a_required_isolation_that_is_not_to_be_had_stops_the_start(tmp_path: Path) -> None:
+    backend = local_backend(tmp_path)
+    executor = ToolExecutor(backend, None, ToolExecutorConfig(require_sandbox=True), spec=SandboxSpec(isolation="none"))
+    with pytest.raises(SandboxRefusedError, match="isolation is required"):
+        await executor.start()
+    await executor.close()
+    await backend.aclose()
+
+
+async def test_nothing_runs_in_a_sandbox_that_falls_short_of_the_policy(tmp_path: Path) -> None:
+    class Careless:
+        """A backend that gives no isolation, whatever is asked for."""
+
+        def __init__(self) -> None:
+            self.inner = local_backend(tmp_path)
+
+        async def check(self, spec: SandboxSpec) -> None:
+            pass
+
+        async def open(self, spec: SandboxSpec) -> Any:
+            return await self.inner.open(SandboxSpec(rollout_id=spec.rollout_id))
+
+        async def aclose(self) -> None:
+            await self.inner.aclose()
+
+    async with executor_on(Careless(), require_sandbox=True) as executor:
+        result = await executor.execute("t1", terminal("touch /tmp/should-not-be-there-7f3a"))
+    assert not result.success
+    assert result.metadata["requires_bwrap"] is True
+    assert not Path("/tmp/should-not-be-there-7f3a").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "asked", "expected"),
+    [
+        (None, None, 30.0),
+        (5, 100, 5.0),
+        (None, 100, 100.0),
+        (None, 10_000, 600.0),
+        (None, 0, 1.0),
+        (0.2, None, 1.0),
+        (None, "soon", 30.0),
+        (None, True, 30.0),
+        (None, float("nan"), 30.0),
+        (None, float("inf"), 30.0),
+        (None, -5, 1.0),
+    ],
+)
+def test_a_timeout_is_the_arguments_or_the_models_or_the_default(given: Any, asked: Any, expected: float) -> None:
+    assert timeout_of(given, asked, 30.0) == expected
+
+
+async def test_a_command_ends_at_its_timeout_and_the_trajectory_goes_on(executor: ToolExecutor) -> None:
+    result = await executor.execute("t1", terminal("echo begun; sleep 600", timeout=600), timeout_s=1)
+    assert (result.success, result.output) == (False, "begun")
+    assert result.error == "Command timed out after 1s"
+    assert (result.metadata["timeout"], result.metadata["exit_code"]) == (True, 124)
+    assert (await executor.execute("t1", terminal("echo on"))).output == "on"
+
+
+async def test_a_stateful_command_gets_the_calls_timeout(executor: ToolExecutor) -> None:
+    result = await executor.execute("t1", ToolCall("bash_stateful", {"command": "sleep 600"}), timeout_s=1)
+    assert not result.success
+    assert "after 1 seconds" in str(result.error)
+    assert result.metadata["stateful"] is True
+    assert (await executor.execute("t1", ToolCall("terminal_stateful", {"command": "echo on"}))).success
+
+
+# -- the defects
+
+
+async def test_more_trajectories_than_places_all_finish(tmp_path: Path) -> None:  # 2.3 number 1
+    backend = BoundedBackend(local_backend(tmp_path), places=2)
+
+    async def played(executor: ToolExecutor, name: str) -> str:
+        first = await executor.execute(name, terminal(f"echo {name} > f"))
+        second = await executor.execute(name, terminal("cat f"))
+        await executor.release_trajectory(name, reset_workspace=True)
+        assert first.success
+        return second.output
+
+    async with executor_on(backend) as bounded, asyncio.timeout(60):
+        names = [f"t{number}" for number in range(6)]
+        assert await asyncio.gather(*(played(bounded, name) for name in names)) == names
+        assert backend.most_open == 2
+        assert backend.open_now == 0
+
+
+async def test_a_fast_call_does_not_wait_for_a_slow_one(executor: ToolExecutor) -> None:  # 2.3 number 2
+    await asyncio.gather(*(executor.execute(name, terminal("true")) for name in ("slow", "fast")))
+    slow = asyncio.ensure_future(executor.execute("slow", terminal("until [ -e go ]; do sleep 0.05; done")))
+    for _ in range(5):
+        assert (await executor.execute("fast", terminal("echo quick"), timeout_s=60)).output == "quick"
+    assert not slow.done()
+    await executor.release_trajectory("slow")
+    assert not (await slow).success
+
+
+async def test_a_trajectory_that_waits_for_a_place_holds_nobody_up(tmp_path: Path) -> None:  # 2.3 numbers 1, 2
+    backend = BoundedBackend(local_backend(tmp_path), places=1)
+    async with executor_on(backend) as executor:
+        await executor.execute("has", terminal("true"))
+        waits = asyncio.ensure_future(executor.execute("waits", terminal("echo mine")))
+        await until(lambda: executor.queue_size() == 1)
+        assert (await executor.execute("has", terminal("echo still"))).output == "still"
+        assert not waits.done()
+        await executor.release_trajectory("has")
+        assert (await waits).output == "mine"
+
+
+async def test_calls_of_one_trajectory_keep_their_order(executor: ToolExecutor) -> None:
+    calls = [executor.execute("t1", terminal(f"echo {number} >> order")) for number in range(8)]
+    await asyncio.gather(*calls)
+    assert (await executor.execute("t1", terminal("paste -sd, order"))).output == "0,1,2,3,4,5,6,7"
+
+
+async def test_a_call_after_the_release_opens_nothing(tmp_path: Path) -> None:  # 2.3 number 3
+    backend = BoundedBackend(local_backend(tmp_path), places=2)
+    async with executor_on(backend) as executor:
+        await executor.execute("t1", terminal("true"))
+        await executor.release_trajectory("t1")
+        late = await executor.execute("t1", terminal("echo late"))
+        assert (late.success, late.output) == (False, "")
+        assert "released" in str(late.error)
+        assert backend.open_now == 0
+
+
+async def test_a_queued_call_of_a_released_trajectory_takes_no_place_again(tmp_path: Path) -> None:  # 2.3 number 3
+    backend = BoundedBackend(local_backend(tmp_path), places=1)
+    async with executor_on(backend) as executor:
+        await executor.execute("has", terminal("true"))
+        queued = [asyncio.ensure_future(executor.execute("waits", terminal("echo x"))) for _ in range(3)]
+        await until(lambda: executor.queue_size() == 3)
+        await executor.release_trajectory("waits")
+        results = await asyncio.gather(*queued)
+        assert all("released" in str(result.error) for result in results)
+        await executor.release_trajectory("has")
+        assert backend.open_now == 0
+        # The place is there for somebody else.
+        assert (await executor.execute("next", terminal("echo ok"))).output == "ok"
+
+
+async def test_a_cancelled_call_that_waits_keeps_no_place(tmp_path: Path) -> None:  # 2.3 number 3
+    backend = BoundedBackend(local_backend(tmp_path), places=1)
+    async with executor_on(backend) as executor:
+        await executor.execute("has", terminal("true"))
+        waits = asyncio.ensure_future(executor.execute("waits", terminal("echo x")))
+        await until(lambda: executor.queue_size() == 1)
+        waits.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits
+        await executor.release_trajectory("has")
+        assert backend.open_now == 0
+        assert executor.queue_size() == 0
+
+
+async def test_a_cancelled_call_ends_its_command(executor: ToolExecutor, tmp_path: Path) -> None:  # 2.3 numbers 3, 6
+    mark = tmp_path / "running"
+    call = asyncio.ensure_future(
+        executor.execute("t1", terminal(f"echo $BASHPID > {mark}.tmp; mv {mark}.tmp {mark}; exec sleep 600"))
+    )
+    await until(mark.exists)
+    pid = int(mark.read_text())
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert not _is_alive(pid)
+    assert (await executor.execute("t1", terminal("echo on"))).output == "on"
+
+
+async def test_releasing_ends_what_runs_and_the_caller_is_told(executor: ToolExecutor, tmp_path: Path) -> None:
+    mark = tmp_path / "running"
+    call = asyncio.ensure_future(
+        executor.execute("t1", terminal(f"echo $BASHPID > {mark}.tmp; mv {mark}.tmp {mark}; exec sleep 600"))
+    )
+    await until(mark.exists)
+    await executor.release_trajectory("t1")
+    result = await call
+    assert "released" in str(result.error)
+    assert not _is_alive(int(mark.read_text()))
+
+
+async def test_a_repeated_execution_id_runs_nothing_again(executor: ToolExecutor) -> None:  # 2.3 number 7
+    first, second = await asyncio.gather(
+        *(executor.execute("t1", terminal("echo x >> count; sleep 0.2"), execution_id="e1") for _ in range(2))
+    )
+    third = await executor.execute("t1", terminal("echo x >> count"), execution_id="e1")
+    assert first.success
+    assert first == second == third
+    assert (await executor.execute("t1", terminal("wc -l < count"))).output == "1"
+
+
+async def test_a_cancelled_call_is_not_run_a_second_time(executor: ToolExecutor, tmp_path: Path) -> None:  # number 7
+    mark = tmp_path / "running"
+    call = asyncio.ensure_future(
+        executor.execute("t1", terminal(f"echo x >> count; touch {mark}; sleep 600"), execution_id="e1")
+    )
+    await until(mark.exists)
+    call.cancel()
+    await asyncio.wait((call,))
+    again = await executor.execute("t1", terminal("echo x >> count"), execution_id="e1")
+    assert "not run a second time" in str(again.error)
+    assert (await executor.execute("t1", terminal("wc -l < count"))).output == "1"
+
+
+async def test_one_of_two_who_wait_for_a_call_may_leave(executor: ToolExecutor, tmp_path: Path) -> None:
+    mark = tmp_path / "running"
+    command = terminal(f"touch {mark}; until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo done")
+    leaves, stays = (asyncio.ensure_future(executor.execute("t1", command, execution_id="e1")) for _ in range(2))
+    await until(mark.exists)
+    leaves.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaves
+    (tmp_path / "go").touch()
+    assert (await stays).output == "done"
+
+
+async def test_closing_ends_what_runs_and_leaves_nothing(tmp_path: Path) -> None:  # 2.3 number 4
+    backend = local_backend(tmp_path)
+    mark = tmp_path / "running"
+    executor = ToolExecutor(backend)
+    await executor.start()
+    call = asyncio.ensure_future(executor.execute("t1", terminal(f"touch {mark}; sleep 600")))
+    await until(mark.exists)
+    async with asyncio.timeout(20):
+        await executor.close()
+    assert not (await call).success
+    assert (await executor.execute("t2", terminal("true"))).error == "the executor is closed"
+    assert LeaseBook(tmp_path / "leases").read() == ([], [])
+    await backend.aclose()
+
+
+async def test_closing_does_not_wait_for_ever(tmp_path: Path) -> None:  # 2.3 number 4
+    class Stuck(SandboxToolBackend):  # type: ignore[misc]  # final for everybody else
+        async def release(self, slot: Any, *, reset_workspace: bool = False) -> None:
+            await asyncio.Event().wait()
+
+    inner = local_backend(tmp_path)
+    backend = Stuck(inner)
+    await backend.start()
+    executor = ToolExecutor(backend, None, ToolExecutorConfig(close_timeout_s=0.3))
+    await executor.start()
+    await executor.execute("t1", terminal("true"))
+    with pytest.raises(BackendError, match=r"1 of 1 trajectories were not released within 0\.3 s"):
+        await executor.close()
+    await inner.aclose()
+
+
+async def test_no_place_in_time_is_the_backends_error_and_no_answer_of_the_tool(tmp_path: Path) -> None:  # number 5
+    backend = BoundedBackend(local_backend(tmp_path), places=1, patience=0.2)
+    async with executor_on(backend) as executor:
+        await executor.execute("has", terminal("true"))
+        with pytest.raises(BackendError, match="no place was free in time"):
+            await executor.execute("waits", terminal("true"))
+        await executor.release_trajectory("has")
+        assert (await executor.execute("waits", terminal("echo now"))).output == "now"
+
+
+async def test_a_lost_sandbox_is_raised(executor: ToolExecutor) -> None:
+    await executor.execute("t1", terminal("true"))
+    (slot,) = executor._own.slots  # type: ignore[union-attr]
+    sandbox: Any = slot.sandbox
+    sandbox.slot.client.fail("the test pulled the plug")
+    with pytest.raises(SandboxLostError):
+        await executor.execute("t1", terminal("true"))
+    await executor.release_trajectory("t1")
+    assert (await executor.execute("t2", terminal("echo fine"))).output == "fine"
+
+
+@pytest.mark.component("bwrap")
+async def test_a_command_cannot_switch_isolation_off_by_what_it_prints(tmp_path: Path) -> None:  # 2.3 number 11
+    async with executor_on(local_backend(tmp_path), require_sandbox=True) as executor:
+        printed = await executor.execute(
+            "a", terminal("echo ran >> n; echo no permissions to create new namespace; exit 1")
+        )
+        assert printed.error == "Exit code: 1"
+        after = await executor.execute("a", terminal("wc -l < n"))
+        other = await executor.execute("b", terminal("true"))
+    assert after.output == "1"
+    assert after.metadata["sandboxed"] is other.metadata["sandboxed"] is True
+
+
+# -- numbers
+
+
+async def test_stats_count_and_stay_small(executor: ToolExecutor) -> None:  # 2.3 number 19
+    for _ in range(3):
+        await executor.execute("t1", terminal("true"))
+    await executor.execute("t1", terminal("false"))
+    assert (executor.stats.total_requests, executor.stats.total_errors) == (4, 1)
+    assert len(executor.stats.latencies_s) == 4
+    for _ in range(5000):
+        await executor.execute("t1", ToolCall("no_such_tool", {}))
+    assert len(executor.stats.latencies_s) == 1024
+    status = executor.status()
+    assert (status["total_requests"], status["sandboxes"], status["queue_size"]) == (5004, 1, 0)
+
+
+# -- tools that are not the sandbox's
+
+
+class Weather(Tool):
+    """An environment's own tool, external or not."""
+
+    def __init__(self, *, external: bool) -> None:
+        self._external = external
+        self.seen: list[Mapping[str, Any]] = []
+
+    @property
+    def schema(self) -> ToolSchema:
+        return ToolSchema("weather", "Tell the weather.", {"city": {"type": "string"}}, ["city"], self._external)
+
+    async def execute(  # type: ignore[override]  # as environments write them
+        self, city: str, trajectory_id: str = "", **more: Any
+    ) -> ToolResult:
+        self.seen.append({"city": city, "trajectory_id": trajectory_id, **more})
+        return ToolResult(success=True, output=f"sunny in {city}")
+
+
+def weather(**arguments: Any) -> ToolCall:
+    return ToolCall("weather", {"city": "Paris", **arguments})
+
+
+def registry_of(*tools: Tool) -> ToolRegistry:
+    registry = build_tool_registry()
+    for tool in tools:
+        registry.register(tool)
+    return registry
+
+
+async def test_an_environments_own_tool_runs_in_this_process_without_a_sandbox(tmp_path: Path) -> None:
+    tool = Weather(external=False)
+    async with executor_on(local_backend(tmp_path), registry_of(tool)) as executor:
+        result = await executor.execute("t1", weather(allow_network=True))
+        assert (result.output, executor.status()["sandboxes"]) == ("sunny in Paris", 0)
+    assert tool.seen == [{"city": "Paris", "trajectory_id": "t1"}]
+
+
+async def test_an_external_tool_without_a_server_is_refused_and_not_offered(tmp_path: Path) -> None:
+    async with executor_on(local_backend(tmp_path), registry_of(Weather(external=True))) as executor:
+        assert "weather" not in [schema.name for schema in executor.schemas()]
+        result = await executor.execute("t1", weather())
+    assert result.error == "External tool not available (ToolServer not configured): weather"
+
+
+async def test_an_external_tool_runs_in_process_where_that_is_asked_for(tmp_path: Path) -> None:
+    tool = Weather(external=True)
+    async with executor_on(local_backend(tmp_path), registry_of(tool), tool_server_url="inprocess") as executor:
+        assert "weather" in [schema.name for schema in executor.schemas()]
+        result = await executor.execute("t1", weather(trajectory_id="somebody-else"))
+    assert result.output == "sunny in Paris"
+    assert tool.seen == [{"city": "Paris", "trajectory_id": "t1"}]
+
+
+# -- the backend as the predecessor had it
+
+
+async def test_a_batch_is_answered_in_order_and_its_places_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    inner = local_backend(tmp_path)
+    backend = SandboxToolBackend(inner, owns_backend=True)
+    await backend.start()
+    one, two = await asyncio.gather(backend.acquire("one"), backend.acquire("two"))
+    began = time.perf_counter()
+    results = await backend.execute_batch(
+        [
+            (one, "terminal", {"command": "until [ -e go ]; do sleep 0.02; done; echo a"}),
+            (two, "bash", {"command": f"touch {one.sandbox.workspace}/go; echo b"}),
+            (one, "terminal", {"command": "echo c"}),
+            (two, "no_such_tool", {}),
+        ],
+        timeout_s=30,
+    )
+    assert time.perf_counter() - began < 25
+    assert [result.output for result in results] == ["a", "b", "c", ""]
+    assert results[3].error == "Unknown tool: no_such_tool"
+    await backend.stop()
+
+
+async def test_the_policy_of_a_backend_is_its_own(tmp_path: Path) -> None:
+    backend = SandboxToolBackend(local_backend(tmp_path), policy=Policy(allow_network=False), owns_backend=True)
+    assert (backend.spec.network, backend.spec.isolation) == ("none", "bwrap")
+    await backend.stop()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
