@@ -83,7 +83,9 @@ async def test_the_hash_is_of_the_whole_file_however_little_is_read(workspace: W
         ({"max_bytes": 0}, "", True),
     ],
 )
-async def test_truncated_is_exact(workspace: Workspace, fields: dict[str, Any], content: str, truncated: bool) -> None:
+async def test_truncated_is_exact(
+    workspace: Workspace, fields: dict[str, Any], content: str, *, truncated: bool
+) -> None:
     await workspace.run("printf 0123456789 > ten")
     found = await workspace.read("ten", **fields)
     assert (found.content, found.truncated, found.file_size) == (content, truncated, 10)
@@ -102,7 +104,7 @@ async def test_the_workspace_is_called_the_same_everywhere_and_its_real_place_is
     found = await workspace.read("/workspace/a/f")
     assert found.path == "/workspace/a/f"
     assert (await workspace.read(f"{real}/a/f")).path == "/workspace/a/f"
-    texts = [found, await workspace.list("/workspace", recursive=True), await workspace.archive("a")]
+    texts: list[object] = [found, await workspace.list("/workspace", recursive=True), await workspace.archive("a")]
     for missing in ("/workspace/nothing", f"{real}/../x"):
         with pytest.raises(ArtifactRefusedError) as raised:
             await workspace.read(missing)
@@ -148,7 +150,7 @@ async def test_a_symlink_inside_the_workspace_is_followed(workspace: Workspace) 
 
 @pytest.mark.parametrize(("asked", "count", "truncated"), [(None, 5, False), (5, 5, False), (4, 4, True), (0, 0, True)])
 async def test_a_listing_says_exactly_whether_there_is_more(
-    workspace: Workspace, asked: int | None, count: int, truncated: bool
+    workspace: Workspace, asked: int | None, count: int, *, truncated: bool
 ) -> None:
     await workspace.run("mkdir d; touch a b d/c; ln -s /etc link")
     found = await workspace.list(recursive=True, max_entries=asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -36,6 +37,8 @@ async def ask(
         sent.setdefault("Content-Type", "application/json")
     async with (
         aiohttp.ClientSession() as session,
-        session.request(method, url, data=data, json=json, headers=sent) as response,
+        session.request(
+            method, url, data=None if data is None else io.BytesIO(data), json=json, headers=sent
+        ) as response,
     ):
         return response.status, await response.json()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import uuid
 from collections.abc import Mapping
 from types import TracebackType
@@ -19,12 +20,17 @@ from hermes_pool.services.policy import DEFAULT_TIMEOUT, MARGIN, timeout_of
 P = TypeVar("P", bound=BaseModel)
 _PATIENCE: Final = 120.0
 _RELEASE: Final = 120.0
+_JSON: Final = {"Content-Type": "application/json"}
 
 
 class ExecutorRefusedError(BackendError):
     """The service refused the request itself; sending it again would not help."""
 
     retryable = False
+
+
+class _BrokenOffError(BackendError):
+    """The connection ended before the answer."""
 
 
 @final
@@ -72,7 +78,7 @@ class ToolExecutorClient:
         limit = seconds + MARGIN + self._patience
         try:
             found = await self._asked("POST", "/execute", request, limit)
-        except aiohttp.ServerDisconnectedError:
+        except _BrokenOffError:
             found = await self._asked("POST", "/execute", request, limit)
         return _parsed(found, wire.ToolResultPayload).result()
 
@@ -120,15 +126,16 @@ class ToolExecutorClient:
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=0)  # a call that waits must not keep another from being sent
             self._session = aiohttp.ClientSession(headers=self._headers, connector=connector)
-        data = None if body is None else body.model_dump(mode="json", exclude_none=True)
+        # Read from memory piece by piece: aiohttp writes bytes in one go, and warns of that.
+        data = None if body is None else io.BytesIO(body.model_dump_json(exclude_none=True).encode())
         limit = aiohttp.ClientTimeout(total=timeout)
         try:
-            async with self._session.request(method, self._url + path, json=data, timeout=limit) as response:
+            async with self._session.request(
+                method, self._url + path, data=data, timeout=limit, headers=_JSON
+            ) as response:
                 found = await response.json(content_type=None)
-        except aiohttp.ServerDisconnectedError:
-            if path == "/execute":
-                raise
-            raise BackendError(f"the tool executor at {self._url} broke off: {method} {path}") from None
+        except aiohttp.ServerDisconnectedError as error:
+            raise _BrokenOffError(f"the tool executor at {self._url} broke off: {method} {path}") from error
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
             raise _unreachable(self._url, f"{method} {path}", error) from error
         if not isinstance(found, dict):

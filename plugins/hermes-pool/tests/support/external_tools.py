@@ -1,0 +1,84 @@
+"""A plugin with tools that act outside the sandbox, for the tests of the tool server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from hermes_core.contracts.tool import ToolResult
+from hermes_core.hookspecs import hookimpl
+from hermes_core.specs import ToolSpec
+
+_TEXT = {"type": "string"}
+
+
+def _spec(name: str, target: str, *, requires: tuple[str, ...] = (), side_effects: Any = "external") -> ToolSpec:
+    return ToolSpec(
+        name=name,
+        summary=f"{name}.",
+        description=f"The tool {name}.",
+        target=f"external_tools:{target}",
+        toolset="outside",
+        needs_sandbox=False,
+        side_effects=side_effects,
+        requires=requires,
+        parameters={
+            "type": "object",
+            "properties": {"query": _TEXT, "seconds": {"type": "number"}},
+            "required": ["query"],
+            "additionalProperties": False,
+        },
+    )
+
+
+class Echo:
+    """Asynchronous; wants to know whose call it is."""
+
+    async def call(
+        self, arguments: dict[str, Any], context: Any, trajectory_id: str = "", slot_id: str = ""
+    ) -> ToolResult:
+        return ToolResult(content=f"{arguments['query']}/{trajectory_id}/{slot_id}/{context.rollout_id}")
+
+
+class Plain:
+    """Asynchronous; asks for nothing."""
+
+    async def call(self, arguments: dict[str, Any], context: Any) -> ToolResult:
+        return ToolResult(content=arguments["query"])
+
+
+class Slow:
+    """Synchronous, and blocks its thread."""
+
+    def call(self, arguments: dict[str, Any], context: Any) -> ToolResult:
+        time.sleep(arguments.get("seconds", 0))
+        return ToolResult(content=threading.current_thread().name)
+
+
+class Failing:
+    """Raises what tools raise."""
+
+    async def call(self, arguments: dict[str, Any], context: Any) -> ToolResult:
+        match arguments["query"]:
+            case "exit":
+                raise SystemExit(3)
+            case "nothing":
+                return None  # type: ignore[return-value]
+            case "error":
+                return ToolResult(content="{}", error="the tool says no")
+            case _:
+                raise RuntimeError("it broke")
+
+
+@hookimpl
+def hermes_tools() -> list[ToolSpec]:
+    """Declare the tools."""
+    return [
+        _spec("echo", "Echo"),
+        _spec("plain", "Plain"),
+        _spec("slow", "Slow"),
+        _spec("failing", "Failing"),
+        _spec("without_key", "Plain", requires=("env:A_KEY_THAT_IS_NOT_SET",)),
+        _spec("inside", "Plain", side_effects="none"),
+    ]

@@ -1,0 +1,256 @@
+"""The tool server: tools with secrets outside the sandbox, in process and on a port."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from services_backends import local_backend
+from services_http import ask, served
+
+from hermes_core.atropos.agent_tools import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema
+from hermes_core.atropos.tool_server import ToolServerClient
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.discovery import PluginSettings, Registry, load_plugins
+from hermes_pool.services import ToolExecutor, ToolExecutorConfig, ToolServer
+from hermes_pool.services.tool_server_service import ToolServerService
+
+TOKEN = "secret-of-the-test"
+PLUGIN = Path(__file__).parent / "support" / "external_tools.py"
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return load_plugins(PluginSettings().with_options([str(PLUGIN)]), environ={})
+
+
+@pytest.fixture
+async def server(registry: Registry) -> AsyncIterator[ToolServer]:
+    made = ToolServer(registry)
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+async def url(server: ToolServer) -> AsyncIterator[str]:
+    async with served(ToolServerService(server, token=TOKEN).application()) as address:
+        yield address
+
+
+def call(name: str, query: str = "q", **arguments: Any) -> ToolCall:
+    return ToolCall(name, {"query": query, **arguments}, uniq_id="c1")
+
+
+def body(name: str, query: str = "q", **more: Any) -> dict[str, Any]:
+    return {"tool": {"name": name, "arguments": {"query": query}}, **more}
+
+
+async def test_only_external_tools_that_can_be_used_are_served(server: ToolServer) -> None:
+    assert [spec.name for spec in server.specs] == ["echo", "failing", "plain", "slow"]
+    assert "A_KEY_THAT_IS_NOT_SET" in server.unavailable["without_key"]
+    result = await server.execute(call("without_key"))
+    assert "A_KEY_THAT_IS_NOT_SET" in str(result.error)
+    assert (await server.execute(call("inside"))).error == "Unknown tool: inside"
+
+
+async def test_a_tool_is_told_whose_call_it_is_as_far_as_it_asks(server: ToolServer) -> None:
+    told = await server.execute(call("echo"), "t1", slot_id="slot_3", container_addr="c", task_id="x")
+    assert (told.success, told.output, told.uniq_id) == (True, "q/t1/slot_3/t1", "c1")
+    assert (await server.execute(call("plain"), "t1", slot_id="slot_3")).output == "q"
+
+
+async def test_a_model_cannot_pass_for_another_trajectory(server: ToolServer) -> None:
+    told = await server.execute(call("echo", trajectory_id="else", slot_id="else", allow_network=True), "t1")
+    assert told.output == "q/t1//t1"
+
+
+async def test_what_a_tool_does_wrong_is_an_answer(server: ToolServer) -> None:
+    for query, says in (("x", "RuntimeError: it broke"), ("exit", "SystemExit"), ("nothing", "wanted ToolResult")):
+        result = await server.execute(call("failing", query))
+        assert not result.success
+        assert says in str(result.error)
+    assert (await server.execute(call("failing", "error"))).error == "the tool says no"
+    missing = await server.execute(ToolCall("plain", {}))
+    assert "query" in str(missing.error)
+    assert (server.stats.total_requests, server.stats.total_errors) == (5, 5)
+
+
+async def test_a_synchronous_tool_does_not_hold_the_others_up(server: ToolServer) -> None:  # 2.3 number 24
+    slow = asyncio.ensure_future(server.execute(call("slow", seconds=1.0)))
+    while not server.running:
+        await asyncio.sleep(0)
+    for _ in range(20):
+        assert (await server.execute(call("plain"))).success
+    assert not slow.done()
+    assert (await slow).output == "hermes-worker"
+
+
+@pytest.mark.parametrize("name", ["slow"])
+async def test_the_servers_timeout_holds_for_a_tool_that_blocks(server: ToolServer, name: str) -> None:  # number 24
+    began = time.perf_counter()
+    result = await server.execute(call(name, seconds=4), timeout=1)
+    assert time.perf_counter() - began < 3.5
+    assert (result.error, result.metadata["timeout"]) == ("slow timed out after 1s", True)
+
+
+async def test_a_limited_number_of_calls_runs_at_a_time(registry: Registry) -> None:
+    server = ToolServer(registry, max_concurrency=2)
+    calls = [asyncio.ensure_future(server.execute(call("slow", seconds=0.2))) for _ in range(5)]
+    most = 0
+    while not all(one.done() for one in calls):
+        most = max(most, server.running)
+        await asyncio.sleep(0.005)
+    assert most == 2
+    assert all(one.success for one in await asyncio.gather(*calls))
+    held = [asyncio.ensure_future(server.execute(call("slow", seconds=2))) for _ in range(2)]
+    while server.running < 2:
+        await asyncio.sleep(0)
+    busy = await server.execute(call("plain"), timeout=1)
+    assert "busy for 1s (2 calls at a time); plain was not run" in str(busy.error)
+    await asyncio.gather(*held)
+    await server.aclose()
+
+
+def test_no_calls_at_a_time_is_refused(registry: Registry) -> None:
+    with pytest.raises(ConfigError, match="at least 1"):
+        ToolServer(registry, max_concurrency=0)
+
+
+# -- on a port
+
+
+async def test_the_routes_are_the_predecessors(url: str) -> None:
+    assert (await ask("GET", f"{url}/"))[1]["status"] == "running"
+    assert (await ask("GET", f"{url}/health"))[1] == {"status": "healthy"}
+    _, listed = await ask("GET", f"{url}/tools", token=TOKEN)
+    assert [tool["function"]["name"] for tool in listed["tools"]] == ["echo", "failing", "plain", "slow"]
+    status, answer = await ask("POST", f"{url}/execute", token=TOKEN, json=body("echo", trajectory_id="t1"))
+    assert (status, answer["success"], answer["output"]) == (200, True, "q/t1//t1")
+
+
+async def test_errors_of_tools_are_answered_with_200(url: str) -> None:
+    for name in ("failing", "no_such_tool"):
+        status, answer = await ask("POST", f"{url}/execute", token=TOKEN, json=body(name))
+        assert (status, answer["success"]) == (200, False)
+        assert answer["error"]
+
+
+@pytest.mark.parametrize("path", ["/tools", "/openapi.json"])
+@pytest.mark.parametrize(("token", "status"), [(None, 401), ("wrong", 403), (TOKEN, 200)])
+async def test_the_token_is_asked_for(url: str, path: str, token: str | None, status: int) -> None:
+    assert (await ask("GET", url + path, token=token))[0] == status
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"{", 400),
+        (b'{"tool": {"name": "plain"}, "more": 1}', 422),
+        (b'{"tool": {"name": "plain"}, "slot_id": 3}', 422),
+    ],
+)
+async def test_a_bad_body_is_answered(url: str, data: bytes, status: int) -> None:
+    found, answer = await ask("POST", f"{url}/execute", token=TOKEN, data=data)
+    assert (found, answer["success"]) == (status, False)
+
+
+async def test_the_openapi_document_describes_every_route_and_tool(url: str) -> None:
+    _, document = await ask("GET", f"{url}/openapi.json", token=TOKEN)
+    assert document["openapi"].startswith("3.")
+    assert set(document["paths"]) == {"/", "/health", "/tools", "/execute"}
+    assert document["components"]["schemas"]["arguments_of_echo"]["required"] == ["query"]
+    assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    named = [one["$ref"] for one in _dictionaries(document) if "$ref" in one]
+    assert named
+    for reference in named:
+        assert reference.removeprefix("#/components/schemas/") in document["components"]["schemas"]
+
+
+def _dictionaries(value: Any) -> list[dict[str, Any]]:
+    if isinstance(value, dict):
+        return [value, *(inner for item in value.values() for inner in _dictionaries(item))]
+    return [inner for item in value for inner in _dictionaries(item)] if isinstance(value, list) else []
+
+
+async def test_a_client_that_hangs_up_frees_its_place(server: ToolServer, url: str) -> None:
+    waiting = asyncio.ensure_future(ask("POST", f"{url}/execute", token=TOKEN, json=_slow(2)))
+    while not server.running:
+        await asyncio.sleep(0.005)
+    waiting.cancel()
+    await asyncio.wait((waiting,))
+    async with asyncio.timeout(1.5):
+        while server.running:
+            await asyncio.sleep(0.005)
+
+
+def _slow(seconds: float) -> dict[str, Any]:
+    return {"tool": {"name": "slow", "arguments": {"query": "q", "seconds": seconds}}}
+
+
+# -- with an executor
+
+
+async def test_an_executor_offers_and_runs_the_tools_of_a_server(registry: Registry, url: str, tmp_path: Path) -> None:
+    backend = local_backend(tmp_path)
+    config = ToolExecutorConfig(tool_server_url=url, tool_server_token=TOKEN)
+    async with ToolExecutor(backend, config=config, registry=registry) as executor:
+        assert {"echo", "terminal"} <= {schema.name for schema in executor.schemas()}
+        assert (await executor.execute("t1", call("echo"))).output == "q/t1//t1"
+        await executor.execute("t1", ToolCall("terminal", {"command": "true"}))
+        assert (await executor.execute("t1", call("echo"))).output == "q/t1/slot_0/t1"
+        late = await executor.execute("t1", call("slow", seconds=3), timeout_s=1)
+        assert late.error == "slow timed out after 1s"
+    await backend.aclose()
+
+
+async def test_an_executor_runs_plugins_external_tools_in_process(registry: Registry, tmp_path: Path) -> None:
+    backend = local_backend(tmp_path)
+    config = ToolExecutorConfig(tool_server_url="inprocess")
+    async with ToolExecutor(backend, config=config, registry=registry) as executor:
+        assert "echo" in {schema.name for schema in executor.schemas()}
+        assert (await executor.execute("t1", call("echo"))).output == "q/t1//t1"
+        assert executor.status()["sandboxes"] == 0
+    async with ToolExecutor(backend, registry=registry) as executor:
+        assert "echo" not in {schema.name for schema in executor.schemas()}
+    await backend.aclose()
+
+
+async def test_no_tool_server_at_the_address_stops_the_start(registry: Registry, tmp_path: Path) -> None:
+    backend = local_backend(tmp_path)
+    config = ToolExecutorConfig(tool_server_url="http://127.0.0.1:1")
+    with pytest.raises(ConfigError, match="a tool server was wanted at http://127"):
+        await ToolExecutor(backend, config=config, registry=registry).start()
+    await backend.aclose()
+
+
+async def test_the_cores_own_client_speaks_to_it(url: str) -> None:
+    client = ToolServerClient(url, TOKEN)
+    tools = await client.tools()
+    assert [tool.schema.name for tool in tools] == ["echo", "failing", "plain", "slow"]
+    assert all(tool.schema.external for tool in tools)
+    assert (await client.execute(call("echo"), "t7", slot_id="slot_1")).output == "q/t7/slot_1/t7"
+    await client.aclose()
+
+
+class Secretive(Tool):
+    """An environment's own external tool with a synchronous body."""
+
+    @property
+    def schema(self) -> ToolSchema:
+        return ToolSchema("secretive", "Keep a secret.", {"x": {"type": "integer"}}, ["x"], external=True)
+
+    def execute(self, x: int, task_id: str = "") -> Any:  # type: ignore[override]  # what environments write
+        return ToolResult(success=True, output=json.dumps([x, task_id]))
+
+
+async def test_an_environments_own_synchronous_tool_is_served(registry: Registry) -> None:
+    tools = ToolRegistry()
+    tools.register(Secretive())
+    server = ToolServer(registry, tools)
+    assert (await server.execute(ToolCall("secretive", {"x": "4"}), task_id="k")).output == '[4, "k"]'
+    await server.aclose()
