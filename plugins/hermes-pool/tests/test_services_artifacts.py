@@ -100,7 +100,7 @@ async def test_bytes_come_as_base64(workspace: Workspace) -> None:
 
 async def test_the_workspace_is_called_the_same_everywhere_and_its_real_place_is_not_told(workspace: Workspace) -> None:
     await workspace.run("mkdir -p a; echo x > a/f")
-    real = workspace.executor._own.slots[0].sandbox.workspace  # type: ignore[union-attr]
+    real = workspace.executor.slots[0].sandbox.workspace
     found = await workspace.read("/workspace/a/f")
     assert found.path == "/workspace/a/f"
     assert (await workspace.read(f"{real}/a/f")).path == "/workspace/a/f"

@@ -91,7 +91,7 @@ async def test_what_the_service_refuses_is_the_same_error_at_the_client(service:
         with pytest.raises(BackendError, match="no place was free in time") as unavailable:
             await client.execute("t3", terminal("true"))
         assert unavailable.value.retryable
-        sandbox: Any = service.executor._own.slots[0].sandbox  # type: ignore[union-attr]
+        sandbox: Any = service.executor.slots[0].sandbox
         sandbox.slot.client.fail("the test pulled the plug")
         with pytest.raises(SandboxLostError):
             await client.execute("t1", terminal("true"))

@@ -64,7 +64,7 @@ class Failing:
             case "exit":
                 raise SystemExit(3)
             case "nothing":
-                return None  # type: ignore[return-value]
+                return None  # type: ignore[return-value]  # what is tested
             case "error":
                 return ToolResult(content="{}", error="the tool says no")
             case _:

@@ -293,18 +293,22 @@ class ToolExecutor:
         except ReleasedError:
             raise ArtifactRefusedError(404, _released(trajectory_id)) from None
 
+    @property
+    def slots(self) -> list[Any]:
+        """The places that trajectories have now."""
+        return [one.slot for one in self._trajectories.values() if one.slot is not None]
+
     def queue_size(self) -> int:
         """Return how many calls wait for a sandbox, or for an earlier call of their own trajectory."""
         return sum(trajectory.waiting for trajectory in self._trajectories.values())
 
     def status(self) -> dict[str, Any]:
         """Return the numbers of now and of all calls."""
-        open_now = [trajectory for trajectory in self._trajectories.values() if trajectory.slot is not None]
         return {
             "queue_size": self.queue_size(),
             "running": sum(one.running for one in self._trajectories.values()) - self.queue_size(),
             "trajectories": len(self._trajectories),
-            "sandboxes": len(open_now),
+            "sandboxes": len(self.slots),
             **self.stats.to_json(),
         }
 

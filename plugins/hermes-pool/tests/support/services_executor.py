@@ -1,0 +1,34 @@
+"""What the tests of the executor share: an executor on a backend, and a call of the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from hermes_core.atropos.agent_tools import ToolCall, ToolRegistry
+from hermes_pool.services import ToolExecutor, ToolExecutorConfig
+
+
+def terminal(command: str, **arguments: Any) -> ToolCall:
+    """Return a call of the tool terminal."""
+    return ToolCall("terminal", {"command": command, **arguments}, uniq_id="call_1")
+
+
+@asynccontextmanager
+async def executor_on(backend: Any, tools: ToolRegistry | None = None, **config: Any) -> AsyncIterator[ToolExecutor]:
+    """Return a started executor; it and the backend are closed afterwards."""
+    executor = ToolExecutor(backend, tools, ToolExecutorConfig(**config))
+    try:
+        async with executor:
+            yield executor
+    finally:
+        await backend.aclose()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until something has become true."""
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
