@@ -9,17 +9,23 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, final
 
 import aiohttp
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from hermes_core.atropos.agent_tools import ToolCall, ToolResult
-from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError
+from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError, SandboxRefusedError
+from hermes_pool.errors import SlotUnavailableError
 from hermes_pool.services import wire
 from hermes_pool.services.artifacts import ArtifactRefusedError
 from hermes_pool.services.policy import DEFAULT_TIMEOUT, MARGIN, timeout_of
+from hermes_pool.statistics import PoolStats
 
 P = TypeVar("P", bound=BaseModel)
 _PATIENCE: Final = 120.0
 _RELEASE: Final = 120.0
+_STATS: Final = TypeAdapter(PoolStats)
+_KNOWN: Final[Mapping[str, type[BackendError]]] = {
+    kind.__name__: kind for kind in (BackendError, SandboxLostError, SandboxRefusedError)
+}
 _JSON: Final = {"Content-Type": "application/json"}
 
 
@@ -171,10 +177,17 @@ def _refusal(status: int, found: Mapping[str, Any], where: str) -> Exception:
     if status in {401, 403}:
         return ConfigError(f"{where}: {message}", hint="set the service's token")
     if status == 503:
-        kind = about.get("type")
-        if kind == "SandboxLostError":
-            return SandboxLostError(message, hint=hint)
-        return (BackendError if about.get("retryable") else ExecutorRefusedError)(
-            f"{kind}: {message}" if kind != "BackendError" else message, hint=hint
-        )
+        return _backend_error(about, message, hint)
     return ExecutorRefusedError(f"{where}: {message}", hint=hint)
+
+
+def _backend_error(about: Mapping[str, Any], message: str, hint: str | None) -> BackendError:
+    kind = str(about.get("type"))
+    if kind == "SlotUnavailableError":
+        try:
+            return SlotUnavailableError(message, _STATS.validate_python(about.get("stats")), hint=hint)
+        except ValidationError:
+            return BackendError(message, hint=hint)
+    if kind in _KNOWN:
+        return _KNOWN[kind](message, hint=hint)
+    return (BackendError if about.get("retryable") else ExecutorRefusedError)(f"{kind}: {message}", hint=hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import hmac
 import ipaddress
@@ -14,6 +15,7 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from hermes_core.contracts.errors import BackendError, ConfigError, HermesError
+from hermes_pool.errors import SlotUnavailableError
 from hermes_pool.services.artifacts import ArtifactRefusedError
 
 P = TypeVar("P", bound=BaseModel)
@@ -96,10 +98,18 @@ def _invalid(error: ValidationError, kind: type[BaseModel]) -> RefusedRequestErr
 
 
 def error_answer(
-    status: int, message: str, *, kind: str = "request", hint: str | None = None, retryable: bool = False
+    status: int,
+    message: str,
+    *,
+    kind: str = "request",
+    hint: str | None = None,
+    retryable: bool = False,
+    stats: Mapping[str, Any] | None = None,
 ) -> web.Response:
-    """Return what every error looks like: `{"error": {type, message, hint, retryable}}`."""
-    error = {"type": kind, "message": message, "hint": hint, "retryable": retryable}
+    """Return what every error looks like: `{"error": {type, message, hint, retryable}}`, and a full pool's `stats`."""
+    error: dict[str, Any] = {"type": kind, "message": message, "hint": hint, "retryable": retryable}
+    if stats is not None:
+        error["stats"] = stats
     response = answer({"success": False, "error": error}, status)
     if status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
@@ -115,7 +125,10 @@ async def _answering(request: web.Request, handler: Handler) -> web.StreamRespon
     except ArtifactRefusedError as refused:
         return error_answer(refused.status, refused.message, kind="ArtifactRefusedError")
     except BackendError as error:
-        return error_answer(503, error.message, kind=type(error).__name__, hint=error.hint, retryable=error.retryable)
+        stats = dataclasses.asdict(error.stats) if isinstance(error, SlotUnavailableError) else None
+        return error_answer(
+            503, error.message, kind=type(error).__name__, hint=error.hint, retryable=error.retryable, stats=stats
+        )
     except HermesError as error:
         return error_answer(500, error.message, kind=type(error).__name__, hint=error.hint)
     except web.HTTPException as error:
