@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -12,10 +11,10 @@ import pytest_asyncio
 # What several test modules share; importlib mode puts no test folder on the path by itself.
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
+from nomad_backends import Backends
 from standin import StandIn
 
 from hermes_backend_nomad.backend import NomadBackend
-from hermes_backend_nomad.options import NomadOptions
 
 
 @pytest.fixture(scope="session")
@@ -36,22 +35,6 @@ def standin(standin_process: StandIn) -> Iterator[StandIn]:
     errors = standin_process.tell("errors")
     assert errors == []
     assert standin_process.tell("jobs") == {}
-
-
-class Backends:
-    """Makes backends on the stand-in, and closes them."""
-
-    def __init__(self, address: str, leases: Path) -> None:
-        self.address = address
-        self.leases = leases
-        self.made: list[NomadBackend] = []
-
-    def __call__(self, **options: Any) -> NomadBackend:
-        given = {"nomad_address": self.address, "sandbox_image": "hermes:1", **options}
-        backend = NomadBackend(NomadOptions(**given))
-        backend.lease_dir = self.leases
-        self.made.append(backend)
-        return backend
 
 
 @pytest_asyncio.fixture

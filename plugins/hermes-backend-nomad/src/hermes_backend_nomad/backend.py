@@ -209,7 +209,10 @@ class NomadBackend(AgentBackend):
         try:
             await super().aclose()
         finally:
-            await self.api.aclose()
+            try:
+                await self._fleet.aclose()
+            finally:
+                await self.api.aclose()
 
 
 def _in_common(spec: SandboxSpec) -> SandboxSpec:

@@ -20,7 +20,7 @@ class NomadSilentError(NomadError):
 class NomadAnswerError(NomadError):
     """Nomad refused a request; `status` is that of HTTP."""
 
-    def __init__(self, message: str, *, status: int, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, status: int = 0, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.status = status
 
@@ -37,7 +37,9 @@ class PlacementError(NomadError):
 
 
 class ImageError(NomadError):
-    """The image of a container cannot be had."""
+    """The image of a container cannot be had; another sandbox of it would fare no better."""
+
+    retryable = False
 
 
 class DriverConfigError(SandboxRefusedError):

@@ -93,6 +93,12 @@ class Fleet:
         if name in self._held:
             await self._apply()
 
+    async def aclose(self) -> None:
+        """End the job, should there still be one: something may have been registered without an answer."""
+        self._groups.clear()
+        if self._exists:
+            await self._apply()
+
     async def _apply(self) -> int:
         """Register the job as it is wanted now; return the index of the evaluation from which on it holds."""
         self._wanted += 1

@@ -54,9 +54,8 @@ class AllocationHost(SandboxHost):
         self._allocation = await self._fleet.start(group, image=self._image)
         self._group = name
         self.provenance = {
-            "allocation": self._allocation["ID"],
+            "id": self._allocation["ID"],
             "node": self._allocation["NodeName"],
-            "job": self._fleet.job_id,
         }
 
     async def start_agent(self) -> AgentStream:

@@ -101,19 +101,18 @@ def _of_event(event: Mapping[str, Any], of: str, image: str) -> BackendError | N
 
 
 def ending(allocation: Mapping[str, Any]) -> str:
-    """Say how an allocation ended, by its last events."""
+    """Say how an allocation ended, by its last events. Nomad leaves empty fields out where it shows one alone."""
     _, events = _task_events(allocation)
-    client, wanted = allocation["ClientDescription"], allocation["DesiredDescription"]
-    parts = [part for part in (wanted, client, _tail(events)) if part]
-    if allocation["PreemptedByAllocation"]:
-        parts.insert(0, f"preempted by allocation {allocation['PreemptedByAllocation']}")
-    if (allocation["DesiredTransition"] or {}).get("Migrate"):
+    parts = [allocation.get("DesiredDescription"), allocation.get("ClientDescription"), _tail(events)]
+    if preempting := allocation.get("PreemptedByAllocation"):
+        parts.insert(0, f"preempted by allocation {preempting}")
+    if (allocation.get("DesiredTransition") or {}).get("Migrate"):
         parts.insert(0, "evicted: its node is drained, or somebody stopped it")
-    return "; ".join(dict.fromkeys(parts))
+    return "; ".join(dict.fromkeys(part for part in parts if part))
 
 
 def _task_events(allocation: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
-    states = allocation["TaskStates"] or {}
+    states = allocation.get("TaskStates") or {}
     task: Mapping[str, Any] = next(iter(states.values()), {})
     return task, task.get("Events") or ()
 

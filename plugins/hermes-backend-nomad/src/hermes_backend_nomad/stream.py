@@ -229,11 +229,14 @@ class ExecStream:
     async def _end_of(self, message: aiohttp.WSMessage) -> OSError | None:
         if self.exit_code == 0:
             return None
+        if self.exit_code in _NO_PROGRAM:
+            said = (await self.said()).strip()
+            return ConnectionAbortedError(f"the image lacks the program (exit code {self.exit_code}): {said}")
+        why = await self._explain()
         if self.exit_code is not None:
             said = (await self.said()).strip()
-            lacks = ": the image lacks the program" if self.exit_code in _NO_PROGRAM else ""
-            return ConnectionAbortedError(f"it ended with exit code {self.exit_code}{lacks}{said and f': {said}'}")
-        why = await self._explain()
+            told = "; ".join(part for part in (why, said) if part)
+            return ConnectionAbortedError(f"it ended with exit code {self.exit_code}{told and f': {told}'}")
         reason = str(message.extra or "") if message.type is aiohttp.WSMsgType.CLOSE else str(message.data or "")
         code = self._websocket.close_code
         return ConnectionAbortedError(

@@ -64,13 +64,14 @@ class Server:
             return answer
         self.seen.append(f"{request.method} {request.path}")
         faults = self.engine.faults
-        await asyncio.sleep(faults.get("delay", 0))
         token = faults.get("token")
         if token is not None and request.headers.get("X-Nomad-Token") != token:
             return web.Response(status=403, text="Permission denied")
         try:
             answer = await handler(request)
-        except web.HTTPException:
+            # Late, and done all the same.
+            await asyncio.sleep(faults.get("delay", 0))
+        except (web.HTTPException, ConnectionResetError):  # what was asked for, or nobody there to be told
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the test must fail
             return self._fault(f"{request.method} {request.path_qs}: {error!r}")

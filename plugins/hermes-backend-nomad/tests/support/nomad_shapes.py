@@ -106,6 +106,8 @@ def _single(listed: Shape) -> Shape:
     assert elements is not None
     for name in _OF_ALLOCATION:
         shape.fields[name] = elements.fields[name]
+    # Of the same kind as its neighbour, which was recorded set.
+    shape.fields["DesiredTransition"].fields["Migrate"].learn(True)
     # Its states are seen in more conditions in the lists.
     shape.fields["TaskStates"] = elements.fields["TaskStates"]
     return shape
