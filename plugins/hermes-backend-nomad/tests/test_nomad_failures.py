@@ -68,7 +68,7 @@ async def test_what_answers_and_is_not_nomad_is_said_to_be_something_else(backen
             await backend.open(SLOT)
         with pytest.raises(BackendError, match="is not Nomad"):
             await backend.sweep()
-        backends.made.remove(backend)
+        assert LeaseBook(backends.leases).read() == ([], [])
     finally:
         await runner.cleanup()
 

@@ -127,8 +127,9 @@ class NomadApi:
         try:
             return json.loads(text)
         except ValueError as error:
-            raise NomadError(
+            raise NomadAnswerError(
                 f"what answers at {self.address.url} is not Nomad: {what} gave {text[:80]!r}",
+                status=response.status,
                 hint="set the backend's option nomad_address, or NOMAD_ADDR",
             ) from error
 

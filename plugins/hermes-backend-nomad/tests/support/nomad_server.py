@@ -134,7 +134,7 @@ class Server:
         index = self.engine.next_index()
         await job.end()
         if request.query.get("purge") == "true":
-            del self.engine.jobs[job.id]
+            self.engine.jobs.pop(job.id, None)  # somebody else may have done so meanwhile
         return self._answer("deregister", {**RECORDED["deregister"]["body"], "Index": index, "EvalCreateIndex": index})
 
     async def _evaluations(self, request: web.Request) -> web.Response:
