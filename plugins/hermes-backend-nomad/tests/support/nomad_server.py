@@ -242,6 +242,9 @@ class Server:
         if order == "faults":
             self.engine.faults = body
             return web.json_response({})
+        if order == "forget":
+            self.errors.clear()
+            return web.json_response({})
         found = self.engine.find(body["allocation"])
         assert found is not None
         if order == "drop":

@@ -42,6 +42,10 @@ class StandIn:
         """Have these faults and no others."""
         self._send("faults", faults)
 
+    def forget(self) -> None:
+        """Have no errors any more: they were wanted."""
+        self._send("forget", {})
+
     def order(self, what: str, allocation: str) -> None:
         """`drop` its connections, `kill` its first process, `evict` it, or `lose` its node."""
         self._send(what, {"allocation": allocation})
