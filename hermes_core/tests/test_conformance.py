@@ -19,6 +19,12 @@ class TestLocal(BackendSuite):
     plugin, component = "hermes_core.plugin", "local"
 
 
+@pytest.mark.slow
+class TestLocalSlots(BackendSuite):
+    plugin, component = "hermes_core.plugin", "local"
+    options = MappingProxyType({"slots_per_agent": 16})
+
+
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 class TestLocalInBubblewrap(BackendSuite):
     plugin, component = "hermes_core.plugin", "local"

@@ -28,13 +28,13 @@ OWNER = textwrap.dedent(
     import asyncio, os, signal, sys
     from pathlib import Path
     from hermes_core.contracts.sandbox import SandboxSpec
-    from hermes_core.sandbox import local
+    from hermes_core.sandbox import local, local_files, local_hosts
     from hermes_core.sandbox.client import AgentClient
     from hermes_core.sandbox.lease_keeper import LeaseKeeper
     from hermes_core.sandbox.leases import LeaseBook
     from hermes_core.sandbox.spawning import AgentProcess
 
-    root, level, phase = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    root, phase = Path(sys.argv[1]), sys.argv[3]
 
     def die(*args, **kwargs):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -58,26 +58,29 @@ OWNER = textwrap.dedent(
     elif phase == "after the lease":
         after(LeaseBook, "write")
     elif phase == "in the middle of creation":
-        after(local, "_make_directories")
+        after(local, "make_directories")
     elif phase == "after creation":
         after(local.Group, "create")
     elif phase == "while the agent starts":
-        kept = local._LocalHost._start
-        local._LocalHost._start = started
+        kept = local_hosts.LocalHost._start
+        local_hosts.LocalHost._start = started
     elif phase == "before the agent is let in":
         before(local.Group, "add")
     elif phase == "before the agent's first word":
         before(AgentClient, "connect")
     elif phase == "before the place is removed":
-        before(local, "_delete_tree")
+        before(local_files, "_delete_tree")
     elif phase == "before the lease is struck out":
         before(LeaseBook, "remove")
 
     async def main():
-        backend = local.LocalBackend(local.LocalOptions(root_dir=root))
+        slots, level = (4, "none") if sys.argv[2] == "slots" else (1, sys.argv[2])
+        backend = local.LocalBackend(local.LocalOptions(root_dir=root, slots_per_agent=slots))
         backend.lease_dir = root / "leases"
-        disk = {"disk_mb": 8} if level == "bwrap" and os.geteuid() == 0 else {}
-        sandbox = await backend.open(SandboxSpec(isolation=level, pids=64, **disk))
+        limits = {"disk_mb": 8} if level == "bwrap" and os.geteuid() == 0 else {}
+        if slots == 1:
+            limits["pids"] = 64
+        sandbox = await backend.open(SandboxSpec(isolation=level, **limits))
         await sandbox.exec("touch here; setsid sleep 300 & (cd /; env -i setsid sleep 301 &)")
         if phase == "in a command":
             asyncio.get_running_loop().call_later(0.3, die)
@@ -146,6 +149,19 @@ def test_nothing_is_left_of_a_caller_that_was_killed(phase, level, root, pids_pl
         assert processes_of(sandbox_id) == []
         assert not (pids_place / f"{PREFIX}{sandbox_id}").exists()
     assert str(root) not in Path("/proc/self/mounts").read_text()
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_nothing_is_left_of_a_caller_whose_sandboxes_shared_an_agent(phase, root, pids_place, capsys):
+    """The agent has a lease of its own beside those of its slots."""
+    killed_at(phase, "slots", root)
+    ids = {path.stem for path in (root / "leases").glob("*.json")}
+    status, answer = collect(root, capsys)
+    assert (status, answer["failed"], answer["problems"], set(answer["removed"])) == (0, {}, [], ids)
+    assert [path for path in root.rglob("*") if path.name != "leases"] == []
+    for sandbox_id in ids:
+        assert processes_of(sandbox_id) == []
+        assert not (pids_place / f"{PREFIX}{sandbox_id}").exists()
 
 
 @pytest.mark.parametrize("level", LEVELS)

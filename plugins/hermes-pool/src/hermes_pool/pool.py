@@ -51,6 +51,7 @@ class SlotPool:
         self._turns = itertools.count()
         self._holders: Counter[str] = Counter()
         self._waits = Waits()
+        self._slots_per_host = options.slots_per_host
 
     async def acquire(self, key: Hashable, make_host: MakeHost, limit: int, request: SlotRequest) -> Seat:
         """Return a seat in a host of this key; when cancelled, nothing is kept, no place in the queue either.
@@ -63,7 +64,8 @@ class SlotPool:
         if fleet.closing:
             raise fleet.closed()
         loop = asyncio.get_running_loop()
-        waiter = self._waiter(loop, make_host, limit, request)
+        self._slots_per_host = min(limit, self.options.slots_per_host)
+        waiter = self._waiter(loop, make_host, request)
         kind = fleet.kind(key)
         fleet.latest = (kind, waiter)
         kind.enqueue(waiter)
@@ -77,11 +79,11 @@ class SlotPool:
         fleet.grow()
         return await self._waited(loop, kind, waiter)
 
-    def _waiter(self, loop: asyncio.AbstractEventLoop, make_host: MakeHost, limit: int, request: SlotRequest) -> Waiter:
+    def _waiter(self, loop: asyncio.AbstractEventLoop, make_host: MakeHost, request: SlotRequest) -> Waiter:
         return Waiter(
             turn=next(self._turns),
             since=loop.time(),
-            limit=min(limit, self.options.slots_per_host),
+            limit=self._slots_per_host,
             make_host=make_host,
             request=request,
             further=self._holders[request.spec.rollout_id or ""] > 0,
@@ -89,7 +91,7 @@ class SlotPool:
         )
 
     async def _waited(self, loop: asyncio.AbstractEventLoop, kind: Kind, waiter: Waiter) -> Seat:
-        alarm = loop.call_later(self.options.acquire_timeout, self._expire, kind, waiter)
+        alarm = loop.call_later(self.time_left(waiter.request), self._expire, kind, waiter)
         try:
             return await waiter.future
         except asyncio.CancelledError:
@@ -108,10 +110,14 @@ class SlotPool:
         return self._fleet.waiting
 
     @property
-    def free(self) -> int:
-        """How many slots could be given out now, or after starting hosts."""
-        hosts = self._fleet.hosts
-        return sum(host.free for host in hosts) + (self.options.max_hosts - len(hosts)) * self.options.slots_per_host
+    def capacity(self) -> int:
+        """How many slots there would be with all hosts."""
+        return self.options.max_hosts * self._slots_per_host
+
+    def time_left(self, request: SlotRequest) -> float:
+        """Return how long somebody may wait from now on."""
+        del request
+        return self.options.acquire_timeout
 
     def stats(self) -> PoolStats:
         """Return the pool's numbers at this moment."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -54,6 +56,39 @@ class PoolStats:
             f"{self.waiting} waiting, {self.free} free and {self.used} in use of {self.total} slots, "
             f"{alive} hosts of at most {self.max_hosts}{states}"
         )
+
+
+def combined(name: str, pools: Sequence[PoolStats], *, waiting: int) -> PoolStats:
+    """Return the numbers of several pools as of one; `waiting` is how many wait for any of them, besides."""
+    hosts: Counter[str] = Counter()
+    for pool in pools:
+        hosts.update(pool.hosts)
+    total = {
+        field: sum(getattr(pool, field) for pool in pools)
+        for field in (
+            "total",
+            "free",
+            "used",
+            "max_hosts",
+            "starts_allowed",
+            "created",
+            "failed",
+            "lost",
+            "quarantined",
+        )
+    }
+    count = sum(pool.waits.count for pool in pools)
+    longest = max((pool.waits for pool in pools), key=lambda waits: waits.p99, default=WaitTimes())
+    mean = sum(pool.waits.mean * pool.waits.count for pool in pools) / count if count else 0.0
+    failures = [pool.last_failure for pool in pools if pool.last_failure is not None]
+    return PoolStats(
+        name=name,
+        waiting=waiting + sum(pool.waiting for pool in pools),
+        hosts=dict(hosts),
+        waits=dataclasses.replace(longest, count=count, mean=mean),
+        last_failure=failures[-1] if failures else None,
+        **total,
+    )
 
 
 class Waits:

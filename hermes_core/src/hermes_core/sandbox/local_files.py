@@ -1,0 +1,92 @@
+"""The directories of a sandbox of this machine: made, marked with its lease, mended and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+from hermes_core.sandbox import bubblewrap
+from hermes_core.sandbox.cgroups import PREFIX
+from hermes_core.sandbox.completion import complete
+from hermes_core.sandbox.descriptors import run_program
+from hermes_core.sandbox.leases import Lease
+from hermes_core.sandbox.ramdisk import mount_sized, unmount
+
+_LEASE: Final = "lease.json"
+
+
+def make_directories(root: Path, uid: int, gid: int, disk: int | None) -> None:
+    """Make a sandbox's directories, for a user; `disk` bytes are all that they hold, where it is given."""
+    root.mkdir(mode=0o700)
+    if disk is not None:
+        _limit_disk(root, disk)
+    restore_directories(root)
+    bubblewrap.write_accounts(root, uid, gid)
+    if uid != os.geteuid():
+        for path in (root, *root.iterdir()):
+            os.chown(path, uid, gid)
+
+
+def write_copy(root: Path, lease: Lease) -> None:
+    """Leave a copy of the lease in a sandbox's directory, whole or not at all."""
+    partial = root / ".lease"
+    partial.write_text(json.dumps(lease.to_json()), encoding="utf-8")
+    partial.replace(root / _LEASE)
+
+
+def abandoned_in(parent: Path) -> list[Lease]:
+    """Return the copies of the leases whose owners have died."""
+    found = []
+    for root in parent.glob(f"{PREFIX}*"):
+        # Only what this user made: the temporary directory belongs to all.
+        with contextlib.suppress(OSError, ValueError):
+            copy = root / _LEASE
+            if copy.lstat().st_uid == os.geteuid():
+                lease = Lease.from_json(copy.read_bytes())
+                if lease.handle.get("root") == str(root) and lease.owner() == "dead":
+                    found.append(lease)
+    return found
+
+
+def _limit_disk(root: Path, size: int) -> None:
+    try:
+        mount_sized(root, size)
+    except OSError as error:
+        raise SandboxRefusedError(
+            f"limit disk_mb cannot be enforced here: {error}", hint="run as root, or leave disk_mb out"
+        ) from error
+
+
+def restore_directories(root: Path) -> None:
+    """Make the directories that a command has deleted, or put something else in place of; they are empty then."""
+    if root.is_dir() and not root.is_symlink():
+        root.chmod(0o700)
+    for path in (root, root / "workspace", root / "home", root / "tmp"):
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISDIR(path.lstat().st_mode):
+                continue
+            path.unlink()
+        path.mkdir(mode=0o700)
+
+
+async def delete_tree(root: Path) -> None:
+    """Delete a directory with all that is in it, however deep or write-protected."""
+    await complete(asyncio.to_thread(_delete_tree, root))
+
+
+def _delete_tree(root: Path) -> None:
+    unmount(root)
+    for attempt in ("plain", "writable"):
+        if attempt == "writable":
+            run_program(["chmod", "-R", "u+rwX", "--", str(root)])
+        # rm, because Python's own deletion recurses and gives up on a tree a thousand levels deep.
+        status, complaint = run_program(["rm", "-rf", "--", str(root)])
+        if status == 0:
+            return
+    raise BackendError(f"{root} cannot be deleted: {complaint}")

@@ -1,0 +1,206 @@
+"""The places of backend `local`: a directory, and one agent process at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_core.sandbox import bubblewrap
+from hermes_core.sandbox.agent.processes import read_process
+from hermes_core.sandbox.backend import ENVIRONMENT
+from hermes_core.sandbox.cgroups import Group
+from hermes_core.sandbox.client import AgentStream
+from hermes_core.sandbox.completion import complete
+from hermes_core.sandbox.confining import start_confined
+from hermes_core.sandbox.descriptors import failure
+from hermes_core.sandbox.host import SandboxHost
+from hermes_core.sandbox.limits import Limits
+from hermes_core.sandbox.local_files import delete_tree, restore_directories
+from hermes_core.sandbox.local_killing import kill_marked
+from hermes_core.sandbox.local_options import LocalOptions
+from hermes_core.sandbox.source import PYTHON_FLAGS
+from hermes_core.sandbox.spawning import AgentProcess, kill_and_wait, read_all
+
+_SCRATCH: Final = 64 << 20
+"""Bytes of /dev/shm and of the agent's own directory each, where the disk is limited."""
+_GRACE: Final = 6.0
+"""Seconds an agent gets to end everything by itself; it gives up after five."""
+
+
+class LocalHost(SandboxHost):
+    """What both levels share: a directory, and one agent process at a time."""
+
+    def __init__(self, root: Path, sandbox_id: str, options: LocalOptions, limits: Limits, group: Group | None) -> None:
+        self.bash = options.bash
+        self.provenance = {"limits": dict(limits.enforced)} if limits.enforced else {}
+        self._root = root
+        self._id = sandbox_id
+        self._options = options
+        self._limits = limits
+        self._group = group
+        self._agent: AgentProcess | None = None
+
+    async def _start(
+        self, argv: Sequence[str], path: str, *, uid: int | None = None, pass_fds: Sequence[int] = ()
+    ) -> AgentProcess:
+        environment = {"PATH": path, "LANG": "C.UTF-8", "HERMES_SANDBOX": f"{self._id}.0"}
+        if self._group is None and self._limits.address_space is None:
+            return await AgentProcess.start(argv, environment=environment, uid=uid, pass_fds=pass_fds)
+        return await start_confined(
+            argv,
+            group=self._group,
+            address_space=self._limits.address_space,
+            environment=environment,
+            bash=self.bash,
+            uid=uid,
+            pass_fds=pass_fds,
+        )
+
+    async def destroy(self) -> None:
+        """Remove the group and the directory."""
+        if self._group is not None:
+            await self._group.remove()
+        await delete_tree(self._root)
+
+
+class PlainHost(LocalHost):
+    """Commands run as the caller's user, with directories of their own."""
+
+    def __init__(self, root: Path, sandbox_id: str, options: LocalOptions, limits: Limits, group: Group | None) -> None:
+        super().__init__(root, sandbox_id, options, limits, group)
+        self.workspace = str(root / "workspace")
+        self.environment = {"PATH": options.path, "HOME": str(root / "home"), "TMPDIR": str(root / "tmp")}
+        self._lost_track = False
+
+    async def start_agent(self) -> AgentStream:
+        """Start a Python as the caller's user; a command can have destroyed the directories since the last one."""
+        if self._lost_track:
+            raise SandboxLostError(
+                "the agent was killed; not everything it started can be found",
+                hint="--isolation bwrap keeps what runs in a sandbox together",
+            )
+        # A new one for every agent: what a command has put into the last one cannot pass for saved state.
+        self.state_dir = str(self._root / f"state-{os.urandom(8).hex()}")
+        await asyncio.to_thread(restore_directories, self._root)
+        python = self._options.python or sys.executable
+        self._agent = await self._start([python, *PYTHON_FLAGS], self._options.path)
+        return self._agent.stream
+
+    async def stop_all(self) -> None:
+        """End the agent's input, on which it ends everything; what outlives one that was killed is found by its mark.
+
+        Raises:
+            BackendError: Something cannot be killed.
+        """
+        agent, self._agent = self._agent, None
+        if agent is None:
+            return
+        agent.stream.writer.close()
+        # An agent that ended well has seen its last descendant die. One that was killed has lost them.
+        if not await agent.end(_GRACE):
+            self._lost_track = self._group is None
+            await kill_marked(self._id, self._root)
+        if self._group is not None and not await self._group.end():
+            raise BackendError(f"processes of sandbox {self._id} cannot be killed")
+
+
+class BubblewrapHost(LocalHost):
+    """Commands see a system that cannot be changed and directories of their own, without capabilities."""
+
+    def __init__(
+        self,
+        root: Path,
+        sandbox_id: str,
+        options: LocalOptions,
+        limits: Limits,
+        group: Group | None,
+        *,
+        network: bool,
+        uid: int,
+    ) -> None:
+        super().__init__(root, sandbox_id, options, limits, group)
+        self.workspace = bubblewrap.WORKSPACE
+        self.state_dir = bubblewrap.STATE + "/state"
+        self.environment = {"PATH": options.path, "HOME": bubblewrap.HOME, "TMPDIR": "/tmp"}  # noqa: S108 - inside
+        self.provenance = {**self.provenance, "uid": uid}
+        self._network = network
+        self._uid = uid if os.geteuid() == 0 and uid else None
+        self._init: int | None = None
+        self._frozen = False
+
+    async def freeze(self) -> None:
+        """Show the workspace read-only from the next agent on."""
+        self._frozen = True
+
+    async def start_agent(self) -> AgentStream:
+        """Start a Python inside new namespaces."""
+        python = self._options.python or shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
+        try:
+            info, writer = os.pipe()
+        except OSError as error:
+            raise failure("bubblewrap cannot be started", error) from error
+        try:
+            argv = bubblewrap.command_line(
+                [python, *PYTHON_FLAGS],
+                self._root,
+                network=self._network,
+                info_fd=writer,
+                frozen=self._frozen,
+                scratch_limit=_SCRATCH if self._limits.disk is not None else None,
+            )
+            self._agent = await self._start(argv, ENVIRONMENT["PATH"], uid=self._uid, pass_fds=(writer,))
+        except BackendError:
+            os.close(info)
+            raise
+        except BaseException:
+            os.close(info)
+            await complete(kill_marked(self._id, self._root))
+            raise
+        finally:
+            os.close(writer)
+        # Empty when bubblewrap failed; its message is kept then, and the stream ends.
+        said = await read_all(info, self._options.setup_timeout)
+        self._init = _hold(json.loads(said)["child-pid"], self._agent.pid) if said else None
+        return self._agent.stream
+
+    async def stop_all(self) -> None:
+        """End the first process; nothing outlives it.
+
+        Raises:
+            BackendError: It cannot be killed.
+        """
+        agent, self._agent = self._agent, None
+        init, self._init = self._init, None
+        if agent is None:
+            return
+        agent.stream.writer.close()
+        try:
+            if init is None:
+                # Cut off while bubblewrap was starting: its child waits for it to set up the namespaces, and would wait
+                # for ever as an orphan, since it asks to die with its parent only afterwards.
+                await kill_marked(self._id, self._root, known=agent.pid)
+            # The first process of a PID namespace takes all others with it, and is gone only after them.
+            elif not await kill_and_wait(init, _GRACE):
+                raise BackendError(f"the first process of sandbox {self._id} cannot be killed")
+        finally:
+            await agent.end(_GRACE)
+
+
+def _hold(pid: int, parent: int) -> int | None:
+    """Return a descriptor that stands for a child of `parent` for ever, as its number does not; None if it has gone."""
+    with contextlib.ExitStack() as unless_held, contextlib.suppress(ProcessLookupError):
+        held = os.pidfd_open(pid)
+        unless_held.callback(os.close, held)
+        process = read_process(pid)
+        if process is not None and process.parent == parent:
+            unless_held.pop_all()
+            return held
+    return None

@@ -1,0 +1,57 @@
+"""Finding and killing the processes of a sandbox of this machine, from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+from hermes_core.contracts.errors import BackendError
+from hermes_core.sandbox.agent.processes import look_into, read_marker, read_table, send, with_descendants
+from hermes_core.sandbox.descriptors import exhausted
+
+
+async def kill_marked(sandbox_id: str, root: Path, *, known: int | None = None, shared: bool = False) -> None:
+    """Kill what carries a sandbox's mark or, without any, works in its directory, and all that it has started.
+
+    `known` is a child of ours: one that has just been started shows no environment yet. Of a sandbox that has `shared`
+    an agent, what works in its directory is found, since what it started carries the agent's mark.
+
+    Raises:
+        BackendError: Something cannot be killed.
+    """
+    clean = 0
+    for _ in range(100):
+        try:
+            clean = 0 if await asyncio.to_thread(_kill_round, sandbox_id, root, known, shared) else clean + 1
+        except OSError as error:
+            if not exhausted(error):
+                raise
+        # Twice: what was born while /proc was read is not in the list, nor is its parent, if that has died meanwhile.
+        if clean == 2:
+            return
+        await asyncio.sleep(0.02)
+    raise BackendError(f"processes of sandbox {sandbox_id} cannot be killed")
+
+
+def _kill_round(sandbox_id: str, root: Path, known: int | None, shared: bool) -> bool:  # noqa: FBT001 - for a thread
+    table = read_table()
+    mine = {pid for pid in table if pid == known or _belongs(pid, sandbox_id, root, shared=shared)}
+    # Never the caller, should it work inside the sandbox's directory.
+    everything = with_descendants(table, mine) - {os.getpid(), os.getppid()}
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        send(everything, number)
+    return bool(everything)
+
+
+def _belongs(pid: int, sandbox_id: str, root: Path, *, shared: bool) -> bool:
+    marker = read_marker(pid)
+    if marker is not None and not shared:
+        return marker.partition(".")[0] == sandbox_id
+    for folder in look_into(pid):
+        with contextlib.suppress(OSError):
+            place = (folder / "cwd").readlink()
+            return place == root or root in place.parents
+    return False

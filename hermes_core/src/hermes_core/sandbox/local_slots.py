@@ -1,0 +1,62 @@
+"""Sandboxes of isolation `none` that share an agent, each with directories of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.backend import ENVIRONMENT
+from hermes_core.sandbox.host import SandboxHost
+from hermes_core.sandbox.local_files import delete_tree, restore_directories
+from hermes_core.sandbox.local_hosts import PlainHost
+from hermes_core.sandbox.local_killing import kill_marked
+from hermes_core.sandbox.sharing import MakeHost, Places, SharedPlace
+from hermes_core.sandbox.slots import AgentSlot, SlotRequest
+
+
+class SharedAgent(PlainHost):
+    """An agent for many slots; `release` is called when it has gone."""
+
+    release: Callable[[], Awaitable[None]]
+
+    async def destroy(self) -> None:
+        """Delete its directory, and then its lease."""
+        await super().destroy()
+        await self.release()
+
+
+class LocalSlot(SharedPlace):
+    """One sandbox's slot of a shared agent, with directories that are made and deleted from outside."""
+
+    def __init__(
+        self, agents: Places, make_host: MakeHost, *, spec: SandboxSpec, limit: int, root: Path, sandbox_id: str
+    ) -> None:
+        # Limits of file sizes are the agent's, so those who share one must agree on them.
+        super().__init__(agents, spec.file_size_mb, make_host, limit=limit, describe=self._fields_of)
+        self.workspace = str(root / "workspace")
+        self._spec = spec
+        self._root = root
+        self._id = sandbox_id
+
+    def _fields_of(self, host: SandboxHost, _number: int) -> Mapping[str, Any]:
+        own = {"HOME": str(self._root / "home"), "TMPDIR": str(self._root / "tmp")}
+        return {"workspace": self.workspace, "env": {**ENVIRONMENT, **host.environment, **own, **self._spec.env}}
+
+    async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
+        """Open the slot, or end all that runs in the present one and mend its directories."""
+        if previous is not None:
+            await asyncio.to_thread(restore_directories, self._root)
+        return await super().serve(request, previous)
+
+    async def destroy(self) -> None:
+        """Give the seat back and delete the directories, with what a killed agent has left running there."""
+        lost = self._seat is not None and self._seat.client.lost is not None
+        try:
+            await super().destroy()
+        finally:
+            if lost:
+                await kill_marked(self._id, self._root, shared=True)
+            await delete_tree(self._root)

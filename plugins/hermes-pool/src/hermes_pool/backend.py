@@ -1,0 +1,240 @@
+"""Backend `pool`: one run on several machines or engines, which are other backends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, ClassVar, cast
+
+from hermes_core.contracts.errors import BackendError, ConfigError, SandboxRefusedError
+from hermes_core.contracts.sandbox import IsolationLevel, Sandbox, SandboxSpec
+from hermes_core.sandbox import AgentBackend, SandboxHost
+from hermes_core.sandbox.leases import Lease, LeaseBook, public_options
+from hermes_core.sandbox.plain import PlainSandbox
+from hermes_core.sandbox.session import AgentSandbox
+from hermes_core.specs import BackendSpec
+from hermes_pool.backend_options import PoolBackendOptions
+from hermes_pool.errors import SlotUnavailableError
+from hermes_pool.members import Member
+from hermes_pool.plugin import POOL
+from hermes_pool.statistics import PoolStats
+from hermes_pool.turnstile import Ticket, Turnstile
+
+_LEVELS: tuple[IsolationLevel, ...] = ("none", "bwrap", "container", "container+slot", "gvisor")
+_HOW_TO_SHARE: Mapping[str, str] = {
+    "local": "isolation none, with the backend's option slots_per_agent above 1",
+    "ssh": "isolation none, with the backend's option slots_per_connection above 1",
+    "docker": "isolation container+slot",
+}
+
+
+class PoolBackend(AgentBackend):
+    """Sandboxes that are slots of other backends' places, each on the member that has most room.
+
+    Everything but the choice is the members': what they refuse is refused, and a sandbox's lease is one of the member's
+    own, so that collecting what was left needs no pool.
+    """
+
+    declaration: ClassVar[BackendSpec] = POOL
+    Options = PoolBackendOptions
+    takes_build = True
+
+    def __init__(self, options: PoolBackendOptions, *, build: Callable[[str, str, Mapping[str, Any]], Any]) -> None:
+        super().__init__()
+        self.options = options
+        of_each = options.of_each()
+        self.members = [
+            Member(wanted.backend, number, _member_backend(build, wanted.backend, wanted.options), of_each)
+            for number, wanted in enumerate(options.members, start=1)
+        ]
+        backends = [member.backend for member in self.members]
+        self.setup_timeout = max((backend.setup_timeout for backend in backends), default=self.setup_timeout)
+        self.patience = max((backend.patience for backend in backends), default=self.patience)
+        self._turnstile = Turnstile(of_each, self.members, name="pool")
+        self._tickets: dict[str, Ticket] = {}
+
+    def stats(self) -> PoolStats:
+        """Return the numbers of all members together."""
+        return self._turnstile.stats()
+
+    def shares(self, spec: SandboxSpec) -> bool:
+        """Slots are all that there is."""
+        return all(member.backend.shares(spec) for member in self.members)
+
+    def _levelled(self, spec: SandboxSpec) -> SandboxSpec:
+        """Return the spec with the weakest level that all members share at, where it leaves that to the backend."""
+        if spec.isolation is not None:
+            return spec
+        levels = (dataclasses.replace(spec, isolation=level) for level in _LEVELS)
+        return next((levelled for levelled in levels if self._is_shared(levelled)), super()._levelled(spec))
+
+    def _is_shared(self, spec: SandboxSpec) -> bool:
+        offered = all(spec.isolation in member.backend.declaration.isolation for member in self.members)
+        return offered and self.shares(spec)
+
+    def refuse(self, spec: SandboxSpec) -> None:
+        """Refuse what a member refuses, or gives to one sandbox alone."""
+        if not self.members:
+            raise SandboxRefusedError(
+                "the pool has no backend", hint='backend_options: {"backends": [{"backend": NAME, "options": {…}}]}'
+            )
+        for member in self.members:
+            with _naming(member):
+                member.backend.refuse(spec)
+                if not member.backend.shares(spec):
+                    name = member.backend.declaration.name
+                    raise SandboxRefusedError(
+                        f"a sandbox of isolation {spec.isolation!r} has a place to itself, which no pool can share out",
+                        hint=_HOW_TO_SHARE.get(name, f"see how sandboxes of backend {name!r} share a place"),
+                    )
+
+    async def probe(self, spec: SandboxSpec) -> None:
+        """Let every member try; one that cannot be reached is set apart, if another can.
+
+        Raises:
+            SandboxRefusedError: A member cannot give it.
+            BackendError: No member can be reached.
+        """
+        for member in self.members:
+            member.backend.lease_dir = self.lease_dir
+        checks = (member.backend.check(spec) for member in self.members)
+        found = await asyncio.gather(*checks, return_exceptions=True)
+        failed = [(member, error) for member, error in zip(self.members, found, strict=True) if error is not None]
+        for member, error in failed:
+            if not isinstance(error, BackendError) or not error.retryable:
+                with _naming(member):
+                    raise error
+        for member, error in failed:
+            self._turnstile.set_apart(member, cast("BackendError", error))
+        if len(failed) == len(self.members):
+            raise self._all_failed()
+
+    async def _make(self, spec: SandboxSpec, sandbox_id: str) -> AgentSandbox | PlainSandbox:
+        deadline = asyncio.get_running_loop().time() + self.options.acquire_timeout
+        tries = 0
+        while True:
+            ticket = await self._turnstile.enter(spec.rollout_id, deadline=deadline, first=tries > 0)
+            try:
+                return await self._make_on(ticket, spec, sandbox_id, deadline)
+            except BackendError as error:
+                if not _is_of_the_member(ticket.member, error):
+                    raise
+                self._turnstile.set_apart(ticket.member, error)
+                tries += 1
+                if tries >= self.options.max_failures * len(self.members):
+                    raise self._all_failed() from error
+
+    async def _make_on(
+        self, ticket: Ticket, spec: SandboxSpec, sandbox_id: str, deadline: float
+    ) -> AgentSandbox | PlainSandbox:
+        pool = ticket.member.pool
+        self._tickets[sandbox_id] = ticket
+        pool.deadlines[sandbox_id] = deadline
+        try:
+            return await super()._make(spec, sandbox_id)
+        except BaseException:
+            self._give_back(sandbox_id)
+            raise
+        finally:
+            del pool.deadlines[sandbox_id]
+
+    def _give_back(self, sandbox_id: str) -> None:
+        ticket = self._tickets.pop(sandbox_id, None)
+        if ticket is not None:
+            ticket.give_back()
+
+    def _all_failed(self) -> BackendError:
+        told = "; ".join(f"{member.label}: {member.trouble}" for member in self.members if member.trouble)
+        return BackendError(
+            f"no member of the pool can be used: {told}", hint="hermes-core doctor tells what each backend lacks"
+        )
+
+    def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
+        """Return the handle of the member that the sandbox is on."""
+        return self._member(sandbox_id).backend.handle(spec, sandbox_id)
+
+    def _member(self, sandbox_id: str) -> Member:
+        return self._tickets[sandbox_id].member
+
+    def _lease(self, spec: SandboxSpec, sandbox_id: str) -> Lease:
+        # With the member's name and options: whoever collects what is left needs no pool for that.
+        member = self._member(sandbox_id)
+        lease = super()._lease(spec, sandbox_id)
+        options, withheld = public_options(getattr(member.backend, "options", None))
+        return dataclasses.replace(lease, backend=member.name, options=options, withheld=withheld)
+
+    async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
+        """Let the member make its share of a place."""
+        backend = self._member(sandbox_id).backend
+        backend.lease_dir = self.lease_dir
+        return await backend.create(spec, sandbox_id)
+
+    def _leaving(self, host: SandboxHost, book: LeaseBook) -> Callable[[Sandbox], Awaitable[None]]:
+        leave = super()._leaving(host, book)
+
+        async def leave_and_give_back(sandbox: Sandbox) -> None:
+            try:
+                await leave(sandbox)
+            finally:
+                self._give_back(sandbox.id)
+
+        return leave_and_give_back
+
+    def _provenance(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost) -> dict[str, Any]:
+        return {**super()._provenance(spec, sandbox_id, host), "member": self._member(sandbox_id).label}
+
+    async def reclaim(self, handle: Mapping[str, Any]) -> None:
+        """Let each member remove it, for callers that do not go by the lease's backend.
+
+        Raises:
+            BackendError: None could.
+        """
+        problems = []
+        for member in self.members:
+            try:
+                await member.backend.reclaim(handle)
+            except BackendError as error:
+                problems.append(f"{member.label}: {error.message}")
+        if len(problems) == len(self.members):
+            raise BackendError(f"no member of the pool can reclaim {dict(handle)}: {'; '.join(problems)}")
+
+    async def sweep(self, *, remove: bool = True) -> list[str]:
+        """Let each member find what dead owners left."""
+        found = [await member.backend.sweep(remove=remove) for member in self.members]
+        return list(dict.fromkeys(sandbox_id for ids in found for sandbox_id in ids))
+
+    async def aclose(self) -> None:
+        """Close every sandbox that is still open, then the members with their places."""
+        backends = [member.backend.aclose() for member in self.members]
+        results = [
+            *await asyncio.gather(super().aclose(), return_exceptions=True),
+            *await asyncio.gather(*backends, return_exceptions=True),
+        ]
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+
+def _member_backend(build: Callable[[str, str, Mapping[str, Any]], Any], name: str, options: Mapping[str, Any]) -> Any:
+    backend = build("backend", name, options)
+    if not isinstance(backend, AgentBackend):
+        raise ConfigError(f"backend {name!r} cannot be a member of a pool: it has no slots")
+    return backend
+
+
+def _is_of_the_member(member: Member, error: BackendError) -> bool:
+    """Tell whether another member may do better: none of this one's places works."""
+    if not error.retryable or isinstance(error, SlotUnavailableError):
+        return False
+    return not member.pool.stats().hosts["ready"]
+
+
+@contextlib.contextmanager
+def _naming(member: Member) -> Iterator[None]:
+    """Put a member's name before what it refuses."""
+    try:
+        yield
+    except SandboxRefusedError as error:
+        raise SandboxRefusedError(f"member {member.label} of the pool: {error.message}", hint=error.hint) from error

@@ -1,0 +1,69 @@
+"""The backends of a pool, and how much room each has."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hermes_core.contracts.errors import BackendError
+from hermes_core.sandbox import AgentBackend
+from hermes_core.sandbox.slots import SlotRequest
+from hermes_pool.options import PoolOptions
+from hermes_pool.pool import SlotPool
+
+
+class MemberPool(SlotPool):
+    """The slot pool of one member. Part of the time that a sandbox may wait has passed before it comes here."""
+
+    def __init__(self, options: PoolOptions, *, name: str) -> None:
+        super().__init__(options, name=name)
+        self.deadlines: dict[str, float] = {}
+        """By sandbox, on the event loop's clock."""
+
+    def time_left(self, request: SlotRequest) -> float:
+        """Return what is left of the time, at least a moment."""
+        deadline = self.deadlines.get(request.sandbox_id)
+        if deadline is None:
+            return super().time_left(request)
+        return max(0.01, deadline - asyncio.get_running_loop().time())
+
+
+class Member:
+    """One backend of a pool.
+
+    Attributes:
+        name: The backend's, as the config has it.
+        label: That, with its place in the config's list.
+        taken: How many sandboxes it has or is making.
+        trouble: Why it is set apart, and nobody is sent to it while another member works; None while it is not.
+    """
+
+    def __init__(self, name: str, number: int, backend: AgentBackend, options: PoolOptions) -> None:
+        self.name = name
+        self.label = label = f"{name}#{number}"
+        self.backend = backend
+        self.pool = MemberPool(options, name=label)
+        backend.places = self.pool
+        self.taken = 0
+        self.trouble: str | None = None
+        self._until = 0.0
+
+    @property
+    def free(self) -> int:
+        """How many more sandboxes it can take."""
+        return self.pool.capacity - self.taken
+
+    def is_apart(self, now: float) -> bool:
+        """Tell whether it has failed a short while ago."""
+        if now >= self._until:
+            self.trouble = None
+        return self.trouble is not None
+
+    def set_apart(self, error: BackendError, until: float) -> None:
+        """Send nobody else to it for a while."""
+        self.trouble = error.message
+        self._until = until
+
+    @property
+    def apart_until(self) -> float:
+        """When it may be sent somebody again."""
+        return self._until

@@ -1,0 +1,131 @@
+"""Who may open the next sandbox, and on which member of a pool: in order over all members."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+
+from hermes_core.contracts.errors import BackendError
+from hermes_pool.errors import SlotUnavailableError
+from hermes_pool.members import Member
+from hermes_pool.options import PoolOptions
+from hermes_pool.reporting import too_late, too_many
+from hermes_pool.statistics import PoolStats, combined
+
+
+class Ticket:
+    """The right to a sandbox of one member, counted there until it is given back."""
+
+    def __init__(self, turnstile: Turnstile, member: Member, rollout_id: str | None) -> None:
+        self.member = member
+        self.rollout_id = rollout_id
+        self._turnstile: Turnstile | None = turnstile
+
+    def give_back(self) -> None:
+        """Let the next one in; safe to call twice."""
+        turnstile, self._turnstile = self._turnstile, None
+        if turnstile is not None:
+            turnstile.took_back(self)
+
+
+class Turnstile:
+    """Lets sandboxes through in the order in which they came, each to the member with the most room.
+
+    A trajectory that has a sandbox already is let through at once, to the member that it is on: it gives that one back
+    only after it has had the other.
+    """
+
+    def __init__(self, options: PoolOptions, members: Sequence[Member], *, name: str) -> None:
+        self._options = options
+        self._members = members
+        self._name = name
+        self._waiting: OrderedDict[asyncio.Future[Ticket], str | None] = OrderedDict()
+        self._holders: Counter[tuple[str, Member]] = Counter()
+
+    async def enter(self, rollout_id: str | None, *, deadline: float, first: bool = False) -> Ticket:
+        """Wait for room; `first` is for whom a member has failed after he had waited.
+
+        Raises:
+            SlotUnavailableError: There was none in time, or too many wait.
+        """
+        member = self._held(rollout_id)
+        if member is not None:
+            return self._ticket(member, rollout_id)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Ticket] = loop.create_future()
+        self._waiting[future] = rollout_id
+        if first:
+            self._waiting.move_to_end(future, last=False)
+        self.look()
+        if not future.done() and len(self._waiting) > self._options.max_waiting and not first:
+            del self._waiting[future]
+            raise too_many(self.stats())
+        alarm = loop.call_at(deadline, self._expire, future)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                future.result().give_back()
+            raise
+        finally:
+            alarm.cancel()
+            self._waiting.pop(future, None)
+
+    def look(self) -> None:
+        """Let through whom there is room for."""
+        while self._waiting:
+            member = self._roomiest()
+            if member is None:
+                return
+            future, rollout_id = self._waiting.popitem(last=False)
+            if not future.done():
+                future.set_result(self._ticket(member, rollout_id))
+
+    def set_apart(self, member: Member, error: BackendError) -> None:
+        """Send nobody to a member for a while, as long as there are others."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._options.quarantine
+        member.set_apart(error, until)
+        loop.call_at(until, self.look)
+
+    def took_back(self, ticket: Ticket) -> None:
+        """Count a sandbox as gone."""
+        ticket.member.taken -= 1
+        if ticket.rollout_id is not None:
+            key = (ticket.rollout_id, ticket.member)
+            self._holders[key] -= 1
+            if not self._holders[key]:
+                del self._holders[key]
+        self.look()
+
+    def stats(self) -> PoolStats:
+        """Return the numbers of all members together, those who wait here included."""
+        return combined(self._name, [member.pool.stats() for member in self._members], waiting=len(self._waiting))
+
+    def _ticket(self, member: Member, rollout_id: str | None) -> Ticket:
+        member.taken += 1
+        if rollout_id is not None:
+            self._holders[rollout_id, member] += 1
+        return Ticket(self, member, rollout_id)
+
+    def _held(self, rollout_id: str | None) -> Member | None:
+        if rollout_id is None:
+            return None
+        return next((member for member in self._members if self._holders[rollout_id, member]), None)
+
+    def _roomiest(self) -> Member | None:
+        now = asyncio.get_running_loop().time()
+        able = [member for member in self._members if not member.is_apart(now)]
+        if able:
+            roomiest = max(able, key=lambda member: member.free)
+            return roomiest if roomiest.free > 0 else None
+        # They are tried all the same, in turn: what failed for one task need not fail for the next.
+        apart = (member for member in self._members if member.free > 0)
+        return min(apart, key=lambda member: member.apart_until, default=None)
+
+    def _expire(self, future: asyncio.Future[Ticket]) -> None:
+        if not future.done():
+            error: SlotUnavailableError = too_late(self.stats(), self._options.acquire_timeout, None)
+            self._waiting.pop(future, None)
+            future.set_exception(error)

@@ -1,0 +1,276 @@
+"""Several backends as one pool: order over all of them, members that fail, and leases without the pool."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from pool_support import Backend
+
+from hermes_core.cli import main
+from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.leases import LeaseBook
+from hermes_pool import SlotUnavailableError
+from hermes_pool.backend import PoolBackend
+from hermes_pool.backend_options import PoolBackendOptions
+from hermes_testing import isolated_registry
+from hermes_testing.watching import eventually, processes_here, sleep_token
+
+
+@pytest.fixture
+def root():
+    folder = Path(tempfile.mkdtemp(prefix="hermes-test-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+async def pool(root):
+    """Makes a pool of engines of this machine; nothing is left of any at the end."""
+    made = []
+
+    def make(members=2, **options):
+        def build(kind, name, wanted):
+            assert (kind, name) == ("backend", "engine")
+            folder = root / wanted["name"]
+            folder.mkdir()
+            return Backend(folder, {})
+
+        backends = [{"backend": "engine", "options": {"name": str(n)}} for n in range(members)]
+        backend = PoolBackend(PoolBackendOptions(backends=backends, **options), build=build)
+        backend.lease_dir = root / "leases"
+        made.append(backend)
+        return backend
+
+    yield make
+    for backend in made:
+        await backend.aclose()
+        assert all(member.backend.engine.alive == [] for member in backend.members)
+        assert all(member.taken == 0 for member in backend.members)
+    assert list((root / "leases").glob("*")) == []
+
+
+def engines(backend):
+    return [member.backend.engine for member in backend.members]
+
+
+async def work(backend, number, **fields):
+    async with await backend.open(SandboxSpec(**fields)) as sandbox:
+        await sandbox.write_file("mine", str(number))
+        return (await sandbox.exec("cat mine")).output
+
+
+async def test_each_sandbox_goes_where_most_room_is(pool):
+    backend = pool(members=3, max_hosts=1, slots_per_host=2)
+    sandboxes = [await backend.open(SandboxSpec()) for _ in range(6)]
+    assert [member.taken for member in backend.members] == [2, 2, 2]
+    assert sandboxes[0].provenance["backend"] == "pool"
+    assert {sandbox.provenance["member"] for sandbox in sandboxes} == {"engine#1", "engine#2", "engine#3"}
+    assert (backend.stats().used, backend.stats().free) == (6, 0)
+    for sandbox in sandboxes:
+        await sandbox.aclose()
+
+
+async def test_sixteen_trajectories_finish_on_four_slots_of_two_members_in_their_order(pool):
+    """Predecessor 2.3 #1, over several engines."""
+    backend = pool(max_hosts=1, slots_per_host=2)
+    order = []
+
+    async def play(number):
+        async with await backend.open(SandboxSpec()) as sandbox:
+            order.append(number)
+            return (await sandbox.exec(f"echo {number}")).output
+
+    answers = await asyncio.wait_for(asyncio.gather(*(play(n) for n in range(16))), 60)
+    assert answers == [f"{n}\n" for n in range(16)]
+    assert sorted(order[:4]) == [0, 1, 2, 3]
+    assert all(abs(place - number) < 4 for place, number in enumerate(order))
+
+
+async def test_a_trajectory_gets_its_second_sandbox_on_a_full_pool(pool):
+    backend = pool(max_hosts=1, slots_per_host=1)
+
+    async def verified(number):
+        async with await backend.open(SandboxSpec(rollout_id=f"r{number}")):
+            return await work(backend, number, rollout_id=f"r{number}")
+
+    answers = await asyncio.wait_for(asyncio.gather(*(verified(n) for n in range(6))), 60)
+    assert answers == [str(n) for n in range(6)]
+
+
+async def test_whoever_waits_too_long_is_told_the_numbers_of_all_members(pool):
+    backend = pool(max_hosts=1, slots_per_host=1)
+    sandboxes = [await backend.open(SandboxSpec()) for _ in range(2)]
+    backend.options.acquire_timeout = 0.1
+    with pytest.raises(SlotUnavailableError, match="1 waiting, 0 free and 2 in use of 2 slots, 2 hosts of at most 2"):
+        await backend.open(SandboxSpec())
+    for sandbox in sandboxes:
+        await sandbox.aclose()
+
+
+async def test_a_waiter_that_is_cancelled_keeps_no_place(pool):
+    backend = pool(members=1, max_hosts=1, slots_per_host=1)
+    sandbox = await backend.open(SandboxSpec())
+    opening = asyncio.create_task(backend.open(SandboxSpec()))
+    assert await eventually(lambda: backend.stats().waiting == 1)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert backend.stats().waiting == 0
+    await sandbox.aclose()
+    assert await work(backend, 3) == "3"
+
+
+async def test_a_member_that_cannot_be_reached_is_set_apart_and_the_others_go_on(pool):
+    backend = pool(max_hosts=2, slots_per_host=4)
+    engines(backend)[0].failing = lambda _: BackendError("connection refused")
+    answers = await asyncio.wait_for(asyncio.gather(*(work(backend, n) for n in range(8))), 60)
+    assert answers == [str(n) for n in range(8)]
+    assert "connection refused" in backend.members[0].trouble
+    tried = engines(backend)[0].asked
+    assert await work(backend, 9) == "9"
+    assert engines(backend)[0].asked == tried
+
+
+async def test_a_member_that_was_set_apart_is_tried_again(pool):
+    backend = pool(max_hosts=1, slots_per_host=1, quarantine=0.1)
+    engines(backend)[0].failing = lambda number: BackendError("connection refused") if number == 1 else None
+    first = await backend.open(SandboxSpec())
+    second = await asyncio.wait_for(backend.open(SandboxSpec()), 10)
+    assert {first.provenance["member"], second.provenance["member"]} == {"engine#1", "engine#2"}
+    await first.aclose()
+    await second.aclose()
+
+
+async def test_where_no_member_works_the_error_names_each(pool):
+    backend = pool(max_hosts=1)
+    for number, engine in enumerate(engines(backend)):
+        engine.failing = lambda _, number=number: BackendError(f"engine {number} is down")
+    with pytest.raises(BackendError) as caught:
+        await asyncio.wait_for(backend.open(SandboxSpec()), 30)
+    assert "engine#1: " in caught.value.message
+    assert "engine 0 is down" in caught.value.message
+    assert "engine#2: " in caught.value.message
+    assert "engine 1 is down" in caught.value.message
+
+
+async def test_check_tries_every_member_and_goes_on_without_one(pool, monkeypatch):
+    backend = pool()
+    seen = []
+
+    async def reached(_spec):
+        seen.append("reached")
+
+    async def unreachable(_spec):
+        raise BackendError("no route to host")
+
+    monkeypatch.setattr(backend.members[0].backend, "check", unreachable)
+    monkeypatch.setattr(backend.members[1].backend, "check", reached)
+    await backend.check(SandboxSpec())
+    assert seen == ["reached"]
+    assert backend.members[0].trouble == "no route to host"
+    monkeypatch.setattr(backend.members[1].backend, "check", unreachable)
+    with pytest.raises(BackendError, match="no member of the pool can be used: engine#1: no route to host; engine#2"):
+        await backend.check(SandboxSpec())
+
+
+async def test_a_lost_member_fails_its_own_sandboxes_only(pool):
+    backend = pool(max_hosts=1, slots_per_host=1, health_interval=0.1)
+    sandboxes = [await backend.open(SandboxSpec()) for _ in range(2)]
+    waiting = asyncio.create_task(work(backend, 7))
+    engines(backend)[0].hosts[0].kill()
+    lost = 0
+    for sandbox in sandboxes:
+        try:
+            assert (await sandbox.exec("echo fine")).output == "fine\n"
+        except SandboxLostError:
+            lost += 1
+        await sandbox.aclose()
+    assert lost == 1
+    assert await asyncio.wait_for(waiting, 10) == "7"
+
+
+def create(options):
+    return isolated_registry("hermes_pool.plugin").create("backend", "pool", options)
+
+
+async def test_what_a_member_gives_to_one_alone_is_refused_with_the_way_to_share():
+    backend = create({"backend": "local"})
+    with pytest.raises(SandboxRefusedError, match=r"member local#1 of the pool: .* 'none'") as caught:
+        await backend.check(SandboxSpec())
+    assert "slots_per_agent" in str(caught.value.hint)
+    await backend.aclose()
+
+
+async def test_a_pool_of_nothing_is_refused():
+    backend = create({})
+    assert await backend.sweep() == []
+    with pytest.raises(SandboxRefusedError, match="no backend"):
+        await backend.check(SandboxSpec())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"backend": "local", "backends": [{"backend": "local"}]}, "not both"),
+        ({"options": {"slots_per_agent": 4}}, "which is not given"),
+        ({"backends": [{"backend": "pool"}]}, "no member of a pool"),
+        ({"backend": "local", "slots": 3}, "has no option 'slots'"),
+        ({"backend": "local", "options": {"slots": 3}}, "local"),
+        ({"backends": [{"backend": "local", "max_hosts": 3}]}, "max_hosts"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options, said):
+    with pytest.raises(ConfigError, match=said):
+        create(options)
+
+
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_testing import isolated_registry
+
+async def own(root, token):
+    member = {"backend": "local", "options": {"slots_per_agent": 2, "root_dir": root}}
+    options = {"backends": [member, member], "slots_per_host": 2}
+    backend = isolated_registry("hermes_pool.plugin").create("backend", "pool", options)
+    backend.lease_dir = Path(root) / "leases"
+    for _ in range(3):
+        sandbox = await backend.open(SandboxSpec())
+        await sandbox.exec(f"setsid sleep {token} >/dev/null 2>&1 & true")
+    print("open", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(own(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_what_a_killed_caller_left_is_collected_without_the_pool(root, capsys):
+    """Each lease is a member's: `gc` goes by it."""
+    token = sleep_token()
+    with subprocess.Popen([sys.executable, "-c", OWNER, str(root), token], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout.readline() == b"open\n"
+        owner.send_signal(signal.SIGKILL)
+    leases, problems = LeaseBook(root / "leases").read()
+    assert problems == []
+    assert {lease.backend for lease in leases} == {"local"}
+    assert len(leases) == 5  # three sandboxes and two shared agents
+    assert all(lease.options["root_dir"] == str(root) for lease in leases)
+    argv = ["sandboxes", "gc", "--json", "--lease-dir", str(root / "leases")]
+    # Besides, `gc` looks for what lost its lease: here only.
+    argv += ["--backend-options", json.dumps({"root_dir": str(root)})]
+    assert main(argv) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert sorted(answer["removed"]) == sorted(lease.sandbox_id for lease in leases)
+    assert processes_here(token) == []
+    assert [path.name for path in root.iterdir()] == ["leases"]
