@@ -61,18 +61,19 @@ class Isolation(BackendBase):
             await writer.drain()
             writer.close()
 
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        hosts = (f"127.0.0.1:{port}@private",)
-        wanted = await self.isolated(backend, spec, network="allowlist", allow_hosts=hosts)
-        async with server, await backend.open(wanted) as sandbox:
-            named = {"url": f"http://127.0.0.1:{port}/", "host": f"127.0.0.1:{port}"}
-            other = {"url": "http://127.0.0.1:1/", "host": "127.0.0.1:1"}
-            assert (await sandbox.exec(_FETCH, env=named, timeout=60)).output.endswith("\nreached\n")
-            assert " 403 " in (await sandbox.exec(_FETCH, env=other, timeout=60)).output.partition("\n")[0]
-            past = await sandbox.exec(f"(exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo reached")
-            assert past.output == ""
-            assert "egress" in sandbox.provenance
+        # Open before it is asked for, because its port is what is listed: closed also where that is refused.
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            hosts = (f"127.0.0.1:{port}@private",)
+            wanted = await self.isolated(backend, spec, network="allowlist", allow_hosts=hosts)
+            async with await backend.open(wanted) as sandbox:
+                named = {"url": f"http://127.0.0.1:{port}/", "host": f"127.0.0.1:{port}"}
+                other = {"url": "http://127.0.0.1:1/", "host": "127.0.0.1:1"}
+                assert (await sandbox.exec(_FETCH, env=named, timeout=60)).output.endswith("\nreached\n")
+                assert " 403 " in (await sandbox.exec(_FETCH, env=other, timeout=60)).output.partition("\n")[0]
+                past = await sandbox.exec(f"(exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo reached")
+                assert past.output == ""
+                assert "egress" in sandbox.provenance
 
     async def contained(self, sandbox: Sandbox) -> None:
         """Fail before anything is tried that would do harm where nothing separates the sandbox from this machine."""
