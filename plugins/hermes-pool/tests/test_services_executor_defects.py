@@ -93,6 +93,15 @@ async def test_a_queued_call_of_a_released_trajectory_takes_no_place_again(tmp_p
         assert (await executor.execute("next", terminal("echo ok"))).output == "ok"
 
 
+async def test_a_trajectory_that_nobody_releases_gives_its_place_back(tmp_path: Path) -> None:  # 2.3 number 3
+    backend = BoundedBackend(local_backend(tmp_path), places=1)
+    async with executor_on(backend, idle_timeout_s=0.3) as executor:
+        await executor.execute("dead", terminal("sleep 0.5"))
+        assert (await executor.execute("next", terminal("echo mine"))).output == "mine"
+        assert "released" in str((await executor.execute("dead", terminal("true"))).error)
+        await until(lambda: backend.open_now == 0)
+
+
 async def test_a_cancelled_call_that_waits_keeps_no_place(tmp_path: Path) -> None:  # 2.3 number 3
     backend = BoundedBackend(local_backend(tmp_path), places=1)
     async with executor_on(backend) as executor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -38,6 +39,7 @@ from hermes_pool.services.trajectory import CancelledCallError, ReleasedError, T
 T = TypeVar("T")
 _RELEASED: Final = 65_536
 """Ids of released trajectories that are known, so that a late call does not open a sandbox again."""
+_LOG: Final = logging.getLogger(__name__)
 NO_SLOT: Final = "No active slot for trajectory (run a sandbox tool first)"
 
 
@@ -59,6 +61,8 @@ class ToolExecutorConfig(BaseModel):
     """`inprocess`: external tools run in this process. None: they are refused."""
     tool_server_token: str | None = None
     default_timeout_s: float = Field(default=DEFAULT_TIMEOUT, ge=1, le=600)
+    idle_timeout_s: float = Field(default=3600.0, gt=0)
+    """Seconds without a call after which a trajectory that nobody released is released."""
     close_timeout_s: float = Field(default=60.0, gt=0)
     """Seconds in which `close` must have ended everything."""
 
@@ -128,6 +132,7 @@ class ToolExecutor:
         self._external: ExternalTools | None = None
         self._trajectories: dict[str, Trajectory] = {}
         self._released: OrderedDict[str, None] = OrderedDict()
+        self._forgetting: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     async def start(self) -> None:
@@ -251,8 +256,25 @@ class ToolExecutor:
             return None
         found = self._trajectories.get(trajectory_id)
         if found is None:
-            found = self._trajectories[trajectory_id] = Trajectory(trajectory_id, self._backend)
+            found = self._trajectories[trajectory_id] = Trajectory(
+                trajectory_id, self._backend, idle=self.config.idle_timeout_s, forgotten=self._forget
+            )
         return found
+
+    def _forget(self, trajectory_id: str) -> None:
+        _LOG.warning(
+            "trajectory %s was not released by its owner: %g s without a call",
+            trajectory_id,
+            self.config.idle_timeout_s,
+        )
+        task = asyncio.ensure_future(self.release_trajectory(trajectory_id))
+        self._forgetting.add(task)
+        task.add_done_callback(self._forgotten)
+
+    def _forgotten(self, task: asyncio.Task[None]) -> None:
+        self._forgetting.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _LOG.warning("a trajectory could not be released: %s", error)
 
     async def release_trajectory(self, trajectory_id: str, reset_workspace: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - the predecessor's signature
         """End what a trajectory runs, refuse what it has waiting, and close its sandbox with all its files.

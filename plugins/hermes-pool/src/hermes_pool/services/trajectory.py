@@ -28,10 +28,12 @@ class Trajectory:
     """Its calls in a sandbox run one after another in the order they came; those of other trajectories never wait.
 
     The sandbox is opened for the first call that needs one, within that call: a trajectory that waits for a place
-    holds nobody up.
+    holds nobody up. After `idle` seconds without a call `forgotten` is told, once for each such time.
     """
 
-    def __init__(self, trajectory_id: str, backend: ToolBackend) -> None:
+    def __init__(
+        self, trajectory_id: str, backend: ToolBackend, *, idle: float, forgotten: Callable[[str], None]
+    ) -> None:
         self.id = trajectory_id
         self.waiting = 0
         self.slot: Any = None
@@ -40,6 +42,9 @@ class Trajectory:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._calls: OrderedDict[str, _SharedCall] = OrderedDict()
         self._releasing: asyncio.Task[None] | None = None
+        self._idle = idle
+        self._forgotten = forgotten
+        self._alarm: asyncio.TimerHandle | None = None
 
     @property
     def is_released(self) -> bool:
@@ -107,6 +112,7 @@ class Trajectory:
         await asyncio.shield(self._releasing)
 
     async def _release(self) -> None:
+        self._rest()
         while self._tasks:
             for task in self._tasks:
                 task.cancel()
@@ -118,8 +124,19 @@ class Trajectory:
     def _begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._rest()
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not self._tasks and not self.is_released:
+            self._alarm = asyncio.get_running_loop().call_later(self._idle, self._forgotten, self.id)
+
+    def _rest(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
 
     def _remember(self, execution_id: str, call: _SharedCall) -> None:
         self._calls[execution_id] = call
