@@ -178,7 +178,7 @@ def soak(place: Place, options: argparse.Namespace) -> dict[str, Any]:
     """Play one run on one kind of sandbox and return its figures."""
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         one = Soak(place, options.rollouts, Path(folder))
-        seconds = one.play(seed=options.seed, pause=options.pause, callers=options.callers)
+        seconds = one.play(seed=options.seed, pause=options.pause * place.pace, callers=options.callers)
         found = {
             "rollouts": options.rollouts,
             "seconds": round(seconds, 1),
@@ -217,6 +217,9 @@ def main() -> int:
         found["places"][name] = soak(PLACES[name], options)
     print(json.dumps(found, indent=2))
     if options.write:
+        # Of the places that were not asked for, the last result stays.
+        earlier = json.loads(RESULTS.read_text(encoding="utf-8"))["places"] if RESULTS.exists() else {}
+        found["places"] = {name: row for name in PLACES if (row := {**earlier, **found["places"]}.get(name))}
         RESULTS.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
         subprocess.run([sys.executable, str(HERE / "backend_tables.py")], check=True)
     return 0 if all(place["holds"] for place in found["places"].values()) else 1

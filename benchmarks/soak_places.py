@@ -94,6 +94,8 @@ class Place:
     concurrent: int
     targets: Targets
     backend_options: Mapping[str, Any]
+    pace: float = 1.0
+    """How much longer it is left alone between two kills: what hits many rollouts at once leaves none to finish."""
 
     def options(self, folder: Path) -> dict[str, Any]:
         """Return the backend's options; directories are made in the soak's own folder."""
@@ -125,6 +127,6 @@ PLACES: Mapping[str, Place] = {
     ),
     "docker pool": Place(
         "docker", "container+slot", 16,
-        {"agent": _container_agents, "container": _containers}, _DOCKER_OPTIONS,
+        {"agent": _container_agents, "container": _containers}, _DOCKER_OPTIONS, pace=8.0,
     ),
 }  # fmt: skip
