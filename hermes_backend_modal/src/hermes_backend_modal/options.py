@@ -18,8 +18,9 @@ class ModalOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     token_id: str | None = None
-    """With `token_secret`; MODAL_TOKEN_ID, then the SDK's own file if not given."""
+    """MODAL_TOKEN_ID, then the SDK's own file if not given."""
     token_secret: SecretStr | None = None
+    """Where `token_id` is given alone, its secret is looked for beside that id in the environment and the file."""
     config_profile: str | None = None
     """Section of ~/.modal.toml; the active one if not given."""
     server_url: str | None = None
@@ -147,8 +148,8 @@ class ModalOptions(BaseModel):
 
     @model_validator(mode="after")
     def _agreeing(self) -> Self:
-        if (self.token_id is None) != (self.token_secret is None):
-            raise ValueError("token_id and token_secret belong together; one of them is missing")
+        if self.token_id is None and self.token_secret is not None:
+            raise ValueError("token_id and token_secret belong together; token_id is missing")
         if self.token_id is not None and self.config_profile is not None:
             raise ValueError("config_profile names a section that has a token; token_id is another one")
         if self.min_sandboxes > self.max_sandboxes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -28,6 +29,7 @@ _SDK: Final[Any] = modal
 """Half of what the SDK makes for callers of either style has no types."""
 _profiles: Final[Any] = config_profiles
 _config: Final[Any] = config
+_LOG_LINES: Final = 40
 _LOG: Final = 2000
 """Characters of a failed build's log that are shown, the last ones."""
 
@@ -67,6 +69,16 @@ class Service:
                 self._client = made
             return self._client
 
+    def _secret_of(self, token_id: str) -> str:
+        """Find the secret of a token, as for what a killed process has left: its lease has no secret."""
+        places: list[dict[str, Any]] = [{"profile": name, "use_env": False} for name in _profiles()]
+        if "MODAL_TOKEN_ID" in os.environ:
+            places.insert(0, {})
+        for place in places:
+            if _config.get("token_id", **place) == token_id and (found := _config.get("token_secret", **place)):
+                return str(found)
+        raise ModalAuthError(f"Modal needs a token, and the secret of {token_id} is not there", hint=LOG_IN)
+
     def _credentials(self) -> tuple[str, tuple[str, str]]:
         options = self.options
         profile = options.config_profile
@@ -78,8 +90,9 @@ class Service:
         # A section that is named goes before the environment; where none is, the environment goes before the file.
         own = {"profile": profile, "use_env": profile is None}
         url = options.server_url or _config.get("server_url")
-        if options.token_id is not None and options.token_secret is not None:
-            return url, (options.token_id, options.token_secret.get_secret_value())
+        if options.token_id is not None:
+            given = options.token_secret
+            return url, (options.token_id, given.get_secret_value() if given else self._secret_of(options.token_id))
         token_id, token_secret = _config.get("token_id", **own), _config.get("token_secret", **own)
         if not token_id or not token_secret:
             missing = "token" if not token_id and not token_secret else "id" if not token_id else "secret"
@@ -149,12 +162,13 @@ class Service:
         return modal.Image.from_registry(name, secret=secret, add_python=options.add_python)
 
     async def _log_of(self, image_id: str) -> str:
-        found = ""
+        found: list[str] = []
         with contextlib.suppress(*SDK_ERRORS, TimeoutError):
             async with asyncio.timeout(self.options.service_timeout):
-                async for text in modal.Image.from_id(image_id, client=self._client)._logs.aio():  # noqa: SLF001 - the only way to a log
-                    found = (found + text)[-_LOG:]
-        return found
+                image = _SDK.Image.from_id(image_id, client=self._client)
+                async for entry in image.logs.tail.aio(entries=_LOG_LINES):
+                    found.append(entry.message)
+        return "".join(found)
 
     def _secret(self, name: str) -> Any:
         return modal.Secret.from_name(name, environment_name=self.options.environment)

@@ -1,0 +1,125 @@
+"""A caller that is killed at any moment leaves nothing at the service, once somebody collects."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from standin import StandIn
+
+from hermes_backend_modal.backend import ModalBackend
+from hermes_backend_modal.options import ModalOptions
+from hermes_core.sandbox.collecting import Collector
+from hermes_core.sandbox.leases import LeaseBook
+from hermes_testing.registries import isolated_registry
+
+pytestmark = [pytest.mark.slow, pytest.mark.component("bwrap")]
+
+_DYING = """
+import asyncio, json, os, signal, sys
+from pathlib import Path
+from hermes_backend_modal.backend import ModalBackend, ModalOptions
+from hermes_core.contracts.sandbox import SandboxSpec
+
+options, leases, isolation, phase = sys.argv[1:]
+
+def die_in(moment):
+    if moment == phase:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def dying(name, work):
+    async def done(*arguments, **named):
+        die_in(f"before {name}")
+        result = await work(*arguments, **named)
+        die_in(f"after {name}")
+        return result
+    return done
+
+async def main():
+    backend = ModalBackend(ModalOptions(**json.loads(options), min_sandboxes=0, idle_timeout=1))
+    backend.lease_dir = Path(leases)
+    for name in ("create", "start", "end"):
+        setattr(backend.service, name, dying(name, getattr(backend.service, name)))
+    sandbox = await backend.open(SandboxSpec(isolation=isolation, network="none"))
+    await sandbox.exec("setsid sleep 600 & disown -a")
+    die_in("in use")
+    await sandbox.aclose()
+    await backend.aclose()
+
+asyncio.run(main())
+"""
+
+
+async def _die(standin: StandIn, leases: Path, isolation: str, phase: str) -> int:
+    """Run a caller that is killed at a moment, and return its process id."""
+    arguments = [sys.executable, "-c", _DYING, json.dumps(standin.options), str(leases), isolation, phase]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as caller:
+        _, complaint = await asyncio.to_thread(caller.communicate)
+    assert caller.returncode == -signal.SIGKILL, complaint
+    return caller.pid
+
+
+def _left_by(standin: StandIn, pid: int) -> list[str]:
+    return [
+        sandbox["id"] for sandbox in standin.running() if sandbox["tags"].get("hermes_owner", "").startswith(f"{pid}.")
+    ]
+
+
+@pytest.mark.parametrize("isolation", ["gvisor", "container+slot"])
+@pytest.mark.parametrize("phase", ["before create", "after create", "after start", "in use", "before end", "after end"])
+async def test_nothing_is_left_of_a_caller_that_was_killed(
+    standin: StandIn, tmp_path: Path, isolation: str, phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = await _die(standin, tmp_path, isolation, phase)
+    # A lease has no secrets: the token is found where it is at home.
+    monkeypatch.setenv("MODAL_TOKEN_ID", standin.options["token_id"])
+    monkeypatch.setenv("MODAL_TOKEN_SECRET", standin.options["token_secret"])
+    monkeypatch.setenv("MODAL_SERVER_URL", standin.url)
+    done = await Collector(LeaseBook(tmp_path), isolated_registry("hermes_backend_modal.plugin")).collect(
+        backends=("modal",)
+    )
+    assert (done.failed, done.problems) == ({}, [])
+    assert done.removed != []
+    assert _left_by(standin, pid) == []
+    assert LeaseBook(tmp_path).read() == ([], [])
+
+
+async def test_sweeping_finds_by_their_tags_what_has_no_lease_and_leaves_the_living_alone(
+    standin: StandIn, tmp_path: Path, backend: ModalBackend
+) -> None:
+    pids = [await _die(standin, tmp_path / "lost", "gvisor", "in use") for _ in range(3)]
+    async with await backend.open(_spec()) as sandbox:
+        found = await backend.sweep(remove=False)
+        assert all(_left_by(standin, pid) for pid in pids)
+        assert sorted(found) == sorted(await backend.sweep())
+        assert sum(len(_left_by(standin, pid)) for pid in pids) == 0
+        assert len(found) >= 3
+        assert sandbox.id not in found
+        assert (await sandbox.exec("echo alive")).output == "alive\n"
+
+
+async def test_reclaiming_from_a_pool_whose_owner_lives_is_refused_and_names_the_way(backend: ModalBackend) -> None:
+    from hermes_core.contracts.errors import BackendError
+
+    async with await backend.open(_spec(isolation="container+slot")) as sandbox:
+        with pytest.raises(BackendError, match="hermes-core sandboxes kill"):
+            await backend.reclaim(backend.handle(_spec(isolation="container+slot"), sandbox.id))
+        assert (await sandbox.exec("echo alive")).output == "alive\n"
+
+
+async def test_reclaiming_where_there_is_no_app_is_success(standin: StandIn) -> None:
+    made = ModalBackend(ModalOptions(**standin.options, app_name="never-made", create_app=False))
+    await made.reclaim({"sandbox_id": "x", "pool": "y"})
+    assert await made.sweep() == []
+    await made.aclose()
+
+
+def _spec(**fields: str):
+    from hermes_core.contracts.sandbox import SandboxSpec
+
+    return SandboxSpec(**{"isolation": "gvisor", "network": "none", **fields})

@@ -1,0 +1,184 @@
+"""What goes wrong at the service, as its callers hear of it: which party, which thing, what next."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standin import StandIn
+
+from hermes_backend_modal.backend import ModalBackend
+from hermes_backend_modal.failures import (
+    ImageBuildError,
+    ModalAuthError,
+    ModalExhaustedError,
+    ModalMissingError,
+    ModalRequestError,
+    ModalTimeoutError,
+    ModalUnreachableError,
+)
+from hermes_backend_modal.options import ModalOptions
+from hermes_core.contracts.errors import ConfigError, HermesError, NoPythonError, SandboxLostError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.leases import LeaseBook
+
+pytestmark = pytest.mark.component("bwrap")
+SPEC = SandboxSpec(isolation="gvisor", network="none")
+
+
+async def _fails(tmp_path: Path, kind: type[HermesError], options: dict[str, Any], spec: SandboxSpec = SPEC) -> str:
+    """Open a sandbox that cannot be had and return what is said; nothing may be left of it."""
+    made = ModalBackend(ModalOptions(**options))
+    made.lease_dir = tmp_path
+    try:
+        with pytest.raises(kind) as caught:
+            await made.open(spec)
+    finally:
+        await made.aclose()
+    assert LeaseBook(tmp_path).read() == ([], [])
+    assert type(caught.value) is kind
+    assert caught.value.hint
+    return str(caught.value)
+
+
+@pytest.fixture
+def none_left(standin: StandIn):
+    before = len(standin.running())
+    yield
+    assert len(standin.running()) == before
+
+
+async def test_no_token_says_where_one_comes_from(standin, tmp_path, monkeypatch):
+    monkeypatch.delenv("MODAL_TOKEN_ID", raising=False)
+    monkeypatch.delenv("MODAL_TOKEN_SECRET", raising=False)
+    monkeypatch.setattr("modal.config._user_config", {})
+    said = await _fails(tmp_path, ModalAuthError, {"server_url": standin.url})
+    assert "needs a token" in said
+    assert "modal token new" in said
+
+
+async def test_half_a_token_in_the_environment_says_which_half_is_missing(standin, tmp_path, monkeypatch):
+    monkeypatch.setenv("MODAL_TOKEN_ID", "ak-one")
+    monkeypatch.delenv("MODAL_TOKEN_SECRET", raising=False)
+    monkeypatch.setattr("modal.config._user_config", {})
+    assert "its secret is not there" in await _fails(tmp_path, ModalAuthError, {"server_url": standin.url})
+
+
+async def test_a_token_that_is_wrong_is_the_user_s_to_change(standin, tmp_path):
+    said = await _fails(tmp_path, ModalAuthError, {**standin.options, "token_secret": "as-wrong"})
+    assert "do not match" in said
+    assert "as-wrong" not in said
+    assert ModalAuthError.fatal
+    assert not ModalAuthError.retryable
+
+
+async def test_a_section_that_the_configuration_does_not_have_is_named(standin, tmp_path):
+    said = await _fails(tmp_path, ConfigError, {"server_url": standin.url, "config_profile": "nobody"})
+    assert "modal token new --profile nobody" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"environment": "nowhere"}, "Environment 'nowhere' not found"),
+        ({"app_name": "never", "create_app": False}, "App 'never' not found"),
+        ({"secrets": "absent"}, "Secret 'absent' not found"),
+        ({"volumes": {"/models": "absent"}}, "Volume 'absent' not found"),
+    ],
+)
+async def test_what_is_not_there_is_named(standin, tmp_path, none_left, options, named):
+    said = await _fails(tmp_path, ModalMissingError, {**standin.options, **options})
+    assert named in said
+    assert "→ modal " in said
+
+
+async def test_an_image_that_cannot_be_built_shows_the_end_of_its_log(standin, tmp_path, none_left):
+    spec = SandboxSpec(isolation="gvisor", image="missing:1")
+    said = await _fails(tmp_path, ImageBuildError, standin.options, spec)
+    assert "image 'missing:1' cannot be built" in said
+    assert "error: manifest for missing:1 not found" in said
+
+
+async def test_an_image_without_python_says_how_to_get_one(standin, tmp_path, none_left):
+    spec = SandboxSpec(isolation="gvisor", image="without-python:1")
+    assert "add_python" in await _fails(tmp_path, NoPythonError, standin.options, spec)
+
+
+async def test_a_dockerfile_that_is_not_there_is_named(standin, tmp_path):
+    spec = SandboxSpec(isolation="gvisor", image=f"dockerfile:{tmp_path}/Dockerfile")
+    assert "Dockerfile" in await _fails(tmp_path, ModalUnreachableError, standin.options, spec)
+
+
+async def test_a_quota_that_is_reached_is_retryable_and_says_what_to_lower(standin, tmp_path, none_left):
+    standin.ask("fail", call="SandboxCreateV2", status="RESOURCE_EXHAUSTED", text="limit of 100 reached", times=99)
+    said = await _fails(tmp_path, ModalExhaustedError, standin.options)
+    assert "limit of 100 reached" in said
+    assert "max_sandboxes" in said
+    assert ModalExhaustedError.retryable
+
+
+async def test_a_request_that_the_service_refuses_is_not_asked_again(standin, tmp_path, none_left):
+    standin.ask("fail", call="SandboxCreateV2", status="INVALID_ARGUMENT", text="memory is too large", times=1)
+    assert "memory is too large" in await _fails(tmp_path, ModalRequestError, standin.options)
+
+
+async def test_a_service_that_does_not_answer_is_given_up_in_time(standin, tmp_path, none_left):
+    standin.ask("slow", call="AppGetOrCreate", seconds=60)
+    said = await asyncio.wait_for(_fails(tmp_path, ModalTimeoutError, {**standin.options, "service_timeout": 0.3}), 10)
+    assert "did not answer within 0.3 s" in said
+
+
+async def test_nobody_at_the_address_is_said_in_time(standin, tmp_path):
+    options = {**standin.options, "server_url": "http://127.0.0.1:1", "service_timeout": 0.5}
+    said = await asyncio.wait_for(_fails(tmp_path, ModalTimeoutError, options), 20)
+    assert "status.modal.com" in said
+
+
+async def test_a_sandbox_that_was_made_unheard_is_ended(standin, tmp_path, none_left):
+    standin.ask("slow", call="created", seconds=60)
+    await _fails(tmp_path, ModalTimeoutError, {**standin.options, "create_timeout": 0.5})
+    standin.ask("well")
+
+
+async def test_a_moment_of_unavailability_is_bridged(standin, backend):
+    for call in ("AppGetOrCreate", "SandboxCreateV2", "TaskExecStart", "TaskExecStdinWrite"):
+        standin.ask("fail", call=call, status="UNAVAILABLE", text="restarting", times=1)
+    async with await backend.open(SPEC) as sandbox:
+        assert (await sandbox.exec("echo yes")).output == "yes\n"
+
+
+@pytest.mark.parametrize(("status", "said"), [(4, "max_lifetime"), (3, "ended by somebody else")])
+async def test_a_sandbox_that_ends_in_use_says_why(standin, backend, status, said):
+    sandbox = await backend.open(SPEC)
+    call = asyncio.create_task(sandbox.exec("sleep 600"))
+    await asyncio.sleep(0)
+    standin.ask("end", sandbox=sandbox.provenance["modal_sandbox"], status=status)
+    with pytest.raises(SandboxLostError, match=said):
+        await asyncio.wait_for(call, 30)
+    with pytest.raises(SandboxLostError):
+        await sandbox.exec("echo ghost")
+    await sandbox.aclose()
+
+
+async def test_the_service_s_time_limit_ends_a_sandbox_and_says_so(standin, tmp_path):
+    made = ModalBackend(ModalOptions(**standin.options, max_lifetime=1))
+    made.lease_dir = tmp_path
+    sandbox = await made.open(SPEC)
+    with pytest.raises(SandboxLostError, match="its time of 1 s was up"):
+        await asyncio.wait_for(sandbox.exec("sleep 600"), 30)
+    await sandbox.aclose()
+    await made.aclose()
+
+
+async def test_limits_of_one_slot_alone_are_refused(backend):
+    with pytest.raises(SandboxRefusedError, match="share its cpu, memory_mb"):
+        await backend.check(SandboxSpec(isolation="container+slot", cpu=1.0, memory_mb=64))
+
+
+async def test_slots_that_would_all_be_root_are_refused(standin, tmp_path):
+    made = ModalBackend(ModalOptions(**standin.options, user="root"))
+    with pytest.raises(SandboxRefusedError, match="cannot all be root"):
+        await made.check(SandboxSpec(isolation="container+slot"))
+    await made.aclose()
