@@ -39,6 +39,8 @@ class ModalBackend(AgentBackend):
 
     declaration: ClassVar[BackendSpec] = MODAL
     Options = ModalOptions
+    admitting: float = 0.5
+    """In which part of its time a shared sandbox takes new rollouts; whoever comes last has the rest of it."""
 
     def __init__(self, options: ModalOptions | None = None) -> None:
         self.options = options or ModalOptions.model_validate({})
@@ -155,8 +157,7 @@ class ModalBackend(AgentBackend):
             await self._leases.give_up(book, sandbox_id)
             raise
         host.release = lambda: self._leases.give_up(book, sandbox_id)
-        # Whoever comes last has half of its time.
-        host.worn_at = time.monotonic() + self.options.max_lifetime / 2
+        host.worn_at = time.monotonic() + self.options.max_lifetime * self.admitting
         host.uses = self.options.slots_per_sandbox * _USES
         return host
 

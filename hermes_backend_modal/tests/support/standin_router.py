@@ -58,6 +58,7 @@ class Router:
             program = await sandbox.place.start(asked.exec_id, argv, sandbox.env, cwd)
             sandbox.programs[asked.exec_id] = program
             sandbox.busy += 1
+            sandbox.exec_timeouts.append(asked.timeout_secs)
             program.ended.add_done_callback(lambda _: _idle(sandbox))
             if asked.timeout_secs:
                 later = asyncio.get_running_loop().call_later(

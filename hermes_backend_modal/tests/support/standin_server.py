@@ -73,6 +73,8 @@ def order(state: State, asked: Mapping[str, Any]) -> Any:
         faults.drop_output = asked["times"]
     elif asked["do"] == "end":
         state.sandboxes[asked["sandbox"]].end(asked["status"])
+    elif asked["do"] == "peak":
+        state.most_at_once = 0
     elif asked["do"] == "well":
         faults.fail, faults.slow, faults.drop_output = {}, {}, 0
     return {
@@ -97,6 +99,7 @@ def _described(sandbox: Any) -> dict[str, Any]:
         "gpu": definition.resources.gpu_config.gpu_type,
         "regions": list(definition.scheduler_placement.regions),
         "volumes": [mount.mount_path for mount in definition.volume_mounts],
+        "exec_timeouts": sandbox.exec_timeouts,
         "network": definition.network_access.network_access_type,
     }
 

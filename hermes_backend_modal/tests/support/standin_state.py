@@ -61,6 +61,7 @@ class Sandbox:
     status: int = 0
     busy: int = 0
     idle_since: float = field(default_factory=time.monotonic)
+    exec_timeouts: list[int] = field(default_factory=list)
     programs: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -96,7 +97,8 @@ class State:
 
     def image(self, definition: Any) -> str:
         """Return the id of an image, the same for the same commands."""
-        commands = "\n".join(definition.dockerfile_commands)
+        below = [self.images[base.image_id] for base in definition.base_images]
+        commands = "\n".join([*below, *definition.dockerfile_commands])
         image_id = "im-" + hashlib.sha256(commands.encode() + definition.SerializeToString()).hexdigest()[:22]
         self.images[image_id] = commands
         return image_id
