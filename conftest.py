@@ -111,6 +111,7 @@ def _apptainer() -> str | None:
     return _tried(program, "--version")
 
 
+_MODAL: Final = ("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET")
 PROBES: Final[Mapping[str, Callable[[], str | None]]] = MappingProxyType(
     {
         "docker": lambda: _tried("docker", "version", "--format", "{{.Server.Version}}"),
@@ -120,6 +121,7 @@ PROBES: Final[Mapping[str, Callable[[], str | None]]] = MappingProxyType(
         "chromium": _chromium,
         "sshd": _sshd,
         # Its address is all that tells of a cluster; what is wrong with one that is named, the tests say.
+        "modal": lambda: None if all(map(os.environ.get, _MODAL)) else f"{' and '.join(_MODAL)} are not set",
         "nomad": lambda: None if os.environ.get("NOMAD_ADDR") else "NOMAD_ADDR is not set",
     }
 )

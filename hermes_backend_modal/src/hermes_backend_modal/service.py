@@ -166,8 +166,7 @@ class Service:
         with contextlib.suppress(*SDK_ERRORS, TimeoutError):
             async with asyncio.timeout(self.options.service_timeout):
                 image = _SDK.Image.from_id(image_id, client=self._client)
-                async for entry in image.logs.tail.aio(entries=_LOG_LINES):
-                    found.append(entry.message)
+                found = [entry.message async for entry in image.logs.tail.aio(entries=_LOG_LINES)]
         return "".join(found)
 
     def _secret(self, name: str) -> Any:

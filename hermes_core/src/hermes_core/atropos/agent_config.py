@@ -34,6 +34,8 @@ OWNERS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(_BATCHES, ("nomad", "modal")),
 }
 """Which backends a field of a slot pool is for."""
+_ISOLATED: Final[Mapping[str, str]] = {"local": "bwrap", "nomad": "container+slot", "modal": "container+slot"}
+"""What `require_sandbox` asks of a backend that does not call it `container`."""
 _REPLACED: Final = {"max_agent_turns": "agent_max_steps", "terminal_backend": "tool_pool_mode"}
 """Fields of the other environments that have another name here."""
 
@@ -139,7 +141,7 @@ class AgentEnvConfig(HermesAgentEnvConfig):
         is_plain = "isolation" not in self.sandbox
         if is_plain and (self.require_sandbox or self.require_stateful_sandbox or not self.allow_network):
             # Nothing of this machine's can be kept from a process that is not isolated.
-            fields["isolation"] = {"local": "bwrap", "nomad": "container+slot"}.get(self.tool_pool_mode, "container")
+            fields["isolation"] = _ISOLATED.get(self.tool_pool_mode, "container")
         if self.tool_pool_mode != "nomad" and self._is_set("sandbox_image"):
             fields["image"] = self.sandbox_image
         return fields
