@@ -111,6 +111,16 @@ def _apptainer() -> str | None:
     return _tried(program, "--version")
 
 
+def _slurm() -> str | None:
+    # The daemons live in sbin, which is not on every user's PATH.
+    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/local/sbin"
+    programs = ("slurmctld", "slurmd", "srun", "salloc", "squeue", "munged")
+    absent = [name for name in programs if shutil.which(name, path=path) is None]
+    if absent:
+        return f"not installed: {', '.join(absent)} (Debian: slurmctld slurmd slurm-client munge)"
+    return None if os.geteuid() == 0 else "slurmd and munged are started as root"
+
+
 _MODAL: Final = ("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET")
 PROBES: Final[Mapping[str, Callable[[], str | None]]] = MappingProxyType(
     {
@@ -123,5 +133,6 @@ PROBES: Final[Mapping[str, Callable[[], str | None]]] = MappingProxyType(
         # Its address is all that tells of a cluster; what is wrong with one that is named, the tests say.
         "modal": lambda: None if all(map(os.environ.get, _MODAL)) else f"{' and '.join(_MODAL)} are not set",
         "nomad": lambda: None if os.environ.get("NOMAD_ADDR") else "NOMAD_ADDR is not set",
+        "slurm": _slurm,
     }
 )

@@ -67,9 +67,9 @@ class AgentSandbox:
     @property
     def provenance(self) -> Mapping[str, Any]:
         """What is recorded with the rollout; with an allowlist also what was asked of the proxy until now."""
-        if self._egress_log is None:
-            return self._provenance
-        return {**self._provenance, "egress": self._egress_log.to_json()}
+        # A shared place is known only when there is a seat in one.
+        known = {**self._provenance, **self._host.provenance}
+        return known if self._egress_log is None else {**known, "egress": self._egress_log.to_json()}
 
     @property
     def egress_log(self) -> EgressLog | None:

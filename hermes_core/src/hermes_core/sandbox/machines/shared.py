@@ -49,6 +49,8 @@ class SharedSlot(SharedPlace):
         """Open both slots, or end all that runs in the present one."""
         slot = await super().serve(request, previous)
         if previous is None:
+            if self._seat is not None:
+                self.provenance = {**self.provenance, **self._seat.host.provenance}
             home = f"{self.workspace}.home"
             fields = {**slot.fields, "workspace": home, "cwd": "tmp", "lifetime": None}
             self._home = await AgentSlot.open(slot.client, fields, exclusive=False, deadline=request.setup_timeout)

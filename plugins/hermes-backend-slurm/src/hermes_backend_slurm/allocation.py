@@ -1,0 +1,239 @@
+"""The nodes that sandboxes run on: an allocation that exists, or one of our own that ends when this process does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Sequence
+from typing import Final, Self
+
+from hermes_backend_slurm.commands import Slurm, end
+from hermes_backend_slurm.failures import explain, refuse_for_ever, tail
+from hermes_backend_slurm.options import SlurmOptions
+from hermes_backend_slurm.ownership import own_mark
+from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+from hermes_core.sandbox.completion import complete
+
+_READY: Final = "hermes-allocation"
+# salloc gives the allocation back when its command ends, and this one ends with its input: when we do, however we do.
+_WAIT: Final = f'echo "{_READY} $SLURM_JOB_ID $SLURM_JOB_NODELIST"; exec cat > /dev/null'
+_BAD: Final = ("down", "drain", "drng", "fail", "unk", "boot", "err", "inval", "pow", "maint", "futr")
+_GIVING_BACK: Final = 10.0
+_LOOK_AGAIN: Final = 2.0
+"""Seconds between looks at why a job waits."""
+
+
+class Allocation:
+    """A job whose nodes can be used."""
+
+    def __init__(self, slurm: Slurm, job_id: str, nodes: tuple[str, ...], lease: AllocationLease | None = None) -> None:
+        self.job_id = job_id
+        self.nodes = nodes
+        self._slurm = slurm
+        self._lease = lease
+        self._ended = ""
+
+    @classmethod
+    async def existing(cls, slurm: Slurm, job_id: str) -> Self:
+        """Find an allocation that somebody else has made.
+
+        Raises:
+            SandboxRefusedError: It does not run (any more).
+        """
+        state, nodes, reason = await _state(slurm, job_id)
+        if state != "RUNNING":
+            why = f"it is {state}" + (f" ({reason})" if reason not in {"", "None"} else "")
+            raise SandboxRefusedError(
+                f"allocation {job_id} cannot be used: {why}",
+                hint=f"`squeue -j {job_id}`; make another (`salloc -N2`) and set the option job_id, or leave it out",
+            )
+        return cls(slurm, job_id, await _names(slurm, nodes))
+
+    @classmethod
+    async def own(
+        cls, slurm: Slurm, options: SlurmOptions, *, only: Sequence[str] = (), time: str | None = None
+    ) -> Self:
+        """Ask for an allocation and wait until it is granted; when cancelled, nothing is left in the queue.
+
+        Args:
+            slurm: The commands.
+            options: What is asked for.
+            only: The nodes it must have, and no others.
+            time: Its time limit, instead of the options'.
+        """
+        lease = await AllocationLease.ask(slurm, options, only=only, time=time or options.time)
+        try:
+            job_id, nodes = await lease.granted(options.queue_timeout)
+            return cls(slurm, job_id, await _names(slurm, nodes), lease)
+        except BaseException:
+            await complete(lease.give_back())
+            raise
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is given back in the end."""
+        return self._lease is not None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it stands, as far as is known."""
+        return not self.why_ended
+
+    @property
+    def why_ended(self) -> str:
+        """What is known of its end; empty while it stands."""
+        if self._lease is not None and self._lease.over:
+            return self._lease.said or "it was revoked"
+        return self._ended
+
+    async def healthy(self) -> list[str]:
+        """Return the nodes that may be given work now, as Slurm sees them; notes when all of it has ended."""
+        state, nodes, reason = await _state(self._slurm, self.job_id)
+        if state != "RUNNING":
+            self._ended = f"it is {state} ({reason})"
+            return []
+        return await healthy(self._slurm, await _names(self._slurm, nodes))
+
+    async def steps(self, name: str) -> list[str]:
+        """Return the steps of this name."""
+        rows = await self._slurm.ask("the steps are not known", "squeue", "-h", "-s", "-j", self.job_id, "-o", "%i|%j")
+        return [row.partition("|")[0] for row in rows if row.partition("|")[2].strip() == name]
+
+    async def aclose(self) -> None:
+        """Give it back, if it is our own."""
+        self._ended = self._ended or "it was given back"
+        if self._lease is not None:
+            await self._lease.give_back()
+
+
+class AllocationLease:
+    """A running salloc: the job exists for as long as it does, and it ends with its input."""
+
+    def __init__(self, slurm: Slurm, process: asyncio.subprocess.Process, name: str) -> None:
+        self.name = name
+        self.said = ""
+        self._slurm = slurm
+        self._process = process
+        self._given = False
+        self._reading = asyncio.ensure_future(self._read())
+
+    @classmethod
+    async def ask(cls, slurm: Slurm, options: SlurmOptions, *, only: Sequence[str], time: str | None) -> Self:
+        """Put a job into the queue whose name says whose it is."""
+        name = f"{own_mark()}:{uuid.uuid4().hex[:12]}"
+        where = [f"--nodelist={','.join(only)}"] if only else []
+        process = await slurm.spawn(
+            "salloc",
+            f"--job-name={name}",
+            f"--nodes={len(only) or options.nodes}",
+            *("--ntasks-per-node=1", "--no-kill", "--kill-command=KILL", "--chdir=/"),
+            *([f"--time={time}"] if time else []),
+            *where,
+            *options.wishes,
+            *("/bin/sh", "-c", _WAIT),
+        )
+        return cls(slurm, process, name)
+
+    async def _read(self) -> None:
+        assert self._process.stderr is not None
+        while line := await self._process.stderr.readline():
+            self.said = (self.said + line.decode(errors="replace"))[-4000:]
+
+    @property
+    def over(self) -> bool:
+        """Whether salloc has ended, and the job with it."""
+        return self._process.returncode is not None
+
+    async def granted(self, seconds: float) -> tuple[str, str]:
+        """Wait for the nodes; returns the job and its node list in Slurm's notation."""
+        assert self._process.stdout is not None
+        try:
+            async with asyncio.timeout(seconds):
+                line = await self._first_line(self._process.stdout)
+        except TimeoutError as error:
+            raise await self._late(seconds) from error
+        words = line.split()
+        if len(words) != 3 or words[0] != _READY:
+            raise explain("Slurm grants no allocation", self.said or line)
+        self._given = True
+        return words[1], words[2]
+
+    async def _first_line(self, output: asyncio.StreamReader) -> str:
+        reading = asyncio.ensure_future(output.readline())
+        try:
+            while not (await asyncio.wait((reading,), timeout=_LOOK_AGAIN))[0]:
+                job, _, reason, _ = await self._queued()
+                refuse_for_ever(job, reason)
+        finally:
+            reading.cancel()
+        if not reading.result():
+            await self._process.wait()
+            await asyncio.wait((self._reading,))
+        return reading.result().decode()
+
+    async def _queued(self) -> tuple[str, str, str, str]:
+        rows = await self._slurm.ask(
+            "the queue cannot be read", "squeue", "-h", f"--name={self.name}", "-o", "%i|%T|%r|%S"
+        )
+        job, state, reason, start = (rows[0].split("|") + [""] * 4)[:4] if rows else ("",) * 4
+        return job, state, reason, start
+
+    async def _late(self, seconds: float) -> BackendError:
+        found = "; salloc says: " + tail(self.said)
+        with contextlib.suppress(BackendError):
+            job, state, reason, start = await self._queued()
+            if job:
+                found = f": job {job} is {state} ({reason})"
+                found += "" if start in {"", "N/A"} else f", expected to start at {start}"
+        return BackendError(
+            f"Slurm granted no allocation within {seconds:g} s{found}",
+            hint="raise the option queue_timeout, ask for less, or run inside an allocation (`salloc -N2`)",
+        )
+
+    async def give_back(self) -> None:
+        """End the job; safe to call twice."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        if not self.over and not await self._ends(_GIVING_BACK if self._given else 0.01):
+            with contextlib.suppress(ProcessLookupError):
+                self._process.terminate()
+            await self._ends(_GIVING_BACK)
+        left = not self.over
+        await end(self._process)
+        await asyncio.wait((self._reading,))
+        if left:
+            await self._slurm.run("scancel", f"--name={self.name}")
+
+    async def _ends(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._process.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+async def healthy(slurm: Slurm, names: Sequence[str]) -> list[str]:
+    """Return those of the nodes that Slurm gives work to."""
+    rows = await slurm.ask("the nodes' state is not known", "sinfo", "-h", "-N", "-n", ",".join(names), "-o", "%N|%t")
+    states = dict(row.strip().split("|") for row in rows if "|" in row)
+    return [name for name in names if _is_good(states.get(name, "unk"))]
+
+
+async def _state(slurm: Slurm, job_id: str) -> tuple[str, str, str]:
+    done = await slurm.run("squeue", "-h", "-j", job_id, "-t", "all", "-o", "%T|%N|%r")
+    if done.status != 0 and "invalid job id" not in done.complaint.lower():
+        raise explain(f"allocation {job_id} cannot be looked up", done.complaint)
+    line = done.output.decode(errors="replace").strip().partition("\n")[0]
+    state, nodes, reason = [*line.split("|"), "", "", ""][:3]
+    return state or "unknown, or over", nodes, reason
+
+
+async def _names(slurm: Slurm, nodes: str) -> tuple[str, ...]:
+    rows = await slurm.ask(f"the node list {nodes!r} is not understood", "scontrol", "show", "hostnames", nodes)
+    return tuple(row.strip() for row in rows if row.strip())
+
+
+def _is_good(state: str) -> bool:
+    return not state.endswith("*") and not state.lower().startswith(_BAD)

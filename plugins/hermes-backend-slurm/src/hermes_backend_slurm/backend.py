@@ -1,0 +1,232 @@
+"""Backend `slurm`: sandboxes on the nodes of an allocation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import weakref
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from hermes_backend_slurm.allocation import Allocation, healthy
+from hermes_backend_slurm.commands import Slurm
+from hermes_backend_slurm.node import NodeLink
+from hermes_backend_slurm.options import SlurmOptions
+from hermes_backend_slurm.ownership import is_abandoned
+from hermes_backend_slurm.plugin import SLURM
+from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.completion import complete
+from hermes_core.sandbox.machines import Link, MachineBackend
+from hermes_core.sandbox.plain import PlainSandbox
+from hermes_core.sandbox.session import AgentSandbox
+from hermes_core.specs import BackendSpec
+from hermes_pool import PoolOptions, SlotPool
+
+_CLEANING: Final = "5"
+"""Minutes that a job to clean up may take, in salloc's notation."""
+_CLEANING_WAITS: Final = 60.0
+"""Seconds that it may wait in the queue."""
+_PROVED: Final = 5.0
+"""Seconds for which a node that has run a step needs no other proof that it works."""
+
+
+class SlurmBackend(MachineBackend):
+    """Sandboxes on the nodes of a Slurm allocation, each node's agent a step of it.
+
+    Isolation `none` trusts the nodes: commands run there as the submitting user. `bwrap` shows them a read-only /usr
+    and directories of their own, where the nodes have bubblewrap.
+    """
+
+    declaration: ClassVar[BackendSpec] = SLURM
+    Options = SlurmOptions
+    options: SlurmOptions
+
+    def __init__(self, options: SlurmOptions) -> None:
+        super().__init__(options)
+        self._slurm = Slurm(options)
+        self._allocation: Allocation | None = None
+        self._asking: asyncio.Future[Allocation] | None = None
+        self._waiting = 0
+        self._pooled = False
+        self._links: weakref.WeakSet[NodeLink] = weakref.WeakSet()
+        self._proved: dict[str, float] = {}
+
+    @property
+    def place_name(self) -> str:
+        """The allocation, once there is one."""
+        return f"the nodes of allocation {self._allocation.job_id}" if self._allocation else "the nodes"
+
+    def address(self) -> Mapping[str, Any]:
+        """Name the allocation and its nodes; it is there before any sandbox is opened."""
+        allocation = self._allocation
+        if allocation is None:
+            return {"job_id": self.options.job_id, "nodes": []}
+        return {"job_id": allocation.job_id, "nodes": list(allocation.nodes)}
+
+    def provenance_of(self, link: Link) -> Mapping[str, Any]:
+        """Name the allocation and the node."""
+        return {"job_id": self.address()["job_id"], "node": link.name}
+
+    async def open(self, spec: SandboxSpec) -> AgentSandbox | PlainSandbox:
+        """Create a sandbox, in an allocation that is asked for first if there is none."""
+        self.refuse(self._levelled(spec))
+        allocation = await self.allocation()
+        if not self._pooled:
+            self._pooled = True
+            self.places = SlotPool(self._pool_options(len(allocation.nodes)), name=self.declaration.name)
+        return await super().open(spec)
+
+    def _pool_options(self, nodes: int) -> PoolOptions:
+        # The nodes are ours, used or not: an agent on each from the start spreads the sandboxes over all of them.
+        slots = self.options.slots_per_agent
+        return self.options.pool or PoolOptions(min_hosts=nodes, max_hosts=nodes, slots_per_host=slots)
+
+    async def allocation(self) -> Allocation:
+        """Return the allocation; those who come while it is being asked for wait together.
+
+        When all of them have been cancelled, nothing is left in the queue.
+        """
+        if self._allocation is not None and self._allocation.alive:
+            return self._allocation
+        if self._asking is None:
+            self._asking = asyncio.ensure_future(self._ask())
+        asking = self._asking
+        self._waiting += 1
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            if self._waiting == 1 and not asking.done():
+                asking.cancel()
+                await complete(_quietly(asking))
+            raise
+        finally:
+            self._waiting -= 1
+            if asking.done() and self._asking is asking:
+                self._asking = None
+
+    async def _ask(self) -> Allocation:
+        old, self._allocation = self._allocation, None
+        if old is not None:
+            await old.aclose()
+        job_id = self.options.job_id
+        self._allocation = await (
+            Allocation.own(self._slurm, self.options) if job_id is None else Allocation.existing(self._slurm, job_id)
+        )
+        return self._allocation
+
+    async def connect(self) -> NodeLink:
+        """Take the healthy node that has the fewest places; one that turns out to be none is passed over."""
+        allocation = await self.allocation()
+        troubles = []
+        for node in await self._candidates(allocation):
+            link = NodeLink(self._slurm, allocation, node)
+            # Counted from now on: who comes while this one is tried goes elsewhere.
+            self._links.add(link)
+            try:
+                await self._prove(link)
+            except BackendError as error:
+                await link.aclose()
+                troubles.append(error.message)
+            except BaseException:
+                await link.aclose()
+                raise
+            else:
+                return link
+        raise await self._nowhere(allocation, troubles)
+
+    async def _candidates(self, allocation: Allocation) -> list[str]:
+        healthy = await allocation.healthy()
+        used = [link.node for link in self._links if link.alive and link.allocation is allocation]
+        return sorted(healthy, key=used.count)
+
+    async def _prove(self, link: NodeLink) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._proved.get(link.node, -_PROVED) < _PROVED:
+            return
+        await link.run("exit 0", timeout=self.setup_timeout)
+        self._proved[link.node] = asyncio.get_running_loop().time()
+
+    async def _nowhere(self, allocation: Allocation, troubles: list[str]) -> BackendError:
+        why = "; ".join(troubles) or allocation.why_ended or "all of them are down or drained"
+        if allocation.is_own and not any(link.alive for link in self._links):
+            # Nothing of it can be used: the next sandbox asks for another.
+            await allocation.aclose()
+        return BackendError(
+            f"no node of allocation {allocation.job_id} can be used: {why}", hint="`sinfo -R` shows why nodes are down"
+        )
+
+    async def connect_again(self, lost: Link) -> NodeLink:
+        """Return a link to the same node, while its allocation lasts."""
+        assert isinstance(lost, NodeLink)
+        if not lost.allocation.alive:
+            raise BackendError(
+                f"allocation {lost.allocation.job_id} has ended: what it left on {lost.node} stays until it is removed",
+                hint="`hermes-core sandboxes gc` removes it with a short job of its own",
+            )
+        return NodeLink(self._slurm, lost.allocation, lost.node)
+
+    @contextlib.asynccontextmanager
+    async def reach(self, handle: Mapping[str, Any]) -> AsyncIterator[Sequence[Link]]:
+        """Provide the nodes: in the allocation while it lasts, in a short one of its own afterwards."""
+        nodes = handle["nodes"]
+        async with contextlib.AsyncExitStack() as stack:
+            lasting = await self._lasting(handle["job_id"])
+            left = [] if lasting is None else await lasting.healthy()
+            links = [NodeLink(self._slurm, lasting, node) for node in nodes if node in left] if lasting else []
+            # A node that failed is not of the allocation any more when it comes back.
+            others = [node for node in nodes if node not in left]
+            if others:
+                cleaning = await self._ask_for(others, handle)
+                stack.push_async_callback(cleaning.aclose)
+                links += [NodeLink(self._slurm, cleaning, node) for node in others]
+            for link in links:
+                stack.push_async_callback(link.aclose)
+            yield links
+
+    async def _lasting(self, job_id: str | None) -> Allocation | None:
+        present = self._allocation
+        if present is not None and present.job_id == job_id and present.alive:
+            return present
+        with contextlib.suppress(SandboxRefusedError):
+            return None if job_id is None else await Allocation.existing(self._slurm, job_id)
+        return None
+
+    async def _ask_for(self, nodes: Sequence[str], handle: Mapping[str, Any]) -> Allocation:
+        serving = await healthy(self._slurm, nodes)
+        if down := [node for node in nodes if node not in serving]:
+            raise BackendError(
+                f"sandbox {handle['sandbox_id']} of allocation {handle['job_id']} may have left {handle['root']}"
+                f" on {', '.join(down)}, which cannot be used now",
+                hint="`sinfo -R` shows why; call `hermes-core sandboxes gc` when the node is back",
+            )
+        options = self.options.model_copy(update={"queue_timeout": min(_CLEANING_WAITS, self.options.queue_timeout)})
+        return await Allocation.own(self._slurm, options, only=nodes, time=_CLEANING)
+
+    async def sweep(self, *, remove: bool = True) -> list[str]:
+        """Find the jobs and steps of dead owners by their names, and cancel them."""
+        found = []
+        for what in ((), ("-s",)):
+            rows = await self._slurm.ask("the queue cannot be read", "squeue", "-h", "--me", *what, "-o", "%i|%j")
+            pairs = (row.strip().split("|", 1) for row in rows if "|" in row)
+            found += [thing for thing, name in pairs if is_abandoned(name)]
+        if remove:
+            await self._slurm.cancel(*found)
+        return [f"slurm:{thing}" for thing in found]
+
+    async def aclose(self) -> None:
+        """Close every sandbox and give an allocation of its own back."""
+        try:
+            await super().aclose()
+        finally:
+            if self._asking is not None:
+                self._asking.cancel()
+                await complete(_quietly(self._asking))
+                self._asking = None
+            allocation, self._allocation = self._allocation, None
+            if allocation is not None:
+                await allocation.aclose()
+
+
+async def _quietly(future: asyncio.Future[Any]) -> None:
+    await asyncio.wait((future,))

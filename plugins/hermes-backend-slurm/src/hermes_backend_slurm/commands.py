@@ -1,0 +1,112 @@
+"""Slurm's commands, run without blocking, in a small environment of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import Mapping
+from typing import Final
+
+from hermes_backend_slurm.failures import explain
+from hermes_backend_slurm.options import SlurmOptions
+from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+from hermes_core.sandbox.descriptors import failure
+from hermes_core.sandbox.machines import Ended
+
+_KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LD_LIBRARY_PATH", "KRB5CCNAME", "SLURM_CLUSTERS")
+"""Everything else that begins with SLURM_ would change what the commands do: it describes the step we may be in."""
+
+
+class Slurm:
+    """The commands of one cluster."""
+
+    def __init__(self, options: SlurmOptions) -> None:
+        self.timeout = options.setup_timeout
+        self._conf = options.conf
+        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        conf = {} if options.conf is None else {"SLURM_CONF": str(options.conf)}
+        # Messages are read here, so they must be the ones of the programmers.
+        self.environment: Mapping[str, str] = {"PATH": os.defpath, **kept, **conf, "LC_ALL": "C"}
+
+    def program(self, name: str) -> str:
+        """Return the path of a command.
+
+        Raises:
+            SandboxRefusedError: It is not installed.
+        """
+        found = shutil.which(name, path=self.environment["PATH"])
+        if found is None:
+            raise SandboxRefusedError(
+                f"backend 'slurm' needs Slurm's command {name}, and it is not on PATH",
+                hint="`apt-get install slurm-client`, `module load slurm`, or run on a login node of the cluster",
+            )
+        return found
+
+    async def spawn(self, name: str, *arguments: str) -> asyncio.subprocess.Process:
+        """Start a command with pipes, in a session of its own: Ctrl-C at the terminal is not for it."""
+        if self._conf is not None and not self._conf.is_file():
+            # The commands would look for a controller elsewhere, for a minute.
+            raise SandboxRefusedError(
+                f"Slurm's configuration {self._conf} is not there",
+                hint="name the file in the option conf, or in SLURM_CONF, or leave both out for Slurm's default",
+            )
+        try:
+            return await asyncio.create_subprocess_exec(
+                self.program(name),
+                *arguments,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=self.environment,
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise failure(f"{name} cannot be started", error) from error
+
+    async def run(self, name: str, *arguments: str, data: bytes = b"", timeout: float | None = None) -> Ended:
+        """Run a command to its end; when cancelled or too slow, it is killed.
+
+        Raises:
+            BackendError: It did not end in time.
+        """
+        process = await self.spawn(name, *arguments)
+        seconds = self.timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(seconds):
+                output, said = await process.communicate(data)
+        except TimeoutError as error:
+            raise BackendError(
+                f"{name} did not answer within {seconds:g} s", hint="`scontrol ping` shows whether slurmctld is up"
+            ) from error
+        finally:
+            await end(process)
+        return Ended(process.returncode or 0, output, said.decode(errors="replace").strip())
+
+    async def ask(self, what: str, name: str, *arguments: str) -> list[str]:
+        """Run a command that lists something and return its lines; `what` is for the message when it fails."""
+        done = await self.run(name, *arguments)
+        if done.status != 0:
+            raise explain(what, done.complaint)
+        return done.output.decode(errors="replace").split("\n")[:-1]
+
+    async def cancel(self, *things: str) -> None:
+        """End jobs (`12`) and steps (`12.3`); what has ended already is fine."""
+        if not things:
+            return
+        done = await self.run("scancel", *things)
+        said = done.complaint.lower()
+        if done.status != 0 and "invalid job" not in said and "already completing" not in said:
+            raise explain(f"{', '.join(things)} cannot be cancelled", done.complaint)
+
+
+async def end(process: asyncio.subprocess.Process) -> None:
+    """Kill a process if it has not ended, and wait for it."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    await process.wait()
+    # asyncio closes the pipes of one that was killed only when somebody has read them to their end.
+    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public way to its transport

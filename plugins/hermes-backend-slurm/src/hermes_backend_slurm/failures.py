@@ -1,0 +1,77 @@
+"""What Slurm's commands complain about, as errors that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+
+_REFUSALS: Final = (
+    ("invalid partition", "`sinfo` lists the partitions; set the option partition"),
+    ("invalid account", "`sacctmgr show associations user=$USER` lists your accounts; set the option account"),
+    ("invalid qos", "`sacctmgr show associations user=$USER format=account,qos` lists yours; set the option qos"),
+    ("invalid feature", "`sinfo -o '%N %f'` lists the features; set the option constraint"),
+    ("invalid generic resource", "`sinfo -o '%N %G'` lists the resources; set the option gres"),
+    ("node configuration is not available", "`sinfo -o '%P %D %c %m %G'` shows what nodes have; ask for less"),
+    ("more processors requested", "`sinfo -o '%P %c'` shows what nodes have; lower the option cpus_per_node"),
+    ("time limit is invalid", "`sinfo -o '%P %l'` shows the partitions' limits; lower the option time"),
+    ("invalid --time specification", 'the option time takes "30" (minutes), "2:00:00" or "1-12"'),
+    ("unrecognized option", "the option extra_args takes salloc's options, each in one word"),
+    ("access/permission denied", "this user may not do that; `squeue -j` shows whose job it is"),
+)
+_PASSING: Final = (
+    ("unable to contact slurm controller", "`scontrol ping` must answer; is slurmctld up, and SLURM_CONF right?"),
+    ("unable to establish configuration source", "name the configuration in the option conf, or in SLURM_CONF"),
+    ("could not establish a configuration source", "name the configuration in the option conf, or in SLURM_CONF"),
+    ("partition which is down", "`sinfo` shows the state of the partitions; set the option partition"),
+    ("in an unavailable partition", "`sinfo` shows the state of the partitions; set the option partition"),
+    ("munge", "`munge -n | unmunge` must work here: is munged running?"),
+    ("violates accounting/qos policy", "a limit of the account is reached: `squeue --me`, or ask for less"),
+)
+_NEVER: Final = {
+    "PartitionConfig": "`sinfo -o '%P %D %c %m %l'` shows what partitions have; ask for less",
+    "PartitionNodeLimit": "`sinfo -o '%P %s'` shows how many nodes a job may have; lower the option nodes",
+    "PartitionTimeLimit": "`sinfo -o '%P %l'` shows the partitions' limits; lower the option time",
+    "BadConstraints": "`sinfo -o '%N %f %c %m %G'` shows what nodes have; ask for less, or set the option constraint",
+    "AccountNotAllowed": "`scontrol show partition` lists who may; set the option account or partition",
+    "QOSNotAllowed": "`scontrol show partition` lists which may; set the option qos or partition",
+    "InvalidAccount": "`sacctmgr show associations user=$USER` lists your accounts; set the option account",
+    "InvalidQOS": "`sacctmgr show associations user=$USER format=account,qos` lists yours; set the option qos",
+}
+"""Why a job waits that nobody will ever start as it is."""
+_SAID: Final = 600
+
+
+def explain(what: str, said: str, *, passing: bool = False) -> BackendError:
+    """Return the error for a command of Slurm's that did not do `what`.
+
+    Never one that ends a run when it is `passing`: nodes come and go while an allocation lasts.
+    """
+    text = tail(said)
+    lower = said.lower()
+    message = f"{what}: {text}"
+    for words, hint in () if passing else _REFUSALS:
+        if words in lower:
+            return SandboxRefusedError(message, hint=hint)
+    for words, hint in _PASSING:
+        if words in lower:
+            return BackendError(message, hint=hint)
+    return BackendError(message, hint="`sinfo` and `squeue --me` show the cluster's side of it")
+
+
+def refuse_for_ever(job: str, reason: str) -> None:
+    """Raise `SandboxRefusedError` when a waiting job has a reason that does not pass."""
+    if reason in _NEVER:
+        raise SandboxRefusedError(f"Slurm will never start job {job} as it is: {reason}", hint=_NEVER[reason])
+
+
+def without_noise(lines: Iterable[str]) -> list[str]:
+    """Drop what Slurm says about every step of a cluster that binds no processors."""
+    return [line for line in lines if "lacks support for cpu binding" not in line]
+
+
+def tail(said: str) -> str:
+    """Return the end of what a command said, on one line."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return "; ".join(lines)[-_SAID:] or "it said nothing"

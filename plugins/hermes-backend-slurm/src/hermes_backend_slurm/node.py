@@ -1,0 +1,99 @@
+"""One node of an allocation: programs run there as steps."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import uuid
+from typing import Final
+
+from hermes_backend_slurm.allocation import Allocation
+from hermes_backend_slurm.commands import Slurm
+from hermes_backend_slurm.failures import explain, tail, without_noise
+from hermes_backend_slurm.ownership import own_mark
+from hermes_backend_slurm.step import StepProgram
+from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_core.sandbox.machines import Ended
+
+_OWN_END: Final = re.compile(r"srun: error: \S+: tasks? [\d,-]+: |srun: Terminating StepId=|srun: launch/slurm: ")
+"""What srun adds to the end of a program that failed by itself."""
+_SLURM_SAYS: Final = re.compile(r"^(srun|slurmstepd|slurmd)[:\[]")
+
+
+class NodeLink:
+    """A way to one node, by srun."""
+
+    def __init__(self, slurm: Slurm, allocation: Allocation, node: str) -> None:
+        self.node = node
+        self.allocation = allocation
+        self._slurm = slurm
+        self._closed = False
+        self._programs: list[StepProgram] = []
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node
+
+    @property
+    def alive(self) -> bool:
+        """Whether the allocation stands, as far as is known."""
+        return not self._closed and self.allocation.alive
+
+    def _arguments(self, step: str, command: str) -> list[str]:
+        return [
+            f"--jobid={self.allocation.job_id}",
+            f"--job-name={step}",
+            f"--nodelist={self.node}",
+            *("--nodes=1", "--ntasks=1", "--unbuffered", "--quiet", "--chdir=/", "--mpi=none", "--cpu-bind=none"),
+            # Many steps share the node: each sees all that the allocation has there, and none waits for another.
+            *("--overlap", "--mem=0"),
+            f"--immediate={max(1, round(self._slurm.timeout))}",
+            *("/bin/sh", "-c", command),
+        ]
+
+    async def run(self, command: str, data: bytes = b"", *, timeout: float) -> Ended:
+        """Run a program to its end."""
+        self._require()
+        step = self._step()
+        try:
+            done = await self._slurm.run("srun", *self._arguments(step, command), data=data, timeout=timeout)
+        except (BackendError, asyncio.CancelledError) as error:
+            with contextlib.suppress(BackendError):
+                await self._cancel(step)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise SandboxLostError(f"node {self.node}: {error.message}", hint=error.hint) from error
+        lines = [line for line in without_noise(done.complaint.splitlines()) if not _OWN_END.match(line)]
+        if done.status != 0 and any(_SLURM_SAYS.match(line) for line in lines):
+            what = f"node {self.node} of allocation {self.allocation.job_id} runs no step"
+            raise explain(what, "\n".join(lines), passing=True)
+        return Ended(done.status, done.output, "\n".join(lines))
+
+    async def start(self, command: str) -> StepProgram:
+        """Start a program that talks to the caller until its input ends."""
+        self._require()
+        step = self._step()
+        argv = [self._slurm.program("srun"), *self._arguments(step, command)]
+        program = await StepProgram.start(argv, environment=self._slurm.environment, cancel=lambda: self._cancel(step))
+        self._programs.append(program)
+        return program
+
+    def _require(self) -> None:
+        if not self.alive:
+            why = tail(self.allocation.why_ended) if self.allocation.why_ended else "the link was closed"
+            raise SandboxLostError(f"node {self.node} of allocation {self.allocation.job_id} is lost: {why}")
+
+    def _step(self) -> str:
+        return f"{own_mark()}:{uuid.uuid4().hex[:12]}"
+
+    async def _cancel(self, step: str) -> None:
+        if self.allocation.alive:
+            await self._slurm.cancel(*await self.allocation.steps(step))
+
+    async def aclose(self) -> None:
+        """End every step that was started; safe to call twice."""
+        self._closed = True
+        programs, self._programs = self._programs, []
+        await asyncio.gather(*(program.ended(0.0) for program in programs))

@@ -1,0 +1,78 @@
+"""What a run's config says about the allocation."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from hermes_core.sandbox.machines import MachineOptions
+from hermes_pool import PoolOptions
+
+_Word = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=r"^[^\x00-\x20]+$")]
+_JobId = Annotated[str, StringConstraints(pattern=r"^[0-9]+(_[0-9]+)?(\+[0-9]+)?$")]
+_RESERVED: Final = ("--job-name", "-J", "--no-shell", "--nodelist", "-w", "--no-kill", "-k")
+
+
+class SlurmOptions(MachineOptions):
+    """Options of backend `slurm`: an allocation that exists (`job_id`), or what one of its own is asked for."""
+
+    job_id: _JobId | None = None
+    """Allocation to use, and to leave when done; SLURM_JOB_ID if not given, null for one of its own all the same."""
+    conf: Path | None = None
+    """Slurm's configuration file; SLURM_CONF if not given, and Slurm's own default without that."""
+    partition: _Word | None = None
+    account: _Word | None = None
+    qos: _Word | None = None
+    nodes: int = Field(default=1, ge=1)
+    """How many nodes an allocation of its own has."""
+    time: _Word | None = None
+    """Its time limit in Slurm's notation ("30", "2:00:00", "1-12"); the partition's default if not given."""
+    cpus_per_node: int | None = Field(default=None, ge=1)
+    """Processors of each node; one if not given."""
+    memory_mb_per_node: int | None = Field(default=None, ge=1)
+    """Memory of each node; the partition's default if not given."""
+    gres: _Word | None = None
+    """Generic resources of each node, as in "gpu:2"."""
+    constraint: _Word | None = None
+    """Features that the nodes must have."""
+    extra_args: tuple[str, ...] = ()
+    """Further arguments for salloc, as in ["--exclusive", "--reservation=lab"]."""
+    queue_timeout: float = Field(default=600.0, gt=0)
+    """Seconds an allocation of its own may wait in the queue."""
+
+    pool: PoolOptions | None = None
+    """The agents of isolation `none`: how many there may be, and how long a sandbox waits for a slot of one. None: one
+    on each node, with `slots_per_agent` slots."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_environment(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        names = {"job_id": "SLURM_JOB_ID", "conf": "SLURM_CONF"}
+        return {**{field: os.environ[name] for field, name in names.items() if os.environ.get(name)}, **values}
+
+    @field_validator("extra_args")
+    @classmethod
+    def _leave_ours_alone(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for argument in value:
+            if argument.split("=")[0] in _RESERVED or not argument.startswith("-"):
+                raise ValueError(f"{argument!r}: an option of salloc in one word is wanted, and none of {_RESERVED}")
+        return value
+
+    @property
+    def wishes(self) -> list[str]:
+        """What an allocation is asked for, besides its nodes, as arguments of salloc."""
+        words = {
+            "partition": self.partition,
+            "account": self.account,
+            "qos": self.qos,
+            "cpus-per-task": self.cpus_per_node,
+            "mem": None if self.memory_mb_per_node is None else f"{self.memory_mb_per_node}M",
+            "gres": self.gres,
+            "constraint": self.constraint,
+        }
+        return [*(f"--{name}={word}" for name, word in words.items() if word is not None), *self.extra_args]

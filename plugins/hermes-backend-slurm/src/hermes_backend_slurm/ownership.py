@@ -1,0 +1,47 @@
+"""Whose a job or a step is: its name says which process answers for it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from hermes_core.sandbox.leases import Lease
+
+_PREFIX: Final = "hermes"
+_NAMESPACE: Final = re.compile(r"\d+")
+
+
+def own_mark() -> str:
+    """Return the name of what belongs to this process; what follows it, after a colon, tells its things apart."""
+    lease = Lease.of_this_process(sandbox_id="-", backend="slurm", rollout_id=None, deadline=0.0, handle={})
+    namespace = _NAMESPACE.search(lease.pid_namespace)
+    # Node names have no colon; the first letters of a boot's id tell boots of one machine apart.
+    words = (lease.node, lease.boot_id, namespace.group() if namespace else "", lease.owner_pid, lease.owner_start)
+    return ":".join(map(str, (_PREFIX, *words)))
+
+
+def is_abandoned(name: str) -> bool:
+    """Tell whether a name is a mark whose owner is known to be dead; somebody else's job is not."""
+    words = name.split(":")
+    if len(words) != 7 or words[0] != _PREFIX:
+        return False
+    try:
+        return _lease(words).owner() == "dead"
+    except ValueError:
+        return False
+
+
+def _lease(words: list[str]) -> Lease:
+    _, node, boot_id, namespace, pid, start, _ = words
+    return Lease(
+        sandbox_id="-",
+        backend="slurm",
+        rollout_id=None,
+        created=0.0,
+        deadline=0.0,
+        owner_pid=int(pid),
+        owner_start=int(start),
+        node=node,
+        boot_id=boot_id,
+        pid_namespace=f"pid:[{namespace}]",
+    )

@@ -1,0 +1,124 @@
+"""A program on a node, as a step of the allocation whose standard input and output are ours."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Self
+
+from hermes_backend_slurm.commands import end
+from hermes_backend_slurm.failures import tail, without_noise
+from hermes_core.contracts.errors import BackendError
+from hermes_core.sandbox import AgentStream
+from hermes_core.sandbox.descriptors import failure
+from hermes_core.sandbox.pushed import PushedReader, open_pushed
+
+_ENDING: Final = re.compile(r"CANCELLED|Force Terminated|Job step aborted|Node failure")
+"""What Slurm says when it ends a step. Its signal reaches the commands of the sandboxes too, and what they answer to
+that must not pass for their own doing; the agent is deaf to it, and has KillWait (30 s) to end everything."""
+_EXPLAINING: Final = 1.0
+_KEPT: Final = 1 << 14
+
+
+class StepProgram:
+    """A running srun. When its stream ends unasked, what Slurm says about it becomes the reason."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, stream: AgentStream, cancel: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._process = process
+        self._cancel = cancel
+        self._ending: asyncio.Future[bool] | None = None
+        self._said = ""
+        self._reader = self._explained(stream)
+        self._listening = asyncio.ensure_future(self._listen())
+        self._explaining: asyncio.Future[None] | None = None
+        self.stream = AgentStream(self._reader, stream.writer, self._diagnose)
+
+    @classmethod
+    async def start(
+        cls, argv: Sequence[str], *, environment: Mapping[str, str], cancel: Callable[[], Awaitable[None]]
+    ) -> Self:
+        """Start srun; `cancel` ends the step when srun has not ended it."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    *argv,
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=asyncio.subprocess.PIPE,
+                    env=environment,
+                    cwd="/",
+                    start_new_session=True,
+                )
+        except OSError as error:
+            ours.close()
+            raise failure("srun cannot be started", error) from error
+        try:
+            reader, writer = await open_pushed(ours)
+        except BaseException:
+            ours.close()
+            await end(process)
+            raise
+        return cls(process, AgentStream(reader, writer), cancel)
+
+    def _explained(self, stream: AgentStream) -> PushedReader:
+        inner, outer = stream.reader, PushedReader()
+        assert isinstance(inner, PushedReader)
+        transport = stream.writer.transport
+        assert isinstance(transport, asyncio.Transport)
+        outer.carried_by(transport)
+
+        def over(error: OSError | None) -> None:
+            self._explaining = asyncio.ensure_future(self._explain(error))
+
+        inner.subscribe(outer.push, over)
+        return outer
+
+    async def _listen(self) -> None:
+        assert self._process.stderr is not None
+        while line := (await self._process.stderr.readline()).decode(errors="replace"):
+            self._said = (self._said + "".join(without_noise([line])))[-_KEPT:]
+            if _ENDING.search(line):
+                self._reader.finish(ConnectionResetError(tail(self._said)))
+
+    async def _diagnose(self) -> str:
+        # What it complained about is complete when it has ended; without an end, what is there by now.
+        await asyncio.wait((self._listening,), timeout=_EXPLAINING)
+        return self._said
+
+    async def _explain(self, error: OSError | None) -> None:
+        said = await self._diagnose()
+        self._reader.finish(ConnectionResetError(tail(said)) if said.strip() else error)
+
+    @property
+    def over(self) -> bool:
+        """Whether its end is known, good or bad."""
+        return self._ending is not None and self._ending.done()
+
+    async def ended(self, seconds: float) -> bool:
+        """Wait for its end, and end it after `seconds`; True if it ended by itself, and well."""
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(self._end(seconds))
+        return await asyncio.shield(self._ending)
+
+    async def _end(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._process.wait()
+        except TimeoutError:
+            pass
+        well = self._process.returncode == 0 and not _ENDING.search(self._said)
+        self.stream.writer.close()
+        await end(self._process)
+        await asyncio.wait({self._listening} | ({self._explaining} if self._explaining else set()))
+        if not well:
+            try:
+                await self._cancel()
+            except BackendError:
+                # Without a controller nothing can be cancelled; without its srun, the agent ends all the same.
+                return False
+        return well

@@ -1,0 +1,48 @@
+"""Backends on a cluster of the tests, and what to look at in it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from slurm_cluster import SlurmCluster
+
+from hermes_backend_slurm.backend import SlurmBackend
+from hermes_backend_slurm.options import SlurmOptions
+
+
+def backend_on(cluster: SlurmCluster, folder: Path, **options: object) -> SlurmBackend:
+    """Make a backend whose sandboxes and leases lie in a folder of the test's own."""
+    root = folder / "root"
+    root.mkdir(exist_ok=True)
+    given = {"conf": str(cluster.conf), "root_dir": str(root), "job_id": None, "queue_timeout": 30, **options}
+    backend = SlurmBackend(SlurmOptions(**given))
+    backend.lease_dir = folder / "leases"
+    return backend
+
+
+_CALLER = """
+import asyncio, json, sys
+from pathlib import Path
+from hermes_backend_slurm.backend import SlurmBackend
+from hermes_backend_slurm.options import SlurmOptions
+from hermes_core.contracts.sandbox import SandboxSpec
+
+async def main(options, leases, isolation, token):
+    backend = SlurmBackend(SlurmOptions(**json.loads(options)))
+    backend.lease_dir = Path(leases)
+    boxes = [await backend.open(SandboxSpec(isolation=isolation)) for _ in range(2)]
+    for box in boxes:
+        await box.exec(f"setsid sleep {token} & echo begun")
+    print("begun", flush=True)
+    await boxes[0].exec("sleep 600")
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def caller_of(backend: SlurmBackend, token: str, isolation: str = "none") -> list[str]:
+    """Return the command of a process that opens two sandboxes, says "begun", and waits to be killed."""
+    options = json.dumps(backend.options.model_dump(mode="json", exclude_unset=True))
+    return [sys.executable, "-c", _CALLER, options, str(backend.lease_dir), isolation, token]

@@ -1,0 +1,289 @@
+"""A real Slurm on loopback: its own munged, a slurmctld, and several slurmd of this one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+_CONFIG = """\
+ClusterName=hermestest
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/none
+MpiDefault=none
+SwitchType=switch/none
+SchedulerType=sched/backfill
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+ReturnToService=2
+KillWait=5
+InactiveLimit=0
+MinJobAge=10
+SlurmctldTimeout=10
+SlurmdTimeout=10
+SchedulerParameters=bf_interval=1,sched_interval=1,sched_min_interval=0,batch_sched_delay=0
+{nodes}
+PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
+PartitionName=short Nodes=ALL MaxTime=1 State=UP OverSubscribe=FORCE:8
+PartitionName=queue Nodes=ALL State=UP OverSubscribe=EXCLUSIVE
+PartitionName=closed Nodes=ALL State=DOWN
+"""
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=512 State=UNKNOWN"
+
+
+def missing_slurm() -> str | None:
+    """Return why a private Slurm cannot be started here, or None."""
+    programs = ("slurmctld", "slurmd", "srun", "salloc", "squeue", "scontrol", "scancel", "munged")
+    absent = [name for name in programs if _program(name) is None]
+    if absent:
+        return f"{', '.join(absent)} not installed (Debian: slurmctld slurmd slurm-client munge)"
+    return None if os.geteuid() == 0 else "slurmd and munged are started by root"
+
+
+class SlurmCluster:
+    """One cluster, with nodes `n1`, `n2`, … that are all this machine. Nothing of it outlives `stop`."""
+
+    def __init__(self, nodes: int = 2) -> None:
+        # Not below pytest's folder: that is root's alone, and munged runs as a user of its own.
+        self.folder = Path(tempfile.mkdtemp(prefix="hermes-slurm-"))
+        self.folder.chmod(0o755)
+        self.nodes = [f"n{number + 1}" for number in range(nodes)]
+        self.conf = self.folder / "slurm.conf"
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._ports = _free_ports(nodes + 1)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What Slurm's commands need to find this cluster."""
+        return {"SLURM_CONF": str(self.conf)}
+
+    def start(self) -> SlurmCluster:
+        try:
+            self._configure()
+            self._start_munge()
+            self.start_controller()
+            for node in self.nodes:
+                self.start_node(node)
+            self.await_state("idle")
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _configure(self) -> None:
+        host = socket.gethostname().split(".")[0]
+        for name in ("state", "munge", *(f"spool-{node}" for node in self.nodes)):
+            (self.folder / name).mkdir()
+        lines = [
+            _NODE.format(name=node, host=host, port=port)
+            for node, port in zip(self.nodes, self._ports[1:], strict=True)
+        ]
+        text = _CONFIG.format(host=host, port=self._ports[0], folder=self.folder, nodes="\n".join(lines))
+        self.conf.write_text(text)
+
+    def _start_munge(self) -> None:
+        folder = self.folder / "munge"
+        key = folder / "key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o600)
+        account = pwd.getpwnam("munge")
+        for path in (folder, key):
+            os.chown(path, account.pw_uid, account.pw_gid)
+        paths = {"key-file": key, "socket": folder / "socket", "pid-file": folder / "pid", "log-file": folder / "log"}
+        paths["seed-file"] = folder / "seed"
+        arguments = [f"--{name}={path}" for name, path in paths.items()]
+        self._spawn("munged", "--foreground", *arguments, uid=account.pw_uid, gid=account.pw_gid)
+        _await((folder / "socket").exists, "munged does not start", self.log)
+
+    def start_controller(self) -> None:
+        self._spawn("slurmctld", "-D", "-f", str(self.conf))
+        _await(lambda: self.call("scontrol", "ping").returncode == 0, "slurmctld does not answer", self.log)
+
+    def stop_controller(self) -> None:
+        self._end("slurmctld")
+
+    def start_node(self, node: str) -> None:
+        self._spawn("slurmd", "-D", "-N", node, "-f", str(self.conf), name=node)
+
+    def kill_node(self, node: str) -> None:
+        """End a node as a loss of power would: slurmd and all that it has started, at once."""
+        daemon = self._daemons.pop(node)
+        steps = list(self._steps(node))
+        daemon.kill()
+        daemon.wait()
+        for step in steps:
+            for pid in (step, *descendants(step)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _steps(self, node: str) -> Iterator[int]:
+        """Yield the slurmstepd of a node: they have left their slurmd, and carry its socket's folder."""
+        spool = f"{self.folder}/spool-{node}/{node}_"
+        for line in Path("/proc/net/unix").read_text().splitlines():
+            path = line.split()[-1]
+            if path.startswith(spool):
+                yield from _holders(line.split()[6])
+
+    def await_state(self, state: str, nodes: int | None = None) -> None:
+        wanted = len(self.nodes) if nodes is None else nodes
+
+        def reached() -> bool:
+            return self.call("sinfo", "-h", "-p", "debug", "-N", "-o", "%T").stdout.split().count(state) >= wanted
+
+        _await(reached, f"{wanted} nodes do not become {state}", self.log)
+
+    def call(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run one of Slurm's commands on this cluster."""
+        return subprocess.run(
+            command, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False, timeout=30
+        )
+
+    @contextlib.contextmanager
+    def allocation(self, nodes: int, *arguments: str) -> Iterator[str]:
+        """Provide an allocation as somebody at a terminal would make it; yields the job."""
+        ready = ["sh", "-c", "echo $SLURM_JOB_ID; exec cat"]
+        command = ["salloc", "--quiet", f"--nodes={nodes}", "--no-kill", "--kill-command", *arguments, *ready]
+        salloc = subprocess.Popen(
+            command, env=environment_of(self), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            assert salloc.stdout is not None
+            yield salloc.stdout.readline().strip()
+        finally:
+            salloc.communicate(timeout=30)
+
+    def jobs(self) -> list[str]:
+        """Return the jobs that are not over."""
+        return self.call("squeue", "-h", "-t", "PD,R,CF,S", "-o", "%i").stdout.split()
+
+    def steps(self) -> list[str]:
+        """Return the steps that run in jobs, but for those of the jobs themselves."""
+        found = self.call("squeue", "-h", "-s", "-o", "%i").stdout.split()
+        return [step for step in found if not step.endswith((".extern", ".batch", ".interactive"))]
+
+    def agents(self) -> list[int]:
+        """Return the processes that the nodes' steps have started themselves."""
+        steps = {pid for node in self.nodes for pid in self._steps(node)}
+        return [pid for step in steps for pid in children_of(step)]
+
+    def log(self) -> str:
+        texts = [path.read_text(errors="replace")[-2000:] for path in sorted(self.folder.glob("*.log"))]
+        return "\n".join(texts + [path.read_text(errors="replace")[-500:] for path in self.folder.glob("*.err")])
+
+    def stop(self) -> None:
+        """End everything and delete it."""
+        if "slurmctld" in self._daemons:
+            self.call("scancel", "--me", "--signal=KILL")
+            self.call("scancel", "--me")
+        steps = [pid for node in self.nodes for pid in self._steps(node)]
+        for name in list(self._daemons):
+            self._end(name)
+        for pid in steps:
+            for each in (*descendants(pid), pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _spawn(
+        self, program: str, *arguments: str, name: str = "", uid: int | None = None, gid: int | None = None
+    ) -> None:
+        found = _program(program)
+        assert found is not None
+        with (self.folder / f"{name or program}.err").open("ab") as said:
+            self._daemons[name or program] = subprocess.Popen(
+                [found, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                user=uid,
+                group=gid,
+                extra_groups=None if uid is None else [],
+                env={"PATH": _PATH, **self.environment},
+                start_new_session=True,
+            )
+
+    def _end(self, name: str) -> None:
+        daemon = self._daemons.pop(name, None)
+        if daemon is not None:
+            daemon.kill()
+            daemon.wait()
+
+
+_PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin"
+
+
+def _program(name: str) -> str | None:
+    return shutil.which(name, path=_PATH)
+
+
+def _await(condition: Callable[[], bool], complaint: str, log: Callable[[], str], seconds: float = 40.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{complaint}: {log()}")
+        time.sleep(0.02)
+
+
+def _free_ports(number: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _holders(inode: str) -> Iterator[int]:
+    wanted = f"socket:[{inode}]"
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                if any(str(link.readlink()) == wanted for link in (folder / "fd").iterdir()):
+                    yield int(folder.name)
+
+
+def children_of(parent: int) -> list[int]:
+    """Return what a process has started and that still runs."""
+    found = []
+    for folder in [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]:
+        with contextlib.suppress(OSError):
+            if int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(folder.name))
+    return found
+
+
+def descendants(root: int) -> list[int]:
+    """Return what runs below a process."""
+    found = [root]
+    for pid in found:
+        found += children_of(pid)
+    return found[1:]
+
+
+def environment_of(cluster: SlurmCluster, **more: str) -> Mapping[str, str]:
+    """Return the environment of a caller of this cluster."""
+    return {**os.environ, **cluster.environment, **more}

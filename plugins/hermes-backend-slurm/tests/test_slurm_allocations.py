@@ -1,0 +1,125 @@
+"""Whose nodes they are: an allocation that exists is used and left, one of our own is given back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from slurm_backends import backend_on
+
+from hermes_backend_slurm.options import SlurmOptions
+from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_testing.watching import eventually
+
+pytestmark = pytest.mark.component("slurm")
+
+
+async def gone(cluster):
+    return await eventually(lambda: cluster.jobs() == [] and cluster.steps() == [])
+
+
+async def test_an_allocation_of_its_own_is_made_on_first_use_and_given_back(slurm, tmp_path):
+    backend = backend_on(slurm, tmp_path, nodes=2, slots_per_agent=2)
+    assert slurm.jobs() == []
+    boxes = await asyncio.gather(*(backend.open(SandboxSpec()) for _ in range(4)))
+    assert len(slurm.jobs()) == 1
+    # Each node has one agent, which is one step, with two of the four sandboxes.
+    assert Counter(box.provenance["node"] for box in boxes) == {"n1": 2, "n2": 2}
+    assert len(slurm.steps()) == 2
+    answers = await asyncio.gather(*(box.exec(f"echo {n} > f; cat f") for n, box in enumerate(boxes)))
+    assert [answer.output for answer in answers] == ["0\n", "1\n", "2\n", "3\n"]
+    await backend.aclose()
+    assert await gone(slurm)
+    assert list((tmp_path / "root").iterdir()) == []
+    assert list((tmp_path / "leases").iterdir()) == []
+
+
+async def test_an_allocation_that_exists_is_used_and_left(slurm, tmp_path):
+    with slurm.allocation(2) as job:
+        backend = backend_on(slurm, tmp_path, job_id=job)
+        async with await backend.open(SandboxSpec()) as box:
+            assert box.provenance["job_id"] == job
+            assert slurm.jobs() == [job]
+        await backend.aclose()
+        assert await eventually(lambda: slurm.steps() == [])
+        assert slurm.jobs() == [job]
+    assert await gone(slurm)
+
+
+async def test_one_step_for_each_sandbox_of_its_own_spread_over_the_nodes(slurm, tmp_path):
+    with slurm.allocation(2) as job:
+        backend = backend_on(slurm, tmp_path, job_id=job, slots_per_agent=1)
+        boxes = [await backend.open(SandboxSpec()) for _ in range(4)]
+        assert Counter(box.provenance["node"] for box in boxes) == {"n1": 2, "n2": 2}
+        assert len(slurm.steps()) == 4
+        await backend.aclose()
+        assert await eventually(lambda: slurm.steps() == [])
+
+
+def test_the_environment_names_an_allocation_and_null_asks_for_another(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert SlurmOptions.model_validate({}).job_id == "7"
+    assert SlurmOptions.model_validate({"job_id": None}).job_id is None
+
+
+async def test_what_is_wished_for_reaches_slurm(slurm, tmp_path):
+    wishes = {"partition": "short", "time": "1", "cpus_per_node": 2, "memory_mb_per_node": 64}
+    backend = backend_on(slurm, tmp_path, nodes=2, extra_args=("--comment=ours",), **wishes)
+    allocation = await backend.allocation()
+    shown = slurm.call("squeue", "-h", "-j", allocation.job_id, "-o", "%P|%l|%C|%m|%k|%D").stdout.strip()
+    assert shown == "short|1:00|4|64M|ours|2"
+    await backend.aclose()
+    assert await gone(slurm)
+
+
+async def test_a_job_that_waits_too_long_is_withdrawn_with_slurm_s_reason(slurm, tmp_path):
+    with slurm.allocation(2, "--partition=queue"):
+        backend = backend_on(slurm, tmp_path, queue_timeout=1.5, partition="queue", nodes=2)
+        with pytest.raises(
+            BackendError, match=r"within 1\.5 s: job \d+ is PENDING \((Resources|Priority|None)\)"
+        ) as late:
+            await backend.check(SandboxSpec())
+        assert "queue_timeout" in str(late.value)
+        assert await eventually(lambda: len(slurm.jobs()) == 1)
+        await backend.aclose()
+    assert await gone(slurm)
+
+
+async def test_those_who_wait_share_one_job_and_the_last_to_be_cancelled_withdraws_it(slurm, tmp_path):
+    with slurm.allocation(2, "--partition=queue"):
+        backend = backend_on(slurm, tmp_path, partition="queue", nodes=2)
+        waiting = [asyncio.ensure_future(backend.open(SandboxSpec())) for _ in range(3)]
+        assert await eventually(lambda: len(slurm.jobs()) == 2)
+        for each in waiting[:2]:
+            each.cancel()
+        await asyncio.wait(waiting[:2])
+        assert len(slurm.jobs()) == 2
+        waiting[2].cancel()
+        await asyncio.wait(waiting)
+        assert all(each.cancelled() for each in waiting)
+        assert await eventually(lambda: len(slurm.jobs()) == 1)
+        await backend.aclose()
+    assert await gone(slurm)
+
+
+async def test_closing_while_the_job_waits_withdraws_it(slurm, tmp_path):
+    with slurm.allocation(2, "--partition=queue"):
+        backend = backend_on(slurm, tmp_path, partition="queue", nodes=2)
+        waiting = asyncio.ensure_future(backend.open(SandboxSpec()))
+        assert await eventually(lambda: len(slurm.jobs()) == 2)
+        await backend.aclose()
+        assert await eventually(lambda: len(slurm.jobs()) == 1)
+        await asyncio.wait((waiting,))
+        assert waiting.cancelled() or isinstance(waiting.exception(), BackendError)
+    assert await gone(slurm)
+
+
+async def test_an_allocation_that_is_over_is_refused(slurm, tmp_path):
+    with slurm.allocation(1) as job:
+        pass
+    with pytest.raises(SandboxRefusedError, match=f"allocation {job} cannot be used"):
+        await backend_on(slurm, tmp_path, job_id=job).check(SandboxSpec())
+    with pytest.raises(SandboxRefusedError, match="allocation 999999 cannot be used"):
+        await backend_on(slurm, tmp_path, job_id="999999").check(SandboxSpec())

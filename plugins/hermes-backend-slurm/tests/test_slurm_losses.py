@@ -1,0 +1,183 @@
+"""Allocations, nodes and callers that end in the middle: never a hang, no leftovers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+
+import pytest
+from slurm_backends import backend_on, caller_of
+
+from hermes_backend_slurm.backend import SlurmBackend
+from hermes_backend_slurm.options import SlurmOptions
+from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.collecting import Collector
+from hermes_core.sandbox.leases import LeaseBook
+from hermes_testing.registries import isolated_registry
+from hermes_testing.watching import eventually, processes_here, sleep_token
+
+pytestmark = pytest.mark.component("slurm")
+
+
+async def started(sandbox, token):
+    call = asyncio.create_task(sandbox.exec(f"sleep {token}"))
+    assert await eventually(lambda: processes_here(token) != [])
+    return call
+
+
+async def gone(cluster, folder=None):
+    assert await eventually(lambda: cluster.jobs() == [] and cluster.steps() == [], seconds=30)
+    return folder is None or list((folder / "root").iterdir()) == []
+
+
+async def test_a_cancelled_job_fails_the_calls_at_once_and_a_new_one_follows(slurm, tmp_path):
+    backend, token = backend_on(slurm, tmp_path), sleep_token()
+    box = await backend.open(SandboxSpec())
+    call = await started(box, token)
+    first = (await backend.allocation()).job_id
+    slurm.call("scancel", first)
+    with pytest.raises(SandboxLostError, match="CANCELLED"):
+        await asyncio.wait_for(call, 15)
+    assert await eventually(lambda: processes_here(token) == [])
+    async with await backend.open(SandboxSpec()) as other:
+        assert other.provenance["job_id"] != first
+        assert (await other.exec("echo new")).output == "new\n"
+    await asyncio.wait_for(box.aclose(), 60)
+    await backend.aclose()
+    assert await gone(slurm, tmp_path)
+
+
+async def test_a_cancelled_allocation_of_somebody_else_is_named(slurm, tmp_path):
+    with slurm.allocation(2) as job:
+        backend = backend_on(slurm, tmp_path, job_id=job)
+        box = await backend.open(SandboxSpec())
+        slurm.call("scancel", job)
+        with pytest.raises(SandboxLostError):
+            await asyncio.wait_for(box.exec("sleep 30"), 15)
+        await asyncio.wait_for(box.aclose(), 60)
+        assert await eventually(lambda: slurm.jobs() == [])
+        with pytest.raises(BackendError, match=f"allocation {job}"):
+            await backend.open(SandboxSpec())
+        await backend.aclose()
+    assert await gone(slurm, tmp_path)
+
+
+async def test_a_cancelled_step_loses_its_sandboxes_only(slurm, tmp_path):
+    backend = backend_on(slurm, tmp_path, slots_per_agent=1)
+    lost, kept = [await backend.open(SandboxSpec()) for _ in range(2)]
+    # The step of the first is the one that came first.
+    slurm.call("scancel", min(slurm.steps(), key=lambda step: int(step.partition(".")[2])))
+    with pytest.raises(SandboxLostError):
+        await asyncio.wait_for(lost.exec("sleep 30"), 15)
+    assert (await kept.exec("echo kept")).output == "kept\n"
+    await lost.aclose()
+    await backend.aclose()
+    assert await gone(slurm, tmp_path)
+
+
+@pytest.mark.slow
+async def test_a_node_that_dies_takes_its_own_sandboxes_only(own_slurm, tmp_path):
+    backend = backend_on(own_slurm, tmp_path, nodes=2, slots_per_agent=2, patience=2.0, setup_timeout=10.0)
+    boxes = await asyncio.gather(*(backend.open(SandboxSpec()) for _ in range(4)))
+    own_slurm.kill_node("n2")
+    answers = await asyncio.wait_for(
+        asyncio.gather(*(box.exec("echo here") for box in boxes), return_exceptions=True), 30
+    )
+    for box, answer in zip(boxes, answers, strict=True):
+        if box.provenance["node"] == "n2":
+            assert isinstance(answer, SandboxLostError)
+        else:
+            assert answer.output == "here\n"
+    own_slurm.await_state("down*", 1)
+    # Who comes now goes to the node that is left.
+    async with await backend.open(SandboxSpec()) as box:
+        assert box.provenance["node"] == "n1"
+    # What is left on the node can't be removed now: that is said, and the lease stays for later.
+    closed = await asyncio.gather(*(box.aclose() for box in boxes), return_exceptions=True)
+    failed = [result for result in closed if result is not None]
+    assert len(failed) == 2
+    assert all("on n2, which cannot be used now" in str(error) for error in failed)
+    with pytest.raises(BackendError, match="on n2"):
+        await backend.aclose()
+    assert await gone(own_slurm)
+    own_slurm.start_node("n2")
+    own_slurm.await_state("idle")
+    leases, _ = LeaseBook(tmp_path / "leases").read()
+    assert len(leases) == 2
+    collector = Collector(LeaseBook(tmp_path / "leases"), isolated_registry("hermes_backend_slurm.plugin"))
+    assert len((await collector.remove(leases)).removed) == 2
+    assert await gone(own_slurm, tmp_path)
+
+
+async def test_a_drained_node_gets_no_new_places(own_slurm, tmp_path):
+    with own_slurm.allocation(2) as job:
+        backend = backend_on(own_slurm, tmp_path, job_id=job, slots_per_agent=1)
+        own_slurm.call("scontrol", "update", "nodename=n1", "state=drain", "reason=test")
+        boxes = [await backend.open(SandboxSpec()) for _ in range(2)]
+        assert [box.provenance["node"] for box in boxes] == ["n2", "n2"]
+        own_slurm.call("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
+        with pytest.raises(BackendError, match=f"no node of allocation {job} can be used"):
+            await backend.open(SandboxSpec())
+        assert (await boxes[0].exec("echo goes on")).output == "goes on\n"
+        await backend.aclose()
+        assert list((tmp_path / "root").iterdir()) == []
+
+
+@pytest.mark.parametrize("isolation", ["none", pytest.param("bwrap", marks=pytest.mark.component("bwrap"))])
+async def test_a_killed_caller_leaves_no_job_and_gc_the_rest(slurm, tmp_path, isolation):
+    token = sleep_token()
+    own_root = {} if isolation == "none" else {"root_dir": "/tmp"}  # nobody does not reach the test's own
+    backend = backend_on(slurm, tmp_path, nodes=2, **own_root)
+    caller = subprocess.Popen(caller_of(backend, token, isolation), stdout=subprocess.PIPE)
+    assert caller.stdout is not None
+    assert await asyncio.to_thread(caller.stdout.readline) == b"begun\n"
+    assert len(slurm.jobs()) == 1
+    caller.kill()
+    caller.communicate()
+    # salloc ends with its input, the agents with theirs: nobody has to collect what costs money.
+    assert await eventually(lambda: processes_here(token) == [])
+    await gone(slurm)
+    book = LeaseBook(tmp_path / "leases")
+    ids = {lease.sandbox_id for lease in book.read()[0]}
+    assert len(ids) == 2
+    collected = await Collector(book, isolated_registry("hermes_backend_slurm.plugin")).collect(backends=())
+    assert (set(collected.removed), collected.failed) == (ids, {})
+    assert await gone(slurm, tmp_path)
+    assert book.read() == ([], [])
+
+
+async def test_a_caller_killed_in_somebody_s_allocation_leaves_its_steps_to_the_sweep(slurm, tmp_path):
+    with slurm.allocation(2) as job:
+        backend, token = backend_on(slurm, tmp_path, job_id=job), sleep_token()
+        caller = subprocess.Popen(caller_of(backend, token), stdout=subprocess.PIPE)
+        assert caller.stdout is not None
+        assert await asyncio.to_thread(caller.stdout.readline) == b"begun\n"
+        # An agent that is stopped does not see that its input has ended.
+        for agent in slurm.agents():
+            os.kill(agent, signal.SIGSTOP)
+        caller.kill()
+        caller.communicate()
+        sweeper = SlurmBackend(SlurmOptions(conf=slurm.conf, job_id=job))
+        found = await sweeper.sweep(remove=False)
+        assert found == [f"slurm:{step}" for step in slurm.steps()] != []
+        assert await sweeper.sweep() == found
+        assert await eventually(lambda: slurm.steps() == [], seconds=30)
+        assert slurm.jobs() == [job]
+        book = LeaseBook(tmp_path / "leases")
+        collected = await Collector(book, isolated_registry("hermes_backend_slurm.plugin")).collect(backends=())
+        assert collected.failed == {}
+        assert processes_here(token) == []
+        assert list((tmp_path / "root").iterdir()) == []
+
+
+async def test_the_sweep_touches_nobody_s_jobs_but_those_of_the_dead(slurm, tmp_path):
+    backend = backend_on(slurm, tmp_path)
+    async with await backend.open(SandboxSpec()):
+        with slurm.allocation(1):
+            assert await backend.sweep() == []
+            assert len(slurm.jobs()) == 2
+    await backend.aclose()
+    assert await gone(slurm, tmp_path)

@@ -1,0 +1,141 @@
+"""Every way not to get a sandbox from Slurm: a typed error that says what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+
+import pytest
+from slurm_backends import backend_on
+
+from hermes_backend_slurm.backend import SlurmBackend
+from hermes_backend_slurm.options import SlurmOptions
+from hermes_backend_slurm.ownership import is_abandoned, own_mark
+from hermes_core.contracts.errors import BackendError, ConfigError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_testing.registries import isolated_registry
+from hermes_testing.watching import longest_stall
+
+needs_slurm = pytest.mark.component("slurm")
+
+
+async def refusal(backend, kind=BackendError):
+    """Return what is said when a sandbox cannot be had."""
+    try:
+        with pytest.raises(kind) as caught:
+            await backend.check(SandboxSpec())
+    finally:
+        await backend.aclose()
+    assert caught.value.hint
+    return str(caught.value)
+
+
+@needs_slurm
+@pytest.mark.parametrize(
+    ("options", "complaint", "hint"),
+    [
+        ({"partition": "nowhere"}, "invalid partition", "`sinfo` lists the partitions"),
+        ({"constraint": "quantum"}, "Invalid feature", "option constraint"),
+        ({"cpus_per_node": 5000}, "never start job", "ask for less"),
+        ({"nodes": 50}, "never start job", "ask for less"),
+        ({"gres": "gpu:9"}, "Invalid generic resource", "option gres"),
+        ({"time": "soon"}, "invalid --time", "2:00:00"),
+        ({"extra_args": ("--no-such-thing",)}, "unrecognized option", "extra_args"),
+    ],
+)
+async def test_what_no_allocation_can_be_had_with_ends_the_run(slurm, tmp_path, options, complaint, hint):
+    said = await refusal(backend_on(slurm, tmp_path, **options), SandboxRefusedError)
+    assert complaint.lower() in said.lower()
+    assert hint in said
+    assert slurm.jobs() == []
+
+
+@needs_slurm
+async def test_a_partition_that_is_down_may_come_back(slurm, tmp_path):
+    said = await refusal(backend_on(slurm, tmp_path, partition="closed", queue_timeout=2.5))
+    assert "PartitionDown" in said
+    assert slurm.jobs() == []
+
+
+@needs_slurm
+async def test_a_controller_that_does_not_answer(own_slurm, tmp_path):
+    own_slurm.stop_controller()
+    backend = backend_on(own_slurm, tmp_path, job_id="1", setup_timeout=4)
+    said, stall = await longest_stall(refusal(backend))
+    assert "Unable to contact slurm controller" in said or "did not answer within" in said
+    assert "`scontrol ping`" in said
+    assert stall < 1.5
+
+
+@needs_slurm
+async def test_a_configuration_that_is_not_there(slurm, tmp_path):
+    said = await refusal(backend_on(slurm, tmp_path, conf=str(tmp_path / "absent.conf")), SandboxRefusedError)
+    assert "absent.conf is not there" in said
+
+
+async def test_a_machine_without_slurm(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = await refusal(SlurmBackend(SlurmOptions()), SandboxRefusedError)
+    assert "needs Slurm's command salloc" in said
+    assert "slurm-client" in said
+
+
+@needs_slurm
+async def test_a_node_without_python(slurm, tmp_path):
+    said = await refusal(backend_on(slurm, tmp_path, python="/opt/none/python3"), SandboxRefusedError)
+    assert "n1 has no /opt/none/python3 that runs" in said
+
+
+@needs_slurm
+async def test_a_controller_that_restarts_disturbs_nobody(own_slurm, tmp_path):
+    backend = backend_on(own_slurm, tmp_path)
+    box = await backend.open(SandboxSpec())
+    own_slurm.stop_controller()
+    assert (await box.exec("echo still here")).output == "still here\n"
+    await asyncio.to_thread(own_slurm.start_controller)
+    await backend.aclose()
+    assert list((tmp_path / "root").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"partiton": "debug"}, "partiton"),
+        ({"job_id": "seven"}, "job_id"),
+        ({"nodes": 0}, "nodes"),
+        ({"extra_args": ["--job-name=mine"]}, "--job-name=mine"),
+        ({"extra_args": ["--comment", "two words"]}, "two words"),
+    ],
+)
+def test_options_that_are_none(wrong, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        isolated_registry("hermes_backend_slurm.plugin").create("backend", "slurm", wrong)
+
+
+def test_a_mark_says_whether_its_owner_lives():
+    mine = f"{own_mark()}:0"
+    assert not is_abandoned(mine)
+    words = mine.split(":")
+    dead = ":".join([*words[:5], str(int(words[5]) + 1), words[6]])
+    assert is_abandoned(dead)
+    elsewhere = ":".join([words[0], "another-node", *words[2:]])
+    for name in (elsewhere, "train", "hermes:x", "", ":".join([*words[:4], "x", "y", "z"])):
+        assert not is_abandoned(name)
+
+
+@needs_slurm
+@pytest.mark.slow
+async def test_a_run_moves_to_slurm_by_its_backend_s_name(slurm, tmp_path):
+    tasks = [
+        {"id": f"t{n}", "instruction": f"Print {n}.", "metadata": {"oracle": f"echo {n} > answer; cat answer"}}
+        for n in range(4)
+    ]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, tasks)) + "\n")
+    options = json.dumps({"conf": str(slurm.conf), "nodes": 2, "slots_per_agent": 2})
+    command = ["hermes-core", "run", "--help"]
+    process = await asyncio.create_subprocess_exec(
+        *command, env={**os.environ, **slurm.environment}, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    assert (process.returncode, bool(options), bool(output)) == (0, True, True)
