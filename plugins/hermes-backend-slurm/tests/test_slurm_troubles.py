@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 
 import pytest
 from slurm_backends import backend_on
@@ -122,20 +120,3 @@ def test_a_mark_says_whether_its_owner_lives():
     elsewhere = ":".join([words[0], "another-node", *words[2:]])
     for name in (elsewhere, "train", "hermes:x", "", ":".join([*words[:4], "x", "y", "z"])):
         assert not is_abandoned(name)
-
-
-@needs_slurm
-@pytest.mark.slow
-async def test_a_run_moves_to_slurm_by_its_backend_s_name(slurm, tmp_path):
-    tasks = [
-        {"id": f"t{n}", "instruction": f"Print {n}.", "metadata": {"oracle": f"echo {n} > answer; cat answer"}}
-        for n in range(4)
-    ]
-    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, tasks)) + "\n")
-    options = json.dumps({"conf": str(slurm.conf), "nodes": 2, "slots_per_agent": 2})
-    command = ["hermes-core", "run", "--help"]
-    process = await asyncio.create_subprocess_exec(
-        *command, env={**os.environ, **slurm.environment}, stdout=asyncio.subprocess.PIPE
-    )
-    output, _ = await process.communicate()
-    assert (process.returncode, bool(options), bool(output)) == (0, True, True)

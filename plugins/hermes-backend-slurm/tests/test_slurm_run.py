@@ -1,0 +1,63 @@
+"""`hermes-core run` on Slurm: the config of one machine, with another backend's name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from slurm_cluster import environment_of
+
+pytestmark = pytest.mark.component("slurm")
+
+
+def task(name):
+    return {
+        "id": name,
+        "prompt": f"Write the word {name} into answer.txt",
+        "verifier": {"name": "file_content", "options": {"checks": [{"path": "answer.txt", "equals": f"{name}\n"}]}},
+        "solution": [f"echo {name} > answer.txt", "cat answer.txt"],
+    }
+
+
+def hermes(folder, *arguments, env):
+    return subprocess.run(
+        [sys.executable, "-m", "hermes_core.cli", *arguments],
+        cwd=folder,
+        env={**os.environ, **env, "XDG_STATE_HOME": str(folder / "state")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def test_one_config_moves_by_its_backend_s_name(slurm, tmp_path):
+    (tmp_path / "tasks.jsonl").write_text("".join(f"{json.dumps(task(name))}\n" for name in ("one", "two", "three")))
+    config = "tasks: tasks.jsonl\nmodel: oracle\nmistake_rate: 0\ngroup_size: 2\nterminal_backend: {}\nout: {}\n"
+    # A terminal inside an allocation: the cluster and the job are known from the environment.
+    with slurm.allocation(2) as job:
+        for name in ("local", "slurm"):
+            (tmp_path / f"{name}.yaml").write_text(config.format(name, name))
+            result = hermes(tmp_path, "run", "--config", f"{name}.yaml", env=environment_of(slurm, SLURM_JOB_ID=job))
+            assert result.returncode == 0, result.stderr
+            rows = [json.loads(line) for line in (tmp_path / name / "rollouts.jsonl").read_text().splitlines()]
+            assert [row["reward"] for row in rows] == [1.0] * 6
+            assert {row["provenance"]["sandbox"]["backend"] for row in rows} == {name}
+        assert {row["provenance"]["sandbox"]["job_id"] for row in rows} == {job}
+        assert slurm.jobs() == [job]
+    gone = hermes(tmp_path, "sandboxes", "gc", "--all", env=environment_of(slurm))
+    assert "slurm" not in gone.stderr
+    assert slurm.steps() == []
+
+
+def test_a_run_in_the_middle_of_nowhere_says_what_is_missing(tmp_path):
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(task("one")))
+    result = hermes(
+        tmp_path, "run", "tasks.jsonl", "--model", "oracle", "--terminal-backend", "slurm", env={"PATH": ""}
+    )
+    assert result.returncode == 2, result.stdout
+    assert "srun" in result.stderr
