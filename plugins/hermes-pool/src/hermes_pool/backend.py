@@ -25,8 +25,10 @@ from hermes_pool.turnstile import Ticket, Turnstile
 _LEVELS: tuple[IsolationLevel, ...] = ("none", "bwrap", "container", "container+slot", "gvisor")
 _HOW_TO_SHARE: Mapping[str, str] = {
     "local": "isolation none, with the backend's option slots_per_agent above 1",
-    "ssh": "isolation none, with the backend's option slots_per_connection above 1",
+    "ssh": "isolation none, with the backend's option slots_per_agent above 1",
     "docker": "isolation container+slot",
+    "modal": "isolation container+slot",
+    "nomad": "isolation container+slot",
 }
 
 
