@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError
 
 from hermes_backend_ray.engine_cluster import EngineCluster, Node
-from hermes_backend_ray.engine_crew import Crew, unplaced
+from hermes_backend_ray.engine_crew import Crew, WorkerGoneError, unplaced
 from hermes_backend_ray.engine_link import WorkerLink
 from hermes_backend_ray.engine_options import EngineOptions
 from hermes_backend_ray.engine_wire import Answer, orders, pack, rebuilt
@@ -128,14 +128,18 @@ class RayEngine:
         return link
 
     async def _asked(self, answer: Any) -> Answer:
-        async def awaited() -> Answer:
-            found: Answer = await answer
-            return found
-
         try:
-            return await asyncio.wait_for(awaited(), self._options.start_timeout)
+            async with asyncio.timeout(self._options.start_timeout):
+                found: Answer = await answer
+                return found
         except TimeoutError as error:
             raise unplaced(self._options, "the cluster has no room for it, or its node is slow") from error
+        except RayActorError as error:
+            text = " ".join(str(error).split())[-600:]
+            raise WorkerGoneError(
+                f"engine 'ray': a worker died as it started: {text}",
+                hint="its node's log says more (ray logs); the package must be installed there: hermes-backend-ray",
+            ) from error
         except RayError as error:
             raise unplaced(self._options, " ".join(str(error).split())[-600:]) from error
 

@@ -18,6 +18,12 @@ Start = Callable[[str, Node | None], Awaitable[WorkerLink]]
 _REFRESH = 5.0
 """Seconds between two looks at the cluster's nodes: one may have joined."""
 _LONGEST_PAUSE = 60.0
+_TRIES = 3
+"""How often a worker that dies as it starts is started."""
+
+
+class WorkerGoneError(BackendError):
+    """A worker died as it started."""
 
 
 class Crew:
@@ -51,9 +57,9 @@ class Crew:
                 f"engine 'ray': no node of the cluster has what a worker needs: {self._options.needs or 'nothing'}",
                 hint="ray status shows what there is; engine_options: {num_cpus: …, resources: …}",
             )
-        tasks = [asyncio.ensure_future(self._start(self._name(), node)) for node in targets]
+        tasks = [asyncio.ensure_future(self._first(node)) for node in targets]
         try:
-            self.links += await asyncio.gather(*tasks)
+            self.links += [link for link in await asyncio.gather(*tasks) if link is not None]
         except BaseException:
             await self._unmuster(tasks)
             raise
@@ -92,7 +98,18 @@ class Crew:
     def _name(self) -> str:
         return f"w{next(self._numbers)}"
 
-    async def _unmuster(self, tasks: Sequence[asyncio.Future[WorkerLink]]) -> None:
+    async def _first(self, node: Node | None) -> WorkerLink | None:
+        """Start a worker; None if its node has died meanwhile. Ray learns of a death late, and sends workers there."""
+        for _ in range(_TRIES - 1):
+            try:
+                return await self._start(self._name(), node)
+            except WorkerGoneError as error:
+                self.notes.append(error.message)
+            if node is not None and node.id not in {alive.id for alive in await self._cluster.nodes()}:
+                return None
+        return await self._start(self._name(), node)
+
+    async def _unmuster(self, tasks: Sequence[asyncio.Future[WorkerLink | None]]) -> None:
         for task in tasks:
             task.cancel()
         for started in await asyncio.gather(*tasks, return_exceptions=True):
@@ -112,7 +129,8 @@ class Crew:
         alone_since: float | None = None
         while self._end is None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._lost.wait(), _REFRESH)
+                async with asyncio.timeout(_REFRESH):
+                    await self._lost.wait()
             self._lost.clear()
             for node in await self._missing():
                 self._replace(node, loop.time())

@@ -79,7 +79,8 @@ class WorkerLink:
             await asyncio.gather(self._listening, return_exceptions=True)
         if self.loss is None:
             with contextlib.suppress(RayError, TimeoutError):
-                await asyncio.wait_for(_value(self.actor.close.remote()), self._options.cancel_timeout)
+                async with asyncio.timeout(self._options.cancel_timeout):
+                    await self.actor.close.remote()
         self.kill()
 
     def lose(self, reason: str) -> None:
@@ -97,8 +98,10 @@ class WorkerLink:
         """End its process."""
         import ray
 
-        with contextlib.suppress(RayError, ValueError, RuntimeError, AttributeError):
-            ray.kill(self.actor, no_restart=True)
+        # Without a connection Ray would begin a cluster of its own to kill it in.
+        if ray.is_initialized():
+            with contextlib.suppress(RayError, ValueError):
+                ray.kill(self.actor, no_restart=True)
 
     def _packed(self, rollout: RolloutSpec) -> bytes:
         placed = dataclasses.replace(rollout, provenance={**rollout.provenance, "engine": self.place})
@@ -110,7 +113,9 @@ class WorkerLink:
 
     async def _sent(self, answer: Awaitable[Any]) -> None:
         try:
-            await asyncio.wait_for(_value(answer), self._options.lost_after)
+            # Not `wait_for`: until Python 3.12 it swallows a cancellation that comes together with the answer.
+            async with asyncio.timeout(self._options.lost_after):
+                await answer
         except (RayError, TimeoutError) as error:
             self.lose(_reason(error))
 
@@ -136,7 +141,8 @@ class WorkerLink:
     async def _listen(self) -> None:
         while self.loss is None:
             try:
-                news = await asyncio.wait_for(_value(self.actor.news.remote(_POLL)), _POLL + self._options.lost_after)
+                async with asyncio.timeout(_POLL + self._options.lost_after):
+                    news = await self.actor.news.remote(_POLL)
             except (RayError, TimeoutError) as error:
                 self.lose(_reason(error))
                 return
@@ -169,11 +175,6 @@ class WorkerLink:
 
     def _name(self) -> str:
         return f"worker {self.place['worker']} on node {self.place['node'][:12]}"
-
-
-async def _value(answer: Awaitable[Any]) -> Any:
-    """Await what Ray gives, which is no coroutine."""
-    return await answer
 
 
 def _reason(error: BaseException) -> str:

@@ -15,6 +15,7 @@ from hermes_backend_ray.engine_wire import Answer, News, described, pack, pack_o
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
+from hermes_core.discovery.metadata import scan
 from hermes_core.discovery.provenance import loaded_versions
 from hermes_core.runner.local_engine import LocalEngine
 from hermes_core.sandbox.collecting import Collector
@@ -44,7 +45,8 @@ class Outbox:
         self._waiter = (asyncio.get_running_loop(), event)
         if not self._news:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(event.wait(), wait)
+                async with asyncio.timeout(wait):
+                    await event.wait()
         return [self._news.popleft() for _ in range(len(self._news))]
 
 
@@ -129,7 +131,10 @@ class RolloutWorker:
         """Load the run's plugins; answers with their versions, the node and the process, all in plain values."""
 
         async def load() -> dict[str, Any]:
-            settings = PluginSettings().with_config(plugins)
+            # A plugin that is not here must be found missing by its version, and not end the loading of the others.
+            here = {found.id for found in await asyncio.to_thread(scan)}
+            allow = [name for name in plugins["allow"] if name in here]
+            settings = PluginSettings().with_config({**plugins, "allow": allow})
             self._registry = await asyncio.to_thread(load_plugins, settings, environ=os.environ)
             return {"versions": loaded_versions(self._registry.plugins), "node": node_id(), "pid": os.getpid()}
 

@@ -1,0 +1,108 @@
+"""Runs on a Ray cluster from a test: config, tasks that wait for a gate, and what is recorded of them."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hermes_core.contracts.events import RolloutFinished, RolloutStarted
+from hermes_core.discovery import PluginSettings, Registry, load_plugins
+from hermes_core.runner.config import RunConfig
+from hermes_core.runner.run import Run, RunResult
+
+ROOT = Path(__file__).resolve().parents[4]
+EXAMPLES = ROOT / "examples" / "terminal_tasks.jsonl"
+# The core's servers of token ids play for what crosses packages as well.
+sys.path.append(str(ROOT / "hermes_core" / "tests" / "support"))
+
+PLUGINS = ("hermes-agent-core", "hermes-verifiers", "hermes-parsers", "hermes-backend-ray")
+EVENTS = ("hermes_rollout_started", "hermes_tool_called", "hermes_rollout_scored", "hermes_rollout_finished")
+
+
+class Seen:
+    """The events of a run, in order, and a way to wait for some of them."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.events: list[tuple[str, Any]] = []
+        self._changed = asyncio.Event()
+        registry.forward_events(self._take, listened=EVENTS)
+
+    def _take(self, hook: str, event: object) -> None:
+        self.events.append((hook.removeprefix("hermes_"), event))
+        self._changed.set()
+
+    def started(self) -> list[str]:
+        return [event.rollout_id for _, event in self.events if isinstance(event, RolloutStarted)]
+
+    def finished(self) -> list[tuple[str, str]]:
+        ends = [event for _, event in self.events if isinstance(event, RolloutFinished)]
+        return [(end.rollout_id, str(end.outcome["stop_reason"])) for end in ends]
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not holds():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+def registry(*extra: str, allow: tuple[str, ...] = PLUGINS) -> Registry:
+    return load_plugins(PluginSettings(allow=allow, extra=extra), environ={})
+
+
+class Runs:
+    """The runs of one test, in its folder."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self.folder = folder
+        self.address = address
+        self.gate = folder / "gate"
+
+    def gated(self, count: int) -> Path:
+        """Write tasks whose solution waits until the gate is open."""
+        path = self.folder / "gated.jsonl"
+        checks = [{"path": "done.txt", "equals": "done\n"}]
+        wait = f"while [ ! -e {self.gate} ]; do sleep 0.05; done; echo done > done.txt"
+        items = [
+            {
+                "id": f"t{number}",
+                "prompt": "Wait.",
+                "solution": [wait],
+                "verifier": {"name": "file_content", "options": {"checks": checks}},
+            }
+            for number in range(count)
+        ]
+        path.write_text("".join(json.dumps(item) + "\n" for item in items))
+        return path
+
+    def config(self, tasks: Path, *, out: str = "out", engine: str = "ray", **values: Any) -> RunConfig:
+        options = {"address": self.address, "num_cpus": 0, "workers": 3, **values.pop("options", {})}
+        given = {
+            "tasks": str(tasks),
+            "out": str(self.folder / out),
+            "engine": engine,
+            "engine_options": options if engine == "ray" else {},
+            "mistake_rate": 0.0,
+            **values,
+        }
+        return RunConfig.parse(given, source="the test")
+
+    async def run(
+        self, tasks: Path, *, known: Registry | None = None, api_key: str | None = None, **values: Any
+    ) -> RunResult:
+        made = Run(self.config(tasks, **values), known or registry(), api_key=api_key, stream=io.StringIO())
+        return await made.execute()
+
+    def lines(self, out: str = "out", name: str = "rollouts.jsonl") -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / out / name).read_bytes().splitlines()]
+
+    def each_once(self, count: int, out: str = "out") -> None:
+        """Check that every rollout has exactly one outcome."""
+        found = Counter(line["rollout_id"] for line in self.lines(out))
+        assert len(found) == count
+        assert set(found.values()) == {1}

@@ -1,0 +1,280 @@
+"""One worker from the run's side: an answer counts once, a silent worker is lost, a cancelled rollout is confirmed."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+
+import pytest
+from engine_runs import Seen, registry
+from scripted_actor import ScriptedActor
+
+from hermes_backend_ray.engine_cluster import EngineCluster, Node
+from hermes_backend_ray.engine_crew import Crew, WorkerGoneError
+from hermes_backend_ray.engine_link import WorkerLink
+from hermes_backend_ray.engine_options import EngineOptions
+from hermes_backend_ray.engine_wire import described, pack, pack_outcome, rebuilt, unpack
+from hermes_core.contracts.engine import EngineRun
+from hermes_core.contracts.errors import ConfigError, EngineLostError, ModelAuthError, TaskError, UserError
+from hermes_core.contracts.events import RolloutStarted
+from hermes_core.contracts.model import ToolSchemas
+from hermes_core.contracts.rollout import StopReason
+from hermes_core.contracts.task import Task
+from hermes_core.contracts.tokens import TrainingSample
+from hermes_core.rollout import GroupPlan, RolloutSpec
+from hermes_core.rollout.record import failed_outcome
+from hermes_core.tools.selection import ToolSelection
+
+OPTIONS = EngineOptions(workers=1, lost_after=30, cancel_timeout=0.05, start_timeout=0.2)
+PLACE = {"name": "ray", "worker": "w1", "node": "n1"}
+
+
+@pytest.fixture(scope="module")
+def known():
+    return registry(allow=("hermes-agent-core",))
+
+
+@pytest.fixture
+def rollout():
+    task = Task(id="t1", messages=({"role": "user", "content": "do it"},))
+    tools = ToolSelection(specs=(), schemas=ToolSchemas(), drawn=(), skipped=())
+    return RolloutSpec(rollout_id="ro_1", group=GroupPlan(group_id="g1", task=task, tools=tools))
+
+
+@pytest.fixture
+async def worker(known):
+    """A listening link to a scripted actor; gives both, and what was counted."""
+    actor = ScriptedActor()
+    turns: list[str] = []
+    run = EngineRun(run_id="r", config={}, registry=known, turned=turns.append)
+    link = WorkerLink(actor, PLACE, slots=2, run=run, options=OPTIONS)
+    lost: list[WorkerLink] = []
+    link.listen(lost.append)
+    yield link, actor, turns, lost
+    await link.close()
+
+
+def outcome_of(rollout):
+    """An outcome with everything that text would lose."""
+    made = failed_outcome(rollout, TaskError("x"))
+    sample = TrainingSample(tokens=(1, 2), masks=[-100, 2], logprobs=(None, -0.1 - 2**-40))
+    messages = [{"role": "tool", "content": "\ud800 lone"}]
+    return dataclasses.replace(made, samples=(sample,), messages=messages, reward_parts={"x": math.inf})
+
+
+async def begun(actor, count=1):
+    while len(actor.begun) < count:
+        await asyncio.sleep(0)
+
+
+async def test_an_answer_comes_back_without_loss_and_with_its_turns(worker, rollout):
+    link, actor, turns, _ = worker
+    playing = asyncio.create_task(link.play(rollout))
+    await begun(actor)
+    (key, sent) = actor.begun[0]
+    assert key == "ro_1#1"
+    assert unpack(sent).provenance["engine"] == PLACE
+    actor.tell("turn", "ro_1", None)
+    outcome = outcome_of(rollout)
+    actor.tell("done", key, pack_outcome(outcome))
+    assert await playing == outcome
+    assert turns == ["ro_1"]
+
+
+async def test_an_answer_that_comes_twice_or_too_late_counts_once_and_is_noted(worker, rollout):
+    link, actor, _, _ = worker
+    playing = asyncio.create_task(link.play(rollout))
+    await begun(actor)
+    for _ in range(2):
+        actor.tell("done", "ro_1#1", pack_outcome(outcome_of(rollout)))
+    await playing
+    actor.tell("done", "ro_0#1", b"")
+    while len(link.notes) < 2:
+        await asyncio.sleep(0)
+    assert ["ro_1#1 was discarded" in link.notes[0], "ro_0#1 was discarded" in link.notes[1]] == [True, True]
+    assert link.played == 1
+
+
+async def test_a_worker_that_dies_loses_all_it_plays_and_says_where(worker, rollout):
+    link, actor, _, lost = worker
+    playing = [
+        asyncio.create_task(link.play(dataclasses.replace(rollout, rollout_id=f"ro_{number}"))) for number in range(2)
+    ]
+    await begun(actor, 2)
+    actor.die()
+    ends = await asyncio.gather(*playing, return_exceptions=True)
+    assert [(type(end), end.place) for end in ends] == 2 * [(EngineLostError, PLACE)]
+    assert (lost, link.free) == ([link], 0)
+    with pytest.raises(EngineLostError):
+        await link.play(rollout)
+
+
+async def test_a_worker_that_says_nothing_any_more_is_lost(known, rollout, monkeypatch):
+    monkeypatch.setattr("hermes_backend_ray.engine_link._POLL", 0.01)
+    run = EngineRun(run_id="r", config={}, registry=known)
+    options = OPTIONS.model_copy(update={"lost_after": 0.05})
+    link = WorkerLink(ScriptedActor(), PLACE, slots=1, run=run, options=options)
+    link.listen(lambda _: None)
+    with pytest.raises(EngineLostError, match="worker w1 on node n1 was lost: it says nothing"):
+        await link.play(rollout)
+    await link.close()
+
+
+@pytest.mark.parametrize(("confirms", "unconfirmed"), [(True, 0), (False, 1)])
+async def test_a_cancelled_rollout_ends_when_the_worker_says_so_or_is_counted(worker, rollout, confirms, unconfirmed):
+    link, actor, _, _ = worker
+    actor.confirms = confirms
+    playing = asyncio.create_task(link.play(rollout))
+    await begun(actor)
+    playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+    assert (actor.cancelled, link.unconfirmed) == (["ro_1#1"], unconfirmed)
+
+
+async def test_an_error_that_must_stop_the_run_stays_fatal_and_names_the_worker(worker, rollout):
+    link, actor, _, _ = worker
+    playing = asyncio.create_task(link.play(rollout))
+    await begun(actor)
+    actor.tell("raised", "ro_1#1", described(ModelAuthError("401", hint="another key")))
+    with pytest.raises(ModelAuthError, match=r"worker w1 on node n1: 401") as error:
+        await playing
+    assert (error.value.fatal, error.value.hint) == (True, "another key")
+
+
+async def test_an_answer_that_cannot_be_read_costs_the_attempt(worker, rollout):
+    link, actor, _, _ = worker
+    playing = asyncio.create_task(link.play(rollout))
+    await begun(actor)
+    actor.tell("done", "ro_1#1", b"torn")
+    with pytest.raises(EngineLostError, match="cannot be read"):
+        await playing
+
+
+async def test_a_task_that_cannot_be_sent_is_the_tasks_fault(worker, rollout):
+    link, actor, _, _ = worker
+    task = dataclasses.replace(rollout.task, metadata={"lock": lambda: None})
+    with pytest.raises(TaskError, match="task 't1' cannot be sent"):
+        await link.play(dataclasses.replace(rollout, group=dataclasses.replace(rollout.group, task=task)))
+    assert actor.begun == []
+
+
+async def test_events_of_the_worker_reach_the_plugins_of_the_run(worker, known):
+    _, actor, _, _ = worker
+    seen = Seen(known)
+    event = RolloutStarted(rollout_id="ro_1", task_id="t", group_id="g")
+    actor.tell("event", "hermes_rollout_started", pack(event))
+    await seen.until(lambda: seen.started() == ["ro_1"])
+
+
+def test_an_outcome_that_cannot_be_sent_still_ends_in_one_that_says_so(rollout):
+    outcome = dataclasses.replace(outcome_of(rollout), provenance={"lock": lambda: None})
+    received = unpack(pack_outcome(outcome))
+    assert (received.rollout_id, received.attempt) == ("ro_1", 1)
+    assert received.stop_reason is StopReason.FRAMEWORK_ERROR
+    assert received.samples == outcome.samples
+
+
+def test_an_error_of_a_class_that_only_the_worker_has_keeps_its_weight():
+    class StrangeError(UserError):
+        pass
+
+    assert type(rebuilt(described(StrangeError("odd")), "w1")) is UserError
+    assert not rebuilt(described(ValueError("odd")), "w1").fatal
+
+
+class Shelf(EngineCluster):
+    """Nodes without a cluster."""
+
+    def __init__(self, *nodes: Node) -> None:
+        super().__init__()
+        self.known = list(nodes)
+
+    async def nodes(self):
+        return self.known
+
+
+def crew_of(known, options, *nodes, fails=0):
+    run = EngineRun(run_id="r", config={}, registry=known)
+    failures = iter([True] * fails)
+
+    async def start(name, node):
+        if next(failures, False):
+            raise WorkerGoneError("it died")
+        place = {"name": "ray", "worker": name, "node": "anywhere" if node is None else node.id}
+        return WorkerLink(ScriptedActor(), place, slots=2, run=run, options=options)
+
+    return Crew(Shelf(*nodes), options, start)
+
+
+NODES = [Node(id=f"n{number}", host="h", resources={"CPU": number}) for number in range(3)]
+
+
+async def test_each_node_that_has_what_a_worker_needs_gets_one(known):
+    crew = crew_of(known, EngineOptions(workers_per_node=2), *NODES)
+    await crew.muster()
+    assert [link.place["node"] for link in crew.links] == ["n1", "n1", "n2", "n2"]
+    await crew.close()
+
+
+async def test_a_rollout_goes_to_the_worker_with_most_room_and_waits_for_room(known):
+    crew = crew_of(known, EngineOptions(workers=2))
+    await crew.muster()
+    first, second, third, fourth = [await crew.seat() for _ in range(4)]
+    assert (first, third) == (crew.links[0], crew.links[0])
+    assert (second, fourth) == (crew.links[1], crew.links[1])
+    waiting = asyncio.create_task(crew.seat())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await crew.leave(second)
+    assert await waiting is second
+    await crew.close()
+
+
+async def test_a_worker_that_dies_as_it_starts_is_started_again(known):
+    crew = crew_of(known, EngineOptions(workers=1), fails=2)
+    await crew.muster()
+    assert (len(crew.links), crew.notes) == (1, ["it died", "it died"])
+    await crew.close()
+
+
+async def test_one_that_dies_each_time_is_the_runs_end(known):
+    with pytest.raises(WorkerGoneError):
+        await crew_of(known, EngineOptions(workers=1), fails=9).muster()
+
+
+async def test_no_node_for_a_worker_is_said_with_what_it_needs(known):
+    with pytest.raises(ConfigError, match="'CPU': 8"):
+        await crew_of(known, EngineOptions(num_cpus=8), *NODES).muster()
+
+
+async def test_when_no_worker_is_left_for_too_long_the_run_ends_and_says_how_it_goes_on(known, monkeypatch):
+    monkeypatch.setattr("hermes_backend_ray.engine_crew._REFRESH", 0.01)
+    crew = crew_of(known, OPTIONS)
+    await crew.muster()
+    crew.tend()
+    await crew.seat()
+    await crew.seat()
+    monkeypatch.setattr(crew, "_start", _never)
+    waiting = asyncio.create_task(crew.seat())
+    crew.links[0].actor.die()
+    with pytest.raises(UserError, match=r"no worker for 0\.2 s.*\n.*continues the run"):
+        await waiting
+    await crew.close()
+
+
+async def _never(_name, _node):
+    raise WorkerGoneError("nothing starts")
+
+
+async def test_a_lost_worker_is_replaced_where_it_was(known, monkeypatch):
+    monkeypatch.setattr("hermes_backend_ray.engine_crew._REFRESH", 0.01)
+    crew = crew_of(known, EngineOptions(num_cpus=2), *NODES)
+    await crew.muster()
+    crew.tend()
+    crew.links[0].actor.die()
+    while len(crew.links) < 2:
+        await asyncio.sleep(0)
+    assert [(link.place["node"], link.loss is None) for link in crew.links] == [("n2", False), ("n2", True)]
+    await crew.close()
