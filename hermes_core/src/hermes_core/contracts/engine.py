@@ -55,6 +55,7 @@ class RolloutEngine(Protocol):
         """What the summary says of it: JSON values, read at the end.
 
         `unconfirmed` counts the cancelled rollouts of which it is not known whether they have closed their sandboxes.
+        The summary's table counts `workers` (a list of mappings with `node`) and `lost_workers`.
         """
         ...
 
