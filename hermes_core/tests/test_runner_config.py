@@ -90,3 +90,11 @@ def test_a_config_that_is_missing_or_no_mapping_is_refused(tmp_path):
     (tmp_path / "list.yaml").write_text("- 1")
     with pytest.raises(ConfigError, match="wanted a mapping"):
         load_config(tmp_path / "list.yaml")
+
+
+def test_the_options_of_several_backends_can_stand_in_one_config():
+    values = {"tasks": "t", "backends": {"docker": {"image": "a", "pull": "never"}, "ssh": {"host": "h"}}}
+    docker = RunConfig.parse({**values, "terminal_backend": "docker", "backend_options": {"image": "b"}}, source="s")
+    assert docker.backend_ref().options == {"image": "b", "pull": "never"}
+    assert RunConfig.parse({**values, "terminal_backend": "ssh"}, source="s").backend_ref().options == {"host": "h"}
+    assert RunConfig.parse(values, source="s").backend_ref().options == {}

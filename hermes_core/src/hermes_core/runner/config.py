@@ -13,7 +13,7 @@ from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.discovery import PluginSettings
 from hermes_core.rollout import RolloutLimits
-from hermes_core.specs import Access
+from hermes_core.specs import Access, Ref
 from hermes_core.tools.budget import ResultBudget
 
 Action = Literal["retry", "drop", "score", "mask"]
@@ -117,6 +117,9 @@ class RunConfig(BaseModel):
     extra_body: dict[str, Any] = Field(default_factory=dict)
     terminal_backend: str = "local"
     backend_options: dict[str, Any] = Field(default_factory=dict)
+    """Of the backend that is used; over those that `backends` has for it."""
+    backends: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Options by backend, so that a run moves to another one by its name alone."""
     terminal_timeout: float = Field(120.0, allow_inf_nan=False, gt=0)
     terminal_lifetime: float = Field(3600.0, allow_inf_nan=False, gt=0)
     isolation: str | None = None
@@ -163,6 +166,11 @@ class RunConfig(BaseModel):
             return cls.model_validate(dict(values))
         except ValidationError as error:
             raise _readable(error, source) from error
+
+    def backend_ref(self) -> Ref:
+        """Return the terminal backend with its options."""
+        options = {**self.backends.get(self.terminal_backend, {}), **self.backend_options}
+        return Ref(kind="backend", name=self.terminal_backend, options=options)
 
     def sandbox_spec(self) -> SandboxSpec:
         """Return what every rollout's sandbox must be, before a task's own fields."""

@@ -13,7 +13,6 @@ from hermes_core.rollout import RolloutSpec, Runtime, overridden, run_rollout
 from hermes_core.runner.config import RunConfig
 from hermes_core.runner.counted_model import counted
 from hermes_core.runner.models import choose_parser, open_model
-from hermes_core.specs import Ref
 
 
 @final
@@ -80,7 +79,7 @@ def _unopened() -> RuntimeError:
 def _runtime(config: RunConfig, run: EngineRun, model: ModelClient) -> Runtime:
     return Runtime(
         run.registry,
-        backend=Ref(kind="backend", name=config.terminal_backend, options=config.backend_options),
+        backend=config.backend_ref(),
         sandbox=config.sandbox_spec(),
         parser=choose_parser(config, model, run.registry),
         budget=config.result_budget(),
