@@ -299,6 +299,30 @@ async def test_a_tool_server_that_refuses_or_is_not_there_is_an_error_at_the_sta
         agent_config(tool_server_token="t")
 
 
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"allow_network": False},
+        {"require_sandbox": True},
+        {"require_stateful_sandbox": True},
+        {"sandbox_image": "mine:1"},
+        {"backend_options": {"x": 1}},
+        {"sandbox": {"pids": 9}},
+        {"tool_pool_mode": "nomad", "slots_per_container": 3},
+        {"distribution": "default", "enabled_toolsets": None},
+    ],
+)
+def test_what_an_executor_decides_is_not_taken_and_ignored(field):
+    with pytest.raises(ConfigError, match="cannot be set beside tool_executor_url"):
+        agent_config(tool_executor_url="http://127.0.0.1:9", **field)
+
+
+def test_tokens_are_not_shown():
+    line = ["--env.tool_server_url", "http://a", "--env.tool_server_token", "s3cret"]
+    line += ["--env.tool_executor_url", "http://b", "--env.tool_executor_token", "s3cret"]
+    assert "s3cret" not in shown(parse(NotesEnv, ["process", *line]))
+
+
 async def test_own_instructions_take_the_place_of_the_built_in_ones():
     outcome, _, _ = await play_one(lambda _: says("done"), system_prompt="Be brief.")
     assert outcome.messages[0]["content"].startswith("Be brief.")
@@ -307,4 +331,5 @@ async def test_own_instructions_take_the_place_of_the_built_in_ones():
 def test_every_field_of_the_configuration_is_tested_here_or_with_the_base():
     """A field that is new has to be added to the tables above."""
     own = set(AgentEnvConfig.__annotations__)
-    assert own - set(PREDECESSOR) == {"agent_tool_metadata", "tool_call_parser"}
+    executor = {"tool_executor_url", "tool_executor_token"}  # played in the tests of hermes-pool, which serves one
+    assert own - set(PREDECESSOR) == {"agent_tool_metadata", "tool_call_parser", *executor}

@@ -99,6 +99,10 @@ class AgentEnvConfig(HermesAgentEnvConfig):
         default=None, description="Runs external tools; inprocess: this process does. None: they are not offered."
     )
     tool_server_token: str | None = Field(default=None, description="Bearer token of the tool server.")
+    tool_executor_url: str | None = Field(
+        default=None, description="A tool executor, in whose sandboxes the tools run; tool_pool_mode is then not used."
+    )
+    tool_executor_token: str | None = Field(default=None, description="Bearer token of the tool executor.")
 
     @model_validator(mode="after")
     def _agreeing(self) -> Self:
@@ -112,7 +116,22 @@ class AgentEnvConfig(HermesAgentEnvConfig):
             raise ConfigError("an AgentEnv has no tool_call_parser: it reads <tool_call> itself", hint="remove it")
         if self.tool_server_token is not None and self.tool_server_url in {None, "inprocess"}:
             raise ConfigError("tool_server_token is set, and no tool server to send it to", hint="set tool_server_url")
+        self._check_executor()
         return self
+
+    def _check_executor(self) -> None:
+        """Refuse what the executor decides itself, so that nothing is taken and ignored."""
+        if self.tool_executor_url is None:
+            if self.tool_executor_token is not None:
+                raise ConfigError(
+                    "tool_executor_token is set, and no executor to send it to", hint="set tool_executor_url"
+                )
+            return
+        policy = ("allow_network", "require_sandbox", "require_stateful_sandbox", "sandbox_image", "distribution")
+        asked = [field for field in (*OWNERS, *policy) if self._is_set(field)]
+        asked += [field for field in ("backend_options", "sandbox") if getattr(self, field)]
+        if asked:
+            raise ConfigError(f"{asked[0]} cannot be set beside tool_executor_url", hint="set it at the executor")
 
     def backend_ref(self) -> Ref:
         """Return the terminal backend that `tool_pool_mode` names, with the pool's fields as its options."""

@@ -3,36 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import logging
 import uuid
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Mapping
+from typing import Any, Final, Generic, TypeVar, cast
 
 from hermes_core.atropos.agent import AgentConfig, AgentResult
 from hermes_core.atropos.agent_config import AgentEnvConfig
 from hermes_core.atropos.agent_play import PLAY, AgentPlay, EnvironmentTools
-from hermes_core.atropos.agent_tools import InstalledTool, ToolCall, ToolRegistry, ToolResult, build_tool_registry
+from hermes_core.atropos.agent_tools import InstalledTool, ToolRegistry, build_tool_registry
 from hermes_core.atropos.base_env import HermesAgentBaseEnv
 from hermes_core.atropos.planning import Place
 from hermes_core.atropos.react import system_prompt
-from hermes_core.atropos.tool_executor import ToolExecutor
-from hermes_core.atropos.tool_server import ToolServerClient
-from hermes_core.contracts.errors import UnknownComponentError
+from hermes_core.atropos.tool_executor import RemoteToolExecutor, ToolExecutor
+from hermes_core.atropos.tool_server import ToolExecutorClient, ToolServerClient
+from hermes_core.atropos.workbench import ExecTool, Workbench
+from hermes_core.contracts.errors import BackendError, ConfigError, UnknownComponentError
 from hermes_core.contracts.model import ModelClient, ToolSchemas
 from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.discovery import Registry
 from hermes_core.discovery.suggestions import package_for
 from hermes_core.rollout import GroupPlan, run_rollout
+from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout.runtime import to_completion
 from hermes_core.specs import ToolSpec
 from hermes_core.tools.selection import ToolSelection
 from hermes_core.tools.toolsets import resolve_toolset, validate_toolset
 
 __all__ = ["AgentEnv", "AgentEnvConfig"]
 
+_LOG: Final = logging.getLogger(__name__)
 AgentEnvConfigT = TypeVar("AgentEnvConfigT", bound=AgentEnvConfig)
-ExecTool = Callable[[ToolCall], Awaitable[ToolResult]]
-"""Makes one call in a rollout's sandbox; what the hooks get as `exec_tool`."""
 
 
 class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
@@ -54,10 +58,13 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         slurm: bool = False,  # noqa: FBT001, FBT002 - the predecessor's signature
         testing: bool = False,  # noqa: FBT001, FBT002 - the predecessor's signature
     ) -> None:
+        if config.tool_executor_url is not None:
+            self.reward_needs_sandbox = False  # type: ignore[misc]  # of this object alone: the executor has them
         super().__init__(config, server_configs, slurm=slurm, testing=testing)
         self.config = config
         self._tool_server: ToolServerClient | None = None
-        self._tool_executor: ToolExecutor | None = None
+        self._sandboxes: ToolExecutorClient | None = None
+        self._tool_executor: ToolExecutor | RemoteToolExecutor | None = None
         self.tools: ToolRegistry = self.build_tools()
         runtime = self._workshop.runtime
         runtime.registry = cast("Registry", EnvironmentTools(runtime.registry, lambda: self.tools))
@@ -160,8 +167,9 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         self._tool_executor = None
         await self.server.own.aclose()
         await self._workshop.runtime.aclose()
-        if self._tool_server is not None:
-            await self._tool_server.aclose()
+        for client in (self._tool_server, self._sandboxes):
+            if client is not None:
+                await client.aclose()
 
     async def aclose(self) -> None:
         """Close everything live."""
@@ -170,7 +178,27 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         finally:
             await super().aclose()
 
+    def exec_tool(self, context: RolloutContext) -> ExecTool:
+        """Return what makes a hook's calls in a rollout's sandbox, wherever that is."""
+        if not isinstance(self._tool_executor, RemoteToolExecutor):
+            return Workbench(context).execute
+        return functools.partial(self._tool_executor.execute, context.rollout_id)
+
     async def _start_tool_backend(self) -> None:
+        config = self.config
+        if config.tool_executor_url is not None:
+            await self._join_executor(config.tool_executor_url)
+        else:
+            self._require_backend()
+            self._tool_executor = ToolExecutor(self.server.own)
+        url = config.tool_server_url
+        if url is not None and url != "inprocess" and self._tool_server is None:
+            self._tool_server = ToolServerClient(url, config.tool_server_token)
+            for tool in await self._tool_server.tools():
+                if self._may_join(tool.schema.name):
+                    self.tools.register(tool)
+
+    def _require_backend(self) -> None:
         mode = self.config.tool_pool_mode
         try:
             _ = self._workshop.runtime.backend
@@ -181,13 +209,22 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
                 f"tool_pool_mode: {mode} wants a terminal backend of this name, and none is installed",
                 hint=f"{install}set tool_pool_mode: local",
             ) from error
-        self._tool_executor = ToolExecutor(self.server.own)
-        url = self.config.tool_server_url
-        if url is not None and url != "inprocess" and self._tool_server is None:
-            self._tool_server = ToolServerClient(url, self.config.tool_server_token)
-            for tool in await self._tool_server.tools():
-                if self._may_join(tool.schema.name):
-                    self.tools.register(tool)
+
+    async def _join_executor(self, url: str) -> None:
+        """Let the executor's tools take the place of those that would need a sandbox here."""
+        config = self.config
+        self._sandboxes = client = ToolExecutorClient(url, config.tool_executor_token, timeout=config.terminal_timeout)
+        there = {tool.schema.name: tool for tool in await client.tools()}
+        for tool in self.tools.list_tools():
+            if isinstance(tool, InstalledTool) and tool.spec.needs_sandbox:
+                name = tool.schema.name
+                if name not in there:
+                    raise ConfigError(
+                        f"tool_executor_url: the executor at {url} has no tool {name!r}, which the model is offered",
+                        hint=f"disabled_toolsets: [{name}], or install it at the executor",
+                    )
+                self.tools.register(there[name])
+        self._tool_executor = RemoteToolExecutor(client)
 
     def _may_join(self, name: str) -> bool:
         registry = self._workshop.runtime.registry
@@ -227,4 +264,16 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
 
     async def _run_play(self, place: Place, model: ModelClient, play: AgentPlay) -> RolloutOutcome:
         spec = play.spec(self._workshop.planner.rollout(place))
-        return play.completed(await run_rollout(spec, self._workshop.runtime, model, agent=play))
+        try:
+            return play.completed(await run_rollout(spec, self._workshop.runtime, model, agent=play))
+        finally:
+            if isinstance(self._tool_executor, RemoteToolExecutor):
+                await to_completion(self._released(place.rollout_id))
+
+    async def _released(self, rollout_id: str) -> None:
+        """Close a rollout's sandbox at the executor; one that fails to is closed there, when it has been idle."""
+        assert self._sandboxes is not None
+        try:
+            await self._sandboxes.release(rollout_id)
+        except BackendError as error:
+            _LOG.warning("%s was not released: %s", rollout_id, error.message)

@@ -13,7 +13,7 @@ from hermes_core.atropos.agent import ReactLoop, paused
 from hermes_core.atropos.agent_results import AgentConfig, AgentResult
 from hermes_core.atropos.agent_tools import InstalledTool, Tool, ToolCall, ToolRegistry, ToolResult, executed
 from hermes_core.atropos.reward import as_score
-from hermes_core.atropos.workbench import Workbench, answering, as_result, clamped, without_policy
+from hermes_core.atropos.workbench import ExecTool, answering, as_result, clamped, without_policy
 from hermes_core.contracts import tool as contract
 from hermes_core.contracts.errors import HermesError, TaskError, VerifierError
 from hermes_core.contracts.model import ModelClient, RequestedCall, encode
@@ -64,7 +64,7 @@ class AgentPlay:
         if self._has_item:
             await self._set_up(context)
         if self._config.working_dir is not None:
-            await _enter(context, self._config.working_dir)
+            await _enter(self._env.exec_tool(context), self._config.working_dir)
         calls = _ModelCalls(ToolDispatcher(runtime, context, record), self._config.tool_delay_s)
         with_metadata = self._env.config.agent_tool_metadata
         self._loop = ReactLoop(record, self._config, calls.run, with_metadata=with_metadata)
@@ -81,7 +81,7 @@ class AgentPlay:
         hook = self._env.verify_and_score_trajectory
         given = {
             "trajectory_id": context.rollout_id,
-            "exec_tool": Workbench(context).execute,
+            "exec_tool": self._env.exec_tool(context),
             "agent_result": self.result(),
             "workspace_meta": self.workspace_meta,
         }
@@ -106,7 +106,7 @@ class AgentPlay:
     async def _set_up(self, context: RolloutContext) -> None:
         hook = self._env.setup_trajectory_workspace
         try:
-            meta = await hook(self._item, trajectory_id=context.rollout_id, exec_tool=Workbench(context).execute)
+            meta = await hook(self._item, trajectory_id=context.rollout_id, exec_tool=self._env.exec_tool(context))
         except HermesError:
             raise
         except Exception as error:  # the boundary to an environment's own code: its task is to blame
@@ -184,11 +184,13 @@ def _requested(call: ToolCall) -> RequestedCall:
     return RequestedCall(id=call.uniq_id, name=call.name, arguments=encode(arguments).decode())
 
 
-async def _enter(context: RolloutContext, folder: str) -> None:
+async def _enter(exec_tool: ExecTool, folder: str) -> None:
     quoted = shlex.quote(folder)
-    result = await context.sandbox.exec(f"mkdir -p -- {quoted} && cd -- {quoted}")
-    if result.exit_code != 0:
-        raise TaskError(f"working_dir {folder!r} cannot be entered: {result.output.strip()[-300:]}")
+    result = await exec_tool(ToolCall("terminal", {"command": f"mkdir -p -- {quoted} && cd -- {quoted}"}))
+    if not result.success:
+        raise TaskError(
+            f"working_dir {folder!r} cannot be entered: {(result.output or str(result.error)).strip()[-300:]}"
+        )
 
 
 def _accepted(hook: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:

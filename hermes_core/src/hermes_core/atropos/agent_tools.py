@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.errors import BackendError, ConfigError
 from hermes_core.contracts.model import encode
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
 from hermes_core.specs import ToolSpec
@@ -170,11 +170,13 @@ class ToolRegistry:
 
 
 async def executed(tool: Tool, call: ToolCall, about: Mapping[str, Any]) -> ToolResult:
-    """Call a tool of an environment; whatever it raises is the result's error."""
+    """Call a tool of an environment; whatever it raises, but a `BackendError`, is the result's error."""
     named = inspect.signature(tool.execute).parameters
     extra = {name: value for name, value in about.items() if name in named and name not in call.arguments}
     try:
         result: Any = await tool.execute(**{**call.arguments, **extra})
+    except BackendError:
+        raise  # a sandbox that is not to be had is no affair of the model's
     except Exception as error:  # noqa: BLE001 - the boundary to an environment's own tool: the model reads of it
         return ToolResult(success=False, error=f"{type(error).__name__}: {error}", uniq_id=call.uniq_id)
     if not isinstance(result, ToolResult):

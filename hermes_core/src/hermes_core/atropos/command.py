@@ -219,8 +219,10 @@ def shown(invocation: Invocation) -> str:
     servers = [server.model_dump(mode="json") for server in server_list(invocation.servers)]
     for server in servers:
         server["api_key"] = _SECRET if server.get("api_key") else server.get("api_key")
+    env = invocation.env.model_dump(mode="json")
+    env |= {name: _SECRET for name in ("tool_server_token", "tool_executor_token") if env.get(name)}
     values = {
-        "env": invocation.env.model_dump(mode="json"),
+        "env": env,
         "openai": servers,
         "slurm": invocation.slurm,
         "testing": invocation.testing,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hermes_core.atropos.agent_tools import ToolCall, ToolResult
 from hermes_core.atropos.own_rollouts import OwnRollouts
-from hermes_core.atropos.workbench import Workbench
+from hermes_core.atropos.tool_server import ToolExecutorClient
+from hermes_core.atropos.workbench import Workbench, answering
 
 
 class ToolExecutor:
@@ -20,3 +21,18 @@ class ToolExecutor:
     async def release_trajectory(self, trajectory_id: str, reset_workspace: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002 - the predecessor's signature
         """Close a trajectory's sandbox; no other trajectory ever sees its workspace."""
         await self._own.close(trajectory_id)
+
+
+class RemoteToolExecutor:
+    """The same in the sandboxes of a tool executor's service."""
+
+    def __init__(self, client: ToolExecutorClient) -> None:
+        self._client = client
+
+    async def execute(self, trajectory_id: str, call: ToolCall, timeout_s: float | None = None) -> ToolResult:
+        """Make one call; what a tool does wrong is in the result."""
+        return answering(call, await self._client.execute(call, trajectory_id, timeout_s))
+
+    async def release_trajectory(self, trajectory_id: str, reset_workspace: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002 - the predecessor's signature
+        """Close a trajectory's sandbox; no other trajectory ever sees its workspace."""
+        await self._client.release(trajectory_id)

@@ -1,23 +1,29 @@
-"""Tools that run outside the sandbox, behind the predecessor's tool server: `GET /tools`, `POST /execute`."""
+"""Tools that run in another process: behind the predecessor's tool server, or in the sandboxes of its executor."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import aiohttp
 
 from hermes_core.atropos.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
-from hermes_core.contracts.errors import ConfigError
+from hermes_core.atropos.workbench import clamped
+from hermes_core.contracts.errors import BackendError, ConfigError
 
 _TIMEOUT: Final = 120.0
 _MARGIN: Final = 5.0
+_PATIENCE: Final = 600.0
+"""Seconds that a call to an executor may wait for a sandbox; the executor itself says sooner that there is none."""
 _ERRORS: Final = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
 
 class ToolServerClient:
     """Talks to one tool server; made on the event loop that uses it."""
+
+    what: ClassVar[str] = "tool server"
+    field: ClassVar[str] = "tool_server"
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self._url = url.rstrip("/")
@@ -32,8 +38,8 @@ class ToolServerClient:
             return [RemoteTool(self, _schema(entry)) for entry in listed]
         except (*_ERRORS, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
-                f"tool_server_url: a tool server was wanted at {self._url}, GET /tools: {_brief(error)}",
-                hint="start it, set tool_server_token, or leave tool_server_url out",
+                f"{self.field}_url: a {self.what} was wanted at {self._url}, GET /tools: {_brief(error)}",
+                hint=f"start it, set {self.field}_token, or leave {self.field}_url out",
             ) from error
 
     async def execute(self, call: ToolCall, trajectory_id: str, timeout: float = _TIMEOUT, **about: str) -> ToolResult:
@@ -44,18 +50,12 @@ class ToolServerClient:
         tool = {"name": call.name, "arguments": dict(call.arguments), "uniq_id": call.uniq_id}
         body = {"trajectory_id": trajectory_id, "tool": tool, "timeout_s": timeout, **about}
         try:
-            answer = await self._asked("POST", "/execute", body, timeout + _MARGIN)
-            return ToolResult(
-                success=bool(answer["success"]),
-                output=str(answer.get("output") or ""),
-                error=answer.get("error"),
-                metadata=answer.get("metadata") or {},
-            )
+            return _result(await self._asked("POST", "/execute", body, timeout + _MARGIN))
         except (*_ERRORS, KeyError, TypeError, AttributeError) as error:
             return ToolResult(success=False, error=f"the tool server could not run {call.name}: {_brief(error)}")
 
     async def aclose(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
@@ -71,8 +71,43 @@ class ToolServerClient:
             return json.loads(text)
 
 
+class ToolExecutorClient(ToolServerClient):
+    """Talks to a tool executor: its tools run in a sandbox of each trajectory, which it opens and closes.
+
+    `timeout` are the seconds of a call that names none. What is the executor's failure and no tool's is raised as
+    `BackendError`, because no model is to blame for it.
+    """
+
+    what: ClassVar[str] = "tool executor"
+    field: ClassVar[str] = "tool_executor"
+
+    def __init__(self, url: str, token: str | None = None, *, timeout: float = _TIMEOUT) -> None:
+        super().__init__(url, token)
+        self._timeout = timeout
+
+    async def execute(
+        self, call: ToolCall, trajectory_id: str, timeout: float | None = None, **about: str
+    ) -> ToolResult:
+        """Run a tool in a trajectory's sandbox; the first call opens it."""
+        seconds = clamped(call.arguments.get("timeout") if timeout is None else timeout) or self._timeout
+        tool = {"name": call.name, "arguments": dict(call.arguments), "uniq_id": call.uniq_id}
+        body = {"trajectory_id": trajectory_id, "tool": tool, "timeout_s": seconds, **about}
+        answer = await self._had("/execute", body, seconds + _PATIENCE)
+        return _result(answer)
+
+    async def release(self, trajectory_id: str) -> None:
+        """Close a trajectory's sandbox."""
+        await self._had("/release", {"trajectory_id": trajectory_id, "reset_workspace": True}, _PATIENCE)
+
+    async def _had(self, path: str, body: Mapping[str, Any], limit: float) -> Any:
+        try:
+            return await self._asked("POST", path, body, limit)
+        except _ERRORS as error:
+            raise BackendError(f"the tool executor could not do POST {path}: {_brief(error)}") from error
+
+
 class RemoteTool(Tool):
-    """A tool of a tool server."""
+    """A tool of a tool server, or of a tool executor."""
 
     def __init__(self, client: ToolServerClient, schema: ToolSchema) -> None:
         self._client = client
@@ -92,6 +127,15 @@ def _schema(entry: Mapping[str, Any]) -> ToolSchema:
     function = entry.get("function", entry)
     parameters = function.get("parameters") or {"type": "object", "properties": {}}
     return ToolSchema(function["name"], function.get("description") or "", parameters, external=True)
+
+
+def _result(answer: Mapping[str, Any]) -> ToolResult:
+    return ToolResult(
+        success=bool(answer["success"]),
+        output=str(answer.get("output") or ""),
+        error=answer.get("error"),
+        metadata=answer.get("metadata") or {},
+    )
 
 
 def _brief(error: Exception) -> str:

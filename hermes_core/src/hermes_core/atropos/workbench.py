@@ -7,7 +7,7 @@ numbers, limits and a record.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from hermes_core.atropos.agent_tools import ToolCall, ToolResult
@@ -16,6 +16,8 @@ from hermes_core.rollout.context import RolloutContext
 
 POLICY: Final = frozenset({"allow_network", "require_sandbox", "require_stateful_sandbox"})
 """Arguments that are the environment's to decide, never a caller's."""
+ExecTool = Callable[[ToolCall], Awaitable[ToolResult]]
+"""Makes one call in a rollout's sandbox; what the hooks get as `exec_tool`."""
 _ALIASES: Final = {"bash": "terminal", "bash_stateful": "terminal", "terminal_stateful": "terminal"}
 _NEEDED: Final = {"terminal": ("command",), "read_file": ("path",), "write_file": ("path", "content")}
 _LONGEST: Final = 600.0
