@@ -13,6 +13,7 @@ from hermes_backend_ray.link import RayLink
 from hermes_backend_ray.options import RayOptions
 from hermes_backend_ray.plugin import RAY
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox import SandboxHost
 from hermes_core.sandbox.machines import Link, MachineBackend
 from hermes_core.sandbox.machines.shared import SharedSlot
 from hermes_core.sandbox.slots import AgentSlot, SlotRequest
@@ -55,6 +56,11 @@ class RayBackend(MachineBackend):
         """Name the node too, and how the bytes travel."""
         node = cast("RayLink", link).host.node
         return {**self.address(), "node": node.id, "machine": node.address, "stream": stream_kind(self.options)}
+
+    async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
+        """Reach the cluster first: that it cannot be is nothing to wait for a slot for."""
+        await self._hosts.attach()
+        return await super().create(spec, sandbox_id)
 
     async def connect(self) -> RayLink:
         """Choose the node with the fewest places."""

@@ -17,6 +17,12 @@ from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 
 _PORT: Final = 6379
 """Ray's own default."""
+_GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""What a client of HTTP/2, and so of gRPC, says first: its preface and no settings."""
+_FRAME: Final = 9
+"""Bytes of the head of each of its frames."""
+_SETTINGS: Final = 4
+"""Type of the frame that a server of it says first."""
 _START: Final = "`ray start --head` on its head node, or address: local for a cluster of this process's own"
 
 
@@ -75,8 +81,7 @@ def stream_kind(options: RayOptions) -> Stream:
         return options.stream
     client = (options.address or "").startswith("ray://")
     # What Ray encrypts shall not travel beside it in the clear.
-    secured = os.environ.get("RAY_USE_TLS", "0").lower() in {"1", "true"}
-    return "calls" if client or secured else "socket"
+    return "calls" if client or _secured() else "socket"
 
 
 def known_address() -> str | None:
@@ -138,8 +143,9 @@ def _knock(address: str, timeout: float) -> None:
     """Try whether anybody listens: Ray itself tries for minutes, and may end the process then."""
     host, port = _split(address)
     try:
-        with socket.create_connection((host, port), timeout):
-            pass
+        with socket.create_connection((host, port), timeout) as sock:
+            if not _secured() and not _speaks_grpc(sock):
+                raise BackendError(f"what listens on {address} is no Ray cluster", hint=_START)
     except socket.gaierror as error:
         raise BackendError(
             f"the host name of the Ray cluster {address} cannot be resolved: {error.strerror}",
@@ -156,6 +162,21 @@ def _knock(address: str, timeout: float) -> None:
         raise BackendError(
             f"the Ray cluster {address} cannot be reached: {error.strerror or error}", hint=f"`ping {host}`"
         ) from error
+
+
+def _secured() -> bool:
+    return os.environ.get("RAY_USE_TLS", "0").lower() in {"1", "true"}
+
+
+def _speaks_grpc(sock: socket.socket) -> bool:
+    sock.sendall(_GREETING)
+    answer = b""
+    while len(answer) < _FRAME:
+        more = sock.recv(_FRAME - len(answer))
+        if not more:
+            return False
+        answer += more
+    return answer[3] == _SETTINGS
 
 
 def _refused(address: str, error: Exception) -> BackendError:

@@ -40,13 +40,13 @@ class HostActor:
         actor = await asyncio.to_thread(_create, node, options)
         host = cls(node, actor)
         try:
-            async with asyncio.timeout(options.setup_timeout):
+            async with asyncio.timeout(options.actor_timeout):
                 await host.call("run", "exit 0", b"", 10.0)
         except TimeoutError as error:
             await asyncio.to_thread(_kill, actor)
             why = await asyncio.to_thread(shortage, node, options.wanted())
             raise BackendError(
-                f"{node.name} did not start a host actor within {options.setup_timeout:g} s: {why}",
+                f"{node.name} did not start a host actor within {options.actor_timeout:g} s: {why}",
                 hint="`ray status` shows what is in use; free some of it, or lower num_cpus, memory_mb or resources",
             ) from error
         except BaseException:

@@ -23,6 +23,9 @@ class RayOptions(MachineOptions):
     """Ray's namespace, where this process connects."""
     connect_timeout: float = Field(default=20.0, gt=0)
     """Seconds until the cluster must have been reached."""
+    actor_timeout: float = Field(default=25.0, gt=0)
+    """Seconds until Ray must have started a node's host actor; less than half of `pool.acquire_timeout`, so that who
+    waits for a slot is told why there is none."""
     stream: Stream | None = None
     """How an agent's bytes travel: `socket`, a connection to the node, or `calls`, inside calls of the actor, which is
     slower and passes wherever Ray does. None: `socket`, but `calls` with Ray Client and where Ray uses TLS."""

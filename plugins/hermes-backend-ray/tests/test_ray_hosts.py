@@ -1,0 +1,199 @@
+"""Which node gets what, how the bytes travel, and whose the connection is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import ray
+from ray import cloudpickle
+
+from hermes_backend_ray.backend import RayBackend
+from hermes_backend_ray.hosts import Hosts
+from hermes_backend_ray.options import RayOptions
+from hermes_backend_ray.shipping import actor_class
+from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_core.contracts.sandbox import SandboxSpec
+
+
+@pytest.fixture
+async def hosts(ray_driver):
+    """Make a set of hosts, and end it."""
+    made = []
+
+    def make(**options):
+        made.append(Hosts(RayOptions(address=ray_driver.address, **options)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.aclose()
+
+
+@pytest.fixture(params=["socket", "calls"])
+async def link(hosts, request):
+    """A link to a node, for each way in which bytes travel."""
+    made = await hosts(stream=request.param).link()
+    yield made
+    await made.aclose()
+
+
+async def test_places_go_to_the_node_with_the_fewest(hosts):
+    cluster = hosts()
+    links = await asyncio.gather(*(cluster.link() for _ in range(6)))
+    counts = {}
+    for link in links:
+        counts[link.host.node.id] = counts.get(link.host.node.id, 0) + 1
+    assert max(counts.values()) - min(counts.values()) <= 1
+    assert len(counts) >= 3
+    left = links[0].host.node.id
+    await links[0].aclose()
+    assert (await cluster.link()).host.node.id == left or min(counts.values()) < max(counts.values())
+
+
+async def test_no_more_nodes_are_used_than_may_be(hosts):
+    cluster = hosts(pool={"max_hosts": 2})
+    first, *others = [await cluster.link() for _ in range(5)]
+    assert len({link.host.node.id for link in (first, *others)}) == 2
+
+
+async def test_places_on_one_node_share_its_actor(hosts):
+    cluster = hosts(pool={"max_hosts": 1})
+    one, two = await asyncio.gather(cluster.link(), cluster.link())
+    assert one.host is two.host
+    await one.aclose()
+    assert (await two.run("echo still", timeout=20)).output == b"still\n"
+
+
+def test_a_node_needs_nothing_of_ours():
+    # What would have to be imported there is in what is sent by its name.
+    sent = cloudpickle.dumps(actor_class())
+    assert b"hermes_backend_ray" not in sent
+    assert b"hermes_core" not in sent
+
+
+async def test_a_command_s_status_output_and_complaint(link):
+    done = await link.run("cat; echo oh >&2; exit 3", b"given", timeout=20)
+    assert (done.status, done.output, done.complaint) == (3, b"given", "oh")
+
+
+async def test_a_command_that_takes_too_long_is_lost_and_ended(link, tmp_path):
+    began = time.monotonic()
+    with pytest.raises(SandboxLostError, match=r"did not finish within 0.5 s"):
+        await link.run(f"sleep 30; touch {tmp_path}/late", timeout=0.5)
+    assert time.monotonic() - began < 10
+
+
+async def test_bytes_come_back_as_they_were_sent(link):
+    program = await link.start("cat")
+    data = os.urandom(5 << 20)
+    writing = asyncio.create_task(write_all(program.stream.writer, data))
+    assert await program.stream.reader.readexactly(len(data)) == data
+    await writing
+    program.stream.writer.close()
+    assert await program.ended(20)
+    assert program.over
+
+
+async def write_all(writer, data):
+    for start in range(0, len(data), 1 << 18):
+        writer.write(data[start : start + (1 << 18)])
+        await writer.drain()
+
+
+async def test_who_writes_waits_for_a_program_that_reads_nothing(link):
+    program = await link.start("read x; exec sleep 600")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(write_all(program.stream.writer, bytes(64 << 20)), 3)
+    assert not await program.ended(0.1)
+    assert not program.over
+
+
+async def test_a_program_that_ends_badly_says_why(link):
+    program = await link.start("echo no such thing >&2; exit 7")
+    assert not await program.ended(20)
+    assert program.over
+    assert await program.stream.diagnose() == "no such thing\n"
+    with pytest.raises(asyncio.IncompleteReadError):
+        await program.stream.reader.readexactly(1)
+
+
+async def test_closing_a_link_ends_its_programs_only(hosts):
+    cluster = hosts(pool={"max_hosts": 1})
+    one, two = await cluster.link(), await cluster.link()
+    ended, kept = await one.start("cat"), await two.start("cat")
+    await one.aclose()
+    await one.aclose()
+    with pytest.raises(SandboxLostError, match="was closed"):
+        await one.run("true", timeout=5)
+    with pytest.raises(asyncio.IncompleteReadError):
+        await ended.stream.reader.readexactly(1)
+    kept.stream.writer.write(b"here")
+    assert await kept.stream.reader.readexactly(4) == b"here"
+
+
+async def test_a_connection_without_the_right_word_gets_nothing(hosts):
+    link = await hosts(stream="socket").link()
+    port = (await link.host.call("start", "cat", link.host.node.address, os.urandom(32)))[1]
+    reader, writer = await asyncio.open_connection(link.host.node.address, port)
+    writer.write(os.urandom(32) + b"hello")
+    assert await reader.read() == b""
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_a_node_that_cannot_be_reached_directly_says_what_to_set(hosts, monkeypatch):
+    link = await hosts(stream="socket").link()
+
+    async def refused(_address):
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr("hermes_backend_ray.link._dial", refused)
+    with pytest.raises(BackendError, match=r"cannot be reached directly, at port \d+: Connection refused") as caught:
+        await link.start("cat")
+    assert "stream: calls" in str(caught.value.hint)
+
+
+_SHARING = """
+import asyncio, sys
+from pathlib import Path
+import ray
+from hermes_backend_ray.backend import RayBackend
+from hermes_backend_ray.options import RayOptions
+from hermes_core.contracts.sandbox import SandboxSpec
+
+async def main(address, leases, own):
+    if own == "own":
+        ray.init(address, log_to_driver=False)
+    backends = [RayBackend(RayOptions(address=None if own == "own" else address)) for _ in range(2)]
+    for backend in backends:
+        backend.lease_dir = Path(leases)
+    one, two = [await backend.open(SandboxSpec()) for backend in backends]
+    await backends[0].aclose()
+    result = await two.exec("echo still here")
+    await backends[1].aclose()
+    print(result.output.strip(), ray.is_initialized())
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("own", "expected"), [("own", "still here True"), ("ours", "still here False")])
+def test_two_backends_share_a_connection_and_end_only_their_own(ray_cluster, tmp_path, own, expected):
+    command = [sys.executable, "-c", _SHARING, ray_cluster.address, str(tmp_path), own]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=100)
+    assert done.stdout.splitlines()[-1] == expected
+
+
+async def test_what_a_backend_shares_with_this_process_stays(ray_driver, tmp_path):
+    backend = RayBackend(RayOptions(address=ray_driver.address))
+    backend.lease_dir = tmp_path
+    async with await backend.open(SandboxSpec()) as sandbox:
+        provenance = dict(sandbox.provenance)
+    await backend.aclose()
+    assert provenance["address"] == ray_driver.address
+    assert ray.is_initialized()

@@ -1,0 +1,198 @@
+"""Nodes that are lost, actors that are killed, and callers: never a hang, no leftovers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+from ray._private.state import actors  # the public way to it needs the dashboard
+
+from hermes_backend_ray.backend import RayBackend
+from hermes_backend_ray.options import RayOptions
+from hermes_core.contracts.errors import SandboxLostError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.agent.processes import read_process
+from hermes_core.sandbox.collecting import Collector
+from hermes_core.sandbox.leases import LeaseBook
+from hermes_testing.registries import isolated_registry
+from hermes_testing.watching import eventually, processes_here, sleep_token
+
+PROMPT = 15.0
+"""Seconds in which a loss is told, on a busy machine; it takes about two."""
+
+
+@pytest.fixture
+def places(ray_driver, tmp_path):
+    """Make backends whose sandboxes lie in a directory of the test's own, on nodes of the test's own."""
+    name = f"mine-{uuid.uuid4().hex[:8]}"
+    nodes = []
+
+    class Places:
+        root = tmp_path / "root"
+
+        def node(self):
+            nodes.append(ray_driver.add_node(num_cpus=1, resources={name: 100}))
+            return nodes[-1]
+
+        def kill(self, node):
+            nodes.remove(node)
+            ray_driver.kill_node(node)
+
+        def backend(self, **options):
+            self.root.mkdir(exist_ok=True)
+            given = {"address": ray_driver.address, "root_dir": str(self.root), "resources": {name: 1}}
+            backend = RayBackend(RayOptions(**{**given, **options}))
+            backend.lease_dir = tmp_path / "leases"
+            return backend
+
+    yield Places()
+    for node in nodes:
+        ray_driver.kill_node(node)
+
+
+async def begun(sandbox, token):
+    call = asyncio.create_task(sandbox.exec(f"sleep {token}"))
+    assert await eventually(lambda: processes_here(token) != [])
+    return call
+
+
+async def lost(call):
+    with pytest.raises(SandboxLostError) as caught:
+        await asyncio.wait_for(call, PROMPT)
+    return str(caught.value)
+
+
+async def test_a_node_that_is_killed_costs_only_its_own_sandboxes(places):
+    one, _ = places.node(), places.node()
+    backend, token = places.backend(pool={"slots_per_host": 1}), sleep_token()
+    # One place for each, so each on a node of its own.
+    first, second = [await backend.open(SandboxSpec()) for _ in range(2)]
+    where = {sandbox: await node_of(sandbox) for sandbox in (first, second)}
+    assert len(set(where.values())) == 2
+    struck, kept = (first, second) if where[first] == one else (second, first)
+    call, other = await begun(struck, token), asyncio.create_task(kept.exec("sleep 3; echo done"))
+    places.kill(one)
+    await lost(call)
+    assert (await other).output == "done\n"
+    # What it ran has ended with it; closing finds what it has left of files, as its machine is still there.
+    assert await eventually(lambda: processes_here(token) == [])
+    await asyncio.wait_for(struck.aclose(), 60)
+    async with await backend.open(SandboxSpec()) as another:
+        assert await node_of(another) != one
+    await backend.aclose()
+    assert list(places.root.iterdir()) == []
+
+
+async def node_of(sandbox):
+    """Return the node by the process that has started the worker that is above the agent."""
+    worker = read_process(await worker_of(sandbox))
+    assert worker is not None
+    arguments = Path(f"/proc/{worker.parent}/cmdline").read_bytes().decode().split("\0")
+    return next(word.removeprefix("--node_id=") for word in arguments if word.startswith("--node_id="))
+
+
+async def worker_of(sandbox):
+    pid = int((await sandbox.exec("echo $PPID")).output)
+    while b"NodeActor" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+        process = read_process(pid)
+        assert process is not None
+        assert process.parent > 1
+        pid = process.parent
+    return pid
+
+
+@pytest.mark.parametrize("stream", ["socket", "calls"])
+@pytest.mark.parametrize("slots", [1, 64])
+async def test_an_actor_that_is_killed_loses_its_sandboxes_and_is_replaced(ray_driver, places, stream, slots):
+    backend, token = places.backend(resources={}, stream=stream, slots_per_agent=slots), sleep_token()
+    sandbox = await backend.open(SandboxSpec())
+    worker = await worker_of(sandbox)
+    call = await begun(sandbox, token)
+    os.kill(worker, signal.SIGKILL)
+    await lost(call)
+    await asyncio.wait_for(sandbox.aclose(), 60)
+    assert await eventually(lambda: processes_here(token) == [])
+    async with await backend.open(SandboxSpec()) as another:
+        assert (await another.exec("echo back")).output == "back\n"
+    await backend.aclose()
+    assert list(places.root.iterdir()) == []
+
+
+@pytest.mark.component("bwrap")
+async def test_a_sandbox_of_bubblewrap_ends_with_its_node(places):
+    node, token = places.node(), sleep_token()
+    backend = places.backend(root_dir="/tmp")  # what runs inside is nobody, who cannot enter the test's directory
+    sandbox = await backend.open(SandboxSpec(isolation="bwrap"))
+    root = Path("/tmp/hermes-sandbox-" + sandbox.id)
+    assert root.is_dir()
+    call = await begun(sandbox, token)
+    places.kill(node)
+    await lost(call)
+    with pytest.raises(SandboxLostError):
+        await sandbox.renew()
+    await asyncio.wait_for(sandbox.aclose(), 60)
+    assert processes_here(token) == []
+    assert not root.exists()
+    await backend.aclose()
+
+
+_CALLER = """
+import asyncio, json, sys
+from pathlib import Path
+from hermes_backend_ray.backend import RayBackend
+from hermes_backend_ray.options import RayOptions
+from hermes_core.contracts.sandbox import SandboxSpec
+
+async def main(options, leases, token):
+    backend = RayBackend(RayOptions(**json.loads(options)))
+    backend.lease_dir = Path(leases)
+    sandbox = await backend.open(SandboxSpec())
+    await sandbox.exec(f"setsid sleep {token} & echo begun")
+    print("begun", flush=True)
+    await sandbox.exec("sleep 600")
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def living():
+    return {actor for actor, entry in actors().items() if entry["State"] not in {"DEAD", 4}}
+
+
+async def test_a_killed_caller_leaves_no_process_no_actor_and_reclaim_the_rest(places, tmp_path):
+    token, backend = sleep_token(), places.backend(resources={})
+    before = await asyncio.to_thread(living)
+    options = backend.options.model_dump_json()
+    command = [sys.executable, "-c", _CALLER, options, str(tmp_path / "leases"), token]
+    caller = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert caller.stdout is not None
+    assert await asyncio.to_thread(caller.stdout.readline) == b"begun\n"
+    assert len(await asyncio.to_thread(living) - before) == 1
+    caller.kill()
+    caller.communicate()
+    # The actor was the caller's, so Ray ends it; its agents see the end of their input, and end everything.
+    assert await eventually(lambda: processes_here(token) == [], seconds=30)
+
+    async def gone():
+        return await asyncio.to_thread(living) <= before
+
+    assert await eventually(gone, seconds=30)
+    book = LeaseBook(tmp_path / "leases")
+    (lease,), _ = book.read()
+    assert lease.owner() == "dead"
+    # What was started there since and carries the mark goes with the directory.
+    survivor = subprocess.Popen(
+        ["sleep", token], env={"PATH": os.environ["PATH"], "HERMES_SANDBOX": f"{lease.sandbox_id}.7"}
+    )
+    collected = await Collector(book, isolated_registry("hermes_backend_ray.plugin")).collect(backends=())
+    assert (collected.removed, collected.failed) == ([lease.sandbox_id], {})
+    assert survivor.wait(10) == -signal.SIGKILL
+    assert list(places.root.iterdir()) == []
+    await backend.reclaim(lease.handle)  # nothing to remove is success
+    await backend.aclose()

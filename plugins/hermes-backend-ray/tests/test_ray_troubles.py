@@ -1,0 +1,177 @@
+"""Clusters that cannot be had: the error names cluster, resource and next step, in time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+
+import pytest
+
+from hermes_backend_ray.backend import RayBackend
+from hermes_backend_ray.failures import lost
+from hermes_backend_ray.options import RayOptions
+from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+
+pytestmark = pytest.mark.usefixtures("ray_driver")
+
+# Ray connects a process once, so what is about connecting happens in another one.
+_TRY = """
+import asyncio, json, sys, time
+from pathlib import Path
+import ray
+from hermes_backend_ray.backend import RayBackend
+from hermes_backend_ray.options import RayOptions
+from hermes_core.contracts.sandbox import SandboxSpec
+
+async def main(options, leases, before):
+    exec(before)
+    backend = RayBackend(RayOptions(**json.loads(options)))
+    backend.lease_dir = Path(leases)
+    began = time.monotonic()
+    try:
+        await backend.check(SandboxSpec())
+        said = ["", "it works", ""]
+    except Exception as error:
+        said = [type(error).__name__, error.message, error.hint]
+    print(json.dumps([*said, time.monotonic() - began]))
+    await backend.aclose()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def tried(tmp_path, before="", **options):
+    """Return the kind, the message and the hint of the error, and the seconds."""
+    command = [sys.executable, "-c", _TRY, json.dumps(options), str(tmp_path / "leases"), before]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=100)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def test_no_address_and_no_ray(tmp_path):
+    kind, message, hint, _ = tried(tmp_path)
+    assert kind == "SandboxRefusedError"
+    assert "no address" in message
+    assert "ray.init" in hint
+
+
+def test_nobody_listens(tmp_path):
+    port = free_port()
+    kind, message, hint, seconds = tried(tmp_path, address=f"127.0.0.1:{port}", connect_timeout=5)
+    assert kind == "BackendError"
+    assert message == f"no Ray cluster listens on 127.0.0.1:{port}: connection refused"
+    assert "ray start --head" in hint
+    assert seconds < 5
+
+
+@pytest.mark.parametrize(("answer", "expected"), [(b"SSH-2.0-OpenSSH_9.2\r\n", "is no Ray cluster"), (b"", "did not")])
+def test_something_else_listens(tmp_path, answer, expected):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = []
+
+        def serve():
+            connection, _ = server.accept()
+            taken.append(connection)
+            connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        kind, message, _, seconds = tried(tmp_path, address=f"127.0.0.1:{server.getsockname()[1]}", connect_timeout=3)
+        thread.join(10)
+        taken[0].close()
+    assert kind == "BackendError"
+    assert expected in message
+    assert seconds < 6
+
+
+@pytest.mark.parametrize("address", ["head", "head:", "ray://", "10.0.0.1:6379x"])
+def test_an_address_that_is_none(tmp_path, address):
+    backend = RayBackend(RayOptions(address=address))
+    backend.lease_dir = tmp_path
+    with pytest.raises(SandboxRefusedError, match=r"no address of a Ray cluster|this process is connected to"):
+        asyncio.run(backend.check(SandboxSpec()))
+
+
+def test_other_versions(tmp_path, ray_cluster):
+    kind, message, hint, _ = tried(tmp_path, before="ray.__version__ = '9.9.9'", address=ray_cluster.address)
+    assert kind == "SandboxRefusedError"
+    assert "9.9.9" in message
+    assert "pip install ray==" in hint
+
+
+def test_a_process_of_its_own_connects_by_itself(tmp_path, ray_cluster):
+    assert tried(tmp_path, address=ray_cluster.address)[:2] == ["", "it works"]
+
+
+async def test_another_cluster_than_the_one_this_process_is_connected_to(ray_cluster, tmp_path):
+    backend = RayBackend(RayOptions(address="127.0.0.1:1"))
+    backend.lease_dir = tmp_path
+    with pytest.raises(SandboxRefusedError, match=f"is connected to {ray_cluster.address}"):
+        await backend.open(SandboxSpec())
+    await backend.aclose()
+
+
+async def test_a_resource_that_no_node_has_is_named(ray_cluster, tmp_path):
+    options = RayOptions(address=ray_cluster.address, resources={"sandboxes": 2}, pool={"max_failures": 1})
+    backend = RayBackend(options)
+    backend.lease_dir = tmp_path
+    with pytest.raises(BackendError, match=r"no node of the Ray cluster has 2 sandboxes: Ray node .* has 0 sandboxes"):
+        await asyncio.wait_for(backend.open(SandboxSpec()), 20)
+    await backend.aclose()
+
+
+async def test_a_resource_that_is_in_use_is_named(ray_cluster, tmp_path):
+    name = f"scarce-{uuid.uuid4().hex[:6]}"
+    node = ray_cluster.add_node(num_cpus=1, resources={name: 1})
+    given = {"address": ray_cluster.address, "resources": {name: 1}, "pool": {"max_failures": 1}, "actor_timeout": 10}
+    first, second = RayBackend(RayOptions(**given)), RayBackend(RayOptions(**{**given, "actor_timeout": 1.5}))
+    first.lease_dir = second.lease_dir = tmp_path
+    async with await first.open(SandboxSpec()):
+        with pytest.raises(BackendError, match=f"within 1.5 s: the whole cluster has 0 {name} free"):
+            await asyncio.wait_for(second.open(SandboxSpec()), 20)
+        await second.aclose()
+    await first.aclose()
+    ray_cluster.kill_node(node)
+
+
+async def test_what_is_missing_on_the_nodes_is_named(ray_cluster, tmp_path):
+    backend = RayBackend(RayOptions(address=ray_cluster.address, python="/nowhere/python3"))
+    backend.lease_dir = tmp_path
+    with pytest.raises(SandboxRefusedError, match=r"Ray node .* has no /nowhere/python3 that runs"):
+        await backend.check(SandboxSpec())
+    await backend.aclose()
+
+
+def died(text):
+    from ray.exceptions import ActorDiedError
+
+    error = ActorDiedError()
+    error.error_msg = text
+    return lost("Ray node ab12 (10.0.0.1)", error)
+
+
+def test_an_actor_that_was_killed_for_memory_is_told_so():
+    error = died(
+        "The actor died unexpectedly before finishing this task.\n\tclass_name: NodeActor\n"
+        "Task was killed due to the node running low on memory."
+    )
+    assert isinstance(error, SandboxLostError)
+    assert "ran out of memory" in error.message
+    assert "class_name" not in error.message
+    assert "memory_mb" in str(error.hint)
+
+
+def test_an_actor_that_died_is_told_with_ray_s_reason():
+    error = died("The actor died unexpectedly before finishing this task.\n\tpid: 12\nIts worker exited with code 1.")
+    assert "its host actor has died: Its worker exited with code 1." in error.message
