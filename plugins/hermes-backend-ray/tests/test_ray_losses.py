@@ -134,8 +134,6 @@ async def test_a_sandbox_of_bubblewrap_ends_with_its_node(places):
     call = await begun(sandbox, token)
     places.kill(node)
     await lost(call)
-    with pytest.raises(SandboxLostError):
-        await sandbox.renew()
     await asyncio.wait_for(sandbox.aclose(), 60)
     assert processes_here(token) == []
     assert not root.exists()

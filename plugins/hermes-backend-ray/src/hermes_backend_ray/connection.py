@@ -12,11 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from hermes_backend_ray.options import RayOptions, Stream
+from hermes_backend_ray.options import RayOptions, Stream, split_address
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 
-_PORT: Final = 6379
-"""Ray's own default."""
 _GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """What a client of HTTP/2, and so of gRPC, says first: its preface and no settings."""
 _FRAME: Final = 9
@@ -130,18 +128,9 @@ def _quiet() -> Iterator[None]:
         logger.removeFilter(wanted)
 
 
-def _split(address: str) -> tuple[str, int]:
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
-        raise SandboxRefusedError(
-            f"{address!r} is no address of a Ray cluster", hint=f"write it as host:{_PORT}, ray://host:10001, or auto"
-        )
-    return host.strip("[]"), int(port)
-
-
 def _knock(address: str, timeout: float) -> None:
     """Try whether anybody listens: Ray itself tries for minutes, and may end the process then."""
-    host, port = _split(address)
+    host, port = split_address(address)
     try:
         with socket.create_connection((host, port), timeout) as sock:
             if not _secured() and not _speaks_grpc(sock):
@@ -196,7 +185,7 @@ def _same(options: RayOptions) -> None:
     wanted, found = options.address, known_address()
     if wanted in {None, "auto", "local"} or wanted == found or found is None or str(wanted).startswith("ray://"):
         return
-    (host, port), (there, its) = _split(str(wanted)), _split(found)
+    (host, port), (there, its) = split_address(str(wanted)), split_address(found)
     if port == its and _resolved(host) & (_resolved(there) | {"127.0.0.1", "::1"}):
         return
     raise SandboxRefusedError(

@@ -108,6 +108,7 @@ class HostActor:
             async with asyncio.timeout(_LEAVING):
                 await self.call("leave")
         await asyncio.to_thread(_kill, self._actor)
+        self.fail(SandboxLostError("it was closed"))
         if self._watching is not None:
             # Its answer is under way now; nothing of Ray's shall come back to a loop that has ended.
             await asyncio.wait((self._watching,), timeout=_LEAVING)

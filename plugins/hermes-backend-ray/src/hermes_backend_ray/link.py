@@ -61,6 +61,9 @@ class RayProgram:
         with contextlib.suppress(SandboxLostError, TimeoutError):
             async with asyncio.timeout(_SLACK):
                 await self._host.call("drop", self._number)
+        # What was not taken by now never will be.
+        self.stream.writer.transport.abort()
+        await asyncio.sleep(0)
 
 
 class RayLink:

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from hermes_core.sandbox.machines import MachineOptions
 from hermes_pool import PoolOptions
 
 Stream = Literal["socket", "calls"]
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of a cluster's address; raises ValueError for what is none."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        raise ValueError(
+            f"{address!r} is no address of a Ray cluster; write it as host:6379, ray://host:10001, auto or local"
+        )
+    return host.strip("[]"), int(port)
 
 
 class RayOptions(MachineOptions):
@@ -37,6 +47,13 @@ class RayOptions(MachineOptions):
     """Resources of Ray that a host actor takes; only nodes that have them are used."""
     pool: PoolOptions = Field(default_factory=lambda: PoolOptions(max_hosts=16))
     """The hosts of isolation `none`: how many, of how many sandboxes; `max_hosts` also bounds the nodes used at all."""
+
+    @field_validator("address")
+    @classmethod
+    def _well_formed(cls, value: str | None) -> str | None:
+        if value not in {None, "auto", "local"}:
+            split_address(str(value))
+        return value
 
     def wanted(self) -> dict[str, float]:
         """Return what a host actor takes of its node, by Ray's names."""
