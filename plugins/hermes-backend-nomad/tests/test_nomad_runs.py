@@ -1,0 +1,67 @@
+"""Whole runs on the stand-in, by the command line and by the options of an old environment's config."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from standin import StandIn
+
+from hermes_backend_nomad.options import NomadOptions
+from hermes_core.atropos.agent_config import OWNERS, AgentEnvConfig
+
+_EXAMPLES = Path(__file__).parents[3] / "examples" / "terminal_tasks.jsonl"
+
+
+@pytest.mark.slow
+@pytest.mark.component("bwrap")
+@pytest.mark.parametrize("isolation", ["container+slot", "container"])
+def test_a_task_set_is_played_on_nomad_by_changing_the_backend_s_name_only(
+    standin: StandIn, tmp_path: Path, isolation: str
+) -> None:
+    options = {"nomad_address": standin.address, "sandbox_image": "hermes:1", "slots_per_container": 4}
+    command = [
+        sys.executable, "-m", "hermes_core.cli", "run", str(_EXAMPLES), "--model", "oracle", "--max-tasks", "4",
+        "--terminal-backend", "nomad", "--backend-options", json.dumps(options), "--isolation", isolation,
+        "--network", "none", "--out", str(tmp_path / "out"),
+    ]  # fmt: skip
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = (tmp_path / "out" / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()
+    rollouts = [json.loads(line) for line in lines]
+    assert [rollout["reward"] for rollout in rollouts] == [1.0] * 4
+    assert standin.running() == []
+
+
+@pytest.mark.parametrize("field", [name for name, owners in OWNERS.items() if "nomad" in owners])
+def test_every_field_of_an_old_config_is_an_option_with_the_same_default(field: str) -> None:
+    ours, theirs = NomadOptions.model_fields[field], AgentEnvConfig.model_fields[field]
+    # Left out where it is not set: then ours must mean the same. Batches are the one thing that ours are better without.
+    if field not in {"nomad_address", "tool_batch_window_ms"}:
+        assert ours.default == theirs.default
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"nomad_address": "nomad:4646"}, "nomad_address is http://HOST:PORT"),
+        ({"min_containers": 3, "max_containers": 2}, "min_containers 3 is above max_containers 2"),
+        ({"driver": "singularity"}, "singularity_image go together"),
+        ({"singularity_image": "/x.sif"}, "singularity_image go together"),
+        ({"client_cert": "/c.pem"}, "client_key go together"),
+        ({"docker_config": {"init": True}}, "Nomad's docker driver has no init: .* never start"),
+        ({"docker_config": {"network_mode": "host"}}, "cannot set network_mode"),
+        ({"workspace": "relative"}, "absolute path"),
+        ({"slot_per_container": 3}, "Extra inputs"),
+    ],
+)
+def test_options_that_cannot_work_are_refused_with_the_reason(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        NomadOptions(**options)
