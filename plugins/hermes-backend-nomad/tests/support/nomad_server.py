@@ -22,6 +22,7 @@ _NO_PROGRAM = (
     'OCI runtime exec failed: exec failed: unable to start container process: exec: "{}": executable file not found in '
     "$PATH: unknown\r\n"
 )
+_NOT_EXECUTED = b"setpriv: failed to execute "
 _JOB_KEYS = {"ID", "Name", "Type", "Datacenters", "Meta", "TaskGroups", "Update", "Region", "Namespace"}
 
 
@@ -292,10 +293,12 @@ async def _pump(
 ) -> None:
     assert stream is not None
     while data := await stream.read(32768):
-        if name == "stderr" and data.startswith(b"setpriv: failed to execute "):
+        if name == "stderr" and _NOT_EXECUTED.startswith(data[: len(_NOT_EXECUTED)]):
+            # It comes in pieces.
+            data += await stream.read()
             kept.append(data)
             program = data.split(b": ")[1].removeprefix(b"failed to execute ").decode()
-            name, data = "stdout", _NO_PROGRAM.format(program).encode()
+            name, data = "stdout", _NO_PROGRAM.format(program).encode()  # as Docker says it
         text = base64.b64encode(data).decode("ascii")
         await websocket.send_str('{"' + name + '":{"data":"' + text + '"}}')
 
