@@ -112,11 +112,12 @@ async def test_reclaiming_from_a_pool_whose_owner_lives_is_refused_and_names_the
         assert (await sandbox.exec("echo alive")).output == "alive\n"
 
 
-async def test_reclaiming_where_there_is_no_app_is_success(standin: StandIn) -> None:
-    made = ModalBackend(ModalOptions(**standin.options, app_name="never-made", create_app=False))
+async def test_reclaiming_where_there_is_no_app_is_success_and_makes_none(standin: StandIn) -> None:
+    made = ModalBackend(ModalOptions(**standin.options, app_name="never-made"))
     await made.reclaim({"sandbox_id": "x", "pool": "y"})
     assert await made.sweep() == []
     await made.aclose()
+    assert "never-made" not in standin.ask()["apps"]
 
 
 def _spec(**fields: str):

@@ -55,7 +55,7 @@ async def test_no_token_says_where_one_comes_from(standin, tmp_path, monkeypatch
     monkeypatch.delenv("MODAL_TOKEN_SECRET", raising=False)
     monkeypatch.setattr("modal.config._user_config", {})
     said = await _fails(tmp_path, ModalAuthError, {"server_url": standin.url})
-    assert "needs a token" in said
+    assert "needs a token, and there is none" in said
     assert "modal token new" in said
 
 
@@ -63,7 +63,7 @@ async def test_half_a_token_in_the_environment_says_which_half_is_missing(standi
     monkeypatch.setenv("MODAL_TOKEN_ID", "ak-one")
     monkeypatch.delenv("MODAL_TOKEN_SECRET", raising=False)
     monkeypatch.setattr("modal.config._user_config", {})
-    assert "its secret is not there" in await _fails(tmp_path, ModalAuthError, {"server_url": standin.url})
+    assert "its secret is missing" in await _fails(tmp_path, ModalAuthError, {"server_url": standin.url})
 
 
 async def test_a_token_that_is_wrong_is_the_user_s_to_change(standin, tmp_path):

@@ -43,7 +43,7 @@ class ModalBackend(AgentBackend):
     """In which part of its time a shared sandbox takes new rollouts; whoever comes last has the rest of it."""
 
     def __init__(self, options: ModalOptions | None = None) -> None:
-        self.options = options or ModalOptions.model_validate({})
+        self.options = options or ModalOptions()
         self.concurrent_starts = self.options.concurrent_starts
         super().__init__()
         self.setup_timeout = self.options.setup_timeout

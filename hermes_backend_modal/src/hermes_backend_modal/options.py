@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from hermes_backend_modal.profiles import find_profile
-
-Names = Annotated[tuple[str, ...], Field(default=())]
 
 
 class ModalOptions(BaseModel):
@@ -48,7 +46,7 @@ class ModalOptions(BaseModel):
     """Megabytes that a sandbox is given at least; a task's `memory_mb` is a hard limit besides."""
     region: str | tuple[str, ...] | None = None
     cloud: str | None = None
-    secrets: Names
+    secrets: tuple[str, ...] = ()
     """Names of Modal secrets, whose variables the commands get; a text with commas is taken apart."""
     env_vars: dict[str, str] = Field(default_factory=dict)
     """Variables of the commands; a text `K=V;K=V` is taken apart."""

@@ -11,7 +11,7 @@ MODAL: Final = BackendSpec(
     name="modal",
     summary="Sandboxes of the Modal service, under gVisor.",
     target="hermes_backend_modal.backend:ModalBackend",
-    requires=("dist:modal",),
+    requires=("dist:modal>=1.6.4",),
     isolation=("container+slot", "gvisor"),
     networks=frozenset({"none", "allowlist"}),
     limits=frozenset({"cpu", "memory", "file_size"}),

@@ -95,12 +95,13 @@ class Service:
             return url, (options.token_id, given.get_secret_value() if given else self._secret_of(options.token_id))
         token_id, token_secret = _config.get("token_id", **own), _config.get("token_secret", **own)
         if not token_id or not token_secret:
-            missing = "token" if not token_id and not token_secret else "id" if not token_id else "secret"
-            raise ModalAuthError(f"Modal needs a token, and its {missing} is not there", hint=LOG_IN)
+            found = "there is none" if not token_id and not token_secret else "only half of one is there"
+            half = "" if not token_id and not token_secret else ": its secret is missing" if token_id else ": no id"
+            raise ModalAuthError(f"Modal needs a token, and {found}{half}", hint=LOG_IN)
         return url, (token_id, token_secret)
 
-    async def app(self) -> Any:
-        """Return the app that the sandboxes belong to, looked up once."""
+    async def app(self, *, make: bool = True) -> Any:
+        """Return the app that the sandboxes belong to, looked up once; made only where sandboxes are to be made."""
         client = await self.client()
         async with self._turn:
             if self._app is None:
@@ -112,7 +113,7 @@ class Service:
                         options.app_name,
                         client=client,
                         environment_name=options.environment,
-                        create_if_missing=options.create_app,
+                        create_if_missing=make and options.create_app,
                     ),
                     hint="modal environment list shows the environments (option environment); create_app: true makes "
                     "the app",
@@ -212,7 +213,7 @@ class Service:
     async def tagged(self, tags: Mapping[str, str]) -> AsyncIterator[Any]:
         """Find the running sandboxes of the app that carry tags; those of an app that is not there are none."""
         try:
-            app = await self.app()
+            app = await self.app(make=False)
         except ModalMissingError:
             return
         listing = aiter(modal.Sandbox.list.aio(app_id=app.app_id, tags=dict(tags), client=await self.client()))

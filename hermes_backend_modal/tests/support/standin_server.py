@@ -79,6 +79,7 @@ def order(state: State, asked: Mapping[str, Any]) -> Any:
         faults.fail, faults.slow, faults.drop_output = {}, {}, 0
     return {
         "unknown": state.unknown,
+        "apps": [name for _, _, name in state.apps],
         "calls": dict(state.calls),
         "most_at_once": state.most_at_once,
         "sandboxes": [_described(sandbox) for sandbox in state.sandboxes.values()],
