@@ -149,7 +149,9 @@ async def test_a_moment_of_unavailability_is_bridged(standin, backend):
         assert (await sandbox.exec("echo yes")).output == "yes\n"
 
 
-@pytest.mark.parametrize(("status", "said"), [(4, "max_lifetime"), (3, "ended by somebody else")])
+@pytest.mark.parametrize(
+    ("status", "said"), [(4, "max_lifetime"), (3, "ended by somebody else"), (10, "took more memory")]
+)
 async def test_a_sandbox_that_ends_in_use_says_why(standin, backend, status, said):
     sandbox = await backend.open(SPEC)
     call = asyncio.create_task(sandbox.exec("sleep 600"))

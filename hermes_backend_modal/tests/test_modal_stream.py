@@ -8,6 +8,7 @@ import hashlib
 import pytest
 
 from hermes_backend_modal.backend import ModalBackend
+from hermes_backend_modal.failures import ModalTimeoutError
 from hermes_backend_modal.options import ModalOptions
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
@@ -67,3 +68,14 @@ async def test_an_exec_without_a_time_limit_of_its_own_is_asked_for(standin, bac
     async with await backend.open(SPEC) as sandbox:
         (found,) = standin.running(hermes_sandbox=sandbox.id)
         assert found["exec_timeouts"] == [0]
+
+
+async def test_a_helper_program_that_does_not_end_is_given_up_and_said(standin, tmp_path):
+    made = ModalBackend(ModalOptions(**standin.options, service_timeout=0.5))
+    made.lease_dir = tmp_path
+    async with await made.open(SPEC) as sandbox:
+        place = await anext(aiter(made.service.tagged({"hermes_sandbox": sandbox.id})))
+        with pytest.raises(ModalTimeoutError, match="did not end within 1 s"):
+            await made.service.run(place, ["sleep", "600"])
+        assert (await sandbox.exec("echo usable")).output == "usable\n"
+    await made.aclose()

@@ -98,13 +98,11 @@ def from_sdk(error: BaseException, what: str, hint: str | None = None) -> Backen
     return ModalError(f"{what}: {said}")
 
 
-def ending_of(code: int | None, *, max_lifetime: int, idle_timeout: int | None) -> str | None:
-    """Return why a sandbox has ended by the code that the SDK gives it; None while it runs."""
-    if code is None:
-        return None
-    if code == 124:
+def ending_of(error: modal.Error | None, code: int, *, max_lifetime: int, idle_timeout: int) -> str:
+    """Return why a sandbox has ended, by what the SDK raises for it, None if nothing, and the code it gives it."""
+    if isinstance(error, modal.SandboxTimeoutError):
         return f"its time of {max_lifetime} s was up (option max_lifetime)"
-    if code == 137:
-        idle = f", or was idle for {idle_timeout} s" if idle_timeout else ""
-        return f"it was ended by somebody else or the service{idle}, or took more memory than its limit"
-    return f"its first process has ended with code {code}"
+    if isinstance(error, modal.SandboxTerminatedError):
+        return "it was ended by somebody else, or by the service"
+    why = f"it took more memory than its limit, was idle for {idle_timeout} s, or its first process ended"
+    return f"with code {code}: {why}"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hermes_backend_modal.failures import ModalSandboxEndedError, ending_of
+from hermes_backend_modal.failures import ModalSandboxEndedError
 from hermes_backend_modal.owning import program_to_lock, program_to_prepare
 from hermes_backend_modal.service import Service
 from hermes_backend_modal.stream import ExecStream
@@ -101,12 +101,10 @@ class ModalHost(SandboxHost):
         return BackendError(f"{python} does not start in sandbox {self._name} (exit code {code}): {said[-2000:]}")
 
     async def _obituary(self) -> str | None:
-        options = self._service.options
         try:
-            code = None if self._sandbox is None else await self._service.code_of(self._sandbox)
+            why = None if self._sandbox is None else await self._service.ending(self._sandbox)
         except HermesError as error:
             return f"sandbox {self._name} does not answer: {error.message}"
-        why = ending_of(code, max_lifetime=options.max_lifetime, idle_timeout=options.idle_timeout)
         return None if why is None else f"Modal sandbox {self._name} has ended: {why}"
 
     def _living(self) -> Any:

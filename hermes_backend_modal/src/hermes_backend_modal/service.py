@@ -19,6 +19,7 @@ from hermes_backend_modal.failures import (
     ModalAuthError,
     ModalMissingError,
     ModalTimeoutError,
+    ending_of,
     from_sdk,
 )
 from hermes_backend_modal.options import ModalOptions
@@ -29,6 +30,8 @@ _SDK: Final[Any] = modal
 """Half of what the SDK makes for callers of either style has no types."""
 _profiles: Final[Any] = config_profiles
 _config: Final[Any] = config
+_ASKING: Final = 10.0
+"""Seconds that may be spent on finding out why a sandbox has ended."""
 _LOG_LINES: Final = 40
 _LOG: Final = 2000
 """Characters of a failed build's log that are shown, the last ones."""
@@ -243,10 +246,22 @@ class Service:
         with contextlib.suppress(*SDK_ERRORS):
             await sandbox.detach.aio()
 
-    async def code_of(self, sandbox: Any) -> int | None:
-        """Return the code that a sandbox has ended with; None while it runs."""
-        code: int | None = await self.ask("a sandbox cannot be asked how it is", sandbox.poll.aio(), seconds=10.0)
-        return code
+    async def ending(self, sandbox: Any) -> str | None:
+        """Return why a sandbox has ended; None while it runs."""
+        what = "a sandbox cannot be asked how it is"
+        code: int | None = await self.ask(what, sandbox.poll.aio(), seconds=_ASKING)
+        if code is None:
+            return None
+        error: modal.Error | None = None
+        try:
+            async with asyncio.timeout(_ASKING):
+                await sandbox.wait.aio(raise_on_termination=True)
+        except (modal.exception.SandboxTimeoutError, modal.exception.SandboxTerminatedError) as raised:
+            error = raised
+        except (*SDK_ERRORS, TimeoutError):
+            pass  # the code says enough
+        options = self.options
+        return ending_of(error, code, max_lifetime=options.max_lifetime, idle_timeout=options.idle_timeout)
 
     async def start(self, sandbox: Any, argv: Sequence[str]) -> Any:
         """Start a program in a sandbox, without a time limit of its own: the sandbox's is the only one."""
@@ -265,8 +280,11 @@ class Service:
 
         async def work() -> tuple[int, str]:
             process = await sandbox.exec.aio(*argv, timeout=limit, text=False, workdir="/")
-            said = await process.stderr.read.aio()
-            return await process.wait.aio(), said.decode(errors="replace")
+            try:
+                said = (await process.stderr.read.aio()).decode(errors="replace")
+            except modal.exception.ExecTimeoutError:
+                said = ""
+            return await process.wait.aio(), said
 
         code, said = await self.ask(what, work(), seconds=limit + 5)
         if code == -1:  # how the SDK says that the time of an exec was up

@@ -189,6 +189,7 @@ class Control:
         """Return the tags of a sandbox."""
         return pb.SandboxTagsGetResponse(tags=_tags(self.state.find(workspace, asked.sandbox_id)))
 
+    SandboxGetTaskIdV2 = SandboxGetTaskId
     SandboxWait = SandboxWaitV2
     SandboxTerminate = SandboxTerminateV2
     SandboxTagsGet = SandboxTagsGetV2

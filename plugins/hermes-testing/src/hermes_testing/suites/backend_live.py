@@ -45,7 +45,7 @@ class LiveSessions(BackendBase):
         token = sleep_token()
         result = await live.exec(f"sleep {token} & echo started; (exit 9)", timeout=self.patience)
         assert (result.stdout, result.exit_code, result.timed_out) == (b"started\n", 9, False)
-        assert await runs_inside(live, token)
+        assert await self.starts(live, token)
 
     @needs("live")
     async def test_a_live_session_survives_a_timeout(self, live: Sandbox) -> None:
