@@ -61,7 +61,7 @@ def local(_folder):
 
 
 def pool(_folder):
-    yield {"backend": "local", "max_hosts": 2, "slots_per_host": 2}, {}
+    yield {"backend": "local", "options": {"slots_per_agent": 2}, "max_hosts": 2, "slots_per_host": 2}, {}
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_run_moves_by_the_name_of_its_backend(name, engine, hermes, tmp_path):
     config = {"tasks": "tasks.jsonl", "model": "oracle", "mistake_rate": 0, "group_size": 2, "out": "out"}
     config["backends"] = {"local": {}, name: options}
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
-    environment = {**environment, "PATH": os.environ["PATH"]}
+    environment = {**environment, "PATH": os.environ["PATH"], "XDG_STATE_HOME": str(tmp_path)}
     result = hermes("run", "--config", "run.yaml", "--terminal-backend", name, env=environment)
     assert result.returncode == 0, result.stderr
     rows = [json.loads(line) for line in (tmp_path / "out" / "rollouts.jsonl").read_text().splitlines()]
