@@ -67,6 +67,20 @@ async def test_the_executor_serves_until_a_signal_and_leaves_nothing(tmp_path: P
     assert not Path(f"/proc/{pid}").exists()
 
 
+async def test_what_a_killed_executor_leaves_is_found_and_removed(tmp_path: Path) -> None:
+    leases = tmp_path / "leases"
+    arguments = ("tool-executor", "serve", "--port", "0", "--lease-dir", str(leases), "--idle-timeout", "600")
+    async with running(*arguments, TOOL_EXECUTOR_TOKEN="s3cret") as (process, url):
+        async with ToolExecutorClient(url, "s3cret") as client:
+            answer = await client.execute("t1", ToolCall("terminal", {"command": "pwd"}))
+        process.kill()
+        await process.wait()
+    assert len(LeaseBook(leases).read()[0]) == 1
+    assert await asyncio.to_thread(main, ["sandboxes", "gc", "--lease-dir", str(leases)]) == 0
+    assert LeaseBook(leases).read() == ([], [])
+    assert not Path(answer.output).exists()
+
+
 async def test_the_tool_server_serves_until_a_signal(tmp_path: Path) -> None:
     arguments = ("-p", str(PLUGIN), "tool-server", "serve", "--port", "0")
     async with running(*arguments, TOOL_SERVER_TOKEN="s3cret", TOOL_SERVER_MAX_CONCURRENCY="2") as (process, url):

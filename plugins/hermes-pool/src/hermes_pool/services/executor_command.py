@@ -42,6 +42,10 @@ class ToolExecutorCommand:
         serve.add_argument("--lease-dir", type=Path, metavar="DIR", help="directory of the leases")
         serve.add_argument("--no-network", action="store_true", help="commands reach no network")
         serve.add_argument("--require-sandbox", action="store_true", help="do not start without isolation")
+        serve.add_argument("--default-timeout", type=float, metavar="SECONDS", help="of a call that names none (30)")
+        serve.add_argument(
+            "--idle-timeout", type=float, metavar="SECONDS", help="until a trajectory without calls is released (3600)"
+        )
         serve.add_argument("--tool-server-url", metavar="URL", help="where external tools run; inprocess: here")
         serve.add_argument(
             "--purge", action="store_true", help="at the end also remove what killed processes left on the backend"
@@ -59,8 +63,12 @@ class ToolExecutorCommand:
             config["allow_network"] = False
         if arguments.require_sandbox:
             config["require_sandbox"] = True
-        if arguments.tool_server_url is not None:
-            config["tool_server_url"] = arguments.tool_server_url
+        given = {
+            "tool_server_url": arguments.tool_server_url,
+            "default_timeout_s": arguments.default_timeout,
+            "idle_timeout_s": arguments.idle_timeout,
+        }
+        config |= {name: value for name, value in given.items() if value is not None}
         settings = executor_settings(
             os.environ,
             backend=arguments.backend,

@@ -14,8 +14,8 @@ POLICY_WORDS: Final = frozenset({"allow_network", "require_sandbox", "require_st
 SHORTEST: Final = 1.0
 LONGEST: Final = 600.0
 DEFAULT_TIMEOUT: Final = 30.0
-MARGIN: Final = 15.0
-"""Seconds beyond a call's own timeout after which it is given up: ending a command takes a moment, too."""
+MARGIN: Final = 30.0
+"""Seconds beyond a call's own timeout after which it is given up; a lost sandbox says so before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

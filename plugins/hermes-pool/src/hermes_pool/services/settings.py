@@ -100,7 +100,7 @@ def executor_settings(
         backend=Ref(kind="backend", name=name, options=options),
         config=_validated(lambda: ToolExecutorConfig(**values), "the executor's config"),
         spec=_validated(lambda: _SPEC.validate_python(_known(fields)), "--sandbox"),
-        token=given.get("TOKEN"),
+        token=given.get("TOKEN", "").strip() or None,
     )
 
 
