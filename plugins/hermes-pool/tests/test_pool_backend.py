@@ -92,6 +92,8 @@ async def test_sixteen_trajectories_finish_on_four_slots_of_two_members_in_their
     answers = await asyncio.wait_for(asyncio.gather(*(play(n) for n in range(16))), 60)
     assert answers == [f"{n}\n" for n in range(16)]
     assert sorted(order[:4]) == [0, 1, 2, 3]
+    assert backend.stats().waits.count == 16
+    assert backend.stats().waits.longest > 0
     assert all(abs(place - number) < 4 for place, number in enumerate(order))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -59,7 +58,7 @@ class PoolStats:
 
 
 def combined(name: str, pools: Sequence[PoolStats], *, waiting: int) -> PoolStats:
-    """Return the numbers of several pools as of one; `waiting` is how many wait for any of them, besides."""
+    """Return the numbers of several pools as of one, but for the waits; `waiting` is how many wait for any."""
     hosts: Counter[str] = Counter()
     for pool in pools:
         hosts.update(pool.hosts)
@@ -77,15 +76,11 @@ def combined(name: str, pools: Sequence[PoolStats], *, waiting: int) -> PoolStat
             "quarantined",
         )
     }
-    count = sum(pool.waits.count for pool in pools)
-    longest = max((pool.waits for pool in pools), key=lambda waits: waits.p99, default=WaitTimes())
-    mean = sum(pool.waits.mean * pool.waits.count for pool in pools) / count if count else 0.0
     failures = [pool.last_failure for pool in pools if pool.last_failure is not None]
     return PoolStats(
         name=name,
         waiting=waiting + sum(pool.waiting for pool in pools),
         hosts=dict(hosts),
-        waits=dataclasses.replace(longest, count=count, mean=mean),
         last_failure=failures[-1] if failures else None,
         **total,
     )

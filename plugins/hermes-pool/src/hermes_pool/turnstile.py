@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
@@ -11,7 +12,7 @@ from hermes_pool.errors import SlotUnavailableError
 from hermes_pool.members import Member
 from hermes_pool.options import PoolOptions
 from hermes_pool.reporting import too_late, too_many
-from hermes_pool.statistics import PoolStats, combined
+from hermes_pool.statistics import PoolStats, Waits, combined
 
 
 class Ticket:
@@ -42,6 +43,7 @@ class Turnstile:
         self._name = name
         self._waiting: OrderedDict[asyncio.Future[Ticket], str | None] = OrderedDict()
         self._holders: Counter[tuple[str, Member]] = Counter()
+        self._waits = Waits()
 
     async def enter(self, rollout_id: str | None, *, deadline: float, first: bool = False) -> Ticket:
         """Wait for room; `first` is for whom a member has failed after he had waited.
@@ -62,8 +64,9 @@ class Turnstile:
             del self._waiting[future]
             raise too_many(self.stats())
         alarm = loop.call_at(deadline, self._expire, future)
+        began = loop.time()
         try:
-            return await future
+            ticket = await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
                 future.result().give_back()
@@ -71,6 +74,8 @@ class Turnstile:
         finally:
             alarm.cancel()
             self._waiting.pop(future, None)
+        self._waits.add(loop.time() - began)
+        return ticket
 
     def look(self) -> None:
         """Let through whom there is room for."""
@@ -100,8 +105,9 @@ class Turnstile:
         self.look()
 
     def stats(self) -> PoolStats:
-        """Return the numbers of all members together, those who wait here included."""
-        return combined(self._name, [member.pool.stats() for member in self._members], waiting=len(self._waiting))
+        """Return the numbers of all members together; the waits are those for room on any of them."""
+        stats = combined(self._name, [member.pool.stats() for member in self._members], waiting=len(self._waiting))
+        return dataclasses.replace(stats, waits=self._waits.summary())
 
     def _ticket(self, member: Member, rollout_id: str | None) -> Ticket:
         member.taken += 1

@@ -1,0 +1,54 @@
+"""Whole runs on a pool, from the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hermes_core.cli import main
+
+JUDGE = """
+from hermes_core.contracts.verifier import Score
+from hermes_core.hookspecs import hookimpl
+from hermes_core.specs import VerifierSpec
+
+
+class Same:
+    async def score(self, result, context):
+        seen = await context.sandbox.exec("cat answer")
+        return Score(value=float(seen.output == "42\\n"))
+
+
+@hookimpl
+def hermes_verifiers():
+    spec = {"access": "fresh", "artifacts": ("answer",)}
+    return [VerifierSpec(name="same", summary="Whether the answer is 42.", target="judge:Same", **spec)]
+"""
+TASK = {"id": "answer", "prompt": "Write 42.", "solution": ["echo 42 > answer"], "verifier": {"name": "same"}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("members", [1, 2])
+def test_more_rollouts_than_slots_are_judged_in_sandboxes_of_their_own(members, tmp_path, monkeypatch, capsys):
+    """Each holds a slot while its judge asks for another: none waits for one that waits (2.3 #1, at the runner)."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "judge.py").write_text(JUDGE)
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(TASK) + "\n")
+    backend = {"backend": "local", "options": {"slots_per_agent": 2, "root_dir": str(tmp_path)}}
+    options = {"backends": [backend] * members, "max_hosts": 1, "slots_per_host": 2, "acquire_timeout": 20}
+    run = {"terminal_backend": "pool", "backend_options": options, "max_concurrent": 16, "isolation": "none"}
+    (tmp_path / "run.yaml").write_text(json.dumps(run))
+    argv = ["-p", "./judge.py", "run", "tasks.jsonl", "--config", "run.yaml", "--model", "oracle"]
+    assert main([*argv, "--group-size", "16", "--out", "out"]) == 0, capsys.readouterr()
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["rollouts"]["scored"] == 16
+    assert summary["rollouts"]["retried"] == 0
+    outcomes = [json.loads(line) for line in (tmp_path / "out" / "rollouts.jsonl").read_text().splitlines()]
+    assert {outcome["reward_status"] for outcome in outcomes} == {"ok"}
+    assert max(outcome["reward"] for outcome in outcomes) == 1.0  # the oracle plays some of them badly on purpose
+    assert {outcome["provenance"]["sandbox"]["member"] for outcome in outcomes} == {
+        f"local#{number + 1}" for number in range(members)
+    }
+    assert [path.name for path in tmp_path.glob("hermes-sandbox-*")] == []
