@@ -52,9 +52,9 @@ class Desks:
         for desk in self._desks:
             await desk.open(run)
 
-    async def check(self, sandbox):
-        if self._options.refuses in sandbox:
-            raise BackendError(f"no desk has {self._options.refuses}")
+    async def refusals(self, tasks):
+        refuses = self._options.refuses
+        return {task.id: BackendError(f"no desk has {refuses}") for task in tasks if refuses in task.sandbox}
 
     async def play(self, rollout):
         number = self._played % 2

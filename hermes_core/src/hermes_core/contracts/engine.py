@@ -6,10 +6,11 @@ rollout that it is handed, wherever it likes, and gives back its outcome.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.task import Task
 
@@ -63,8 +64,11 @@ class RolloutEngine(Protocol):
         """Get ready to play; what the run cannot begin with is raised here, as a `HermesError` that says what to do."""
         ...
 
-    async def check(self, sandbox: Mapping[str, Any]) -> None:
-        """Raise a `HermesError` unless sandboxes with these fields, over the run's own, can be had where it plays."""
+    async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
+        """Say, by task id, what keeps a task from being played where it plays: its sandbox cannot be had, say.
+
+        Called once, before the first rollout. The tasks it names are not played; they stop no other.
+        """
         ...
 
     async def play(self, rollout: RolloutSpec) -> RolloutOutcome:

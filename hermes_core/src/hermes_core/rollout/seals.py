@@ -50,7 +50,7 @@ class Seal:
         except Exception as error:  # noqa: BLE001 - the plugin boundary: whatever it raises, there will be no reward
             return cls(problem=error)
         seal = cls(_sources=tuple(sources), _places=tuple(dict.fromkeys(places)))
-        seal.inputs = await asyncio.to_thread(_hashes, seal._sources)
+        seal.inputs = await asyncio.to_thread(hashes, seal._sources)
         if sandbox is not None:
             seal.protected = await _states(sandbox, seal._places)
         return seal
@@ -59,7 +59,7 @@ class Seal:
         """Raise `VerifierError` if a verifier cannot be asked, or a file of this machine is not what it was."""
         if self.problem is not None:
             raise self.problem
-        now = await asyncio.to_thread(_hashes, self._sources)
+        now = await asyncio.to_thread(hashes, self._sources)
         if changed := _differences(self.inputs, now):
             raise VerifierError(
                 f"{changed[0]} was changed while the rollout ran; the verifier reads it",
@@ -90,7 +90,8 @@ def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[st
     return [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
 
 
-def _hashes(sources: Iterable[Path]) -> dict[str, str]:
+def hashes(sources: Iterable[Path]) -> dict[str, str]:
+    """Return the hash of each path, and of all that is below it where it is a directory."""
     found: dict[str, str] = {}
     for source in sources:
         found[str(source)] = _hash(source)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from hermes_core.contracts.engine import EngineRun, RolloutEngine
 from hermes_core.contracts.errors import BrokenComponentError, EngineLostError, HermesError
 from hermes_core.contracts.events import RolloutFinished
 from hermes_core.contracts.rollout import RolloutOutcome
+from hermes_core.contracts.task import Task
 from hermes_core.discovery import Registry
 from hermes_core.rollout import RolloutSpec
 from hermes_core.rollout.boundary import contained
@@ -32,16 +33,9 @@ class RunEngine:
         except Exception as error:  # the plugin boundary
             raise self._broken(f"raised {type(error).__name__} as it was opened: {error}") from error
 
-    async def refusals(self, sandboxes: Iterable[Mapping[str, Any]]) -> dict[str, HermesError]:
-        """Ask for each distinct set of sandbox fields whether it can be had; returns the others, by their `repr`."""
-        distinct = {repr(fields): fields for fields in sandboxes if fields}
-        refused: dict[str, HermesError] = {}
-        for key, fields in distinct.items():
-            try:
-                await contained(self._engine.check(fields))
-            except HermesError as error:
-                refused[key] = error
-        return refused
+    async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
+        """Return what keeps tasks from being played, by their ids."""
+        return await contained(self._engine.refusals(tasks))
 
     def concurrency(self, wanted: int) -> int:
         """Return how many rollouts are to be in flight."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, final
 
 from hermes_core.contracts.engine import EngineRun
+from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.rollout import RolloutOutcome
+from hermes_core.contracts.task import Task
 from hermes_core.rollout import RolloutSpec, Runtime, overridden, run_rollout
 from hermes_core.runner.config import RunConfig
 from hermes_core.runner.counted_model import counted
@@ -55,11 +57,20 @@ class LocalEngine:
         await runtime.backend.check(runtime.sandbox_spec)
         self._runtime, self._player = runtime, Player(runtime, counted(model, run.turned))
 
-    async def check(self, sandbox: Mapping[str, Any]) -> None:
-        """Ask the backend."""
+    async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
+        """Ask the backend, once for tasks that want the same."""
+        wanted = {repr(task.sandbox): task.sandbox for task in tasks if task.sandbox}
+        refused = {key: error for key, fields in wanted.items() if (error := await self._refusal(fields)) is not None}
+        return {task.id: refused[key] for task in tasks if (key := repr(task.sandbox)) in refused}
+
+    async def _refusal(self, sandbox: Mapping[str, Any]) -> HermesError | None:
         if self._runtime is None:
             raise _unopened()
-        await self._runtime.backend.check(overridden(self._runtime.sandbox_spec, sandbox))
+        try:
+            await self._runtime.backend.check(overridden(self._runtime.sandbox_spec, sandbox))
+        except HermesError as error:
+            return error
+        return None
 
     async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
         """Play it here."""

@@ -170,12 +170,12 @@ class Run:
         self._turned(rollout_id)
 
     async def _checked(self, engine: RunEngine, plan: RunPlan) -> RunPlan:
-        """Ask the engine whether what tasks want of sandboxes can be had; a task that wants more stops no other."""
-        refused = await engine.refusals(group.task.sandbox for group in plan.groups)
+        """Ask the engine which tasks it can play; one that it cannot stops no other."""
+        refused = await engine.refusals([group.task for group in plan.groups])
         groups, problems = [], list(plan.problems)
         for group in plan.groups:
             task = group.task
-            if task.sandbox and (error := refused.get(repr(task.sandbox))) is not None:
+            if (error := refused.get(task.id)) is not None:
                 problems.append(TaskProblem(source=task.source, task_id=task.id, message=str(error)))
             else:
                 groups.append(group)

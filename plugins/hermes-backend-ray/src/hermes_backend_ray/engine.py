@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -13,6 +13,7 @@ from ray.exceptions import RayActorError, RayError
 
 from hermes_backend_ray.engine_cluster import EngineCluster, Node
 from hermes_backend_ray.engine_crew import Crew, WorkerGoneError, unplaced
+from hermes_backend_ray.engine_files import files_of
 from hermes_backend_ray.engine_link import WorkerLink
 from hermes_backend_ray.engine_options import EngineOptions
 from hermes_backend_ray.engine_wire import Answer, orders, pack, rebuilt
@@ -23,6 +24,7 @@ from hermes_core.discovery.provenance import loaded_versions
 from hermes_core.models.factory import EMBEDDED
 
 if TYPE_CHECKING:
+    from hermes_core.contracts.errors import HermesError
     from hermes_core.contracts.rollout import RolloutOutcome
     from hermes_core.contracts.task import Task
     from hermes_core.discovery import Registry
@@ -49,6 +51,7 @@ class RayEngine:
         self._run: EngineRun | None = None
         self._tasks: Any = None
         self._slots = 1
+        self._examined: dict[str, tuple[Task, Mapping[str, str]]] = {}
 
     @property
     def capacity(self) -> int:
@@ -84,13 +87,16 @@ class RayEngine:
         await self._crew.muster()
         self._crew.tend()
 
-    async def check(self, sandbox: Mapping[str, Any]) -> None:
-        """Ask every worker: a rollout may come to any."""
-        fields = dict(sandbox)
-        links = self._crew.live
-        answers = await asyncio.gather(*(self._asked(link.actor.check.remote(fields)) for link in links))
-        for link, answer in zip(links, answers, strict=True):
-            _require(answer, _place_name(link.place))
+    async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
+        """Ask every worker, as a rollout may come to any: its backend, and the files that tasks name."""
+        run = self._opened()
+        files = await files_of(tasks, run.registry)
+        asked = {task.id: (_without_files(task), files.get(task.id, {})) for task in tasks}
+        asked = {id_: (task, named) for id_, (task, named) in asked.items() if task.sandbox or named}
+        answers = await asyncio.gather(*(self._refused(link, asked) for link in self._crew.live))
+        refused = {id_: error for answer in answers for id_, error in answer.items()}
+        self._examined = {id_: pair for id_, pair in asked.items() if id_ not in refused}
+        return refused
 
     async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
         """Play on the worker that has the most room; wait for one if none has."""
@@ -111,21 +117,41 @@ class RayEngine:
 
     async def _start(self, name: str, node: Node | None) -> WorkerLink:
         """Start one worker: the process, its plugins and their versions, then the model and the backend."""
-        run = self._run
-        if run is None:
-            raise RuntimeError("the engine was not opened")
+        run = self._opened()
         actor = self._cluster.actor(node, self._options.actor_options())
         link = WorkerLink(actor, {"name": "ray", "worker": name}, slots=self._slots, run=run, options=self._options)
         try:
-            place = _require(await self._asked(actor.hello.remote(_plugins(run.registry))), f"worker {name}")
+            place = _require(
+                await self._asked(actor.hello.remote(_plugins(run.registry), self._folder())), f"worker {name}"
+            )
             link.place |= {"node": place["node"], "pid": place["pid"]}
             _require_equal(loaded_versions(run.registry.plugins), place["versions"], _place_name(link.place))
             opened = actor.open.remote(orders(run, _config(run.config)), self._tasks, run.api_key)
             _require(await self._asked(opened), _place_name(link.place))
+            # It may replace another: what that one could play, it must be able to.
+            _raise_first(await self._refused(link, self._examined))
         except BaseException:
             link.kill()
             raise
         return link
+
+    async def _refused(
+        self, link: WorkerLink, asked: Mapping[str, tuple[Task, Mapping[str, str]]]
+    ) -> dict[str, HermesError]:
+        if not asked:
+            return {}
+        where = _place_name(link.place)
+        found = _require(await self._asked(link.actor.examine.remote(pack(asked))), where)
+        return {id_: rebuilt(error, where) for id_, error in found.items()}
+
+    def _opened(self) -> EngineRun:
+        if self._run is None:
+            raise RuntimeError("the engine was not opened")
+        return self._run
+
+    def _folder(self) -> str | None:
+        """Return the directory that relative paths are relative to; Ray brings its own where it is told to."""
+        return None if "working_dir" in self._options.runtime_env else str(Path.cwd())
 
     async def _asked(self, answer: Any) -> Answer:
         try:
@@ -149,6 +175,11 @@ def _require(answer: Answer, where: str) -> Any:
     if not is_well:
         raise rebuilt(value, where)
     return value
+
+
+def _raise_first(errors: Mapping[str, HermesError]) -> None:
+    for error in errors.values():
+        raise error
 
 
 def _place_name(place: Mapping[str, Any]) -> str:

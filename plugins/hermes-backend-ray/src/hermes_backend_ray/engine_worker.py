@@ -11,9 +11,12 @@ from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+from hermes_backend_ray.engine_files import Files, difference, files_of
 from hermes_backend_ray.engine_wire import Answer, News, described, pack, pack_outcome, unpack
 from hermes_core.contracts.engine import EngineRun
+from hermes_core.contracts.errors import TaskError
 from hermes_core.contracts.rollout import RolloutOutcome
+from hermes_core.contracts.task import Task
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
 from hermes_core.discovery.metadata import scan
 from hermes_core.discovery.provenance import loaded_versions
@@ -74,9 +77,16 @@ class Playroom:
         )
         await self._engine.open(run)
 
-    async def check(self, sandbox: Mapping[str, Any]) -> None:
-        """Ask the backend of this node."""
-        await self._engine.check(sandbox)
+    async def examine(self, registry: Registry, tasks: Mapping[str, tuple[Task, Files]]) -> dict[str, dict[str, Any]]:
+        """Return what keeps tasks from being played here: the backend of this node, or files that are otherwise."""
+        refused = await self._engine.refusals([task for task, _ in tasks.values()])
+        found = {id_: described(error) for id_, error in refused.items()}
+        theirs = await files_of((task for task, files in tasks.values() if files), registry)
+        for id_, (_, files) in tasks.items():
+            if id_ not in found and (words := difference(files, theirs.get(id_, {}))) is not None:
+                hint = "put it there at the same path, or name it by an absolute one"
+                found[id_] = described(TaskError(words, hint=hint))
+        return found
 
     async def begin(self, key: str, rollout: bytes) -> None:
         """Begin to play; its end is told."""
@@ -127,8 +137,14 @@ class RolloutWorker:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="rollouts", daemon=True).start()
 
-    async def hello(self, plugins: dict[str, Any]) -> Answer:
-        """Load the run's plugins; answers with their versions, the node and the process, all in plain values."""
+    async def hello(self, plugins: dict[str, Any], folder: str | None) -> Answer:
+        """Load the run's plugins; answers with their versions, the node and the process, all in plain values.
+
+        `folder` is the run's working directory, so that relative paths mean the same; where it is not, they are missed.
+        """
+        if folder is not None:
+            with contextlib.suppress(OSError):
+                os.chdir(folder)
 
         async def load() -> dict[str, Any]:
             # A plugin that is not here must be found missing by its version, and not end the loading of the others.
@@ -142,13 +158,11 @@ class RolloutWorker:
 
     async def open(self, orders: bytes, tasks: bytes, api_key: str | None) -> Answer:
         """Get ready to play."""
-        if self._registry is None:
-            raise RuntimeError("hello comes first")
-        return await self._answer(self._playroom.open(self._registry, unpack(orders), tasks, api_key))
+        return await self._answer(self._playroom.open(self._loaded, unpack(orders), tasks, api_key))
 
-    async def check(self, sandbox: dict[str, Any]) -> Answer:
-        """Say whether such a sandbox can be had here."""
-        return await self._answer(self._playroom.check(sandbox))
+    async def examine(self, tasks: bytes) -> Answer:
+        """Say which tasks cannot be played here, and why."""
+        return await self._answer(self._playroom.examine(self._loaded, unpack(tasks)))
 
     async def begin(self, key: str, rollout: bytes) -> None:
         """Begin to play a rollout."""
@@ -165,6 +179,12 @@ class RolloutWorker:
     async def close(self) -> None:
         """End everything."""
         await self._inside(self._playroom.close())
+
+    @property
+    def _loaded(self) -> Registry:
+        if self._registry is None:
+            raise RuntimeError("hello comes first")
+        return self._registry
 
     async def _answer(self, work: Coroutine[Any, Any, Any]) -> Answer:
         try:

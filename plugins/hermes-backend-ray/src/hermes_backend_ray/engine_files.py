@@ -1,0 +1,49 @@
+"""The files of this machine that tasks depend on: the same on every worker, or the task is not played."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from hermes_core.contracts.task import Task
+from hermes_core.discovery import Registry
+from hermes_core.rollout import Runtime
+from hermes_core.rollout.seals import Seal, hashes
+
+_DOCKERFILE: Final = "dockerfile"
+
+Files = dict[str, str]
+"""What a file is, by its path: a hash, the size of an image, or why it cannot be read."""
+
+
+async def files_of(tasks: Iterable[Task], registry: Registry) -> dict[str, Files]:
+    """Return, by task id, the files that the tasks' verifiers and images name; tasks that name none are left out."""
+    found: dict[str, Files] = {}
+    async with Runtime(registry) as runtime:
+        for task in tasks:
+            seal = await Seal.of(runtime, task, None)
+            image = await asyncio.to_thread(_image, str(task.sandbox.get("image") or ""))
+            if seal.inputs or image:
+                found[task.id] = {**seal.inputs, **image}
+    return found
+
+
+def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
+    """Say in words what a worker has otherwise; None when all is equal."""
+    for path in sorted({*ours, *theirs}):
+        if ours.get(path) != theirs.get(path):
+            return f"{path} is not what it is on the run's machine: {theirs.get(path, 'missing')}"
+    return None
+
+
+def _image(image: str) -> Files:
+    """Describe an image that is a file here: a Dockerfile with its folder, or an archive by its size."""
+    scheme, _, rest = image.rpartition(":")
+    path = Path(rest)
+    if scheme == _DOCKERFILE:
+        return hashes((path.parent,))
+    if "/" not in rest or not path.is_file():
+        return {}
+    return {rest: f"{path.stat().st_size} bytes"}

@@ -1,0 +1,105 @@
+"""Files that tasks name must be the same where rollouts are played; one that is not stops its task only."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from engine_runs import Runs, registry
+
+from hermes_backend_ray.engine_files import difference, files_of
+from hermes_backend_ray.engine_worker import Outbox, Playroom
+from hermes_core.contracts.task import Task
+from hermes_core.runner.config import RunConfig
+from hermes_core.specs import Ref
+
+MESSAGES = ({"role": "user", "content": "do it"},)
+
+
+@pytest.fixture(scope="module")
+def known():
+    return registry(allow=("hermes-agent-core", "hermes-verifiers"))
+
+
+@pytest.fixture
+def tests_folder(tmp_path):
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    (folder / "test.sh").write_text("exit 0\n")
+    return folder
+
+
+def task(name, *, upload=None, **sandbox):
+    options = {"command": "bash /tests/test.sh", "upload": {"/tests": str(upload)}}
+    return Task(
+        id=name,
+        messages=MESSAGES,
+        sandbox=sandbox,
+        verifier=None if upload is None else Ref(kind="verifier", name="script", options=options),
+    )
+
+
+@pytest.fixture
+async def playroom(known):
+    """A worker's room in this process, open for a run with the local backend."""
+    room = Playroom(Outbox())
+    config = RunConfig.parse({"tasks": "none", "model": "nop"}, source="the test").model_dump(mode="json")
+    await room.open(known, {"run_id": "r", "config": config, "hooks": []}, _no_tasks(), None)
+    yield room
+    await room.close()
+
+
+def _no_tasks():
+    from hermes_backend_ray.engine_wire import pack
+
+    return pack(())
+
+
+async def test_what_verifiers_and_dockerfiles_read_is_found_and_other_tasks_are_left_out(known, tests_folder, tmp_path):
+    (tmp_path / "env").mkdir()
+    dockerfile = tmp_path / "env" / "Dockerfile"
+    dockerfile.write_text("FROM scratch\n")
+    image = tmp_path / "image.sif"
+    image.write_bytes(b"12345")
+    tasks = [
+        task("plain"),
+        task("named", image="debian:12"),
+        task("judged", upload=tests_folder),
+        task("built", image=f"dockerfile:{dockerfile}"),
+        task("archive", image=str(image)),
+    ]
+    found = await files_of(tasks, known)
+    assert sorted(found) == ["archive", "built", "judged"]
+    assert str(tests_folder / "test.sh") in found["judged"]
+    assert str(dockerfile) in found["built"]
+    assert found["archive"] == {str(image): "5 bytes"}
+
+
+async def test_a_task_whose_files_are_otherwise_on_the_worker_is_refused_and_no_other(
+    known, tests_folder, tmp_path, playroom
+):
+    tasks = [task("same", upload=tests_folder), task("gone", upload=tmp_path / "gone"), task("odd", isolation="gvisor")]
+    files = await files_of(tasks, known)
+    (tmp_path / "gone").mkdir()
+    asked = {item.id: (item, files.get(item.id, {})) for item in tasks}
+    refused = await playroom.examine(known, asked)
+    assert sorted(refused) == ["gone", "odd"]
+    assert (refused["gone"]["type"], str(tmp_path / "gone") in refused["gone"]["message"]) == ("TaskError", True)
+    (tests_folder / "test.sh").write_text("exit 1\n")
+    assert "same" in await playroom.examine(known, asked)
+
+
+def test_equal_files_differ_in_nothing():
+    assert difference({"a": "1"}, {"a": "1"}) is None
+    assert "b is not what it is on the run's machine: missing" in str(difference({"b": "1"}, {}))
+
+
+async def test_relative_paths_mean_the_same_on_the_workers(ray_cluster, tests_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs = Runs(tmp_path, ray_cluster.address)
+    options = {"command": "bash /tmp/hermes-tests/test.sh", "upload": {"/tmp/hermes-tests": "tests"}}
+    item = {"id": "t", "prompt": "x", "solution": ["true"], "verifier": {"name": "script", "options": options}}
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(item) + "\n")
+    result = await runs.run(tmp_path / "tasks.jsonl", options={"workers": 1})
+    assert [line["reward"] for line in runs.lines()] == [1.0]
+    assert result.clean
