@@ -89,6 +89,7 @@ async def test_a_node_that_dies_costs_only_the_rollouts_in_flight_there(runs, ra
     assert result.clean
 
 
+@pytest.mark.slow
 async def test_a_worker_that_dies_is_replaced_and_its_rollouts_are_played_again(runs, tmp_path):
     known = registry()
     seen = Seen(known)
@@ -138,6 +139,7 @@ async def test_a_cancelled_run_closes_every_sandbox_and_continues_with_the_same_
     runs.each_once(6)
 
 
+@pytest.mark.slow
 async def test_when_the_driver_is_killed_its_workers_go_and_gc_finds_their_sandboxes(runs, tmp_path):
     state = tmp_path / "state"
     options = {"workers": 2, "runtime_env": {"env_vars": {"XDG_STATE_HOME": str(state)}}}
