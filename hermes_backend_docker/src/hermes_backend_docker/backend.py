@@ -177,7 +177,7 @@ class DockerBackend(AgentBackend):
             host.worn_at = time.monotonic() + self.options.container_ttl
             host.first_uid = first_uid(container_id, few=facts.few_users)
             host.uses = self.options.slots_per_container * _USES
-            # No turn is taken here: whoever opens a slot has one.
+            # No turn is taken here: those who make places have a bound of their own.
             await host.create()
         except BaseException as error:
             if isinstance(error, ImageMissingError):

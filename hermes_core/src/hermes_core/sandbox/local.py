@@ -109,9 +109,9 @@ class LocalBackend(AgentBackend):
         return self._groups.paths(sandbox_id, (*limits.controllers, *tracking))
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
-        """Make the sandbox's directories and, if it has an agent to itself, its control group."""
+        """Make the sandbox's directories and its control group, or take part in an agent that is shared."""
         if self.shares(spec):
-            return await self._slot(spec, sandbox_id)
+            return self._slot(spec, sandbox_id)
         return await self._alone(spec, sandbox_id)
 
     async def _alone(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
@@ -145,12 +145,17 @@ class LocalBackend(AgentBackend):
             raise
         return root
 
-    async def _slot(self, spec: SandboxSpec, sandbox_id: str) -> LocalSlot:
+    def _slot(self, spec: SandboxSpec, sandbox_id: str) -> LocalSlot:
         limits = self._plan(spec, sandbox_id)
-        root = await self._made(self._lease(spec, sandbox_id), os.geteuid(), limits, None)
-        slots = self.options.slots_per_agent
-        make = partial(self._shared_agent, spec)
-        slot = LocalSlot(self.places, make, spec=spec, limit=slots, root=root, sandbox_id=sandbox_id)
+        slot = LocalSlot(
+            self.places,
+            partial(self._shared_agent, spec),
+            spec=spec,
+            limit=self.options.slots_per_agent,
+            root=self._root(sandbox_id),
+            sandbox_id=sandbox_id,
+            make=lambda: self._made(self._lease(spec, sandbox_id), os.geteuid(), limits, None),
+        )
         slot.provenance = {"limits": dict(limits.enforced)} if limits.enforced else {}
         return slot
 

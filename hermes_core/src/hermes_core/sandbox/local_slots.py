@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox.backend import ENVIRONMENT
+from hermes_core.sandbox.completion import complete
 from hermes_core.sandbox.host import SandboxHost
 from hermes_core.sandbox.local_files import delete_tree, restore_directories
 from hermes_core.sandbox.local_hosts import PlainHost
@@ -29,10 +30,21 @@ class SharedAgent(PlainHost):
 
 
 class LocalSlot(SharedPlace):
-    """One sandbox's slot of a shared agent, with directories that are made and deleted from outside."""
+    """One sandbox's slot of a shared agent, with directories that are made and deleted from outside.
+
+    `make` makes the directories, when there is a seat: those who wait for one cost nothing.
+    """
 
     def __init__(
-        self, agents: Places, make_host: MakeHost, *, spec: SandboxSpec, limit: int, root: Path, sandbox_id: str
+        self,
+        agents: Places,
+        make_host: MakeHost,
+        *,
+        spec: SandboxSpec,
+        limit: int,
+        root: Path,
+        sandbox_id: str,
+        make: Callable[[], Coroutine[Any, Any, object]],
     ) -> None:
         # Limits of file sizes are the agent's, so those who share one must agree on them.
         super().__init__(agents, spec.file_size_mb, make_host, limit=limit, describe=self._fields_of)
@@ -40,10 +52,16 @@ class LocalSlot(SharedPlace):
         self._spec = spec
         self._root = root
         self._id = sandbox_id
+        self._make = make
 
     def _fields_of(self, host: SandboxHost, _number: int) -> Mapping[str, Any]:
         own = {"HOME": str(self._root / "home"), "TMPDIR": str(self._root / "tmp")}
         return {"workspace": self.workspace, "env": {**ENVIRONMENT, **host.environment, **own, **self._spec.env}}
+
+    async def admit(self, request: SlotRequest) -> None:
+        """Wait for a seat, then make the directories."""
+        await super().admit(request)
+        await complete(self._make())
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
         """Open the slot, or end all that runs in the present one and mend its directories."""
