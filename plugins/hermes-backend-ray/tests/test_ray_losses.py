@@ -23,6 +23,7 @@ from hermes_core.sandbox.leases import LeaseBook
 from hermes_testing.registries import isolated_registry
 from hermes_testing.watching import eventually, processes_here, sleep_token
 
+pytestmark = pytest.mark.slow
 PROMPT = 15.0
 """Seconds in which a loss is told, on a busy machine; it takes about two."""
 
@@ -78,7 +79,7 @@ async def test_a_node_that_is_killed_costs_only_its_own_sandboxes(places):
     struck, kept = (first, second) if where[first] == one else (second, first)
     call, other = await begun(struck, token), asyncio.create_task(kept.exec("sleep 3; echo done"))
     places.kill(one)
-    await lost(call)
+    assert f"Ray node {one[:12]}" in await lost(call)
     assert (await other).output == "done\n"
     # What it ran has ended with it; closing finds what it has left of files, as its machine is still there.
     assert await eventually(lambda: processes_here(token) == [])
@@ -115,7 +116,7 @@ async def test_an_actor_that_is_killed_loses_its_sandboxes_and_is_replaced(ray_d
     worker = await worker_of(sandbox)
     call = await begun(sandbox, token)
     os.kill(worker, signal.SIGKILL)
-    await lost(call)
+    assert "its host actor has died" in await lost(call)
     await asyncio.wait_for(sandbox.aclose(), 60)
     assert await eventually(lambda: processes_here(token) == [])
     async with await backend.open(SandboxSpec()) as another:
@@ -133,7 +134,7 @@ async def test_a_sandbox_of_bubblewrap_ends_with_its_node(places):
     assert root.is_dir()
     call = await begun(sandbox, token)
     places.kill(node)
-    await lost(call)
+    assert f"Ray node {node[:12]}" in await lost(call)
     await asyncio.wait_for(sandbox.aclose(), 60)
     assert processes_here(token) == []
     assert not root.exists()

@@ -119,10 +119,12 @@ class _Pushing(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
         self._pushed.finish(exc if isinstance(exc, OSError) else None)
 
 
-async def open_pushed(sock: socket.socket) -> tuple[PushedReader, asyncio.StreamWriter]:
-    """Return a connected socket as what it says and a writer."""
+async def open_pushed(
+    sock: socket.socket, reader: PushedReader | None = None
+) -> tuple[PushedReader, asyncio.StreamWriter]:
+    """Return a connected socket as what it says, to `reader` if one is given, and a writer."""
     loop = asyncio.get_running_loop()
-    reader = PushedReader()
+    reader = reader or PushedReader()
     protocol = _Pushing(reader, loop)
     transport, _ = await loop.create_connection(lambda: protocol, sock=sock)
     return reader, asyncio.StreamWriter(transport, protocol, None, loop)

@@ -6,15 +6,17 @@ from typing import Final
 
 from hermes_core.contracts.errors import SandboxLostError
 
-_MEMORY: Final = ("OOM", "out of memory", "memory pressure", "low on memory", "OutOfMemory")
-_NODE: Final = ("node has died", "node died", "its node", "health check", "Node Id", "The node")
+_MEMORY: Final = ("OUT_OF_MEMORY", "out of memory", "memory pressure", "low on memory")
+_NODE: Final = ("node has died", "node died", "node is dead", "missed too many heartbeats", "health check")
+_GUESSES: Final = "Some common causes"
+"""What follows is the same whatever has happened."""
 
 
 def lost(name: str, error: Exception) -> SandboxLostError:
     """Return the error for an actor of the node `name` that did not answer a call."""
     from ray.exceptions import ActorUnavailableError, NodeDiedError
 
-    text = str(error)
+    text = str(error).partition(_GUESSES)[0]
     if any(word in text for word in _MEMORY):
         return SandboxLostError(
             f"{name}: its host actor was killed because the node ran out of memory: {_gist(text)}",
@@ -28,7 +30,8 @@ def lost(name: str, error: Exception) -> SandboxLostError:
             hint="`ray status` says whether the node is alive",
         )
     return SandboxLostError(
-        f"{name}: its host actor has died: {_gist(text)}", hint="`ray logs cluster` has the log of its worker"
+        f"{name}: its host actor has died: {_gist(text)}",
+        hint="`dmesg` there says whether the kernel killed it for memory, its worker's log the rest",
     )
 
 
@@ -36,4 +39,4 @@ def _gist(text: str) -> str:
     """Return the part of Ray's message that says why, without its tables and stacks."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("\t")]
     said = [line for line in lines if not line.startswith(("The actor died unexpectedly", "Traceback", "File "))]
-    return " ".join(said or lines or ["it said nothing"])[:400]
+    return " ".join(said or lines or ["it said nothing"])[:300]

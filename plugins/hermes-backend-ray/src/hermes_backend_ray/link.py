@@ -13,6 +13,7 @@ from hermes_backend_ray.calls import CallStream
 from hermes_backend_ray.host import HostActor
 from hermes_backend_ray.node_actor import TOKEN
 from hermes_backend_ray.options import Stream
+from hermes_backend_ray.reader import NodeReader
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.sandbox import AgentStream
 from hermes_core.sandbox.client import Abortable
@@ -42,6 +43,8 @@ class RayProgram:
 
     async def ended(self, seconds: float) -> bool:
         """Wait for its end; True if it ended by itself, and well."""
+        if isinstance(self.stream.reader, NodeReader):
+            self.stream.reader.expected = True
         with contextlib.suppress(SandboxLostError, TimeoutError):
             async with asyncio.timeout(seconds + _SLACK):
                 self._status = await self._host.call("wait", self._number, seconds)
@@ -57,6 +60,8 @@ class RayProgram:
 
     async def end(self) -> None:
         """Kill it, if it runs, and forget it."""
+        if isinstance(self.stream.reader, NodeReader):
+            await self.stream.reader.end()
         self.stream.writer.close()
         with contextlib.suppress(SandboxLostError, TimeoutError):
             async with asyncio.timeout(_SLACK):
@@ -121,7 +126,7 @@ class RayLink:
         token = os.urandom(TOKEN) if self._kind == "socket" else b""
         number, port = await self.host.call("start", command, self.host.node.address, token)
         try:
-            stream = await self._connected(port, token) if token else CallStream(self.host, number).stream
+            stream = await self._connected(number, port, token) if token else CallStream(self.host, number).stream
         except BaseException:
             with contextlib.suppress(BackendError):
                 await self.host.call("drop", number)
@@ -133,13 +138,13 @@ class RayLink:
             stream.writer.transport.abort()
         return program
 
-    async def _connected(self, port: int, token: bytes) -> AgentStream:
+    async def _connected(self, number: int, port: int, token: bytes) -> AgentStream:
         address = (self.host.node.address, port)
         sock = None
         try:
             async with asyncio.timeout(_CONNECT):
                 sock = await _dial(address)
-            reader, writer = await open_pushed(sock)
+            reader, writer = await open_pushed(sock, NodeReader(self.host, number))
         except (OSError, TimeoutError) as error:
             if sock is not None:
                 sock.close()

@@ -1,0 +1,53 @@
+"""What comes from a program on a node, with the reason when no more does."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from hermes_backend_ray.host import HostActor
+from hermes_core.contracts.errors import BackendError
+from hermes_core.sandbox.pushed import PushedReader
+
+_EXPLAIN: Final = 3.0
+"""Seconds that an end waits for its reason; Ray knows of a killed actor at once, of a killed node after about two."""
+
+
+class NodeReader(PushedReader):
+    """A connection that breaks says nothing of why, so the actor is asked: the program may have ended, or the node."""
+
+    def __init__(self, host: HostActor, number: int) -> None:
+        super().__init__()
+        self.expected = False
+        """Whether its end has been asked for, and needs no reason."""
+        self._host = host
+        self._number = number
+        self._asking: asyncio.Task[None] | None = None
+
+    def finish(self, error: OSError | None) -> None:
+        """Tell that nothing more comes, when it is known why."""
+        if self.expected or self._host.lost is not None:
+            self._over_because(error)
+        elif self._asking is None:
+            self._asking = asyncio.ensure_future(self._ask(error))
+
+    def _over_because(self, error: OSError | None) -> None:
+        lost = self._host.lost
+        super().finish(error if lost is None or self.expected else ConnectionResetError(lost.message))
+
+    async def _ask(self, error: OSError | None) -> None:
+        try:
+            async with asyncio.timeout(_EXPLAIN):
+                status = await self._host.call("wait", self._number, _EXPLAIN)
+        except (BackendError, TimeoutError):
+            self._over_because(error)
+            return
+        told = f"{self._host.node.name}: the agent has gone, with status {status}"
+        super().finish(error if status is None else ConnectionResetError(told))
+
+    async def end(self) -> None:
+        """Ask no more."""
+        self.expected = True
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait((self._asking,))
