@@ -13,7 +13,7 @@ from hermes_backend_modal.options import ModalOptions
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox.leases import LeaseBook
-from hermes_pool import SlotUnavailableError
+from hermes_pool import SlotPool, SlotUnavailableError
 
 pytestmark = pytest.mark.component("bwrap")
 SPEC = SandboxSpec(isolation="container+slot", network="none")
@@ -99,6 +99,7 @@ async def test_a_sandbox_in_the_second_half_of_its_time_takes_nobody_new(standin
 
 async def test_the_pool_s_limits_are_the_options(standin, tmp_path):
     backend = _backend(standin, tmp_path, min_sandboxes=1, max_sandboxes=3, slots_per_sandbox=4, acquire_timeout=7)
+    assert isinstance(backend.places, SlotPool)
     options = backend.places.options
     assert (options.min_hosts, options.max_hosts, options.slots_per_host, options.acquire_timeout) == (1, 3, 4, 7)
     await backend.aclose()

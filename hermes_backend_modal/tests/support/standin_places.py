@@ -188,7 +188,12 @@ class Place:
 async def _writable(fd: int) -> None:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
-    loop.add_writer(fd, lambda: future.done() or future.set_result(None))
+
+    def ready() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    loop.add_writer(fd, ready)
     try:
         await future
     finally:

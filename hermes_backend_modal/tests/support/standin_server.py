@@ -29,8 +29,8 @@ from standin_state import State
 class Service:
     """A service of the SDK's, answered by a plain object; what that does not have fails and is remembered."""
 
-    def __init__(self, base: type, answers: Any, state: State) -> None:
-        unknown = dict.fromkeys(base.__abstractmethods__)  # type: ignore[attr-defined] - an ABC
+    def __init__(self, base: Any, answers: Any, state: State) -> None:
+        unknown = dict.fromkeys(base.__abstractmethods__)
         self._mapping: Mapping[str, Handler] = type(base.__name__, (base,), unknown)().__mapping__()
         self._answers = answers
         self._state = state
@@ -117,7 +117,8 @@ async def serve() -> None:
     services = [Service(ModalClientBase, Control(state), state), Service(TaskCommandRouterBase, Router(state), state)]
     server = Server(services, status_details_codec=custom_detail_codec)
     await server.start("127.0.0.1", 0)
-    port = server._server.sockets[0].getsockname()[1]  # type: ignore[union-attr] - it listens
+    listening: Any = server._server
+    port = listening.sockets[0].getsockname()[1]
     state.url = f"http://127.0.0.1:{port}"
     say(state.url)
 
