@@ -277,3 +277,19 @@ async def test_a_hundred_kilobytes_and_what_a_url_changes_arrive_as_they_are(bac
         await sandbox.write_file("all", data)
         assert await sandbox.read_file("all") == data
         assert (await sandbox.exec("printf '%s' 'a&b+c%41=;#\"?'")).output == 'a&b+c%41=;#"?'
+
+
+async def test_a_job_that_cannot_be_ended_keeps_its_lease_until_it_can(standin: StandIn, backends: Backends) -> None:
+    backend = backends(request_timeout=1.0)
+    sandbox = await backend.open(SLOT)
+    standin.faults(token="revoked")
+    await sandbox.aclose()
+    with pytest.raises(BackendError, match="403"):
+        await backend.aclose()
+    backends.made.remove(backend)
+    (lease,) = LeaseBook(backends.leases).read()[0]
+    assert (lease.sandbox_id, lease.handle["whole"]) == (backend.run_id, True)
+    assert len(standin.tell("jobs")) == 1
+    standin.faults()
+    await backends().reclaim(lease.handle)
+    assert standin.tell("jobs") == {}

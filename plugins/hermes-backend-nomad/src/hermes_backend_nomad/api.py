@@ -157,6 +157,12 @@ class NomadApi:
         return NomadAnswerError(f"Nomad at {self.address.url} refuses {what}: {status} {said}", status=status)
 
     def _failure(self, error: Exception, what: str) -> NomadError:
+        if isinstance(error, aiohttp.ClientSSLError):
+            return NomadUnreachableError(
+                f"Nomad at {self.address.url} and this machine cannot agree on TLS: {error}",
+                hint="set ca_cert (NOMAD_CACERT) to its authority, client_cert and client_key where it asks for them, "
+                "and tls_server_name, as server.global.nomad, where the certificate has another name",
+            )
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL):
             return NomadUnreachableError(
                 f"Nomad is not reachable at {self.address.url}: {error}",

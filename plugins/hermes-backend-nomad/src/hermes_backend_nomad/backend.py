@@ -62,6 +62,7 @@ class NomadBackend(AgentBackend):
                 slots_per_host=self.options.slots_per_container,
                 acquire_timeout=self.options.acquire_timeout_s,
                 idle_timeout=self.options.idle_timeout,
+                concurrent_starts=self.options.concurrent_starts,
             ),
             name=f"nomad job {self._fleet.job_id}",
         )

@@ -103,6 +103,7 @@ class Fleet:
         """Register the job as it is wanted now; return the index of the evaluation from which on it holds."""
         self._wanted += 1
         mine = self._wanted
+        await asyncio.sleep(0)  # for whoever else wants something in this turn of the loop
         async with self._lock:
             if self._registered < mine:
                 upcoming = self._wanted

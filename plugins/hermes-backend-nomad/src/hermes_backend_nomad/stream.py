@@ -24,7 +24,7 @@ _PIECE: Final = 1 << 15
 """Bytes of one frame; Nomad copies frames as a whole several times."""
 _HIGH: Final = 1 << 18
 """Bytes that wait to be sent before whoever writes has to wait."""
-_HEARTBEAT: Final = 10.0
+HEARTBEAT: Final = 10.0
 """Seconds between empty frames, as Nomad's own client sends them: proxies close what is silent."""
 _LINGER: Final = 5.0
 """Seconds that a program has to end after the end of its input, before the websocket is closed."""
@@ -67,14 +67,23 @@ class ExecStream:
         websocket: The connection.
         explain: Says what has become of the allocation, asked when the connection ends.
         window: Seconds for which what is written is gathered.
+        heartbeat: Seconds of silence after which an empty frame is sent.
     """
 
-    def __init__(self, websocket: aiohttp.ClientWebSocketResponse, explain: Explain, *, window: float = 0.0) -> None:
+    def __init__(
+        self,
+        websocket: aiohttp.ClientWebSocketResponse,
+        explain: Explain,
+        *,
+        window: float = 0.0,
+        heartbeat: float = HEARTBEAT,
+    ) -> None:
         self.reader = PushedReader()
         self.exit_code: int | None = None
         self._websocket = websocket
         self._explain = explain
         self._window = window
+        self._heartbeat = heartbeat
         self._flow = _Flow()
         self.reader.carried_by(self._flow)  # type: ignore[arg-type]  # the three methods that it calls
         self._said = bytearray()
@@ -170,7 +179,7 @@ class ExecStream:
     async def _beat(self) -> None:
         self._wake.clear()
         try:
-            async with asyncio.timeout(_HEARTBEAT):
+            async with asyncio.timeout(self._heartbeat):
                 await self._wake.wait()
         except TimeoutError:
             await self._websocket.send_str("{}")
@@ -213,7 +222,7 @@ class ExecStream:
         for name in ("stdout", "stderr"):
             data = (frame.get(name) or {}).get("data")
             if data:
-                self._take_output(name, base64.b64decode(data))
+                self._take_output(name, base64.b64decode(data, validate=True))
         if frame.get("exited"):
             self.exit_code = int((frame.get("result") or {}).get("exit_code", 0))
 
