@@ -130,8 +130,8 @@ PROBES: Final[Mapping[str, Callable[[], str | None]]] = MappingProxyType(
         "apptainer": _apptainer,
         "chromium": _chromium,
         "sshd": _sshd,
-        # Its address is all that tells of a cluster; what is wrong with one that is named, the tests say.
         "modal": lambda: None if all(map(os.environ.get, _MODAL)) else f"{' and '.join(_MODAL)} are not set",
+        # Its address is all that tells of a cluster; what is wrong with one that is named, the tests say.
         "nomad": lambda: None if os.environ.get("NOMAD_ADDR") else "NOMAD_ADDR is not set",
         "slurm": _slurm,
     }
