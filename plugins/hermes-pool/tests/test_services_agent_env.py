@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
 
 from services_backends import BoundedBackend, local_backend
+from services_executor import plugins
 from services_http import served
 
 from hermes_core.atropos import APIServerConfig
@@ -91,7 +92,10 @@ class Service:
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     backend = BoundedBackend(local_backend(tmp_path), places=1, patience=0.5)
-    async with ToolExecutor(backend) as executor, served(ExecutorService(executor, token=TOKEN).application()) as url:
+    async with (
+        ToolExecutor(backend, registry=plugins()) as executor,
+        served(ExecutorService(executor, token=TOKEN).application()) as url,
+    ):
         yield Service(backend, executor, url)
     await backend.aclose()
 

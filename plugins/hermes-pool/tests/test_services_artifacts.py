@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from services_backends import local_backend
+from services_executor import plugins
 
 from hermes_core.atropos.agent_tools import ToolCall
 from hermes_pool.services import ArtifactRefusedError, ToolExecutor
@@ -53,7 +54,7 @@ class Workspace:
 @pytest.fixture
 async def workspace(tmp_path: Path) -> AsyncIterator[Workspace]:
     backend = local_backend(tmp_path)
-    async with ToolExecutor(backend) as executor:
+    async with ToolExecutor(backend, registry=plugins()) as executor:
         made = Workspace(executor)
         await made.run("true")
         yield made

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from services_backends import local_backend
-from services_executor import executor_on, terminal
+from services_executor import executor_on, plugins, terminal
 
 from hermes_core.atropos.agent_tools import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema, build_tool_registry
 from hermes_core.contracts.errors import SandboxRefusedError
@@ -231,7 +231,7 @@ def weather(**arguments: Any) -> ToolCall:
 
 
 def registry_of(*tools: Tool) -> ToolRegistry:
-    registry = build_tool_registry()
+    registry = build_tool_registry(registry=plugins())
     for tool in tools:
         registry.register(tool)
     return registry

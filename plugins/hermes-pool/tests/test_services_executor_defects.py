@@ -35,7 +35,7 @@ async def test_more_trajectories_than_places_all_finish(tmp_path: Path) -> None:
     async with executor_on(backend) as bounded, asyncio.timeout(60):
         names = [f"t{number}" for number in range(6)]
         assert await asyncio.gather(*(played(bounded, name) for name in names)) == names
-        assert backend.most_open == 2
+        assert backend.most_open <= 2
         assert backend.open_now == 0
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 from services_backends import BoundedBackend, local_backend
+from services_executor import plugins
 from services_http import ask, served
 
 from hermes_core.atropos.agent_tools import ToolCall
@@ -43,7 +44,7 @@ class Service:
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     backend = BoundedBackend(local_backend(tmp_path), places=2, patience=0.5)
     async with (
-        ToolExecutor(backend) as executor,
+        ToolExecutor(backend, registry=plugins()) as executor,
         served(ExecutorService(executor, token=TOKEN).application()) as url,
     ):
         yield Service(executor, backend, url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from hermes_core.contracts.tool import ToolResult
@@ -25,7 +26,7 @@ def _spec(name: str, target: str, *, requires: tuple[str, ...] = (), side_effect
         requires=requires,
         parameters={
             "type": "object",
-            "properties": {"query": _TEXT, "seconds": {"type": "number"}},
+            "properties": {"query": _TEXT},
             "required": ["query"],
             "additionalProperties": False,
         },
@@ -49,10 +50,12 @@ class Plain:
 
 
 class Slow:
-    """Synchronous, and blocks its thread."""
+    """Synchronous, and blocks its thread until the file that `query` names is there."""
 
     def call(self, arguments: dict[str, Any], context: Any) -> ToolResult:
-        time.sleep(arguments.get("seconds", 0))
+        gate = Path(arguments["query"])
+        while not gate.exists():
+            time.sleep(0.01)
         return ToolResult(content=threading.current_thread().name)
 
 

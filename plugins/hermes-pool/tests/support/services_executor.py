@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from hermes_core.atropos.agent_tools import ToolCall, ToolRegistry
+from hermes_core.discovery import PluginSettings, Registry, load_plugins
 from hermes_pool.services import ToolExecutor, ToolExecutorConfig
+
+
+@functools.cache
+def plugins() -> Registry:
+    """Return the installed plugins, loaded once."""
+    return load_plugins(PluginSettings(), environ={})
 
 
 def terminal(command: str, **arguments: Any) -> ToolCall:
@@ -19,7 +27,7 @@ def terminal(command: str, **arguments: Any) -> ToolCall:
 @asynccontextmanager
 async def executor_on(backend: Any, tools: ToolRegistry | None = None, **config: Any) -> AsyncIterator[ToolExecutor]:
     """Return a started executor; it and the backend are closed afterwards."""
-    executor = ToolExecutor(backend, tools, ToolExecutorConfig(**config))
+    executor = ToolExecutor(backend, tools, ToolExecutorConfig(**config), registry=plugins())
     try:
         async with executor:
             yield executor
