@@ -52,7 +52,7 @@ class SingularityBackend(AgentBackend):
         self._groups = ControlGroups(self.options.cgroup)
         self._program: Program | None = None
         self._version = ""
-        self._without_python: dict[Path, str] = {}
+        self._without_python: dict[Path, tuple[str, Mapping[str, str]]] = {}
 
     async def probe(self, spec: SandboxSpec) -> None:
         """Start an instance of this kind and look from inside at what separates it.
@@ -93,7 +93,6 @@ class SingularityBackend(AgentBackend):
         """Have the image, and make the directory and the control group; the instance is started with the agent."""
         program = await self._found()
         image = await self.images.ready(spec.image or self.options.image, program)
-        why = self._without_python.get(image.path)
         limits = self._plan(spec, sandbox_id)
         paths = self._group_paths(limits, sandbox_id)
         group = Group(paths) if paths else None
@@ -108,10 +107,10 @@ class SingularityBackend(AgentBackend):
             group=group,
             provenance=describe(self.options, image, self._version, limits),
         )
-        if why is not None and host.serves_plain:
-            refuse_plain(spec, why)
-            host.without_python = why
-        host.on_no_python = lambda reason: self._without_python.__setitem__(image.path, reason)
+        host.on_no_python = lambda *found: self._without_python.__setitem__(image.path, found)
+        if image.path in self._without_python and host.serves_plain:
+            host.without_python, host.environment = self._without_python[image.path]
+            refuse_plain(spec, host.without_python)
         await self._furnish(spec, sandbox_id, root, limits)
         try:
             if group is not None:

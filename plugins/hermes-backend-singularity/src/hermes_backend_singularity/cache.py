@@ -86,21 +86,18 @@ class ImageCache:
             seconds: How long another process may take to build it.
             anew: Build it even if it is there.
         """
-        found = None if anew else self.find(key)
-        if found is not None:
-            return found
+        self._make()
         hold = self._open_lock(key)
         try:
-            self._await_turn(hold, source, seconds)
-            path = None if anew else self._image(key)
-            if path is None:
-                path = self._build(key, source, name, build)
+            found = self._await_turn(hold, key, source, seconds, anew=anew)
+            if found is None:
+                found = self._build(key, source, name, build)
+                fcntl.flock(hold, fcntl.LOCK_SH)
                 self._shrink(keep=key)
-            fcntl.flock(hold, fcntl.LOCK_SH)
         except BaseException:
             os.close(hold)
             raise
-        return Cached(path, key, hold)
+        return Cached(found, key, hold)
 
     def _make(self) -> None:
         try:
@@ -115,13 +112,19 @@ class ImageCache:
     def _open_lock(self, key: str) -> int:
         return os.open(self._directory / "locks" / key, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
-    @staticmethod
-    def _await_turn(hold: int, source: str, seconds: float) -> None:
+    def _await_turn(self, hold: int, key: str, source: str, seconds: float, *, anew: bool) -> Path | None:
+        """Wait until somebody has built the image, and return it; or for the turn to build it, and return None."""
         end = time.monotonic() + seconds
         while True:
             with contextlib.suppress(BlockingIOError):
+                if not anew:
+                    fcntl.flock(hold, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    if (found := self._image(key)) is not None:
+                        os.utime(found.parent / _ENTRY)
+                        return found
                 fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
+                # It may have come between the two locks.
+                return None if anew else self._image(key)
             if time.monotonic() >= end:
                 raise ImageTimeoutError(
                     f"image {source} is being built, or its old form used, by another process for over {seconds:g} s",

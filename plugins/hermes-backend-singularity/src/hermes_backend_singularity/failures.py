@@ -56,12 +56,12 @@ _NOT_FOR_THIS_MACHINE: Final = (
     (
         r"overlay",
         (
-            "set the backend's option scratch_dir to a directory on a file system that can carry overlays, such as ext4, "
+            "set the backend's option scratch_dir to a directory on a file system that carries overlays, such as ext4, "
             "xfs or tmpfs"
         ),
     ),
     (r"mksquashfs|unsquashfs", "`apt-get install squashfs-tools`"),
-    (r"\.singularity\.d/actions/start", "a bare root file system: `apptainer build --sandbox NEW DIR`, name NEW"),
+    (r"\.singularity\.d/actions/start", "a bare root file system: `apptainer build --sandbox NEW DIR` first"),
     (r"not allowed|administrator|not permitted by", "apptainer.conf forbids it: see `apptainer config global`"),
 )
 _OF_THE_IMAGE: Final = re.compile(r"image format not recognized|could not open image|not an? (?:SIF|image)")

@@ -20,6 +20,7 @@ from hermes_backend_singularity.launching import (
     nest_message,
     shell_arguments,
     start_arguments,
+    variable_arguments,
 )
 from hermes_backend_singularity.marks import end_marked, forget_instance
 from hermes_backend_singularity.options import SingularityOptions
@@ -29,11 +30,13 @@ from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import AgentStream, SandboxHost
 from hermes_core.sandbox.agent.processes import MARKER, read_table, with_descendants
 from hermes_core.sandbox.cgroups import Group
+from hermes_core.sandbox.completion import complete
 from hermes_core.sandbox.local import delete_tree
 from hermes_core.sandbox.spawning import AgentProcess
 
 _GRACE: Final = 3.0
 _NO_PROGRAM: Final = re.compile(r'"?([^"\s:]+)"?: executable file not found')
+_VARIABLE: Final = re.compile(r"[A-Za-z_]\w*=")
 _HEADER: Final = 8
 
 
@@ -66,10 +69,10 @@ class InstanceHost(SandboxHost):
         self.workspace = options.workspace
         self.bash = options.bash
         self.state_dir = f"{STATE}/state"
-        self.environment = dict(options.env)
+        self.environment: Mapping[str, str] = dict(options.env)
         self.provenance = provenance
-        self.on_no_python: Callable[[str], None] = lambda _: None
-        """Told when it has turned out that the image has no Python."""
+        self.on_no_python: Callable[[str, Mapping[str, str]], None] = lambda _why, _variables: None
+        """Told when it has turned out that the image has no Python, with the variables of the commands."""
         self._program = program
         self._root = root
         self._id = sandbox_id
@@ -140,7 +143,9 @@ class InstanceHost(SandboxHost):
             said = await stream.diagnose()
             if missing := _NO_PROGRAM.search(said):
                 why = f"image {self._image.name} has no {missing[1]}"
-                self.on_no_python(why)
+                # A shell's session is told of them before the shell is started.
+                self.environment = environment_of(await self._variables(), self._options)
+                self.on_no_python(why, self.environment)
                 raise NoPythonError(why, hint="name an image with Python 3.8 or newer") from error
             raise InstanceError(
                 f"no agent can be started in an instance of {self._image.name}: {last_words(said)}",
@@ -169,6 +174,12 @@ class InstanceHost(SandboxHost):
         agent = self._agent = await self._run_inside(shell_arguments(self._id, self._options))
         self._confine(agent)
         return agent.stream
+
+    async def _variables(self) -> dict[str, str]:
+        seconds = self._options.setup_timeout
+        ran = await complete(asyncio.to_thread(self._program.run, variable_arguments(self._id), seconds=seconds))
+        lines = ran.said.splitlines() if ran.code == 0 else []
+        return dict(line.split("=", 1) for line in lines if _VARIABLE.match(line))
 
     async def stop_all(self) -> None:
         """End the instance with all that runs in it; its files stay."""

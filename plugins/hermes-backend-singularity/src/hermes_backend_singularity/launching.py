@@ -34,6 +34,7 @@ _NOT_INHERITED: Final = frozenset(
         "SHLVL",
         "_",
         "PROMPT_COMMAND",
+        "PS1",
         "USER",
         "LD_LIBRARY_PATH",
         MARKER,
@@ -41,6 +42,20 @@ _NOT_INHERITED: Final = frozenset(
 )
 """Variables that belong to another user or terminal than the commands', or to the program that set them."""
 _OF_THE_PROGRAM: Final = ("APPTAINER", "SINGULARITY")
+
+# Byte-exact, so that what follows is left to whoever reads next.
+_RECEIVE: Final = """
+import os
+def receive(size):
+    data = b""
+    while len(data) < size:
+        more = os.read(0, size - len(data))
+        if not more:
+            raise SystemExit(3)
+        data += more
+    return data
+exec(compile(receive(int(receive(8), 16)), "<hermes-nest>", "exec"))
+"""
 
 
 def as_root() -> bool:
@@ -85,7 +100,7 @@ def _exec_arguments(sandbox_id: str, privileges: list[str], argv: list[str]) -> 
 def agent_arguments(sandbox_id: str, options: SingularityOptions) -> list[str]:
     """Return the arguments that start a Python in an instance which waits for `nest_message`."""
     privileges = _privileges(capabilities(options), *_TO_SEPARATE)
-    return _exec_arguments(sandbox_id, privileges, [options.python, *PYTHON_FLAGS])
+    return _exec_arguments(sandbox_id, privileges, [options.python, *PYTHON_FLAGS[:-1], _RECEIVE])
 
 
 def nest_message(spec: SandboxSpec, options: SingularityOptions, *, frozen: bool, give: bool) -> bytes:
@@ -120,6 +135,11 @@ def shell_arguments(sandbox_id: str, options: SingularityOptions) -> list[str]:
     owner = f"find {workspace} {kept}-exec chown -h {uid}:{gid} {{}} +" if kept else f"chown -R {uid}:{gid} {workspace}"
     prepare = "\n".join([f"mkdir -p {workspace}", f"mkdir -p -m 711 {STATE}/state", f"chmod 711 {STATE}", owner])
     return _exec_arguments(sandbox_id, _privileges(capabilities(options)), list(shell_command(prepare)))
+
+
+def variable_arguments(sandbox_id: str) -> list[str]:
+    """Return the arguments that print the variables of an image, where no Python can report them."""
+    return _exec_arguments(sandbox_id, ["--no-privs"], ["env"])
 
 
 def bound_targets(options: SingularityOptions) -> list[str]:

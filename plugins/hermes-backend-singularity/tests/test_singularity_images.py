@@ -1,0 +1,238 @@
+"""Images of every kind of source, built by the real program and kept in the cache."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import small_images
+
+from hermes_backend_singularity.backend import SingularityBackend
+from hermes_backend_singularity.failures import ImageError, ImageTimeoutError
+from hermes_backend_singularity.options import SingularityOptions
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_testing.watching import eventually
+
+pytestmark = pytest.mark.component("apptainer")
+
+
+def _ask(**fields):
+    return SandboxSpec(isolation="container", network="none", **fields)
+
+
+def _kept(options):
+    return sorted(Path(options["cache_dir"], "images").glob("*"))
+
+
+@pytest.fixture
+def opened(options, tmp_path):
+    """Backends with further options, closed in the end."""
+    made = []
+
+    def open_backend(**more):
+        backend = SingularityBackend(SingularityOptions(**{**options, **more}))
+        backend.lease_dir = tmp_path / "leases"
+        made.append(backend)
+        return backend
+
+    return open_backend
+
+
+async def test_a_docker_archive_is_built_once_and_brings_its_variables(backend, options):
+    image = f"docker-archive:{small_images.archive()}"
+    for _ in range(2):
+        async with await backend.open(_ask(image=image)) as sandbox:
+            assert (await sandbox.exec("echo $FROM_IMAGE; id -u")).output == "yes\n1000\n"
+            assert sandbox.provenance["agent"] == "sh"
+    [kept] = _kept(options)
+    assert json.loads((kept / "entry.json").read_bytes())["source"].startswith("docker-archive:")
+    assert list(Path(options["cache_dir"], "building").iterdir()) == []
+
+
+async def test_an_archive_with_other_content_is_another_image(backend, options, tmp_path):
+    copy = tmp_path / "copy.tar"
+    for content in (small_images.archive().read_bytes(), small_images.archive().read_bytes() + bytes(512)):
+        copy.write_bytes(content)
+        await (await backend.open(_ask(image=f"docker-archive:{copy}"))).aclose()
+    assert len(_kept(options)) == 2
+
+
+async def test_a_definition_file_is_built_in_its_own_folder_and_again_when_what_it_copies_changes(
+    backend, options, tmp_path
+):
+    definition = tmp_path / "task.def"
+    definition.write_text(
+        f"Bootstrap: docker-archive\nFrom: {small_images.archive()}\n\n%files\n    data.txt /data.txt\n"
+    )
+    for content in ("one\n", "two, longer\n"):
+        (tmp_path / "data.txt").write_text(content)
+        async with await backend.open(_ask(image=str(definition))) as sandbox:
+            assert (await sandbox.exec("cat /data.txt")).output == content
+    assert len(_kept(options)) == 2
+
+
+async def test_an_image_can_be_kept_as_a_file(opened, options):
+    backend = opened(cache_format="sif", build_options=["--mksquashfs-args", "-comp gzip -Xcompression-level 1"])
+    async with await backend.open(_ask(image=f"docker-archive:{small_images.archive()}")) as sandbox:
+        assert (await sandbox.exec("echo works > f && cat f")).output == "works\n"
+    [kept] = _kept(options)
+    # And a SIF is an image by its own name.
+    async with await backend.open(_ask(image=str(kept / "image.sif"))) as sandbox:
+        assert (await sandbox.exec("cat f 2>/dev/null || echo fresh")).output == "fresh\n"
+
+
+@pytest.mark.component("docker")
+async def test_an_image_of_the_docker_engine_is_kept_by_its_id(backend, options):
+    name = "hermes-singularity-test:1"
+    await asyncio.to_thread(small_images.run, "docker", "load", "-i", small_images.archive())
+    await asyncio.to_thread(small_images.run, "docker", "tag", "plain:1", name)
+    try:
+        async with await backend.open(_ask(image=f"docker-daemon:{name}")) as sandbox:
+            assert (await sandbox.exec("echo $FROM_IMAGE")).output == "yes\n"
+            shown = ["docker", "image", "inspect", "--format", "{{.Id}}", name]
+            found = await asyncio.to_thread(subprocess.run, shown, capture_output=True, text=True, check=True)
+            assert sandbox.provenance["image_id"] == found.stdout.strip()
+    finally:
+        await asyncio.to_thread(small_images.run, "docker", "rmi", name, "plain:1")
+
+
+async def test_an_image_that_no_engine_has_is_named_with_the_next_step(backend):
+    with pytest.raises(ImageError, match=r"nosuch:1 (is not on|cannot be had)"):
+        await backend.open(_ask(image="docker-daemon:nosuch:1"))
+
+
+async def test_a_registry_that_does_not_answer_is_named_with_its_reason(backend, options):
+    with pytest.raises(ImageError, match=r"(?s)docker://localhost:1/x/y:1 cannot be built: .*refused"):
+        await backend.open(_ask(image="docker://localhost:1/x/y:1"))
+    assert _kept(options) == []
+    assert list(Path(options["cache_dir"], "building").iterdir()) == []
+
+
+async def test_what_is_not_cached_is_not_pulled_where_that_is_forbidden(opened):
+    with pytest.raises(ImageError, match="is not in the cache"):
+        await opened(pull="never").open(_ask(image="python:3.12"))
+
+
+async def test_a_build_that_takes_too_long_is_killed_with_all_it_started(opened, options, tmp_path):
+    definition = tmp_path / "slow.def"
+    definition.write_text(
+        f"Bootstrap: docker-archive\nFrom: {small_images.archive()}\n\n%setup\n    echo begun\n    sleep 86399\n"
+    )
+    with pytest.raises(ImageTimeoutError, match=r"not built within 2 s"):
+        await opened(build_timeout=2.0).open(_ask(image=str(definition)))
+    assert list(Path(options["cache_dir"], "building").iterdir()) == []
+    found = await asyncio.to_thread(subprocess.run, ["pgrep", "-f", "^sleep 86399"], capture_output=True, check=False)
+    assert found.stdout == b""
+
+
+async def test_a_failing_build_shows_the_end_of_its_log(backend, tmp_path):
+    definition = tmp_path / "broken.def"
+    setup = "%setup\n    printf 'caf\\351 is gone\\n'; exit 7\n"
+    definition.write_text(f"Bootstrap: docker-archive\nFrom: {small_images.archive()}\n\n{setup}")
+    with pytest.raises(ImageError, match=r"(?s)broken\.def cannot be built: .*is gone"):
+        await backend.open(_ask(image=str(definition)))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("absent.sif", None, "not there"),
+        ("text.sif", b"not an image at all", "neither a SIF nor a definition"),
+        ("empty.sif", b"", "neither a SIF nor a definition"),
+        ("bare", "directory", r"no \.singularity\.d"),
+    ],
+)
+async def test_what_is_no_image_is_refused_with_the_reason(backend, tmp_path, name, content, said):
+    path = tmp_path / name
+    if content == "directory":
+        path.mkdir()
+    elif content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ImageError, match=said) as caught:
+        await backend.open(_ask(image=str(path)))
+    assert caught.value.hint
+
+
+async def test_a_damaged_sif_is_an_error_of_the_image(backend, tmp_path):
+    damaged = tmp_path / "damaged.sif"
+    damaged.write_bytes(b"#!/usr/bin/env run-singularity\n\0SIF_MAGIC\0" + bytes(4096))
+    with pytest.raises(ImageError, match=r"damaged\.sif cannot be started"):
+        await backend.open(_ask(image=str(damaged)))
+
+
+_BUILDER = """
+import asyncio, json, sys
+from pathlib import Path
+from hermes_backend_singularity.backend import SingularityBackend, SingularityOptions
+
+async def main():
+    options = json.loads(sys.argv[1])
+    backend = SingularityBackend(SingularityOptions(**options))
+    program = await backend._found()
+    image = await backend.images.ready(sys.argv[2], program)
+    print(image.path, flush=True)
+    sys.stdin.read()
+
+asyncio.run(main())
+"""
+
+
+def _builder(options, image):
+    given = json.dumps({name: str(value) for name, value in options.items()})
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", _BUILDER, given, image], stdin=pipe, stdout=pipe, text=True)
+
+
+def _counted(tmp_path):
+    """A definition whose build leaves a line in a file of this machine, and takes a while."""
+    definition = tmp_path / "counted.def"
+    definition.write_text(
+        f"Bootstrap: docker-archive\nFrom: {small_images.archive()}\n\n"
+        f"%setup\n    echo built >> {tmp_path}/builds\n    sleep 1\n"
+    )
+    return str(definition)
+
+
+async def test_processes_that_want_one_image_build_it_once(options, tmp_path):
+    image = _counted(tmp_path)
+    builders = [_builder(options, image) for _ in range(3)]
+    paths = set()
+    for builder in builders:
+        said, _ = await asyncio.to_thread(builder.communicate)
+        assert builder.returncode == 0
+        paths.add(said)
+    assert len(paths) == 1
+    assert (tmp_path / "builds").read_text() == "built\n"
+
+
+async def test_a_builder_that_is_killed_leaves_its_turn_to_the_next(backend, options, tmp_path):
+    image = _counted(tmp_path)
+    with _builder(options, image) as first:
+        begun = await eventually((tmp_path / "builds").exists, seconds=60)
+        first.kill()
+    assert begun
+    async with await backend.open(_ask(image=image)) as sandbox:
+        assert (await sandbox.exec("echo built")).output == "built\n"
+    assert (tmp_path / "builds").read_text() == "built\nbuilt\n"
+    assert list(Path(options["cache_dir"], "building").iterdir()) == []
+
+
+async def test_a_cache_that_is_too_large_loses_what_nobody_uses(opened, options, tmp_path):
+    images = []
+    for number in range(3):
+        copy = tmp_path / f"{number}.tar"
+        copy.write_bytes(small_images.archive().read_bytes() + bytes(512 * number))
+        images.append(f"docker-archive:{copy}")
+    limited = {"cache_max_mb": 1}
+    used = opened(**limited)
+    await (await used.open(_ask(image=images[0]))).aclose()
+    idle = opened(**limited)
+    await (await idle.open(_ask(image=images[1]))).aclose()
+    await idle.aclose()
+    await (await opened(**limited).open(_ask(image=images[2]))).aclose()
+    kept = [json.loads((entry / "entry.json").read_bytes())["source"] for entry in _kept(options)]
+    assert sorted(kept) == sorted([images[0], images[2]])
