@@ -1,0 +1,191 @@
+"""What is missing here, what cannot be enforced, what is weaker: refused or recorded, with the next step."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import small_images
+
+from hermes_backend_singularity import failures
+from hermes_backend_singularity.backend import ApptainerBackend, SingularityBackend
+from hermes_backend_singularity.options import SingularityOptions
+from hermes_core.contracts.errors import BackendError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.leases import LeaseBook
+
+needs_program = pytest.mark.component("apptainer")
+
+
+def _ask(**fields):
+    return SandboxSpec(**{"isolation": "container", "network": "none", **fields})
+
+
+def _backend(tmp_path, **options):
+    kept = {"cache_dir": tmp_path / "cache", "scratch_dir": tmp_path / "scratch"}
+    backend = SingularityBackend(SingularityOptions(**{**kept, **options}))
+    backend.lease_dir = tmp_path / "leases"
+    return backend
+
+
+def _script(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+async def test_a_missing_program_is_named_with_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(failures.ProgramMissingError, match="no program apptainer or singularity") as caught:
+        await _backend(tmp_path).check(_ask())
+    assert "setup_apptainer.sh" in caught.value.hint
+    with pytest.raises(failures.ProgramMissingError, match="no program is /nowhere/apptainer"):
+        await _backend(tmp_path, program="/nowhere/apptainer").check(_ask())
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "hint"),
+    [
+        ("FATAL: Failed to create user namespace: not allowed to create user namespace", SandboxRefusedError, "sysctl"),
+        ("FATAL: container creation failed: mount hook: no space left on device", failures.NoSpaceError, "scratch_dir"),
+        ("FATAL: while mounting image: could not run squashfuse: exec: not found", SandboxRefusedError, "squashfuse"),
+        ("FATAL: failed to mount overlay: invalid argument", SandboxRefusedError, "scratch_dir"),
+        ("FATAL: image format not recognized", failures.ImageError, "SIF"),
+        ("\x1b[91mFATAL:   something else\x1b[0m", failures.InstanceError, "instance start"),
+    ],
+)
+async def test_what_the_program_complains_about_leads_to_the_next_step(image_of_nothing, tmp_path, said, kind, hint):
+    program = _script(tmp_path / "apptainer", f"[ $1 = --version ] && exit\nprintf '%s\\n' '{said}' >&2\nexit 255")
+    backend = _backend(tmp_path, program=program, image=image_of_nothing)
+    with pytest.raises(kind) as caught:
+        await backend.open(_ask())
+    assert hint in caught.value.hint
+    assert "\x1b" not in str(caught.value)
+    assert LeaseBook(tmp_path / "leases").read() == ([], [])
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+async def test_an_instance_that_never_starts_is_given_up(image_of_nothing, tmp_path):
+    program = _script(tmp_path / "apptainer", "[ $1 = --version ] && exit\necho waiting for the lock\nexec sleep 600")
+    backend = _backend(tmp_path, program=program, image=image_of_nothing, start_timeout=0.5)
+    with pytest.raises(failures.InstanceError, match=r"has not started within 0\.5 s: waiting for the lock"):
+        await backend.open(_ask())
+
+
+async def test_a_program_that_claims_success_and_starts_nothing_is_an_error(image_of_nothing, tmp_path):
+    backend = _backend(tmp_path, program=_script(tmp_path / "apptainer", "exit 0"), image=image_of_nothing)
+    with pytest.raises(failures.InstanceError, match="ended at once"):
+        await backend.open(_ask())
+
+
+async def test_an_instance_that_shares_this_machine_s_namespaces_is_refused(image_of_nothing, tmp_path):
+    # Fails closed: a program that forgets --containall is not believed.
+    text = (
+        '[ $1 = --version ] && exit\nwhile [ "$1" ]; do [ "$1" = --pid-file ] && file=$2; shift; done\n'
+        "sleep 600 >/dev/null 2>&1 &\necho $! >$file"
+    )
+    backend = _backend(tmp_path, program=_script(tmp_path / "apptainer", text), image=image_of_nothing)
+    with pytest.raises(SandboxRefusedError, match="no pid namespace of its own"):
+        await backend.open(_ask())
+
+
+@pytest.fixture
+def image_of_nothing(tmp_path):
+    """A directory that looks like an image."""
+    (tmp_path / "looks" / ".singularity.d").mkdir(parents=True)
+    return str(tmp_path / "looks")
+
+
+@pytest.mark.parametrize(
+    "options", [{"user": "agent"}, {"workspace": "work"}, {"binds": ["data:/data"]}, {"cache_max_mb": 0}, {"usr": "x"}]
+)
+def test_options_that_mean_nothing_are_refused(options):
+    with pytest.raises(ValueError):
+        SingularityOptions(**options)
+
+
+def test_the_predecessor_s_variables_are_input(monkeypatch):
+    monkeypatch.setenv("TERMINAL_SINGULARITY_IMAGE", "docker://old:1")
+    monkeypatch.setenv("TERMINAL_SANDBOX_DIR", "/base")
+    assert SingularityOptions().scratch_dir == Path("/base/singularity")
+    monkeypatch.setenv("TERMINAL_SCRATCH_DIR", "/scratch/me")
+    found = SingularityOptions()
+    assert (found.image, found.scratch_dir) == ("docker://old:1", Path("/scratch/me"))
+    assert SingularityOptions(image="new.sif").image == "new.sif"
+
+
+@needs_program
+async def test_what_only_an_agent_can_do_is_refused_for_an_image_without_python(backend):
+    image = f"docker-archive:{small_images.archive()}"
+    for fields in ({"session": "live"}, {"network": "allowlist", "allow_hosts": ("example.org",)}):
+        with pytest.raises(SandboxRefusedError, match="no python3"):
+            await backend.open(_ask(image=image, **fields))
+
+
+@needs_program
+async def test_an_image_without_python_is_refused_where_no_shell_may_serve_it(options, tmp_path):
+    backend = _backend(tmp_path, **{**options, "plain": "never"})
+    with pytest.raises(BackendError, match="has no python3"):
+        await backend.open(_ask(image=f"docker-archive:{small_images.archive()}"))
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+@needs_program
+async def test_a_shell_s_commands_cannot_end_it(backend):
+    async with await backend.open(_ask(image=f"docker-archive:{small_images.archive()}", pids=40)) as sandbox:
+        await sandbox.write_file("kept", b"1")
+        await sandbox.exec("kill -9 -1; for p in /proc/[0-9]*; do kill -9 ${p#/proc/}; done 2>/dev/null", timeout=10)
+        await sandbox.renew()
+        assert (await sandbox.exec("cat kept; id -u")).output == "11000\n"
+
+
+@needs_program
+async def test_a_bind_keeps_its_owner_and_can_be_read_only(options, tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "file").write_text("shared\n")
+    data.chmod(0o755)
+    backend = _backend(tmp_path, **{**options, "binds": [f"{data}:/workspace/data:ro"], "env": {"FROM_OPTIONS": "a b"}})
+    async with await backend.open(_ask()) as sandbox:
+        assert (await sandbox.exec("cat data/file; echo $FROM_OPTIONS; touch beside")).output == "shared\na b\n"
+        assert (await sandbox.exec("touch data/x")).exit_code == 1
+    assert (data / "file").stat().st_uid == os.geteuid()
+
+
+@needs_program
+async def test_root_inside_is_possible_and_recorded_as_weaker(options, tmp_path):
+    backend = _backend(tmp_path, **{**options, "user": "root"})
+    await backend.check(_ask())
+    async with await backend.open(_ask()) as sandbox:
+        assert (await sandbox.exec("id -u; touch /etc/mine && echo written")).output == "0\nwritten\n"
+        assert sandbox.provenance["weaker"] == ["commands are root inside"]
+        tried = (
+            "kill -9 1; mount -t tmpfs none /mnt 2>/dev/null; unshare -m true 2>/dev/null; mknod x b 8 0 2>/dev/null"
+        )
+        await sandbox.exec(f"{tried}; echo still")
+        assert (await sandbox.exec("ls x 2>/dev/null; grep -c ' /mnt ' /proc/mounts")).output == "0\n"
+
+
+@needs_program
+async def test_a_full_network_is_this_machine_s_and_recorded(backend):
+    async with await backend.open(_ask(network="full")) as sandbox:
+        here = {line.split(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines()[2:]}
+        seen = (await sandbox.exec("tail -n +3 /proc/net/dev | cut -d: -f1")).output.split()
+        assert set(seen) == here
+
+
+@needs_program
+async def test_a_frozen_workspace_can_be_read_and_run_and_not_written(backend):
+    async with await backend.open(_ask()) as sandbox:
+        await sandbox.exec("mkdir -m 0700 a; echo 1 > a/f; printf '#!/bin/sh\\necho ran' > run; chmod 700 run")
+        await sandbox.freeze()
+        assert (await sandbox.exec("cat a/f; ./run")).output == "1\nran\n"
+        for attempt in ("echo 2 > a/f", "rm a/f", "touch new", "chmod 777 a", "mv run other"):
+            assert (await sandbox.exec(attempt)).exit_code != 0, attempt
+        assert (await sandbox.exec("echo elsewhere > /tmp/x && cat /tmp/x")).output == "elsewhere\n"
+
+
+def test_the_newer_name_is_the_same_backend():
+    assert issubclass(ApptainerBackend, SingularityBackend)
+    assert ApptainerBackend.declaration.name == "apptainer"
