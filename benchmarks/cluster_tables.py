@@ -1,0 +1,72 @@
+"""The README's table of clusters, from cluster.json; `python benchmarks/cluster_tables.py` writes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from readme_marks import between
+
+HERE = Path(__file__).parent
+README = HERE.parent / "README.md"
+SOURCE = HERE / "cluster.json"
+BEGIN = "<!-- cluster figures: begin, written by benchmarks/cluster.py -->"
+END = "<!-- cluster figures: end -->"
+_WAYS = {"slurm": "`slurm`, over srun", "nomad": "`nomad`, over alloc exec", "ray": "`ray`"}
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _call(name: str, kind: dict[str, float]) -> str:
+    return f"{kind[f'{name}_ms']:.2f} ms, {kind['ratio']:g}×"
+
+
+def _calls(found: dict[str, Any]) -> Iterator[str]:
+    kinds = [("live", "builtin"), ("live", "fork"), ("robust", "builtin"), ("robust", "fork")]
+    yield _row("a call, and its ratio to the same in `local`", "engine", *(f"`{s}`, {kind}" for s, kind in kinds))
+    yield "|" + "---|" * 6
+    for name, row in found["calls"].items():
+        if "absent" in row:
+            yield _row(_WAYS[name], "not measured", *("–",) * 4)
+        else:
+            yield _row(_WAYS[name], str(row["engine"]), *(_call(name, row[s][kind]) for s, kind in kinds))
+
+
+def _hosts(found: dict[str, Any]) -> Iterator[str]:
+    hosts = found["hosts"]
+    if "absent" in hosts:
+        yield "Rollouts per second on several hosts: not measured."
+        return
+    rates = hosts["rollouts_per_second"]
+    yield _row("hosts", *rates)
+    yield "|" + "---|" * (len(rates) + 1)
+    yield _row("rollouts per second", *(f"{rate:g}" for rate in rates.values()))
+    yield ""
+    yield (
+        f"A rollout of {hosts['model_calls']} model calls of {hosts['latency_ms']} ms, {hosts['slots_per_host']} slots a"
+        f" host; an added host brings {hosts['per_added_host_mean']:g} of the first one (≥ 0.8 wanted)."
+    )
+
+
+def table(found: dict[str, Any]) -> str:
+    """Render calls and hosts."""
+    where = f"Python {found['python']}, {found['cores']} cores for all hosts together; medians, ratios within one run."
+    return "\n".join([*_calls(found), "", *_hosts(found), "", where])
+
+
+def with_table(readme: str) -> str:
+    """Return a README with the table between its marks."""
+    return between(readme, BEGIN, END, table(json.loads(SOURCE.read_text(encoding="utf-8"))))
+
+
+def write() -> None:
+    """Write the README's table."""
+    README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()
