@@ -1,7 +1,7 @@
 """What many machines cost and bring: `python benchmarks/cluster.py` prints JSON, ratios of one run.
 
-- A call in a warm session, `live` and `robust`, that forks or does not, over Slurm, Nomad's exec and Ray, beside the same
-  call in a local sandbox.
+- A call in a warm session, `live` and `robust`, that forks or does not, over Slurm, Nomad's exec and Ray, beside the
+  same call in a local sandbox.
 - Rollouts per second on one to four hosts, with a model of fixed latency.
 
 `--write` keeps the result in cluster.json and the README's table. An engine that is absent here is named, and its last

@@ -1,4 +1,4 @@
-"""Rollouts per second on one to four hosts: a model of fixed latency, and hosts that differ in nothing but their number.
+"""Rollouts per second on one to four hosts, which differ in nothing but their number, with a model of fixed latency.
 
 A host is a node of a Slurm on this machine, with one agent and a budget of slots. What a rollout waits for is the model
 and, when all slots are taken, a slot; so twice the hosts should do twice the rollouts, as long as the one machine that

@@ -45,8 +45,8 @@ def slurm_cluster(nodes: int) -> Iterator[Any]:
 async def measure() -> dict[str, Any]:
     """Return medians in milliseconds, and how many times a local call one over srun takes.
 
-    Keys: engine, calls (of each kind and side), opening_ms (the first sandbox of a process, with its agent), and for each of live and
-    robust the commands builtin and fork.
+    Keys: engine, calls (of each kind and side), opening_ms (the first sandbox of a process, with its agent), and for
+    each of live and robust the commands builtin and fork.
     """
     with slurm_cluster(1) as cluster, cluster.allocation(1) as job, tempfile.TemporaryDirectory() as state:
         version = cluster.call("srun", "--version").stdout.split()[-1]

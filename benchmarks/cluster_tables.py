@@ -21,8 +21,9 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _call(name: str, kind: dict[str, float]) -> str:
-    return f"{kind[f'{name}_ms']:.2f} ms, {kind['ratio']:g}×"
+def _call(kind: dict[str, float]) -> str:
+    remote = next(spent for name, spent in kind.items() if name.endswith("_ms") and name != "local_ms")
+    return f"{remote:.2f} ms, {kind['ratio']:g}×"
 
 
 def _calls(found: dict[str, Any]) -> Iterator[str]:
@@ -31,9 +32,9 @@ def _calls(found: dict[str, Any]) -> Iterator[str]:
     yield "|" + "---|" * 6
     for name, row in found["calls"].items():
         if "absent" in row:
-            yield _row(_WAYS[name], "not measured", *("–",) * 4)
+            yield _row(_WAYS[name], "not measured", *("",) * 4)
         else:
-            yield _row(_WAYS[name], str(row["engine"]), *(_call(name, row[s][kind]) for s, kind in kinds))
+            yield _row(_WAYS[name], str(row["engine"]), *(_call(row[s][kind]) for s, kind in kinds))
 
 
 def _hosts(found: dict[str, Any]) -> Iterator[str]:
@@ -47,8 +48,8 @@ def _hosts(found: dict[str, Any]) -> Iterator[str]:
     yield _row("rollouts per second", *(f"{rate:g}" for rate in rates.values()))
     yield ""
     yield (
-        f"A rollout of {hosts['model_calls']} model calls of {hosts['latency_ms']} ms, {hosts['slots_per_host']} slots a"
-        f" host; an added host brings {hosts['per_added_host_mean']:g} of the first one (≥ 0.8 wanted)."
+        f"A rollout of {hosts['model_calls']} model calls of {hosts['latency_ms']} ms, {hosts['slots_per_host']} slots"
+        f" a host; an added host brings {hosts['per_added_host_mean']:g} of the first one (≥ 0.8 wanted)."
     )
 
 

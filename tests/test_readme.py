@@ -46,6 +46,11 @@ def test_the_figures_of_sandboxes_are_those_of_the_committed_measurements(monkey
     assert tables.with_tables(README) == README
 
 
+def test_the_figures_of_clusters_are_those_of_the_committed_measurement(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    assert importlib.import_module("cluster_tables").with_table(README) == README
+
+
 def test_the_task_shown_passes_its_own_check(hermes, tmp_path):
     shown = next(block for block in blocks("json") if '"solution"' in block)
     (tmp_path / "shown.jsonl").write_text(json.dumps(json.loads(shown)) + "\n")

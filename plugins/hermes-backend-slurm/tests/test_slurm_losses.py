@@ -50,6 +50,23 @@ async def test_a_cancelled_job_fails_the_calls_at_once_and_a_new_one_follows(slu
     assert await gone(slurm, tmp_path)
 
 
+async def test_many_sandboxes_of_an_allocation_that_ended_are_removed_by_one_job(slurm, tmp_path):
+    backend = backend_on(slurm, tmp_path)
+    boxes = await asyncio.gather(*(backend.open(SandboxSpec()) for _ in range(6)))
+    job = int((await backend.allocation()).job_id)
+    for box in boxes:
+        await box.exec("touch kept")
+    for agent in slurm.agents():
+        os.kill(agent, signal.SIGKILL)  # nobody is left there to delete anything
+    slurm.call("scancel", str(job))
+    await asyncio.wait_for(asyncio.gather(*(box.aclose() for box in boxes)), 60)
+    await backend.aclose()
+    assert await gone(slurm, tmp_path)
+    with slurm.allocation(1) as following:
+        # The one to clean up, and the one in which the pool has replaced the lost host meanwhile.
+        assert int(following) <= job + 3
+
+
 async def test_a_cancelled_allocation_of_somebody_else_is_named(slurm, tmp_path):
     with slurm.allocation(2) as job:
         backend = backend_on(slurm, tmp_path, job_id=job)

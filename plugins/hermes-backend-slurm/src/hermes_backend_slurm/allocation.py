@@ -163,7 +163,10 @@ class AllocationLease:
         reading = asyncio.ensure_future(output.readline())
         try:
             while not (await asyncio.wait((reading,), timeout=_LOOK_AGAIN))[0]:
-                job, _, reason, _ = await self._queued()
+                try:
+                    job, _, reason, _ = await self._queued()
+                except BackendError:
+                    continue  # a controller that restarts: salloc waits for it, too
                 refuse_for_ever(job, reason)
         finally:
             reading.cancel()

@@ -8,7 +8,8 @@ import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from hermes_backend_slurm.allocation import Allocation, healthy
+from hermes_backend_slurm.allocation import Allocation
+from hermes_backend_slurm.cleaning import CleaningJobs
 from hermes_backend_slurm.commands import Slurm
 from hermes_backend_slurm.node import NodeLink
 from hermes_backend_slurm.options import SlurmOptions
@@ -23,10 +24,6 @@ from hermes_core.sandbox.session import AgentSandbox
 from hermes_core.specs import BackendSpec
 from hermes_pool import PoolOptions, SlotPool
 
-_CLEANING: Final = "5"
-"""Minutes that a job to clean up may take, in salloc's notation."""
-_CLEANING_WAITS: Final = 60.0
-"""Seconds that it may wait in the queue."""
 _PROVED: Final = 5.0
 """Seconds for which a node that has run a step needs no other proof that it works."""
 
@@ -45,6 +42,7 @@ class SlurmBackend(MachineBackend):
     def __init__(self, options: SlurmOptions) -> None:
         super().__init__(options)
         self._slurm = Slurm(options)
+        self._cleaning = CleaningJobs(self._slurm, options)
         self._allocation: Allocation | None = None
         self._asking: asyncio.Future[Allocation] | None = None
         self._waiting = 0
@@ -66,7 +64,8 @@ class SlurmBackend(MachineBackend):
 
     def provenance_of(self, link: Link) -> Mapping[str, Any]:
         """Name the allocation and the node."""
-        return {"job_id": self.address()["job_id"], "node": link.name}
+        assert isinstance(link, NodeLink)
+        return {"job_id": link.allocation.job_id, "node": link.node}
 
     async def open(self, spec: SandboxSpec) -> AgentSandbox | PlainSandbox:
         """Create a sandbox, in an allocation that is asked for first if there is none."""
@@ -96,6 +95,9 @@ class SlurmBackend(MachineBackend):
         try:
             return await asyncio.shield(asking)
         except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if asking.cancelled() and not (task and task.cancelling()):
+                raise BackendError("the backend was closed while its allocation was waited for") from None
             if self._waiting == 1 and not asking.done():
                 asking.cancel()
                 await complete(_quietly(asking))
@@ -177,8 +179,7 @@ class SlurmBackend(MachineBackend):
             # A node that failed is not of the allocation any more when it comes back.
             others = [node for node in nodes if node not in left]
             if others:
-                cleaning = await self._ask_for(others, handle)
-                stack.push_async_callback(cleaning.aclose)
+                cleaning = await stack.enter_async_context(self._cleaning.on(others, handle))
                 links += [NodeLink(self._slurm, cleaning, node) for node in others]
             for link in links:
                 stack.push_async_callback(link.aclose)
@@ -191,17 +192,6 @@ class SlurmBackend(MachineBackend):
         with contextlib.suppress(SandboxRefusedError):
             return None if job_id is None else await Allocation.existing(self._slurm, job_id)
         return None
-
-    async def _ask_for(self, nodes: Sequence[str], handle: Mapping[str, Any]) -> Allocation:
-        serving = await healthy(self._slurm, nodes)
-        if down := [node for node in nodes if node not in serving]:
-            raise BackendError(
-                f"sandbox {handle['sandbox_id']} of allocation {handle['job_id']} may have left {handle['root']}"
-                f" on {', '.join(down)}, which cannot be used now",
-                hint="`sinfo -R` shows why; call `hermes-core sandboxes gc` when the node is back",
-            )
-        options = self.options.model_copy(update={"queue_timeout": min(_CLEANING_WAITS, self.options.queue_timeout)})
-        return await Allocation.own(self._slurm, options, only=nodes, time=_CLEANING)
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
         """Find the jobs and steps of dead owners by their names, and cancel them."""
@@ -230,3 +220,5 @@ class SlurmBackend(MachineBackend):
 
 async def _quietly(future: asyncio.Future[Any]) -> None:
     await asyncio.wait((future,))
+    if not future.cancelled():
+        future.exception()  # nobody waits for it any more

@@ -1,0 +1,72 @@
+"""Short jobs that remove what sandboxes have left on nodes which are no part of their allocation any more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hermes_backend_slurm.allocation import Allocation, healthy
+from hermes_backend_slurm.commands import Slurm
+from hermes_backend_slurm.options import SlurmOptions
+from hermes_core.contracts.errors import BackendError
+from hermes_core.sandbox.completion import complete
+
+_MINUTES: Final = "5"
+"""How long such a job may take, in salloc's notation."""
+_WAITS: Final = 60.0
+"""Seconds that it may wait in the queue."""
+
+
+@dataclass
+class _Job:
+    asking: asyncio.Future[Allocation]
+    users: int = 0
+
+
+class CleaningJobs:
+    """One job for each set of nodes at a time: an allocation that ends may leave a hundred sandboxes to remove."""
+
+    def __init__(self, slurm: Slurm, options: SlurmOptions) -> None:
+        self._slurm = slurm
+        self._options = options.model_copy(update={"queue_timeout": min(_WAITS, options.queue_timeout)})
+        self._jobs: dict[tuple[str, ...], _Job] = {}
+
+    @contextlib.asynccontextmanager
+    async def on(self, nodes: Sequence[str], handle: Mapping[str, Any]) -> AsyncIterator[Allocation]:
+        """Provide an allocation of these nodes; it ends with the last who needs it.
+
+        Raises:
+            BackendError: Some of them cannot be used now.
+        """
+        key = tuple(nodes)
+        job = self._jobs.get(key)
+        if job is None:
+            job = self._jobs[key] = _Job(asyncio.ensure_future(self._ask(nodes, handle)))
+        job.users += 1
+        try:
+            yield await asyncio.shield(job.asking)
+        finally:
+            job.users -= 1
+            if not job.users:
+                del self._jobs[key]
+                await complete(_end(job.asking))
+
+    async def _ask(self, nodes: Sequence[str], handle: Mapping[str, Any]) -> Allocation:
+        serving = await healthy(self._slurm, nodes)
+        if down := [node for node in nodes if node not in serving]:
+            raise BackendError(
+                f"sandbox {handle['sandbox_id']} of allocation {handle['job_id']} may have left {handle['root']}"
+                f" on {', '.join(down)}, which cannot be used now",
+                hint="`sinfo -R` shows why; call `hermes-core sandboxes gc` when the node is back",
+            )
+        return await Allocation.own(self._slurm, self._options, only=nodes, time=_MINUTES)
+
+
+async def _end(asking: asyncio.Future[Allocation]) -> None:
+    asking.cancel()
+    await asyncio.wait((asking,))
+    if not asking.cancelled() and asking.exception() is None:
+        await asking.result().aclose()
