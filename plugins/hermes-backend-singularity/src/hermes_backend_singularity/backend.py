@@ -25,7 +25,7 @@ from hermes_core.sandbox.cgroups import ControlGroups, Group
 from hermes_core.sandbox.descriptors import failure
 from hermes_core.sandbox.leases import Lease
 from hermes_core.sandbox.limits import Limits, plan_limits
-from hermes_core.sandbox.local import delete_tree
+from hermes_core.sandbox.local_files import delete_tree
 from hermes_core.sandbox.plain import refuse_plain
 from hermes_core.sandbox.ramdisk import mount_sized
 from hermes_core.specs import BackendSpec

@@ -31,7 +31,7 @@ from hermes_core.sandbox import AgentStream, SandboxHost
 from hermes_core.sandbox.agent.processes import MARKER, read_table, with_descendants
 from hermes_core.sandbox.cgroups import Group
 from hermes_core.sandbox.completion import complete
-from hermes_core.sandbox.local import delete_tree
+from hermes_core.sandbox.local_files import delete_tree
 from hermes_core.sandbox.spawning import AgentProcess
 
 _GRACE: Final = 3.0
