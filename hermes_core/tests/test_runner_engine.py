@@ -140,7 +140,12 @@ async def test_another_engine_continues_a_run(ran):
 
 @pytest.mark.parametrize(
     ("engine", "options", "words"),
-    [("dseks", {}, "desks"), ("desks", {"truoble": ""}, "truoble"), ("local", {"workers": 3}, "workers")],
+    [
+        ("dseks", {}, "desks"),
+        ("ray", {}, "pip install hermes-backend-ray"),
+        ("desks", {"truoble": ""}, "truoble"),
+        ("local", {"workers": 3}, "workers"),
+    ],
 )
 async def test_a_wrong_engine_or_option_is_one_clear_message(ran, engine, options, words):
     with pytest.raises(HermesError, match=words):

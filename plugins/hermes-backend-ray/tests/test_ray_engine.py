@@ -170,3 +170,24 @@ async def holds(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code", "words"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "")])
+async def test_a_signal_ends_the_command_when_every_sandbox_is_closed(runs, tmp_path, number, code, words):
+    state = tmp_path / "state"
+    options = {"workers": 1, "runtime_env": {"env_vars": {"XDG_STATE_HOME": str(state)}}}
+    config = runs.config(runs.gated(2), options=options)
+    (tmp_path / "run.json").write_text(json.dumps(config.model_dump(mode="json")))
+    command = [sys.executable, "-m", "hermes_core.cli", "run", "--config", str(tmp_path / "run.json")]
+    driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        await holds(lambda: len(leases(state)) == 2)
+        driver.send_signal(number)
+        _, said = await asyncio.to_thread(driver.communicate, timeout=60)
+    finally:
+        driver.kill()
+        driver.wait()
+    assert (driver.returncode, leases(state)) == (code, []), said
+    assert words in said
+    assert "0 of 2 rollouts recorded, 2 in flight ended, no sandbox left" in said

@@ -20,6 +20,7 @@ _VERIFIERS: Final = (
 _PACKAGES: Final = {
     "hermes-agent-core": {
         "backend": "local",
+        "engine": "local",
         "tool": "terminal read_file write_file patch search_files todo",
         "task_source": "jsonl harbor",
     },
@@ -29,7 +30,7 @@ _PACKAGES: Final = {
     "hermes-backend-singularity": {"backend": "singularity apptainer"},
     "hermes-backend-nomad": {"backend": "nomad"},
     "hermes-backend-slurm": {"backend": "slurm"},
-    "hermes-backend-ray": {"backend": "ray"},
+    "hermes-backend-ray": {"backend": "ray", "engine": "ray"},
     "hermes-pool": {"backend": "pool"},
     "hermes-parsers": {"parser": _PARSERS},
     "hermes-tools-web": {"tool": "web_search web_extract"},
