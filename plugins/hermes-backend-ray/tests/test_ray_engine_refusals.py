@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 
 import pytest
 from engine_runs import PLUGINS, Runs, registry
@@ -64,11 +65,20 @@ async def test_a_cluster_that_has_no_room_is_said_within_the_deadline(runs):
         await runs.run(runs.gated(1), options={"workers": 1, "resources": {"nowhere": 1}, "start_timeout": 1})
 
 
+async def test_a_cluster_that_does_not_answer_is_said_at_once(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    runs = Runs(tmp_path, f"127.0.0.1:{port}")
+    with pytest.raises(ConfigError, match=rf"engine 'ray': no Ray cluster listens on 127\.0\.0\.1:{port}"):
+        await runs.run(runs.gated(1))
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"workers_per_node": 2}, "exclude each other"),
         ({"address": "ray://head:10001"}, "Ray Client"),
+        ({"address": "head"}, "no address of a Ray cluster"),
         ({"worker": 3}, "worker"),
         ({"workers": 0}, "workers"),
     ],

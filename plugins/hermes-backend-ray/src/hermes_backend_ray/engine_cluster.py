@@ -1,15 +1,16 @@
-"""The connection to a Ray cluster and what it says of its nodes; the one place that calls `ray.init` for the engine."""
+"""What a Ray cluster says of its nodes, and how it is asked for a worker."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hermes_backend_ray.connection import attach, detach
 from hermes_backend_ray.engine_worker import RolloutWorker
-from hermes_core.contracts.errors import ConfigError
+from hermes_backend_ray.options import RayOptions
+from hermes_core.contracts.errors import BackendError, ConfigError
 
 _ROUNDING: Final = 1e-6
 """Ray keeps amounts in ten-thousandths; a comparison of floats must not decide."""
@@ -29,31 +30,15 @@ class Node:
 
 
 class EngineCluster:
-    """Ray's connection, which is this process's own: one that was there before is used and left open."""
-
-    def __init__(self) -> None:
-        self._is_ours = False
+    """Ray's connection, which this process may share with a backend of the same cluster."""
 
     async def connect(self, address: str) -> None:
         """Connect; in a thread, as Ray blocks, and takes over SIGTERM where it is called in the main one."""
-        await asyncio.to_thread(self._connect, address)
-
-    def _connect(self, address: str) -> None:
-        import ray
-
-        if ray.is_initialized():
-            _check_same(address, str(ray.get_runtime_context().gcs_address))
-            return
         try:
-            # What workers print belongs into their logs, not between the lines of the run's progress.
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, OSError, RuntimeError, ValueError, TimeoutError) as error:
-            text = " ".join(str(error).split())[:300]
-            raise ConfigError(
-                f"engine 'ray': no Ray cluster answers at {address!r}: {text}",
-                hint="ray start --head begins one on this machine; ray status shows it; engine_options: {address: …}",
-            ) from error
-        self._is_ours = True
+            await asyncio.to_thread(attach, RayOptions(address=address), self)
+        except BackendError as error:
+            # Here it is the command that is wrong: there is nothing yet that could be tried again.
+            raise ConfigError(f"engine 'ray': {error.message}", hint=error.hint) from error
 
     async def nodes(self) -> list[Node]:
         """Return the nodes that are alive."""
@@ -75,17 +60,5 @@ class EngineCluster:
         return ray.remote(RolloutWorker).options(scheduling_strategy=where, **options).remote()
 
     async def close(self) -> None:
-        """Disconnect, if it was us who connected."""
-        import ray
-
-        if self._is_ours:
-            self._is_ours = False
-            await asyncio.to_thread(ray.shutdown)
-
-
-def _check_same(wanted: str, found: str) -> None:
-    if wanted not in {"auto", found}:
-        raise ConfigError(
-            f"engine 'ray': wanted the cluster at {wanted}, but this process is connected to {found}",
-            hint="name that one, or leave the address out",
-        )
+        """Disconnect, if nobody else uses the connection, and we made it."""
+        await asyncio.to_thread(detach, self)

@@ -6,6 +6,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from hermes_backend_ray.options import split_address
+
 
 class EngineOptions(BaseModel):
     """Options of the engine `ray`. A "worker" is an actor of its own process that plays many rollouts at a time."""
@@ -13,7 +15,7 @@ class EngineOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     address: str = "auto"
-    """Of the cluster's head, `host:port`; `auto` is the cluster that runs on this machine."""
+    """Of the cluster's head, `host:port`; `auto` is the cluster that runs on this machine, `local` one for this run."""
     workers: int | None = Field(None, ge=1)
     """Workers in all, spread over the nodes; excludes `workers_per_node`."""
     workers_per_node: int | None = Field(None, ge=1)
@@ -44,6 +46,8 @@ class EngineOptions(BaseModel):
             raise ValueError(
                 "address: Ray Client (ray://) cannot carry a run; start it on a node of the cluster, with host:port"
             )
+        if self.address not in {"auto", "local"}:
+            split_address(self.address)
         return self
 
     @property
