@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, ClassVar, cast
 
-from hermes_core.contracts.errors import BackendError, ConfigError, SandboxRefusedError
+from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import IsolationLevel, Sandbox, SandboxSpec
 from hermes_core.sandbox import AgentBackend, SandboxHost
 from hermes_core.sandbox.leases import Lease, LeaseBook, public_options
@@ -148,9 +148,12 @@ class PoolBackend(AgentBackend):
             ticket.give_back()
 
     def _all_failed(self) -> BackendError:
-        told = "; ".join(f"{member.label}: {member.trouble}" for member in self.members if member.trouble)
+        troubles = [(member.label, member.trouble) for member in self.members if member.trouble is not None]
+        told = "; ".join(f"{label}: {trouble.message}" for label, trouble in troubles)
+        hints = (trouble.hint for _, trouble in troubles if trouble.hint)
         return BackendError(
-            f"no member of the pool can be used: {told}", hint="hermes-core doctor tells what each backend lacks"
+            f"no member of the pool can be used: {told}",
+            hint=next(hints, "hermes-core doctor tells what each backend lacks"),
         )
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
@@ -228,7 +231,8 @@ def _member_backend(build: Callable[[str, str, Mapping[str, Any]], Any], name: s
 
 def _is_of_the_member(member: Member, error: BackendError) -> bool:
     """Tell whether another member may do better: none of this one's places works."""
-    if not error.retryable or isinstance(error, SlotUnavailableError):
+    # A host that was lost meanwhile says nothing of the next one.
+    if not error.retryable or isinstance(error, SlotUnavailableError | SandboxLostError):
         return False
     return not member.pool.stats().hosts["ready"]
 

@@ -34,7 +34,7 @@ class Member:
         name: The backend's, as the config has it.
         label: That, with its place in the config's list.
         taken: How many sandboxes it has or is making.
-        trouble: Why it is set apart, and nobody is sent to it while another member works; None while it is not.
+        trouble: Why it is set apart, so that nobody is sent to it while another member works; None while it is not.
     """
 
     def __init__(self, name: str, number: int, backend: AgentBackend, options: PoolOptions) -> None:
@@ -44,7 +44,7 @@ class Member:
         self.pool = MemberPool(options, name=label)
         backend.places = self.pool
         self.taken = 0
-        self.trouble: str | None = None
+        self.trouble: BackendError | None = None
         self._until = 0.0
 
     @property
@@ -60,7 +60,7 @@ class Member:
 
     def set_apart(self, error: BackendError, until: float) -> None:
         """Send nobody else to it for a while."""
-        self.trouble = error.message
+        self.trouble = error
         self._until = until
 
     @property

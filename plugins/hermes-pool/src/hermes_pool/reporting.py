@@ -35,8 +35,9 @@ def retold(error: BaseException) -> BaseException:
 
 def gave_up(name: str, failures: int, error: BaseException) -> BackendError:
     """Return what those who wait are told after many failed starts in a row."""
+    how_often = "the start of one failed" if failures == 1 else f"{failures} starts in a row have failed, the last"
     told = BackendError(
-        f"pool {name!r} has no host of this kind: {failures} starts in a row have failed, the last with: {said(error)}",
+        f"pool {name!r} has no host of this kind: {how_often} with: {said(error)}",
         hint=getattr(error, "hint", None) or "the backend's own words say what failed; hermes-core doctor checks it",
     )
     told.__cause__ = error
