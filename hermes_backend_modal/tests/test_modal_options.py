@@ -121,3 +121,40 @@ def test_a_profile_has_no_token(tmp_path):
     path.write_text("gpu: {token_secret: as-one}", encoding="utf-8")
     with pytest.raises(ValidationError, match="unknown option 'token_secret'"):
         _options(profile="gpu", profiles_file=path)
+
+
+def test_variables_of_hermes_agent_are_defaults(monkeypatch, profiles):
+    monkeypatch.setenv("TERMINAL_MODAL_IMAGE", "own:1")
+    monkeypatch.setenv("TERMINAL_CONTAINER_CPU", "2")
+    monkeypatch.setenv("TERMINAL_CONTAINER_MEMORY", "5120")
+    monkeypatch.setenv("TERMINAL_MODAL_POOL_MAX", "7")
+    made = _options(profile="gpu", profiles_file=profiles, image="asked:1")
+    assert (made.image, made.cpu, made.memory, made.max_sandboxes) == ("asked:1", 2.0, 16384, 7)
+    assert (_options().image, _options().memory) == ("own:1", 5120)
+
+
+@pytest.mark.parametrize(("word", "mode"), [("pool", "pool"), ("direct", "direct"), ("auto", "direct")])
+def test_hermes_agent_s_word_for_the_way_to_modal_is_understood(monkeypatch, word, mode):
+    monkeypatch.setenv("TERMINAL_MODAL_MODE", word)
+    assert _options().mode == mode
+
+
+def test_a_way_to_modal_that_is_not_offered_is_refused(monkeypatch):
+    monkeypatch.setenv("TERMINAL_MODAL_MODE", "managed")
+    with pytest.raises(ValidationError, match="is one of pool, direct, auto, found 'managed'"):
+        _options()
+
+
+def test_an_agent_env_with_every_field_set_gives_options_that_are_accepted():
+    fields = {
+        "modal_app_name": "a", "modal_image": "b:1", "modal_gpu": "T4", "modal_cpu": 2.0, "modal_memory": 512,
+        "modal_slots_per_sandbox": 3, "modal_min_sandboxes": 2, "modal_max_sandboxes": 4, "modal_idle_timeout": 9,
+        "modal_max_lifetime": 99, "modal_acquire_timeout": 8.0, "modal_execution_timeout": 7.0, "modal_secrets": "x,y",
+        "modal_env_vars": "K=V;L=W", "modal_workspace_base": "/work", "tool_batch_window_ms": 5,
+        "tool_max_batch_size": 6,
+    }  # fmt: skip
+    config = AgentEnvConfig(tool_pool_mode="modal", **fields)
+    made = _options(**config.backend_ref().options)
+    assert (made.image, made.slots_per_sandbox, made.secrets, made.execution_timeout) == ("b:1", 3, ("x", "y"), 7.0)
+    assert made.env_vars == {"K": "V", "L": "W"}
+    assert {name.removeprefix("modal_") for name in fields} == made.model_fields_set

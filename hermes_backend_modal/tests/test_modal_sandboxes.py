@@ -186,3 +186,12 @@ async def test_cancelling_while_a_sandbox_is_made_leaves_none(standin, tmp_path)
         await opening
     assert not [found for found in standin.running() if found["tags"]["hermes_owner"].startswith(f"{os.getpid()}.")]
     await backend.aclose()
+
+
+@pytest.mark.parametrize(("mode", "level"), [("pool", "container+slot"), ("direct", "gvisor")])
+async def test_the_mode_decides_where_no_isolation_is_asked_for(standin, tmp_path, mode, level):
+    made = ModalBackend(ModalOptions(**standin.options, mode=mode))
+    made.lease_dir = tmp_path
+    async with await made.open(SandboxSpec()) as sandbox:
+        assert sandbox.provenance["isolation"] == level
+    await made.aclose()

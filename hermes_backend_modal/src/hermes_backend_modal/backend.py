@@ -79,8 +79,18 @@ class ModalBackend(AgentBackend):
         if result.exit_code != 0:
             raise BackendError(f"a shell does not work in a sandbox: {result.output.strip()}")
 
+    def _of_mode(self, spec: SandboxSpec) -> SandboxSpec:
+        if spec.isolation is None and self.options.mode == "direct":
+            return dataclasses.replace(spec, isolation="gvisor")
+        return spec
+
+    async def check(self, spec: SandboxSpec) -> None:
+        """Raise unless `spec` can be had here, by trying."""
+        await super().check(self._of_mode(spec))
+
     async def open(self, spec: SandboxSpec) -> AgentSandbox | PlainSandbox:
         """Create a sandbox; when cancelled or failing, nothing is left behind."""
+        spec = self._of_mode(spec)
         if self.options.execution_timeout is not None:
             spec = dataclasses.replace(spec, timeout=self.options.execution_timeout)
         return await super().open(spec)

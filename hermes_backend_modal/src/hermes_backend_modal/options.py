@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from hermes_backend_modal.profiles import find_profile
+from hermes_backend_modal.profiles import find_profile, of_the_predecessor
 
 
 class ModalOptions(BaseModel):
@@ -61,6 +62,8 @@ class ModalOptions(BaseModel):
     """Python 3.8 or newer inside the image, for the agent."""
     bash: str = "/bin/bash"
 
+    mode: Literal["pool", "direct"] = "pool"
+    """What a run gets that asks for no isolation: slots of shared sandboxes, or a sandbox for each rollout."""
     slots_per_sandbox: int = Field(default=10, ge=1, le=1024)
     """Rollouts that share a sandbox at isolation `container+slot`."""
     min_sandboxes: int = Field(default=1, ge=0)
@@ -95,11 +98,14 @@ class ModalOptions(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _over_a_profile(cls, values: Any) -> Any:
-        if not isinstance(values, dict) or values.get("profile") is None:
+    def _over_what_is_found(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
             return values
-        known = set(cls.model_fields) - {"profile", "profiles_file", "token_id", "token_secret"}
-        return {**find_profile(values["profile"], values.get("profiles_file"), known), **values}
+        found = of_the_predecessor(os.environ)
+        if values.get("profile") is not None:
+            known = set(cls.model_fields) - {"profile", "profiles_file", "token_id", "token_secret"}
+            found |= find_profile(values["profile"], values.get("profiles_file"), known)
+        return {**found, **values}
 
     @field_validator("secrets", mode="before")
     @classmethod

@@ -13,6 +13,30 @@ _FILE: Final = "ATROPOS_MODAL_PROFILES_FILE"
 _PREFIX: Final = "ATROPOS_MODAL_PROFILE_"
 
 
+_PREDECESSORS: Final[Mapping[str, str]] = {
+    "TERMINAL_MODAL_IMAGE": "image",
+    "TERMINAL_CONTAINER_CPU": "cpu",
+    "TERMINAL_CONTAINER_MEMORY": "memory",
+    "TERMINAL_MODAL_POOL_MAX": "max_sandboxes",
+}
+_MODES: Final[Mapping[str, str]] = {"pool": "pool", "direct": "direct", "auto": "direct"}
+
+
+def of_the_predecessor(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options that hermes-agent's own variables name.
+
+    Raises:
+        ValueError: TERMINAL_MODAL_MODE is a way to Modal that this backend does not have.
+    """
+    found = {option: environment[name] for name, option in _PREDECESSORS.items() if environment.get(name)}
+    mode = environment.get("TERMINAL_MODAL_MODE")
+    if not mode:
+        return found
+    if mode not in _MODES:
+        raise ValueError(f"TERMINAL_MODAL_MODE is one of {', '.join(_MODES)}, found {mode!r}")
+    return {**found, "mode": _MODES[mode]}
+
+
 def find_profile(name: str, file: str | Path | None, known: set[str]) -> dict[str, Any]:
     """Return the options of a profile; those of the environment go before the file's.
 
