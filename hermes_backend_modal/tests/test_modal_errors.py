@@ -106,6 +106,11 @@ async def test_an_image_without_python_says_how_to_get_one(standin, tmp_path, no
     assert "add_python" in await _fails(tmp_path, NoPythonError, standin.options, spec)
 
 
+async def test_an_image_s_id_that_is_not_there_is_named(standin, tmp_path, none_left):
+    said = await _fails(tmp_path, ModalMissingError, {**standin.options, "image": "im-nowhere"})
+    assert "im-nowhere" in said
+
+
 async def test_a_dockerfile_that_is_not_there_is_named(standin, tmp_path):
     spec = SandboxSpec(isolation="gvisor", image=f"dockerfile:{tmp_path}/Dockerfile")
     assert "Dockerfile" in await _fails(tmp_path, ModalUnreachableError, standin.options, spec)

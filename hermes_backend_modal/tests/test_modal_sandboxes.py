@@ -195,3 +195,18 @@ async def test_the_mode_decides_where_no_isolation_is_asked_for(standin, tmp_pat
     async with await made.open(SandboxSpec()) as sandbox:
         assert sandbox.provenance["isolation"] == level
     await made.aclose()
+
+
+@pytest.mark.parametrize("image", ["python:3.11", "debian_slim", "debian_slim:3.12"])
+async def test_an_image_is_named_as_people_name_it(standin, tmp_path, image):
+    async with Opened(standin, tmp_path, SPEC, image=image) as (sandbox, _):
+        assert (await sandbox.exec("echo yes")).output == "yes\n"
+        assert sandbox.provenance["image"] == image
+
+
+async def test_an_image_that_exists_is_used_by_its_id(standin, tmp_path):
+    async with Opened(standin, tmp_path, SPEC) as (_, asked):
+        known = asked["image"]
+    async with Opened(standin, tmp_path, SPEC, image=known) as (sandbox, asked):
+        assert asked["image"] == known
+        assert (await sandbox.exec("echo yes")).output == "yes\n"

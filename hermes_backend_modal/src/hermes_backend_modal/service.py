@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import modal
@@ -159,8 +160,9 @@ class Service:
         if name.startswith("im-"):
             return modal.Image.from_id(name, client=self._client)
         if name.startswith("dockerfile:"):
-            path = name.removeprefix("dockerfile:")
-            return modal.Image.from_dockerfile(path, registry_secret=secret, add_python=options.add_python)
+            path = Path(name.removeprefix("dockerfile:")).expanduser()
+            given = {"registry_secret": secret, "add_python": options.add_python}
+            return modal.Image.from_dockerfile(path, context_dir=path.parent, **given)
         if name == "debian_slim" or name.startswith("debian_slim:"):
             return modal.Image.debian_slim(name.partition(":")[2] or None)
         return modal.Image.from_registry(name, secret=secret, add_python=options.add_python)

@@ -72,6 +72,12 @@ class Control:
         """Take an image's definition; its building is watched by another call."""
         return pb.ImageGetOrCreateResponse(image_id=self.state.image(asked.image))
 
+    async def ImageFromId(self, workspace: str, asked: Any) -> Any:
+        """Find an image that was built before."""
+        if asked.image_id not in self.state.images:
+            raise GRPCError(Status.NOT_FOUND, f"Image '{asked.image_id}' not found")
+        return pb.ImageFromIdResponse(image_id=asked.image_id, metadata=pb.ImageMetadata())
+
     async def ImageJoinStreaming(self, workspace: str, asked: Any) -> AsyncIterator[Any]:
         """Return the log of a building and how it ended."""
         status, log = self.state.build(asked.image_id)

@@ -97,6 +97,7 @@ def _described(sandbox: Any) -> dict[str, Any]:
         "idle_timeout": definition.idle_timeout_secs,
         "milli_cpu": [definition.resources.milli_cpu, definition.resources.milli_cpu_max],
         "memory_mb": [definition.resources.memory_mb, definition.resources.memory_mb_max],
+        "image": definition.image_id,
         "gpu": definition.resources.gpu_config.gpu_type,
         "regions": list(definition.scheduler_placement.regions),
         "volumes": [mount.mount_path for mount in definition.volume_mounts],
