@@ -161,7 +161,7 @@ class Service:
             return modal.Image.from_id(name, client=self._client)
         if name.startswith("dockerfile:"):
             path = Path(name.removeprefix("dockerfile:")).expanduser()
-            given = {"registry_secret": secret, "add_python": options.add_python}
+            given: dict[str, Any] = {"registry_secret": secret, "add_python": options.add_python}
             return modal.Image.from_dockerfile(path, context_dir=path.parent, **given)
         if name == "debian_slim" or name.startswith("debian_slim:"):
             return modal.Image.debian_slim(name.partition(":")[2] or None)
