@@ -87,7 +87,7 @@ async def test_a_secured_nomad_is_asked_with_both_certificates_and_the_name_in_i
     backend = NomadBackend(_options(address, certificate, token="t", namespace="mine"))
     assert await backend.sweep() == []
     await backend.aclose()
-    assert seen == [{"prefix": "atropos-sandbox-agent-env-", "namespace": "mine", "token": "t"}]
+    assert seen == [{"prefix": "", "namespace": "mine", "token": "t"}]
 
 
 @pytest.mark.parametrize("lacks", [{"ca_cert": None}, {"tls_server_name": None}])

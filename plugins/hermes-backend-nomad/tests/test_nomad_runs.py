@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nomad_backends import Backends
 from pydantic import ValidationError
 from standin import StandIn
 
@@ -66,3 +67,28 @@ def test_every_field_of_an_old_config_is_an_option_with_the_same_default(field: 
 def test_options_that_cannot_work_are_refused_with_the_reason(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         NomadOptions(**options)
+
+
+@pytest.mark.component("bwrap")
+@pytest.mark.parametrize(
+    ("fields", "isolation"),
+    [
+        ({"slots_per_container": 3, "tool_batch_window_ms": 1, "tool_max_batch_size": 7}, "container+slot"),
+        ({"driver": "singularity", "singularity_image": "/images/small.sif"}, "container"),
+    ],
+)
+async def test_an_old_config_opens_sandboxes_as_it_stands(
+    standin: StandIn, backends: Backends, fields: dict[str, Any], isolation: str
+) -> None:
+    old = AgentEnvConfig(
+        tool_pool_mode="nomad", nomad_address=standin.address, sandbox_image="hermes:1", allow_network=False,
+        sandbox_job_id="old", min_containers=0, max_containers=3, acquire_timeout_s=20.0, purge_job_on_start=True,
+        **fields,
+    )  # fmt: skip
+    options = dict(old.backend_ref().options)
+    if "driver" in fields:
+        options["singularity_program"] = str(Path(__file__).parent / "support" / "fake_apptainer.py")
+    async with await backends(**options).open(old.sandbox_spec()) as sandbox:
+        assert (sandbox.provenance["isolation"], sandbox.provenance["network"]) == (isolation, "none")
+        assert sandbox.provenance["job"].startswith("old-")
+        assert (await sandbox.exec("echo played")).output == "played\n"

@@ -160,7 +160,9 @@ class AgentEnvConfig(HermesAgentEnvConfig):
         is_plain = "isolation" not in self.sandbox
         if is_plain and (self.require_sandbox or self.require_stateful_sandbox or not self.allow_network):
             # Nothing of this machine's can be kept from a process that is not isolated.
-            fields["isolation"] = _ISOLATED.get(self.tool_pool_mode, "container")
+            # Slots need users of their own, which driver singularity has not: each rollout gets a container there.
+            has_slots = self.driver != "singularity"
+            fields["isolation"] = _ISOLATED.get(self.tool_pool_mode, "container") if has_slots else "container"
         if self.tool_pool_mode != "nomad" and self._is_set("sandbox_image"):
             fields["image"] = self.sandbox_image
         return fields

@@ -164,14 +164,14 @@ class NomadBackend(AgentBackend):
     async def _purge_old_jobs(self) -> None:
         async with self._first:
             if not self._is_swept:
-                for job in await self._abandoned():
+                for job in await self._abandoned(self.options.sandbox_job_id):
                     _log.info("purging job %s, whose owner is dead", job)
                     await self.api.deregister(job, purge=True)
                 self._is_swept = True
 
-    async def _abandoned(self) -> list[str]:
-        prefix = self.options.sandbox_job_id
-        found = [str(job["ID"]) for job in await self.api.jobs(f"{prefix}-") if is_named(job["ID"], prefix)]
+    async def _abandoned(self, prefix: str) -> list[str]:
+        listed = await self.api.jobs(prefix)
+        found = [str(job["ID"]) for job in listed if is_named(job["ID"], prefix)]
         jobs = await asyncio.gather(*(self.api.job(name) for name in found))
         return [str(job["ID"]) for job in jobs if job is not None and is_abandoned(job)]
 
@@ -198,8 +198,8 @@ class NomadBackend(AgentBackend):
         await self.api.deregister(name, purge=True)
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
-        """Find the jobs of this `sandbox_job_id` whose owners are dead, leases or not; returns the ids of the runs."""
-        found = await self._abandoned()
+        """Find the jobs of any `sandbox_job_id` whose owners are dead, leases or not; returns the ids of the runs."""
+        found = await self._abandoned("")
         if remove:
             for job in found:
                 await self.api.deregister(job, purge=True)

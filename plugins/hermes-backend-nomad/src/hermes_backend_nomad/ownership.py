@@ -19,8 +19,8 @@ def job_id(prefix: str, run_id: str) -> str:
 
 
 def is_named(found: str, prefix: str) -> bool:
-    """Tell whether a job's id is one of ours under this prefix."""
-    return re.fullmatch(re.escape(prefix) + r"-[0-9a-f]{16}", found) is not None
+    """Tell whether a job's id may be one of ours, under this prefix or, where that is empty, any."""
+    return re.fullmatch((re.escape(prefix) or ".+") + r"-[0-9a-f]{16}", found) is not None
 
 
 def meta_of(lease: Lease) -> dict[str, str]:
