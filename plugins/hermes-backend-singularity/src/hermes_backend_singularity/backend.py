@@ -84,7 +84,8 @@ class SingularityBackend(AgentBackend):
         }
 
     def _plan(self, spec: SandboxSpec, sandbox_id: str) -> Limits:
-        return plan_limits(spec, self._groups, sandbox_id, per_process=False)
+        per_process = self.options.memory_limit == "per_process"
+        return plan_limits(spec, self._groups, sandbox_id, per_process=per_process)
 
     def _group_paths(self, limits: Limits, sandbox_id: str) -> list[Path]:
         return self._groups.paths(sandbox_id, limits.controllers)
@@ -105,6 +106,7 @@ class SingularityBackend(AgentBackend):
             spec=spec,
             options=self.options,
             group=group,
+            address_space=limits.address_space,
             provenance=describe(self.options, image, self._version, limits),
         )
         host.on_no_python = lambda *found: self._without_python.__setitem__(image.path, found)

@@ -40,6 +40,10 @@ class NoSpaceError(BackendError):
 _NO_SPACE: Final = re.compile(r"no space left|disk quota exceeded", re.IGNORECASE)
 _NOT_FOR_THIS_MACHINE: Final = (
     (
+        r"not this user's in the image",
+        "set the backend's option workspace to a directory that the image does not have, such as /work",
+    ),
+    (
         r"user namespace|CLONE_NEWUSER|newuidmap|unprivileged",
         (
             "user namespaces are closed to you: `sysctl user.max_user_namespaces=15000` (and on Ubuntu "

@@ -51,6 +51,7 @@ class InstanceHost(SandboxHost):
         spec: What the sandbox asks for.
         options: Those of the backend.
         group: Holds its limits; None where there are none.
+        address_space: Bytes of memory that each process may map; None where that is not limited.
         provenance: What is recorded.
     """
 
@@ -64,6 +65,7 @@ class InstanceHost(SandboxHost):
         spec: SandboxSpec,
         options: SingularityOptions,
         group: Group | None,
+        address_space: int | None,
         provenance: Mapping[str, Any],
     ) -> None:
         self.workspace = options.workspace
@@ -80,6 +82,7 @@ class InstanceHost(SandboxHost):
         self._spec = spec
         self._options = options
         self._group = group
+        self._address_space = address_space
         self._instance: Instance | None = None
         self._agent: AgentProcess | None = None
         self._begun = False
@@ -105,7 +108,13 @@ class InstanceHost(SandboxHost):
         await self._start_instance()
         agent = self._agent = await self._run_inside(agent_arguments(self._id, self._options))
         agent.stream.writer.write(
-            nest_message(self._spec, self._options, frozen=self._frozen, give=not self._given and as_root())
+            nest_message(
+                self._spec,
+                self._options,
+                frozen=self._frozen,
+                give=not self._given and as_root(),
+                address_space=self._address_space,
+            )
         )
         report = await self._report(agent.stream)
         if "error" in report:
@@ -168,6 +177,10 @@ class InstanceHost(SandboxHost):
             raise SandboxRefusedError(
                 f"a shell cannot serve image {self._image.name} safely: its commands would be the same user",
                 hint="name an image with Python 3.8 or newer, or run as root without the backend's option user: root",
+            )
+        if self._address_space is not None:
+            raise SandboxRefusedError(
+                "a memory limit of each process needs an agent", hint="name an image with Python 3.8 or newer"
             )
         await self.stop_all()
         await self._start_instance()

@@ -103,7 +103,9 @@ def agent_arguments(sandbox_id: str, options: SingularityOptions) -> list[str]:
     return _exec_arguments(sandbox_id, privileges, [options.python, *PYTHON_FLAGS[:-1], _RECEIVE])
 
 
-def nest_message(spec: SandboxSpec, options: SingularityOptions, *, frozen: bool, give: bool) -> bytes:
+def nest_message(
+    spec: SandboxSpec, options: SingularityOptions, *, frozen: bool, give: bool, address_space: int | None = None
+) -> bytes:
     """Return what has to be written first to that Python: it separates itself, reports, and waits for the agent.
 
     Args:
@@ -111,6 +113,7 @@ def nest_message(spec: SandboxSpec, options: SingularityOptions, *, frozen: bool
         options: Those of the backend.
         frozen: Whether the workspace is read-only.
         give: Whether the workspace has to be given to the user of the commands.
+        address_space: Bytes of memory that each process may map.
     """
     settings: dict[str, Any] = {
         "identity": options.identity if as_root() else (0, 0),
@@ -120,6 +123,7 @@ def nest_message(spec: SandboxSpec, options: SingularityOptions, *, frozen: bool
         "kept": bound_targets(options),
         "frozen": frozen,
         "give": give,
+        "address_space": address_space,
         "capabilities": sorted(capabilities(options).values()),
     }
     program = (resources.files("hermes_backend_singularity") / "nest.py").read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import signal
 import struct
 import sys
@@ -66,7 +67,7 @@ def arrange(settings: dict[str, Any]) -> None:
         if settings["give"]:
             own(workspace, uid, gid, settings["kept"])
     elif not os.access(workspace, os.W_OK):
-        raise PermissionError(13, "the workspace is not this user's in the image; set the option workspace", workspace)
+        raise PermissionError(13, "the workspace is not this user's in the image", workspace)
     if settings["frozen"]:
         mount(workspace, workspace, "", _BIND)
         mount("none", workspace, "", _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV)
@@ -123,6 +124,8 @@ def enter(settings: dict[str, Any]) -> None:
         _LIBC.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         arrange(settings)
         drop(settings["capabilities"])
+        if settings["address_space"] is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (settings["address_space"],) * 2)
         report: dict[str, Any] = {"environment": dict(os.environ), "python": sys.version_info[:3], "outer": parent}
     except OSError as error:
         report = {"error": f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")}

@@ -51,6 +51,8 @@ class SingularityOptions(BaseModel):
     """SOURCE:TARGET or SOURCE:TARGET:ro, both absolute paths."""
     cgroup: Path | None = None
     """Control group (version 2) below which those of the sandboxes are made; found by trying if not given."""
+    memory_limit: Literal["per_sandbox", "per_process"] = "per_sandbox"
+    """`per_process` accepts, where no control group can be used, that `memory_mb` holds for each process by itself."""
     concurrent_starts: int = Field(default=8, ge=1)
     start_timeout: float = Field(default=60.0, gt=0)
     """Seconds until an instance has started."""

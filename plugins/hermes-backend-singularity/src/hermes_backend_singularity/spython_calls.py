@@ -20,7 +20,8 @@ def _call(program: Program, arguments: Sequence[str], *, seconds: float, directo
         # spython calls nothing but `singularity`.
         Path(folder, "singularity").symlink_to(program.path)
         environment = {**program.environment, "PATH": f"{folder}:{program.environment['PATH']}"}
-        argv = [sys.executable, "-I", str(_WORKER), *arguments]
+        # Found where this process finds it, and nowhere else.
+        argv = [sys.executable, "-I", str(_WORKER), json.dumps(sys.path), *arguments]
         return run(argv, seconds=seconds, environment=environment, directory=directory)
 
 

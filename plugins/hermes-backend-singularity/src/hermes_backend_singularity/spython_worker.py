@@ -1,7 +1,7 @@
 """Runs spython in a process of its own: its calls block, know no timeout, and fail on output that is not UTF-8.
 
-Arguments: `build SOURCE TARGET FORMAT [OPTION...]`, or `instances`, which prints their names as a JSON list. PATH must
-lead to a program called `singularity`, the only name that spython calls.
+Arguments: where to import from, as a JSON list, then `build SOURCE TARGET FORMAT [OPTION...]`, or `instances`, which
+prints their names as a JSON list. PATH must lead to a program called `singularity`, the only name that spython calls.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ def instances(client: Any) -> int:
 
 def main() -> int:
     """Run the command line."""
+    where, action, *arguments = sys.argv[1:]
+    sys.path[:] = json.loads(where)
     # By name: it has no types.
     client = import_module("spython.main").Client
 
-    action, *arguments = sys.argv[1:]
     if action == "instances":
         return instances(client)
     source, target, form, *options = arguments
