@@ -55,6 +55,23 @@ def ssh_server() -> Iterator[None]:
             server.stop()
 
 
+@contextmanager
+def apptainer_image() -> Iterator[None]:
+    """Make the small image of the Singularity backend's tests; while this lasts, `singularity` is a place.
+
+    Raises:
+        RuntimeError: There is no Apptainer.
+    """
+    sys.path.append(str(Path(__file__).parents[1] / "plugins/hermes-backend-singularity/tests/support"))
+    images = importlib.import_module("small_images")
+    program = images.program()
+    if program is None:
+        raise RuntimeError("neither apptainer nor singularity is on PATH or in HERMES_TEST_APPTAINER")
+    options = {"program": program, "image": str(images.sandbox())}
+    PLACES["singularity"] = Place("singularity", "container", options)
+    yield
+
+
 @dataclass
 class Opened:
     """Sandboxes of one kind that are open."""

@@ -19,6 +19,7 @@ _PLACES = {
     "none": "`local`, isolation `none`",
     "docker": "`docker`, `container`",
     "docker pool": "`docker`, `container+slot`",
+    "singularity": "`singularity`, `container`",
     "ssh": "`ssh`, isolation `none`",
 }
 

@@ -1,7 +1,8 @@
 """What a sandbox costs with every backend: `python benchmarks/backends.py` prints JSON, ratios of one run.
 
-- A command in a warm session, `live` and `robust`, that forks (`/bin/true`) or does not (`true`), on `local`, Docker
-  and SSH, beside a bare persistent bash, a fresh `bash -c` and, for throughput with 64 sandboxes, `docker exec`.
+- A command in a warm session, `live` and `robust`, that forks (`/bin/true`) or does not (`true`), on `local`, Docker,
+  Singularity and SSH, beside a bare persistent bash, a fresh `bash -c` and, for throughput with 64 sandboxes,
+  `docker exec`.
 - Opening a slot in a running agent, 1,000 open slots, a file of 50 MB each way.
 - SWE-ReX by its own code, with `--peers-python` a Python that has it.
 
@@ -24,7 +25,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from backend_places import PLACES, Opened, opened, ssh_server
+from backend_places import PLACES, Opened, apptainer_image, opened, ssh_server
 from backend_sides import BareBash, docker_exec, fresh_bash, start_container, stop_container, swe_rex
 from small_image import build_if_absent
 
@@ -149,29 +150,52 @@ async def files(place: Opened, rounds: int) -> dict[str, float]:
     return {f"{name}_mb_per_second": round(rate, 1) for name, rate in best.items()}
 
 
+async def lifetime(place: Opened, rounds: int) -> dict[str, float]:
+    """Return the median milliseconds of opening a sandbox, up to its first command's end, and of closing it."""
+    took: dict[str, list[float]] = {"open": [], "close": []}
+    for _ in range(rounds):
+        began = time.perf_counter()
+        sandbox = await place.backend.open(place.spec)
+        await sandbox.exec(BUILTIN)
+        took["open"].append((time.perf_counter() - began) * 1000)
+        took["close"].append(await timed(sandbox.aclose))
+    return {f"{name}_ms": round(statistics.median(row), 1) for name, row in took.items()}
+
+
+def prepare(stack: AsyncExitStack) -> dict[str, str]:
+    """Make what some places need, until the stack ends; returns what is absent, with the reason."""
+    absent = {}
+    for name, make in (("ssh", ssh_server), ("singularity", apptainer_image)):
+        try:
+            stack.enter_context(make())
+        except (AssertionError, OSError, RuntimeError) as error:
+            absent[name] = str(error) or "its program is not installed"
+    return absent
+
+
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run every case that can be had here."""
     absent: dict[str, str] = {}
     found: dict[str, Any] = {
-        "python": platform.python_version(), "cores": os.cpu_count(), "absent": absent, "latency": {}, "files": {},
+        "python": platform.python_version(), "cores": os.cpu_count(), "absent": absent,
+        "latency": {}, "files": {}, "lifetime": {},
     }  # fmt: skip
     async with AsyncExitStack() as stack:
         places: dict[str, Opened] = {}
-        try:
-            stack.enter_context(ssh_server())
-        except (AssertionError, OSError, RuntimeError) as error:
-            absent["ssh"] = str(error) or "sshd is not installed"
-        for name in PLACES:
+        absent.update(prepare(stack))
+        wanted = [name for name in PLACES if options.only is None or name in options.only.split(",")]
+        for name in wanted:
             for session in ("live", "robust"):
                 try:
                     places[f"{name} {session}"] = await stack.enter_async_context(opened(name, session, count=1))
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is named in the result
                     absent[name] = str(error)
         found["latency"] = await latencies(places, options.rounds)
-        for name in PLACES:
+        for name in wanted:
             if f"{name} robust" in places:
                 found["files"][name] = await files(places[f"{name} robust"], 3)
-    if "docker pool" not in absent:
+                found["lifetime"][name] = await lifetime(places[f"{name} robust"], 7)
+    if "docker pool" not in absent and "docker pool" in wanted:
         found["throughput"] = await throughput(PLACES["docker pool"].image, options.seconds, 2)
         # In a process of its own, whose memory holds nothing else.
         command = [sys.executable, __file__, "--crowd"]
@@ -195,7 +219,7 @@ def ratios(found: dict[str, Any]) -> dict[str, float]:
             result[f"{name}: fork over bare bash"] = row["fork_ms"] / latency["bare bash"]["fork_ms"]
         elif name.endswith(" robust"):
             result[f"{name}: fork over bash -c"] = row["fork_ms"] / latency["bash -c"]["fork_ms"]
-        for remote, beside in (("docker", "local"), ("ssh", "local none")):
+        for remote, beside in (("docker", "local"), ("singularity", "local"), ("ssh", "local none")):
             here = latency.get(f"{beside} {name.rpartition(' ')[2]}")
             if name.startswith(remote) and here:
                 result[f"{name}: fork over local"] = row["fork_ms"] / here["fork_ms"]
@@ -242,8 +266,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=200, help="calls per kind (%(default)s)")
     parser.add_argument("--seconds", type=float, default=4.0, help="seconds of each throughput (%(default)s)")
+    parser.add_argument("--only", help="names of the places, separated by commas, such as local,singularity")
     parser.add_argument("--peers-python", help="a Python that has swe-rex")
-    parser.add_argument("--write", action="store_true", help="keep the result in backends.json and the README")
+    parser.add_argument(
+        "--write", action="store_true", help="keep the result of all places in backends.json and the README"
+    )
     parser.add_argument("--crowd", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.crowd:
@@ -253,7 +280,7 @@ def main() -> int:
     found = asyncio.run(measure(options))
     text = json.dumps(found, indent=2)
     print(text)
-    if options.write:
+    if options.write and options.only is None:
         RESULTS.write_text(text + "\n", encoding="utf-8")
         subprocess.run([sys.executable, str(HERE / "backend_tables.py")], check=True)
     return 1 if found["missed"] else 0
