@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -53,8 +54,6 @@ class ToolExecutorCommand:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Serve until SIGINT or SIGTERM."""
-        import asyncio
-
         from hermes_pool.services.settings import executor_settings
         from hermes_pool.services.web import require_token
 
@@ -88,7 +87,6 @@ async def _serve(settings: ExecutorSettings, arguments: argparse.Namespace) -> N
     from hermes_core.sandbox.backend import AgentBackend
     from hermes_pool.services.executor import ToolExecutor
     from hermes_pool.services.executor_service import ExecutorService
-    from hermes_pool.services.sandbox_tools import sweep
 
     registry = load_plugins(arguments.plugin_settings)
     backend = registry.create("backend", settings.backend.name, settings.backend.options)
@@ -102,11 +100,24 @@ async def _serve(settings: ExecutorSettings, arguments: argparse.Namespace) -> N
             application = ExecutorService(executor, token=settings.token).application()
             await serve_until_stopped(listening(application, host=host, port=port), host=host, port=port)
     finally:
-        try:
-            if arguments.purge:
-                await sweep(backend)
-        finally:
-            await backend.aclose()
+        await _end(backend, settings.config.close_timeout_s, purge=arguments.purge)
+
+
+async def _end(backend: Any, limit: float, *, purge: bool) -> None:
+    from hermes_core.contracts.errors import BackendError
+    from hermes_pool.services.sandbox_tools import sweep
+
+    try:
+        async with asyncio.timeout(limit):
+            try:
+                if purge:
+                    await sweep(backend)
+            finally:
+                await backend.aclose()
+    except TimeoutError as error:
+        raise BackendError(
+            f"the backend could not be closed within {limit:g} s", hint="hermes-core sandboxes gc removes what is left"
+        ) from error
 
 
 def _warn(settings: ExecutorSettings) -> None:
