@@ -61,6 +61,7 @@ async def test_an_archive_with_other_content_is_another_image(backend, options, 
     assert len(_kept(options)) == 2
 
 
+@pytest.mark.slow
 async def test_a_definition_file_is_built_in_its_own_folder_and_again_when_what_it_copies_changes(
     backend, options, tmp_path
 ):
@@ -75,6 +76,7 @@ async def test_a_definition_file_is_built_in_its_own_folder_and_again_when_what_
     assert len(_kept(options)) == 2
 
 
+@pytest.mark.slow
 async def test_an_image_can_be_kept_as_a_file(opened, options):
     backend = opened(cache_format="sif", build_options=["--mksquashfs-args", "-comp gzip -Xcompression-level 1"])
     async with await backend.open(_ask(image=f"docker-archive:{small_images.archive()}")) as sandbox:
@@ -197,6 +199,7 @@ def _counted(tmp_path):
     return str(definition)
 
 
+@pytest.mark.slow
 async def test_processes_that_want_one_image_build_it_once(options, tmp_path):
     image = _counted(tmp_path)
     builders = [_builder(options, image) for _ in range(3)]
@@ -209,6 +212,7 @@ async def test_processes_that_want_one_image_build_it_once(options, tmp_path):
     assert (tmp_path / "builds").read_text() == "built\n"
 
 
+@pytest.mark.slow
 async def test_a_builder_that_is_killed_leaves_its_turn_to_the_next(backend, options, tmp_path):
     image = _counted(tmp_path)
     with _builder(options, image) as first:
@@ -221,6 +225,7 @@ async def test_a_builder_that_is_killed_leaves_its_turn_to_the_next(backend, opt
     assert list(Path(options["cache_dir"], "building").iterdir()) == []
 
 
+@pytest.mark.slow
 async def test_a_cache_that_is_too_large_loses_what_nobody_uses(opened, options, tmp_path):
     images = []
     for number in range(3):

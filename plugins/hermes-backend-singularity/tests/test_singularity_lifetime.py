@@ -82,6 +82,7 @@ def _logs(sandbox_id):
     return list((Path.home() / ".apptainer" / "instances").glob(f"**/*{instance_name(sandbox_id)}*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "phase",
     ["before directory", "after directory", "after instance", "after agent", "in use", "before end", "after end"],
@@ -107,6 +108,7 @@ async def test_an_instance_ends_by_itself_when_its_caller_is_killed(options, tmp
     assert await eventually(lambda: _marked(sandbox_id) == [], seconds=20)
 
 
+@pytest.mark.slow
 async def test_what_a_dead_owner_left_is_swept_without_its_lease(backend, options, tmp_path):
     argv = [sys.executable, "-c", _DYING, _given(options), str(tmp_path / "lost"), "in use"]
     caller = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False)
@@ -135,6 +137,7 @@ async def test_an_instance_that_somebody_stops_loses_the_sandbox_and_leaves_noth
     assert list(options["scratch_dir"].iterdir()) == []
 
 
+@pytest.mark.slow
 async def test_an_open_that_is_cancelled_leaves_nothing(backend, options, leftovers):
     for seconds in (0.0, 0.05, 0.2, 0.4, 0.7):
         opening = asyncio.create_task(backend.open(ASK))

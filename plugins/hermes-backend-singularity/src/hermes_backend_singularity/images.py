@@ -34,6 +34,7 @@ class Images:
         self._work: dict[str, asyncio.Task[Image]] = {}
         self._ready: dict[str, Image] = {}
         self._held: dict[str, Cached] = {}
+        self._digests: dict[tuple[str, int, int, int], str] = {}
 
     async def ready(self, name: str, program: Program) -> Image:
         """Return an image by its name, building it where it is not in the cache.
@@ -56,7 +57,7 @@ class Images:
         if source.kind == "ready":
             assert source.path is not None
             return Image(name, source.path, "")
-        digest = await asyncio.to_thread(source.digest, program.environment.get("DOCKER_HOST"))
+        digest = await asyncio.to_thread(self._digest, source, program)
         key = key_of(source.text, digest, self._options.cache_format, *self._options.build_options)
         cached = await asyncio.to_thread(self._cached, source, key, program)
         replaced, self._held[key] = self._held.get(key), cached
@@ -67,6 +68,16 @@ class Images:
         if source.kind == "registry":
             self._ready[name] = found
         return found
+
+    def _digest(self, source: Source, program: Program) -> str:
+        if source.kind != "archive" or source.path is None or not source.path.is_file():
+            return source.digest(program.environment.get("DOCKER_HOST"))
+        # A large file is not read again for every sandbox.
+        found = source.path.stat()
+        state = (source.text, found.st_ino, found.st_size, found.st_mtime_ns)
+        if state not in self._digests:
+            self._digests[state] = source.digest()
+        return self._digests[state]
 
     def _cached(self, source: Source, key: str, program: Program) -> Cached:
         options = self._options

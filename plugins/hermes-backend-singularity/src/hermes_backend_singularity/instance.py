@@ -74,9 +74,11 @@ class Instance:
 
     async def end(self) -> None:
         """Kill all that runs in it, and wait until its parent has tidied up."""
-        if not await kill_and_wait(self.first, _KILL):
-            raise InstanceError("the first process of an instance cannot be killed", hint="see `ps axf`")
         parent, self.parent = self.parent, None
+        if not await kill_and_wait(self.first, _KILL):
+            if parent is not None:
+                os.close(parent)
+            raise InstanceError("the first process of an instance cannot be killed", hint="see `ps axf`")
         if parent is not None:
             await _gone(parent, _TIDY)
 
