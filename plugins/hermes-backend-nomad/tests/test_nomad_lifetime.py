@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -177,7 +176,7 @@ async def test_a_job_that_is_kept_in_the_list_is_stopped_all_the_same(standin: S
 
 
 @pytest.fixture
-def killed(standin: StandIn, tmp_path: Path) -> Iterator[str]:
+def killed(standin: StandIn, tmp_path: Path) -> str:
     """The id of a run whose process was killed; its leases are below tmp_path."""
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     command = [sys.executable, "-c", _CALLER, standin.address]

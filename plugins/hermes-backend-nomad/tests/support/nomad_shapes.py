@@ -113,8 +113,12 @@ def _single(listed: Shape) -> Shape:
     return shape
 
 
-SHAPES: Final[Mapping[str, Shape]] = {kind: _shape(kind) for kind in _SAMPLES}
-SHAPES["allocation"] = _single(SHAPES["allocations"])  # type: ignore[index] - final for those who read it
+_LISTED: Final = _shape("allocations")
+SHAPES: Final[Mapping[str, Shape]] = {
+    **{kind: _shape(kind) for kind in _SAMPLES if not kind.startswith("allocation")},
+    "allocations": _LISTED,
+    "allocation": _single(_LISTED),
+}
 """By kind of answer."""
 EVALUATION: Final = RECORDED["evaluation_unplaceable"]["body"]
 JOB: Final = RECORDED["allocation"]["body"]["Job"]
