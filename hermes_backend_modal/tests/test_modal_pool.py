@@ -62,10 +62,13 @@ async def test_trajectories_more_than_slots_all_finish_within_the_bounds(standin
 
 
 async def test_a_pool_that_is_full_says_so_in_time(standin, tmp_path):
-    backend = _backend(standin, tmp_path, slots_per_sandbox=1, max_sandboxes=1, acquire_timeout=0.3)
+    backend = _backend(standin, tmp_path, slots_per_sandbox=1, max_sandboxes=1)
     async with await backend.open(SPEC):
+        assert isinstance(backend.places, SlotPool)
+        # Only now: the first one's time included the start of its sandbox.
+        backend.places.options.acquire_timeout = 0.1
         with pytest.raises(SlotUnavailableError):
-            await asyncio.wait_for(backend.open(SPEC), 20)
+            await asyncio.wait_for(backend.open(SPEC), 60)
     await backend.aclose()
     assert LeaseBook(tmp_path).read() == ([], [])
 
