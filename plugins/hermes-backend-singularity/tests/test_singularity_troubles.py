@@ -14,6 +14,7 @@ from hermes_backend_singularity.options import SingularityOptions
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox.leases import LeaseBook
+from hermes_core.sandbox.ramdisk import mount_sized, unmount
 
 needs_program = pytest.mark.component("apptainer")
 
@@ -113,6 +114,40 @@ def test_the_predecessor_s_variables_are_input(monkeypatch):
     found = SingularityOptions()
     assert (found.image, found.scratch_dir) == ("docker://old:1", Path("/scratch/me"))
     assert SingularityOptions(image="new.sif").image == "new.sif"
+
+
+@pytest.fixture
+def tiny_disk(tmp_path, request):
+    """A directory that holds so many megabytes."""
+    place = tmp_path / "tiny"
+    place.mkdir()
+    try:
+        mount_sized(place, request.param << 20)
+    except OSError as error:
+        pytest.skip(f"nothing can be mounted here: {error}")
+    yield place
+    unmount(place)
+
+
+@needs_program
+@pytest.mark.parametrize("tiny_disk", [1], indirect=True)
+async def test_a_full_cache_is_named_with_what_to_change(options, tmp_path, tiny_disk):
+    backend = _backend(tmp_path, **{**options, "cache_dir": tiny_disk / "cache"})
+    with pytest.raises(failures.NoSpaceError, match=r"docker-archive.*cannot be built") as caught:
+        await backend.open(_ask(image=f"docker-archive:{small_images.archive()}"))
+    assert "cache_dir" in caught.value.hint
+    assert list((tiny_disk / "cache" / "building").iterdir()) == []
+
+
+@needs_program
+@pytest.mark.parametrize("tiny_disk", [16], indirect=True)
+async def test_a_full_scratch_directory_is_an_error_inside_and_leaves_nothing(options, tmp_path, tiny_disk):
+    backend = _backend(tmp_path, **{**options, "scratch_dir": tiny_disk / "scratch"})
+    async with await backend.open(_ask()) as sandbox:
+        full = await sandbox.exec("export KEPT=yes; head -c 30000000 /dev/zero > large")
+        assert (full.exit_code, b"No space left" in full.stderr) == (1, True)
+        assert (await sandbox.exec("rm large; echo $KEPT > small; cat small")).output == "yes\n"
+    assert list((tiny_disk / "scratch").iterdir()) == []
 
 
 @needs_program

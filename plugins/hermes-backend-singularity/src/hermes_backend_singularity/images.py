@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_backend_singularity.cache import Cached, ImageCache, key_of
-from hermes_backend_singularity.failures import ImageError, ImageTimeoutError, explain, last_words
+from hermes_backend_singularity.failures import ImageError, ImageTimeoutError, NoSpaceError, explain, last_words
 from hermes_backend_singularity.options import SingularityOptions
 from hermes_backend_singularity.program import Program
 from hermes_backend_singularity.sources import Source, understand
@@ -128,6 +128,8 @@ def _build(source: Source, target: Path, program: Program, options: SingularityO
         )
     if ran.code:
         error = explain(f"image {source.text} cannot be built", ran.said)
+        if isinstance(error, NoSpaceError):
+            raise error
         raise ImageError(error.message, hint=f"`{_command(source)}` shows the same") from error
 
 
