@@ -50,6 +50,19 @@ async def test_a_cancelled_job_fails_the_calls_at_once_and_a_new_one_follows(slu
     assert await gone(slurm, tmp_path)
 
 
+@pytest.mark.slow
+async def test_a_job_whose_time_is_over_says_so(slurm, tmp_path):
+    backend = backend_on(slurm, tmp_path, time="1")
+    box = await backend.open(SandboxSpec())
+    job = (await backend.allocation()).job_id
+    # Slurm looks at the limits every half minute.
+    slurm.call("scontrol", "update", f"jobid={job}", "endtime=now")
+    with pytest.raises(SandboxLostError, match="DUE TO TIME LIMIT"):
+        await asyncio.wait_for(box.exec("sleep 100"), 60)
+    await backend.aclose()
+    assert await gone(slurm, tmp_path)
+
+
 async def test_many_sandboxes_of_an_allocation_that_ended_are_removed_by_one_job(slurm, tmp_path):
     backend = backend_on(slurm, tmp_path)
     boxes = await asyncio.gather(*(backend.open(SandboxSpec()) for _ in range(6)))

@@ -54,9 +54,11 @@ class StepProgram:
                     cwd="/",
                     start_new_session=True,
                 )
-        except OSError as error:
+        except BaseException as error:
             ours.close()
-            raise failure("srun cannot be started", error) from error
+            if isinstance(error, OSError):
+                raise failure("srun cannot be started", error) from error
+            raise
         try:
             reader, writer = await open_pushed(ours)
         except BaseException:
