@@ -95,6 +95,16 @@ async def test_a_cancelled_allocation_of_somebody_else_is_named(slurm, tmp_path)
     assert await gone(slurm, tmp_path)
 
 
+async def test_a_command_that_was_terminated_by_another_is_only_that(slurm, tmp_path):
+    backend = backend_on(slurm, tmp_path)
+    async with await backend.open(SandboxSpec(session="live")) as box:
+        result = await box.exec("sleep 60 & kill -TERM $!; wait $!")
+        assert result.exit_code == 143
+        assert (await box.exec("echo next")).output == "next\n"
+    await backend.aclose()
+    assert await gone(slurm, tmp_path)
+
+
 async def test_a_cancelled_step_loses_its_sandboxes_only(slurm, tmp_path):
     backend = backend_on(slurm, tmp_path, slots_per_agent=1)
     lost, kept = [await backend.open(SandboxSpec()) for _ in range(2)]

@@ -202,10 +202,10 @@ class AllocationLease:
             with contextlib.suppress(ProcessLookupError):
                 self._process.terminate()
             await self._ends(_GIVING_BACK)
-        left = not self.over
         await end(self._process)
         await asyncio.wait((self._reading,))
-        if left:
+        if not self._given or self._process.returncode != 0:
+            # One that a signal ended before it listened for signals has left its job in the queue.
             await self._slurm.run("scancel", f"--name={self.name}")
 
     async def _ends(self, seconds: float) -> bool:

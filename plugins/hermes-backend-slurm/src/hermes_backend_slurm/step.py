@@ -18,6 +18,10 @@ from hermes_core.sandbox.pushed import PushedReader, open_pushed
 _ENDING: Final = re.compile(r"CANCELLED|Force Terminated|Job step aborted|Node failure")
 """What Slurm says when it ends a step. Its signal reaches the commands of the sandboxes too, and what they answer to
 that must not pass for their own doing; the agent is deaf to it, and has KillWait (30 s) to end everything."""
+_TERMINATED: Final = b'"exit_code":143'
+"""In an answer of the agent: something was ended by the signal that Slurm ends steps with."""
+_DOUBT: Final = 1.0
+"""Seconds for which such an answer waits for Slurm's words, which take another way and may come after it."""
 _EXPLAINING: Final = 1.0
 _KEPT: Final = 1 << 14
 
@@ -32,7 +36,9 @@ class StepProgram:
         self._cancel = cancel
         self._ending: asyncio.Future[bool] | None = None
         self._said = ""
-        self._reader = self._explained(stream)
+        self._doubted: bytearray | None = None
+        self._reader = PushedReader()
+        self._connect(stream)
         self._listening = asyncio.ensure_future(self._listen())
         self._explaining: asyncio.Future[None] | None = None
         self.stream = AgentStream(self._reader, stream.writer, self._diagnose)
@@ -67,18 +73,34 @@ class StepProgram:
             raise
         return cls(process, AgentStream(reader, writer), cancel)
 
-    def _explained(self, stream: AgentStream) -> PushedReader:
-        inner, outer = stream.reader, PushedReader()
+    def _connect(self, stream: AgentStream) -> None:
+        inner, transport = stream.reader, stream.writer.transport
         assert isinstance(inner, PushedReader)
-        transport = stream.writer.transport
         assert isinstance(transport, asyncio.Transport)
-        outer.carried_by(transport)
+        self._reader.carried_by(transport)
 
         def over(error: OSError | None) -> None:
             self._explaining = asyncio.ensure_future(self._explain(error))
 
-        inner.subscribe(outer.push, over)
-        return outer
+        inner.subscribe(self._take, over)
+
+    def _take(self, data: bytes | memoryview) -> None:
+        if self._doubted is not None:
+            self._doubted += data
+        elif _TERMINATED in bytes(data):
+            self._doubted = bytearray(data)
+            asyncio.get_running_loop().call_later(_DOUBT, self._believe)
+        else:
+            self._reader.push(data)
+
+    def _believe(self) -> None:
+        data, self._doubted = self._doubted, None
+        if data and not self._ended_by_slurm:
+            self._reader.push(bytes(data))
+
+    @property
+    def _ended_by_slurm(self) -> bool:
+        return _ENDING.search(self._said) is not None
 
     async def _listen(self) -> None:
         assert self._process.stderr is not None
@@ -94,6 +116,7 @@ class StepProgram:
 
     async def _explain(self, error: OSError | None) -> None:
         said = await self._diagnose()
+        self._believe()
         self._reader.finish(ConnectionResetError(tail(said)) if said.strip() else error)
 
     @property
@@ -113,7 +136,7 @@ class StepProgram:
                 await self._process.wait()
         except TimeoutError:
             pass
-        well = self._process.returncode == 0 and not _ENDING.search(self._said)
+        well = self._process.returncode == 0 and not self._ended_by_slurm
         self.stream.writer.close()
         await end(self._process)
         await asyncio.wait({self._listening} | ({self._explaining} if self._explaining else set()))
