@@ -21,6 +21,7 @@ from hermes_core.sandbox.leases import LeaseBook
 from hermes_pool import SlotUnavailableError
 from hermes_pool.backend import PoolBackend
 from hermes_pool.backend_options import PoolBackendOptions
+from hermes_pool.turnstile import Turnstile
 from hermes_testing import isolated_registry
 from hermes_testing.watching import eventually, processes_here, sleep_token
 
@@ -129,6 +130,37 @@ async def test_a_waiter_that_is_cancelled_keeps_no_place(pool):
     assert backend.stats().waiting == 0
     await sandbox.aclose()
     assert await work(backend, 3) == "3"
+
+
+async def test_room_that_comes_at_the_moment_of_a_cancellation_is_given_back(pool):
+    backend = pool(members=1, max_hosts=1, slots_per_host=1)
+    turnstile, deadline = (
+        Turnstile(backend.options, backend.members, name="pool"),
+        asyncio.get_running_loop().time() + 9,
+    )
+    ticket = await turnstile.enter(None, deadline=deadline)
+    waiting = asyncio.create_task(turnstile.enter(None, deadline=deadline))
+    assert await eventually(lambda: turnstile.stats().waiting == 1)
+    ticket.give_back()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert backend.members[0].taken == 0
+
+
+async def test_a_sandbox_that_cannot_be_made_keeps_no_room(pool, monkeypatch):
+    backend = pool(members=1, max_hosts=1, slots_per_host=1)
+
+    async def refuse(_spec, _sandbox_id):
+        raise SandboxRefusedError("no such image")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backend.members[0].backend, "create", refuse)
+        for _ in range(3):
+            with pytest.raises(SandboxRefusedError, match="no such image"):
+                await backend.open(SandboxSpec())
+    assert backend.members[0].taken == 0
+    assert await work(backend, 1) == "1"
 
 
 async def test_a_member_that_cannot_be_reached_is_set_apart_and_the_others_go_on(pool):

@@ -40,7 +40,13 @@ async def test_a_long_queue_starts_several_hosts_at_once_and_no_more_than_may_be
 
 async def test_no_more_hosts_start_at_a_time_than_are_allowed():
     async with places(max_hosts=6, slots_per_host=1, concurrent_starts=2) as (pool, engine):
+        engine.gate.clear()
         tasks = acquiring(pool, engine, 6)
+        assert await eventually(lambda: engine.starting == 2)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert engine.asked == 2
+        engine.gate.set()
         await asyncio.gather(*tasks)
         assert engine.asked == 6
         assert engine.most_starting <= 2
