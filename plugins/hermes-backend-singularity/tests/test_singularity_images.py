@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,7 @@ async def test_a_definition_file_is_built_in_its_own_folder_and_again_when_what_
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("mksquashfs") is None, reason="mksquashfs is not installed (squashfs-tools)")
 async def test_an_image_can_be_kept_as_a_file(opened, options):
     backend = opened(cache_format="sif", build_options=["--mksquashfs-args", "-comp gzip -Xcompression-level 1"])
     async with await backend.open(_ask(image=f"docker-archive:{small_images.archive()}")) as sandbox:
