@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from standin import StandIn
 
 from hermes_backend_nomad.options import NomadOptions
 from hermes_core.atropos.agent_config import OWNERS, AgentEnvConfig
+from hermes_testing.watching import eventually
 
 _EXAMPLES = Path(__file__).parents[3] / "examples" / "terminal_tasks.jsonl"
 
@@ -92,3 +94,46 @@ async def test_an_old_config_opens_sandboxes_as_it_stands(
         assert (sandbox.provenance["isolation"], sandbox.provenance["network"]) == (isolation, "none")
         assert sandbox.provenance["job"].startswith("old-")
         assert (await sandbox.exec("echo played")).output == "played\n"
+
+
+_SCRIPT = 'read -r nonce; [ "$(cat made)" = yes ] && echo "$nonce made 1" || echo "$nonce made 0"'
+_TASK = {
+    "prompt": "Make a file.",
+    "solution": ["sleep 3; echo yes > made"],
+    "verifier": {"name": "script", "options": {"interpreter": "bash", "reward": "report", "script": _SCRIPT}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.component("bwrap")
+def test_a_container_that_is_evicted_costs_a_run_its_own_rollouts_only_and_those_are_played_again(
+    standin: StandIn, tmp_path: Path
+) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text("".join(json.dumps({"id": f"t{n}", **_TASK}) + "\n" for n in range(6)), encoding="utf-8")
+    options = {"nomad_address": standin.address, "sandbox_image": "hermes:1", "slots_per_container": 2}
+    command = [
+        sys.executable, "-m", "hermes_core.cli", "run", str(tasks), "--model", "oracle", "--mistake-rate", "0",
+        "--terminal-backend", "nomad", "--backend-options", json.dumps(options), "--isolation", "container+slot",
+        "--network", "none", "--max-concurrent", "6", "--out", str(tmp_path / "out"),
+    ]  # fmt: skip
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as run:
+        assert asyncio.run(eventually(lambda: _runs_agents(standin, 3), seconds=60))
+        standin.order("evict", standin.running()[0]["ID"])
+        said, _ = run.communicate(timeout=90)
+    assert run.returncode == 0, said.decode()
+    rollouts = [
+        json.loads(line) for line in (tmp_path / "out" / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    assert [rollout["reward"] for rollout in rollouts] == [1.0] * 6
+    # Two slots were in that container; whoever was not in one of them has lost nothing.
+    attempts = [rollout["attempt"] for rollout in rollouts]
+    assert attempts.count(1) >= 4
+    assert max(attempts) <= 2
+
+
+async def _runs_agents(standin: StandIn, number: int) -> bool:
+    containers = {found["ID"] for found in await asyncio.to_thread(standin.running)}
+    seen = await asyncio.to_thread(standin.tell, "seen")
+    return sum(f"GET /v1/client/allocation/{found}/exec" in seen for found in containers) >= number
