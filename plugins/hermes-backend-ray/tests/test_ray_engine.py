@@ -112,7 +112,7 @@ async def test_every_event_reaches_the_plugins_of_the_driver_once_and_in_order(r
     known = registry()
     seen = Seen(known)
     runs.gate.touch()
-    await runs.run(runs.gated(2), known=known, options={"workers": 2})
+    await runs.run(runs.gated(2), known=known, options={"workers": 1})
     for rollout in set(seen.started()):
         hooks = [hook for hook, event in seen.events if event.rollout_id == rollout]
         assert hooks == [hook.removeprefix("hermes_") for hook in EVENTS]
@@ -124,7 +124,7 @@ async def test_a_cancelled_run_closes_every_sandbox_and_continues_with_the_same_
     seen = Seen(known)
     state = tmp_path / "state"
     tasks = runs.gated(6)
-    options = {"workers": 2, "runtime_env": {"env_vars": {"XDG_STATE_HOME": str(state)}}}
+    options = {"workers": 1, "runtime_env": {"env_vars": {"XDG_STATE_HOME": str(state)}}}
     values = {"options": options, "max_concurrent": 4}
     running = asyncio.create_task(runs.run(tasks, known=known, **values))
     await seen.until(lambda: len(seen.started()) == 4 or running.done())
