@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest_asyncio
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 import small_images
+from watched import at_work
 
 from hermes_backend_singularity.backend import SingularityBackend
 from hermes_backend_singularity.options import SingularityOptions
@@ -54,14 +53,4 @@ def _blobs_in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
 def leftovers(tmp_path: Path) -> Iterator[None]:
     """Fail when a test leaves a process that works in its directory, as an instance's own parent does."""
     yield
-    assert _at_work(tmp_path) == []
-
-
-def _at_work(place: Path) -> list[str]:
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            # Where its overlay is stands in the variable that its settings are handed on in.
-            if str(place).encode() in (process / "environ").read_bytes() and process.name != str(os.getpid()):
-                found.append(f"{process.name} {(process / 'cmdline').read_bytes()!r}")
-    return found
+    assert at_work(tmp_path) == []

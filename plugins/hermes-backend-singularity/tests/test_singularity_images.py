@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import small_images
+from watched import at_work
 
 from hermes_backend_singularity.backend import SingularityBackend
 from hermes_backend_singularity.failures import ImageError, ImageTimeoutError
@@ -196,7 +197,7 @@ def _counted(tmp_path):
     definition = tmp_path / "counted.def"
     definition.write_text(
         f"Bootstrap: docker-archive\nFrom: {small_images.archive()}\n\n"
-        f"%setup\n    echo built >> {tmp_path}/builds\n    sleep 1\n"
+        f"%setup\n    echo built >> {tmp_path}/builds\n    sleep 3\n"
     )
     return str(definition)
 
@@ -221,6 +222,7 @@ async def test_a_builder_that_is_killed_leaves_its_turn_to_the_next(backend, opt
         begun = await eventually((tmp_path / "builds").exists, seconds=60)
         first.kill()
     assert begun
+    assert await eventually(lambda: at_work(options["cache_dir"] / "building") == [])
     async with await backend.open(_ask(image=image)) as sandbox:
         assert (await sandbox.exec("echo built")).output == "built\n"
     assert (tmp_path / "builds").read_text() == "built\nbuilt\n"

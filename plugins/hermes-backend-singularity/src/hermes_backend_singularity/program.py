@@ -101,13 +101,15 @@ def run(argv: Sequence[str], *, seconds: float, environment: Mapping[str, str], 
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
             argv,
-            stdin=subprocess.DEVNULL,
+            # Its end is the caller's: a program that minds can end with us.
+            stdin=subprocess.PIPE,
             stdout=said,
             stderr=said,
             env=dict(environment),
             cwd=directory or "/",
             start_new_session=True,
         )
+        assert process.stdin is not None
         try:
             code = process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -116,6 +118,8 @@ def run(argv: Sequence[str], *, seconds: float, environment: Mapping[str, str], 
         except BaseException:
             _kill_session(process)
             raise
+        finally:
+            process.stdin.close()
         return Ran(code, _end_of(said))
 
 

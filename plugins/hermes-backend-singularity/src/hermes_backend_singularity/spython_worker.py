@@ -7,7 +7,10 @@ prints their names as a JSON list. PATH must lead to a program called `singulari
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+import threading
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,8 +33,16 @@ def instances(client: Any) -> int:
     return 0
 
 
+def end_with_caller() -> None:
+    """Kill all that was started here when the caller, who holds the other end of the standard input, has gone."""
+    while os.read(0, 1):
+        pass
+    os.killpg(0, signal.SIGKILL)
+
+
 def main() -> int:
     """Run the command line."""
+    threading.Thread(target=end_with_caller, daemon=True).start()
     where, action, *arguments = sys.argv[1:]
     sys.path[:] = json.loads(where)
     # By name: it has no types.
