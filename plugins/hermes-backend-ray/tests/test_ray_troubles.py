@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 import uuid
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -47,10 +52,11 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def tried(tmp_path, before="", **options):
+def tried(tmp_path, before="", environment=None, **options):
     """Return the kind, the message and the hint of the error, and the seconds."""
     command = [sys.executable, "-c", _TRY, json.dumps(options), str(tmp_path / "leases"), before]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=100)
+    env = {**os.environ, **(environment or {})}
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=100, env=env)
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -111,6 +117,27 @@ def test_other_versions(tmp_path, ray_cluster):
 
 def test_a_process_of_its_own_connects_by_itself(tmp_path, ray_cluster):
     assert tried(tmp_path, address=ray_cluster.address)[:2] == ["", "it works"]
+
+
+@pytest.mark.slow
+def test_a_cluster_of_the_process_s_own_ends_with_it(tmp_path):
+    # Short, as Ray puts sockets with long names into it.
+    with tempfile.TemporaryDirectory(prefix="hr", ignore_cleanup_errors=True) as folder:
+        assert tried(tmp_path, environment={"RAY_TMPDIR": folder}, address="local")[:2] == ["", "it works"]
+        end = time.monotonic() + 20
+        while users_of(folder) and time.monotonic() < end:
+            time.sleep(0.1)
+        assert users_of(folder) == []
+
+
+def users_of(folder):
+    """Return the processes that have the folder among their arguments."""
+    found = []
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if folder.encode() in cmdline.read_bytes():
+                found.append(cmdline.parent.name)
+    return found
 
 
 async def test_another_cluster_than_the_one_this_process_is_connected_to(ray_cluster, tmp_path):

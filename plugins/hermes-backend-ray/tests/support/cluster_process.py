@@ -119,6 +119,8 @@ def main(path: str) -> None:
     folder = tempfile.mkdtemp(prefix="hr")
     os.environ["RAY_TMPDIR"] = folder
     os.environ.update({"RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_metrics_collection": "0"})
+    # Workers when they are needed, not one for each processor beforehand: each takes a second of one to start.
+    os.environ.update({"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"})
     # The signals of a terminal are the tests'; this one ends when they have gone.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -135,7 +137,8 @@ def hold(path: str) -> None:
     cluster = Cluster(initialize_head=True, head_node_args={**shared, "include_dashboard": False})
     try:
         for _ in range(NODES - 1):
-            cluster.add_node(**shared)
+            cluster.add_node(**shared, wait=False)
+        cluster.wait_for_nodes()
         with Server(path + ".new", Guest) as server:
             server.held = Held(cluster)
             threading.Thread(target=server.serve_forever, daemon=True).start()
