@@ -8,10 +8,11 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from hermes_backend_ray.announcements import log_announcements
 from hermes_backend_ray.options import RayOptions, Stream, split_address
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 
@@ -31,6 +32,7 @@ class _Users:
     lock: threading.Lock = field(default_factory=threading.Lock)
     present: set[object] = field(default_factory=set)
     ours: bool = False
+    restore: Callable[[], None] | None = None
 
 
 def _users() -> _Users:
@@ -53,7 +55,12 @@ def attach(options: RayOptions, user: object) -> str:
     users = _users()
     with users.lock:
         if not ray.is_initialized():
-            _connect(options)
+            users.restore = log_announcements()
+            try:
+                _connect(options)
+            except BaseException:
+                users.restore()
+                raise
             users.ours = True
         elif user not in users.present:
             _same(options)
@@ -71,6 +78,8 @@ def detach(user: object) -> None:
         if users.ours and not users.present:
             users.ours = False
             ray.shutdown()
+            if users.restore is not None:
+                users.restore()
 
 
 def stream_kind(options: RayOptions) -> Stream:

@@ -1,0 +1,34 @@
+"""What Ray announces: lost nodes and workers, in the middle of the caller's standard output, where it is no output."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+_PRINTER: Final = "print_to_stdstream"
+_LOG: Final = logging.getLogger("hermes_backend_ray")
+
+
+def log_announcements() -> Callable[[], None]:
+    """Log what Ray would print; returns what lets it print again.
+
+    `log_to_driver=False` leaves this out, and no other option has it: a program that prints JSON would print none.
+    """
+    from ray._private import worker
+
+    before = getattr(worker, _PRINTER, None)
+    if before is None:
+        return lambda: None
+    setattr(worker, _PRINTER, _log)
+
+    def restore() -> None:
+        if getattr(worker, _PRINTER) is _log:
+            setattr(worker, _PRINTER, before)
+
+    return restore
+
+
+def _log(data: Mapping[str, Any], ignore_prefix: bool = False) -> None:  # noqa: FBT001, FBT002 - Ray's own signature
+    del ignore_prefix
+    _LOG.info("Ray says: %s", " ".join(str(line) for line in data.get("lines", ())))
