@@ -191,7 +191,9 @@ async def test_a_killed_caller_leaves_no_process_no_actor_and_reclaim_the_rest(p
     # By a process that knows nothing of the cluster but what the lease says.
     gc = [str(Path(sys.executable).with_name("hermes-core")), "sandboxes", "gc", "--json", "--lease-dir", str(leases)]
     done = await asyncio.to_thread(subprocess.run, gc, stdout=subprocess.PIPE, check=True, timeout=100)
-    assert json.loads(done.stdout) == {"removed": [lease.sandbox_id], "failed": {}, "problems": []}
+    # What else was lying about on this machine goes as well.
+    assert lease.sandbox_id in json.loads(done.stdout)["removed"]
+    assert LeaseBook(leases).read() == ([], [])
     assert survivor.wait(10) == -signal.SIGKILL
     assert list(places.root.iterdir()) == []
     await backend.reclaim(lease.handle)  # nothing to remove is success
