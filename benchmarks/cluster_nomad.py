@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import json
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -18,6 +19,8 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final
+
+from cluster_slurm import AbsentError
 
 from hermes_core.contracts.sandbox import Sandbox
 from hermes_core.sandbox import open_sandbox
@@ -38,6 +41,8 @@ def _cluster() -> Iterator[tuple[str, dict[str, Any]]]:
             {"sandbox_image": os.environ.get("NOMAD_TEST_IMAGE", "python:3.12")},
         )
         return
+    if os.geteuid() != 0 or shutil.which("bwrap") is None:
+        raise AbsentError("the stand-in for Nomad needs root and bubblewrap, and NOMAD_ADDR is not set")
     sys.path.insert(0, str(_SUPPORT))
     # By name: it belongs to the tests, which are not where types are checked.
     with importlib.import_module("standin").StandIn() as standin:
