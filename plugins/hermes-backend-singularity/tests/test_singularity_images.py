@@ -192,12 +192,13 @@ def _builder(options, image):
     return subprocess.Popen([sys.executable, "-c", _BUILDER, given, image], stdin=pipe, stdout=pipe, text=True)
 
 
-def _counted(tmp_path):
-    """A definition whose build leaves a line in a file of this machine, and takes a while."""
+def _counted(tmp_path, first_takes=1):
+    """A definition whose build leaves a line in a file of this machine, and takes a while when it is the first."""
     definition = tmp_path / "counted.def"
     definition.write_text(
         f"Bootstrap: docker-archive\nFrom: {small_images.archive()}\n\n"
-        f"%setup\n    echo built >> {tmp_path}/builds\n    sleep 3\n"
+        f"%setup\n    echo built >> {tmp_path}/builds\n"
+        f"    [ $(wc -l < {tmp_path}/builds) -gt 1 ] || sleep {first_takes}\n"
     )
     return str(definition)
 
@@ -217,7 +218,7 @@ async def test_processes_that_want_one_image_build_it_once(options, tmp_path):
 
 @pytest.mark.slow
 async def test_a_builder_that_is_killed_leaves_its_turn_to_the_next(backend, options, tmp_path):
-    image = _counted(tmp_path)
+    image = _counted(tmp_path, first_takes=40)
     with _builder(options, image) as first:
         begun = await eventually((tmp_path / "builds").exists, seconds=60)
         first.kill()
