@@ -101,11 +101,13 @@ async def test_nothing_is_left_of_a_caller_that_was_killed(options, tmp_path, ph
     assert _logs(lease.sandbox_id) == []
 
 
-async def test_an_instance_ends_by_itself_when_its_caller_is_killed(options, tmp_path):
+async def test_an_instance_ends_by_itself_when_its_caller_is_killed(backend, options, tmp_path):
     argv = [sys.executable, "-c", _DYING, _given(options), str(tmp_path / "leases"), "in use"]
     caller = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True, check=False)
     sandbox_id = caller.stdout.strip()
     assert await eventually(lambda: _marked(sandbox_id) == [], seconds=20)
+    await backend.sweep()
+    assert _logs(sandbox_id) == []
 
 
 @pytest.mark.slow

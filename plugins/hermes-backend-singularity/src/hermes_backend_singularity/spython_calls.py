@@ -15,8 +15,15 @@ from hermes_backend_singularity.program import Program, Ran, run
 _WORKER: Final = Path(__file__).with_name("spython_worker.py")
 
 
-def _call(program: Program, arguments: Sequence[str], *, seconds: float, directory: Path | None = None) -> Ran:
-    with tempfile.TemporaryDirectory(prefix="hermes-spython-") as folder:
+def _call(
+    program: Program,
+    arguments: Sequence[str],
+    *,
+    seconds: float,
+    directory: Path | None = None,
+    within: Path | None = None,
+) -> Ran:
+    with tempfile.TemporaryDirectory(prefix="hermes-spython-", dir=within) as folder:
         # spython calls nothing but `singularity`.
         Path(folder, "singularity").symlink_to(program.path)
         environment = {**program.environment, "PATH": f"{folder}:{program.environment['PATH']}"}
@@ -47,7 +54,8 @@ def build_image(
         directory: What relative paths in a definition file are relative to.
     """
     arguments = ["build", source, str(target), form, *options]
-    return _call(program, arguments, seconds=seconds, directory=directory)
+    # What a killed caller leaves there goes with the rest of its build.
+    return _call(program, arguments, seconds=seconds, directory=directory, within=target.parent)
 
 
 def instance_names(program: Program, *, seconds: float = 30.0) -> list[str]:
