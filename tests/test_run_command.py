@@ -95,7 +95,7 @@ def test_an_unknown_verifier_stops_its_task_only(hermes, tasks, small_task, roll
     ("arguments", "words"),
     [
         (("--terminal-backend", "lokal"), ("lokal", "local")),
-        (("--terminal-backend", "modal"), ("modal", "hermes-backend-modal")),
+        (("-p", "no:modal", "--terminal-backend", "modal"), ("modal", "hermes-backend-modal")),
         (("--parser", "hermez"), ("hermez", "hermes")),
         (("--enabled-toolsets", "terminl"), ("terminl", "terminal")),
         (("--distribution", "sciense"), ("sciense", "science")),
@@ -148,7 +148,7 @@ def test_a_different_run_in_the_same_folder_is_refused(hermes, tasks, small_task
 
 def test_a_start_that_failed_does_not_claim_the_folder(hermes, tasks, small_task, rollouts):
     path = tasks(small_task("one"))
-    fails(hermes("run", path, "--out", "out", "--terminal-backend", "modal"), "modal")
+    fails(hermes("run", path, "--out", "out", "-p", "no:modal", "--terminal-backend", "modal"), "modal")
     fails(hermes("run", path, "--out", "out", "--network", "none"), "network", code=1)
     assert hermes("run", path, "--out", "out", "--mistake-rate", "0").returncode == 0
     assert len(rollouts()) == 1

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pool_support import Backend
@@ -24,6 +25,10 @@ from hermes_pool.backend_options import PoolBackendOptions
 from hermes_pool.turnstile import Turnstile
 from hermes_testing import isolated_registry
 from hermes_testing.watching import eventually, processes_here, sleep_token
+
+
+def engine_of(member: Any) -> Any:
+    return member.backend.engine
 
 
 @pytest.fixture
@@ -54,7 +59,7 @@ async def pool(root):
     yield make
     for backend in made:
         await backend.aclose()
-        assert all(member.backend.engine.alive == [] for member in backend.members)
+        assert all(engine_of(member).alive == [] for member in backend.members)
         assert all(member.taken == 0 for member in backend.members)
     assert list((root / "leases").glob("*")) == []
 

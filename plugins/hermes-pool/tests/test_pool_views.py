@@ -58,7 +58,7 @@ def test_the_predecessor_s_config_means_pool_and_nomad_options():
     assert nomad["nomad_address"] == "http://localhost:4646"
     assert (nomad["sandbox_job_id"], nomad["datacenters"], nomad["driver"]) == ("atropos-sandbox", ["dc1"], "docker")
     with pytest.raises(ValidationError):
-        SlotPoolConfig(slots=3)
+        SlotPoolConfig.model_validate({"slots": 3})
     with pytest.raises(ConfigError, match="builds no image"):
         SlotPoolConfig(dockerfile_path="Dockerfile").backend_options()
 
@@ -67,4 +67,4 @@ def test_bounds_that_contradict_each_other_are_refused():
     with pytest.raises(ValidationError, match="more than max_hosts"):
         PoolOptions(min_hosts=3, max_hosts=2)
     with pytest.raises(ValidationError):
-        PoolOptions(slots=3)
+        PoolOptions.model_validate({"slots": 3})
