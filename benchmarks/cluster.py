@@ -2,7 +2,8 @@
 
 - A call in a warm session, `live` and `robust`, that forks or does not, over Slurm, Nomad's exec and Ray, beside the
   same call in a local sandbox.
-- Rollouts per second on one to four hosts, with a model of fixed latency.
+- Rollouts per second on one to four hosts, with a model of fixed latency: with the sandboxes there (Slurm), and with
+  the rollouts themselves there (`--engine ray`).
 
 `--write` keeps the result in cluster.json and the README's table. An engine that is absent here is named, and its last
 figures are not kept: what is shown was measured together.
@@ -49,7 +50,9 @@ async def measure(engines: tuple[str, ...]) -> dict[str, Any]:
         hosts = await cluster_hosts.measure()
     except AbsentError as error:
         hosts = {"absent": str(error)}
-    return {"python": platform.python_version(), "cores": os.cpu_count(), "calls": calls, "hosts": hosts}
+    print("rollouts on nodes", file=sys.stderr, flush=True)
+    where = {"python": platform.python_version(), "cores": os.cpu_count()}
+    return {**where, "calls": calls, "hosts": hosts, "rollouts_on_nodes": await engine("engine")}
 
 
 def ratios(found: dict[str, Any]) -> dict[str, float]:
@@ -72,6 +75,9 @@ def missed(found: dict[str, Any]) -> list[str]:
     share = found["hosts"].get("per_added_host_mean")
     if share is not None and share < TARGETS["per_added_host"]:
         lines.append(f"an added host brings {share:g} of the first one, {TARGETS['per_added_host']:g} was wanted")
+    growth = found["rollouts_on_nodes"].get("growth", 1.0)
+    if growth < TARGETS["per_added_host"]:
+        lines.append(f"nodes that play rollouts bring {growth:g} each, {TARGETS['per_added_host']:g} was wanted")
     return lines
 
 

@@ -53,10 +53,24 @@ def _hosts(found: dict[str, Any]) -> Iterator[str]:
     )
 
 
+def _rollouts_on_nodes(found: dict[str, Any]) -> Iterator[str]:
+    ray = found["rollouts_on_nodes"]
+    if "absent" in ray:
+        yield "Rollouts per second with `--engine ray`: not measured."
+        return
+    rates = ray["ray_rollouts_per_s"]
+    yield _row("nodes, with `--engine ray`", *rates)
+    yield "|" + "---|" * (len(rates) + 1)
+    yield _row("rollouts per second", *(f"{rate:g}" for rate in rates.values()))
+    yield ""
+    reached = f"{ray['growth']:g} of the ideal growth"
+    yield f"The rollouts themselves are on the nodes, {ray['places_per_node']} at a time on each: {reached}."
+
+
 def table(found: dict[str, Any]) -> str:
     """Render calls and hosts."""
     where = f"Python {found['python']}, {found['cores']} cores for all hosts together; medians, ratios within one run."
-    return "\n".join([*_calls(found), "", *_hosts(found), "", where])
+    return "\n".join([*_calls(found), "", *_hosts(found), "", *_rollouts_on_nodes(found), "", where])
 
 
 def with_table(readme: str) -> str:
