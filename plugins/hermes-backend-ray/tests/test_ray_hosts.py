@@ -12,6 +12,7 @@ import pytest
 import ray
 from ray import cloudpickle
 
+from hermes_backend_ray.announcements import log_announcements
 from hermes_backend_ray.backend import RayBackend
 from hermes_backend_ray.hosts import Hosts
 from hermes_backend_ray.options import RayOptions
@@ -162,6 +163,7 @@ _SHARING = """
 import asyncio, sys
 from pathlib import Path
 import ray
+from hermes_backend_ray.announcements import log_announcements
 from hermes_backend_ray.backend import RayBackend
 from hermes_backend_ray.options import RayOptions
 from hermes_core.contracts.sandbox import SandboxSpec
@@ -197,3 +199,17 @@ async def test_what_a_backend_shares_with_this_process_stays(ray_driver, tmp_pat
     await backend.aclose()
     assert provenance["address"] == ray_driver.address
     assert ray.is_initialized()
+
+
+def test_what_ray_announces_is_logged_and_not_printed(capsys, caplog):
+    from ray._private import worker
+
+    lost = {"lines": ["a node has gone"], "pid": "raylet", "is_err": False}
+    with caplog.at_level("INFO", "hermes_backend_ray"):
+        restore = log_announcements()
+        worker.print_to_stdstream(lost, ignore_prefix=False)
+        restore()
+    assert capsys.readouterr().out == ""
+    assert "a node has gone" in caplog.text
+    worker.print_to_stdstream(lost, ignore_prefix=False)
+    assert "a node has gone" in capsys.readouterr().out
