@@ -109,6 +109,10 @@ class _Pushing(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._pushed.push(self._memory[:nbytes])
 
+    def data_received(self, data: bytes) -> None:
+        # uvloop knows a protocol that could be either by this method.
+        self._pushed.push(data)
+
     def eof_received(self) -> bool:
         super().eof_received()
         self._pushed.finish(None)
