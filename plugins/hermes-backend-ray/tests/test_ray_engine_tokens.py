@@ -39,8 +39,9 @@ def session_files() -> list[Path]:
     """List what the cluster has written: logs, and what it spilled."""
     import ray
 
-    with_session = Path(ray._private.worker._global_node.get_session_dir_path())
-    return [path for path in with_session.rglob("*") if path.is_file()]
+    node = ray._private.worker._global_node
+    assert node is not None
+    return [path for path in Path(node.get_session_dir_path()).rglob("*") if path.is_file()]
 
 
 @pytest.fixture

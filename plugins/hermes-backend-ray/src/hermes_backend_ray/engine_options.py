@@ -16,26 +16,26 @@ class EngineOptions(BaseModel):
 
     address: str = "auto"
     """Of the cluster's head, `host:port`; `auto` is the cluster that runs on this machine, `local` one for this run."""
-    workers: int | None = Field(None, ge=1)
+    workers: int | None = Field(default=None, ge=1)
     """Workers in all, spread over the nodes; excludes `workers_per_node`."""
-    workers_per_node: int | None = Field(None, ge=1)
+    workers_per_node: int | None = Field(default=None, ge=1)
     """Workers on each node that has what one needs; 1 where neither is given."""
-    max_concurrent: int | None = Field(None, ge=1)
+    max_concurrent: int | None = Field(default=None, ge=1)
     """Rollouts that a worker plays at a time; the run's `max_concurrent`, shared out, where it is not given."""
-    num_cpus: float = Field(1.0, ge=0, allow_inf_nan=False)
+    num_cpus: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """CPUs that Ray reserves for a worker. They bound no sandbox."""
-    num_gpus: float = Field(0.0, ge=0, allow_inf_nan=False)
-    memory_mb: int | None = Field(None, ge=1)
+    num_gpus: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    memory_mb: int | None = Field(default=None, ge=1)
     """Memory that Ray reserves for a worker, in MiB."""
     resources: dict[str, float] = Field(default_factory=dict)
     """The cluster's own resources that a worker needs: workers go to the nodes that have them."""
     runtime_env: dict[str, Any] = Field(default_factory=dict)
     """Ray's runtime environment of the workers: `pip`, `env_vars`, `working_dir`, …"""
-    start_timeout: float = Field(120.0, gt=0, allow_inf_nan=False)
+    start_timeout: float = Field(default=120.0, gt=0, allow_inf_nan=False)
     """Seconds in which every worker must play; and in which a run waits for one when all are lost."""
-    lost_after: float = Field(60.0, gt=0, allow_inf_nan=False)
+    lost_after: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     """Seconds without a word after which a worker is taken for dead."""
-    cancel_timeout: float = Field(30.0, gt=0, allow_inf_nan=False)
+    cancel_timeout: float = Field(default=30.0, gt=0, allow_inf_nan=False)
     """Seconds that a cancelled rollout has to close its sandbox."""
 
     @model_validator(mode="after")
