@@ -168,6 +168,30 @@ async def test_events_of_the_worker_reach_the_plugins_of_the_run(worker, known):
     await seen.until(lambda: seen.started() == ["ro_1"])
 
 
+async def test_an_event_that_cannot_be_read_is_noted_and_costs_no_rollout(worker, rollout):
+    """It ended the listening without a word: what the worker played was waited for without end."""
+    link, actor, _, lost = worker
+    playing = asyncio.create_task(link.play(rollout))
+    await begun(actor)
+    actor.tell("event", "hermes_rollout_started", b"torn")
+    actor.tell("done", "ro_1#1", pack_outcome(outcome_of(rollout)))
+    async with asyncio.timeout(5):
+        assert (await playing).rollout_id == "ro_1"
+    assert "hermes_rollout_started: an event could not be read" in link.notes[0]
+    assert lost == []
+
+
+async def test_a_worker_whose_news_make_no_sense_is_lost(worker, rollout):
+    link, actor, _, lost = worker
+    playing = asyncio.create_task(link.play(rollout))
+    await begun(actor)
+    actor.tell("done")
+    async with asyncio.timeout(5):
+        with pytest.raises(EngineLostError, match="its news cannot be read: TypeError"):
+            await playing
+    assert lost == [link]
+
+
 def test_an_outcome_that_cannot_be_sent_still_ends_in_one_that_says_so(rollout):
     outcome = dataclasses.replace(outcome_of(rollout), provenance={"lock": lambda: None})
     received = unpack(pack_outcome(outcome))
@@ -261,6 +285,26 @@ async def test_when_no_worker_is_left_for_too_long_the_run_ends_and_says_how_it_
     crew.links[0].actor.die()
     with pytest.raises(UserError, match=r"no worker for 0\.2 s.*\n.*continues the run"):
         await waiting
+    await crew.close()
+
+
+async def test_a_cluster_that_cannot_be_asked_any_more_ends_the_run_too(known, monkeypatch):
+    """The tending ended with Ray's error, and a run without workers waited without end."""
+    monkeypatch.setattr("hermes_backend_ray.engine_crew._REFRESH", 0.01)
+    crew = crew_of(known, OPTIONS.model_copy(update={"workers": None}), NODES[1])
+    await crew.muster()
+    crew.tend()
+
+    async def gone():
+        raise ConnectionError("the head is gone")
+
+    monkeypatch.setattr(crew._cluster, "nodes", gone)
+    crew.links[0].actor.die()
+    async with asyncio.timeout(5):
+        while crew.links[0].loss is None:
+            await asyncio.sleep(0)
+        with pytest.raises(UserError, match=r"no worker for 0\.2 s: the cluster cannot be asked.*the head is gone"):
+            await crew.seat()
     await crew.close()
 
 

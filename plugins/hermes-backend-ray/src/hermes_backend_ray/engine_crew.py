@@ -132,11 +132,22 @@ class Crew:
                 async with asyncio.timeout(_REFRESH):
                     await self._lost.wait()
             self._lost.clear()
-            for node in await self._missing():
+            for node in await self._seen_missing():
                 self._replace(node, loop.time())
             alone_since = None if self.live else alone_since or loop.time()
             if alone_since is not None and loop.time() - alone_since > self._options.start_timeout:
                 await self._give_up()
+
+    async def _seen_missing(self) -> list[Node | None]:
+        """Return what is missing as far as the cluster says; its head may be what is lost."""
+        try:
+            async with asyncio.timeout(self._options.lost_after):
+                return await self._missing()
+        except Exception as error:  # noqa: BLE001 - Ray's code, and the run must not wait for workers for ever
+            note = f"the cluster cannot be asked for its nodes: {_said(error)}"
+            if note not in self.notes:
+                self.notes.append(note)
+            return []
 
     def _replace(self, node: Node | None, now: float) -> None:
         where = None if node is None else node.id
@@ -149,11 +160,11 @@ class Crew:
     async def _restart(self, node: Node | None, where: str | None) -> None:
         try:
             link = await self._start(self._name(), node)
-        except HermesError as error:
+        except Exception as error:  # noqa: BLE001 - Ray's code raises more than its own errors
             self._failed[where] += 1
             pause = min(_LONGEST_PAUSE, 2.0 ** self._failed[where])
             self._not_before[where] = asyncio.get_running_loop().time() + pause
-            self.notes.append(f"a worker could not be replaced: {error.message}")
+            self.notes.append(f"a worker could not be replaced: {_said(error)}")
             return
         self._failed[where] = 0
         link.listen(self._on_loss)
@@ -175,6 +186,10 @@ class Crew:
     async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+
+def _said(error: Exception) -> str:
+    return error.message if isinstance(error, HermesError) else f"{type(error).__name__}: {error}"
 
 
 def unplaced(options: EngineOptions, reason: str) -> BackendError:

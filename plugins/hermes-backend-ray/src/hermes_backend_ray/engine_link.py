@@ -139,25 +139,34 @@ class WorkerLink:
         return outcome
 
     async def _listen(self) -> None:
-        while self.loss is None:
-            try:
+        try:
+            while self.loss is None:
                 async with asyncio.timeout(_POLL + self._options.lost_after):
                     news = await self.actor.news.remote(_POLL)
-            except (RayError, TimeoutError) as error:
-                self.lose(_reason(error))
-                return
-            for item in news:
-                self._hear(*item)
+                for item in news:
+                    self._hear(*item)
+        except (RayError, TimeoutError) as error:
+            self.lose(_reason(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is: a worker that nobody hears any more is lost
+            self.lose(f"its news cannot be read: {type(error).__name__}: {error}")
 
     def _hear(self, kind: str, whose: str, content: Any) -> None:
         if kind == "turn":
             self._run.turned(whose)
         elif kind == "event":
-            self._run.registry.fire(whose, unpack(content))
+            self._announce(whose, content)
         elif kind == "note":
             self.notes.append(f"{self._name()}: {whose}: {content}")
         else:
             self._settle(kind, whose, content)
+
+    def _announce(self, hook: str, content: bytes) -> None:
+        try:
+            event = unpack(content)
+        except Exception as error:  # noqa: BLE001 - unpickling runs code of whatever object it meets
+            self.notes.append(f"{self._name()}: {hook}: an event could not be read: {type(error).__name__}: {error}")
+        else:
+            self._run.registry.fire(hook, event)
 
     def _settle(self, kind: Any, key: str, content: Any) -> None:
         future = self._pending.get(key)
