@@ -122,6 +122,21 @@ async def test_the_token_opens_sandboxes_and_is_written_nowhere(
         assert all('"withheld": ["token"]' in lease for lease in leases)
 
 
+@pytest.mark.parametrize("form", [dict, list])
+async def test_the_password_of_a_registry_reaches_nomad_and_no_lease(
+    standin: StandIn, backends: Backends, form: type
+) -> None:
+    auth = {"username": "me", "password": "registry-secret"}
+    backend = backends(docker_config={"auth": [auth] if form is list else auth})
+    async with await backend.open(SLOT):
+        (job,) = standin.tell("jobs").values()
+        found = job["TaskGroups"][0]["Tasks"][0]["Config"]["auth"]
+        assert found == ([auth] if form is list else auth)
+        leases = [path.read_text(encoding="utf-8") for path in backends.leases.glob("*.json")]
+        assert len(leases) == 2
+        assert not any("registry-secret" in text for text in [*leases, repr(backend.options)])
+
+
 async def test_the_token_is_taken_from_nomads_own_variable(
     standin: StandIn, backends: Backends, monkeypatch: pytest.MonkeyPatch
 ) -> None:

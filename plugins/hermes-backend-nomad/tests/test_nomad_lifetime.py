@@ -263,6 +263,24 @@ async def test_a_job_of_another_cluster_is_not_looked_for_in_this_one(backends: 
     assert "NOMAD_ADDR=http://elsewhere:4646" in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize(("variable", "word"), [("NOMAD_NAMESPACE", "apps"), ("NOMAD_REGION", "north")])
+@pytest.mark.parametrize("then", ["set", "silent"])
+async def test_a_job_of_another_namespace_or_region_is_not_taken_for_gone(
+    monkeypatch: pytest.MonkeyPatch, backends: Backends, variable: str, word: str, then: str
+) -> None:
+    was_set = then == "set"
+    named, silent = ({"NOMAD_ADDR": backends.address, variable: word}, {"NOMAD_ADDR": backends.address})
+    for name, value in (named if was_set else silent).items():
+        monkeypatch.setenv(name, value)
+    handle = backends(nomad_address=None).handle(SLOT, "ab" * 8)
+    monkeypatch.delenv(variable, raising=False)
+    if not was_set:
+        monkeypatch.setenv(variable, word)
+    with pytest.raises(BackendError, match=f"of Nomad, found '{'' if was_set else word}|default'") as caught:
+        await backends(nomad_address=None).reclaim(handle)
+    assert f"{variable}={word if was_set else ''}" in (caught.value.hint or "")
+
+
 async def test_a_frozen_slot_can_be_read_and_not_written(backend: NomadBackend) -> None:
     async with await backend.open(SLOT) as frozen, await backend.open(SLOT) as other:
         await frozen.exec("mkdir -p a/b; echo 1 > a/b/f; ln -s /etc out; chmod 0 a/b")

@@ -20,6 +20,8 @@ from pydantic import ValidationError
 
 from hermes_backend_ray.backend import RayBackend
 from hermes_backend_ray.failures import lost
+from hermes_backend_ray.link import RayLink
+from hermes_backend_ray.nodes import Node
 from hermes_backend_ray.options import RayOptions
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
@@ -82,6 +84,17 @@ def test_nobody_listens(tmp_path):
     assert seconds < 5
 
 
+def test_nobody_listens_where_auto_leads(tmp_path):
+    port = free_port()
+    kind, message, hint, seconds = tried(
+        tmp_path, environment={"RAY_ADDRESS": f"127.0.0.1:{port}"}, address="auto", connect_timeout=5
+    )
+    assert kind == "BackendError"
+    assert message == f"no Ray cluster listens on 127.0.0.1:{port}: connection refused"
+    assert "ray start --head" in hint
+    assert seconds < 5
+
+
 @pytest.mark.parametrize(("answer", "expected"), [(b"SSH-2.0-OpenSSH_9.2\r\n", "is no Ray cluster"), (b"", "did not")])
 def test_something_else_listens(tmp_path, answer, expected):
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -117,6 +130,59 @@ def test_other_versions(tmp_path, ray_cluster):
 
 def test_a_process_of_its_own_connects_by_itself(tmp_path, ray_cluster):
     assert tried(tmp_path, address=ray_cluster.address)[:2] == ["", "it works"]
+
+
+_LEASED = """
+import asyncio, json, sys
+from pathlib import Path
+from hermes_backend_ray.backend import RayBackend
+from hermes_backend_ray.options import RayOptions
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.leases import LeaseBook
+
+async def main(leases):
+    backend = RayBackend(RayOptions(address="auto"))
+    backend.lease_dir = Path(leases)
+    async with await backend.open(SandboxSpec()):
+        print(json.dumps([lease.handle["address"] for lease in LeaseBook(backend.lease_dir).read()[0]]))
+    await backend.aclose()
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def test_the_first_lease_already_names_the_cluster_that_auto_means(tmp_path, ray_cluster):
+    command = [sys.executable, "-c", _LEASED, str(tmp_path)]
+    env = {**os.environ, "RAY_ADDRESS": ray_cluster.address}
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=100, env=env)
+    assert json.loads(done.stdout.splitlines()[-1]) == [ray_cluster.address]
+
+
+def test_the_lease_of_who_comes_by_ray_client_names_that_way(ray_cluster):
+    assert ray_cluster.address  # the one that Ray itself uses, and that this caller could not
+    backend = RayBackend(RayOptions(address="ray://head:10001"))
+    assert backend.handle(SandboxSpec(), "ab" * 8)["address"] == "ray://head:10001"
+
+
+class _Frozen:
+    """A host actor that takes calls and answers none."""
+
+    node = Node("ab" * 28, "10.0.0.1", {})
+    lost = None
+
+    def on_loss(self, callback):
+        del callback
+
+    async def call(self, method, *arguments):
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("kind", ["socket", "calls"])
+async def test_an_actor_that_does_not_answer_is_given_up_in_time(monkeypatch, kind):
+    monkeypatch.setattr("hermes_backend_ray.link._STARTING", 0.1)
+    link = RayLink(_Frozen(), kind, lambda: None)
+    with pytest.raises(SandboxLostError, match=r"has not started a program within 0\.1 s"):
+        await asyncio.wait_for(link.start("true"), 5)
 
 
 @pytest.mark.slow

@@ -106,7 +106,8 @@ class NomadBackend(AgentBackend):
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
         """Name the job, and where it is: another process may have another Nomad as its default."""
         del spec
-        return {"sandbox_id": sandbox_id, "job": self._fleet.job_id, "address": self.api.address.url}
+        address = self.api.address
+        return {"sandbox_id": sandbox_id, "job": self._fleet.job_id, "address": address.url, **address.query}
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         """Take part in a container, which is started when a seat in one is asked for and there is none."""
@@ -187,6 +188,7 @@ class NomadBackend(AgentBackend):
                 f"job {name} is on the Nomad at {address}, found {self.api.address.url}",
                 hint=f"NOMAD_ADDR={address} hermes-core sandboxes gc",
             )
+        self._require_same(handle, name)
         job = await self.api.job(name)
         if job is None:
             return
@@ -196,6 +198,16 @@ class NomadBackend(AgentBackend):
                 hint=f"hermes-core sandboxes kill {name.rpartition('-')[2]} ends all of them",
             )
         await self.api.deregister(name, purge=True)
+
+    def _require_same(self, handle: Mapping[str, Any], job: str) -> None:
+        # Elsewhere Nomad would say that there is no such job, and its lease would be struck out.
+        for part, default in (("region", ""), ("namespace", "default")):
+            recorded, found = (where.get(part) or default for where in (handle, self.api.address.query))
+            if recorded != found:
+                raise NomadError(
+                    f"job {job} is in {part} {recorded!r} of Nomad, found {found!r}",
+                    hint=f"NOMAD_{part.upper()}={recorded} hermes-core sandboxes gc",
+                )
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
         """Find the jobs of any `sandbox_job_id` whose owners are dead, leases or not; returns the ids of the runs."""

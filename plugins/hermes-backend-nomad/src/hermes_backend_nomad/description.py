@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from pydantic import SecretStr
+
 from hermes_backend_nomad.options import NomadOptions
 from hermes_core.contracts.sandbox import SandboxSpec
 
@@ -64,7 +66,7 @@ def _resources(spec: SandboxSpec, options: NomadOptions) -> dict[str, int]:
 
 def _docker(spec: SandboxSpec, options: NomadOptions, *, slots: int, image: str) -> dict[str, Any]:
     return {
-        **options.docker_config,
+        **_revealed(options.docker_config),
         "image": image,
         "entrypoint": ["/bin/sh", "-c", _KEEPER],
         "network_mode": "bridge" if spec.network == "full" else "none",
@@ -75,6 +77,14 @@ def _docker(spec: SandboxSpec, options: NomadOptions, *, slots: int, image: str)
         **({"privileged": True} if options.privileged else {}),
         **({"cpu_hard_limit": True} if spec.cpu is not None else {}),
     }
+
+
+def _revealed(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, Mapping):
+        return {name: _revealed(item) for name, item in value.items()}
+    return [_revealed(item) for item in value] if isinstance(value, list) else value
 
 
 def _raw() -> dict[str, Any]:

@@ -175,7 +175,8 @@ class NomadOptions(BaseModel):
             )
         if ours := sorted(set(value) & _OURS):
             raise ValueError(f"docker_config cannot set {', '.join(ours)}: the backend does; see its other options")
-        return value
+        # A registry's password is never shown and never in a lease.
+        return {**value, "auth": _with_secrets(value["auth"])} if "auth" in value else value
 
     @model_validator(mode="after")
     def _agreeing(self) -> Self:
@@ -186,3 +187,11 @@ class NomadOptions(BaseModel):
         if (self.client_cert is None) != (self.client_key is None):
             raise ValueError("client_cert and client_key go together: set both or neither")
         return self
+
+
+def _with_secrets(auth: Any) -> Any:
+    if isinstance(auth, list):
+        return [_with_secrets(one) for one in auth]
+    if not isinstance(auth, dict) or not isinstance(auth.get("password"), str):
+        return auth
+    return {**auth, "password": SecretStr(auth["password"])}

@@ -13,9 +13,10 @@ from hermes_backend_ray.link import RayLink
 from hermes_backend_ray.options import RayOptions
 from hermes_backend_ray.plugin import RAY
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox import SandboxHost
 from hermes_core.sandbox.machines import Link, MachineBackend
 from hermes_core.sandbox.machines.shared import SharedSlot
+from hermes_core.sandbox.plain import PlainSandbox
+from hermes_core.sandbox.session import AgentSandbox
 from hermes_core.sandbox.slots import AgentSlot, SlotRequest
 from hermes_core.specs import BackendSpec
 from hermes_pool import SlotPool
@@ -44,8 +45,10 @@ class RayBackend(MachineBackend):
         return f"the Ray cluster {self._cluster() or ''}".rstrip()
 
     def _cluster(self) -> str | None:
-        if self.options.address == "local":
-            return "local"
+        given = self.options.address
+        if given == "local" or (given or "").startswith("ray://"):
+            # Who needs Ray Client cannot use the address that the cluster has for itself.
+            return given
         return self._hosts.address or known_address() or self.options.address
 
     def address(self) -> Mapping[str, Any]:
@@ -57,10 +60,11 @@ class RayBackend(MachineBackend):
         node = cast("RayLink", link).host.node
         return {**self.address(), "node": node.id, "machine": node.address, "stream": stream_kind(self.options)}
 
-    async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
-        """Reach the cluster first: that it cannot be is nothing to wait for a slot for."""
+    async def open(self, spec: SandboxSpec) -> AgentSandbox | PlainSandbox:
+        """Reach the cluster first: leases name it, and that it cannot be is nothing to wait for a slot for."""
+        self.refuse(self._levelled(spec))
         await self._hosts.attach()
-        return await super().create(spec, sandbox_id)
+        return await super().open(spec)
 
     async def connect(self) -> RayLink:
         """Choose the node with the fewest places."""

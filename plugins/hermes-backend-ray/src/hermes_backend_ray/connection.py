@@ -107,7 +107,9 @@ def _connect(options: RayOptions) -> None:
             "backend 'ray' has no address, and this process has not initialised Ray",
             hint="set the option address (host:6379, auto, or local), or call ray.init first",
         )
-    if address not in {"auto", "local"}:
+    if address == "auto":
+        address = _found()
+    if address != "local":
         _knock(address, options.connect_timeout)
     try:
         with _quiet():
@@ -120,6 +122,19 @@ def _connect(options: RayOptions) -> None:
             )
     except (RuntimeError, ConnectionError, ValueError, ImportError, OSError) as error:
         raise _refused(address, error) from error
+
+
+def _found() -> str:
+    """Return the address that Ray means by `auto`, which it would try for minutes if nobody listens there any more."""
+    from ray._private.services import get_ray_address_from_environment
+
+    try:
+        address = str(get_ray_address_from_environment("auto", None))
+        if address != "local":
+            split_address(address)
+    except (ConnectionError, ValueError) as error:
+        raise _refused("auto", error) from error
+    return address
 
 
 @contextlib.contextmanager

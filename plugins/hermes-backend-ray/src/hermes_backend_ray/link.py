@@ -23,6 +23,8 @@ from hermes_core.sandbox.pushed import open_pushed
 
 _CONNECT: Final = 15.0
 """Seconds in which a node must have accepted a connection."""
+_STARTING: Final = 30.0
+"""Seconds in which a node's actor must have started a program; one that is stopped or starved never answers."""
 _SLACK: Final = 10.0
 """Seconds beyond a command's own time until the call that runs it counts as lost."""
 
@@ -124,12 +126,20 @@ class RayLink:
 
     async def _start(self, command: str) -> RayProgram:
         token = os.urandom(TOKEN) if self._kind == "socket" else b""
-        number, port = await self.host.call("start", command, self.host.node.address, token)
+        try:
+            async with asyncio.timeout(_STARTING):
+                number, port = await self.host.call("start", command, self.host.node.address, token)
+        except TimeoutError as error:
+            raise SandboxLostError(
+                f"{self.name} has not started a program within {_STARTING:g} s",
+                hint="is the node overloaded? `ray status`, and `top` there",
+            ) from error
         try:
             stream = await self._connected(number, port, token) if token else CallStream(self.host, number).stream
         except BaseException:
-            with contextlib.suppress(BackendError):
-                await self.host.call("drop", number)
+            with contextlib.suppress(BackendError, TimeoutError):
+                async with asyncio.timeout(_SLACK):
+                    await self.host.call("drop", number)
             raise
         program = RayProgram(self.host, number, stream)
         self._programs.append(program)
