@@ -125,6 +125,22 @@ async def test_a_host_that_is_not_well_gives_no_slot_and_keeps_its_users():
         await sandbox.aclose()
 
 
+async def test_a_look_at_a_host_that_fails_unforeseen_counts_as_a_complaint_and_is_not_the_last():
+    """The task of the look died, and the host was never looked at again."""
+    async with places(max_hosts=1, slots_per_host=2, health_interval=0.05, quarantine=0.05) as (pool, engine):
+        seat = await pool.acquire("key", engine.make, 9, request())
+        (host,) = engine.hosts
+        broken, host.examine = host.examine, _raise_key_error
+        assert await eventually(lambda: pool.stats().quarantined == 1)
+        assert "KeyError: 'ClientStatus'" in pool.slots()[0].metadata["complaint"]
+        host.examine = broken
+        await seat.release()
+
+
+async def _raise_key_error():
+    raise KeyError("ClientStatus")
+
+
 async def test_a_host_that_stays_unwell_ends_with_its_last_user_and_is_replaced():
     async with backend(max_hosts=1, slots_per_host=2, health_interval=0.05, quarantine=0.05) as made:
         sandbox = await made.open(SandboxSpec())
@@ -236,6 +252,54 @@ async def test_hosts_that_cannot_be_ended_are_told_when_the_pool_is_closed():
         assert await eventually(lambda: sum(pool.stats().hosts.values()) == 0)
         with pytest.raises(BackendError, match="1 hosts of pool 'engine' could not be ended: the engine does not"):
             await pool.aclose()
+
+
+async def test_a_start_that_closing_interrupts_and_that_leaves_something_is_told():
+    async with places(max_hosts=1) as (pool, engine):
+        begun = asyncio.Event()
+
+        async def make():
+            host = await engine.make()
+            host.stuck = "the engine does not answer"
+
+            async def start_agent():
+                begun.set()
+                await asyncio.Event().wait()
+
+            host.start_agent = start_agent
+            return host
+
+        waiting = asyncio.create_task(pool.acquire("key", make, 9, request()))
+        await begun.wait()
+        with pytest.raises(BackendError, match="1 hosts of pool 'engine' could not be ended: .*does not answer"):
+            await pool.aclose()
+        with pytest.raises(BackendError, match="being closed"):
+            await waiting
+
+
+async def test_closing_that_is_cancelled_forgets_no_host():
+    """Its hosts were struck from the table, and nobody ended them any more."""
+    async with places(max_hosts=2, slots_per_host=1, min_hosts=2) as (pool, engine):
+        await (await pool.acquire("key", engine.make, 9, request())).release()
+        assert await eventually(lambda: pool.stats().hosts["ready"] == 2)
+        going, gate = asyncio.Event(), asyncio.Event()
+        stop_all = engine.hosts[0].stop_all
+
+        async def slow():
+            going.set()
+            await gate.wait()
+            await stop_all()
+
+        engine.hosts[0].stop_all = slow
+        closing = asyncio.create_task(pool.aclose())
+        await going.wait()
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert pool.stats().hosts["closing"] >= 1
+        gate.set()
+        await pool.aclose()
+        assert engine.alive == []
 
 
 async def test_a_pool_can_be_used_again_after_it_was_closed():

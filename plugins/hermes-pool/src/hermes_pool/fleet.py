@@ -87,13 +87,14 @@ class Fleet:
             for host in self.hosts:
                 self._end(host)
             await self._settled()
-        finally:
             self.kinds.clear()
             self.latest = None
-            self.closing = False
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
+        finally:
+            # Cancelled, it keeps what it has not ended: for the next call, or for those who still have slots.
+            self.closing = False
         left, self._left = self._left, []
         if left:
             raise BackendError(
@@ -179,6 +180,7 @@ class Fleet:
             await host.begin(waiter.make_host, waiter.request)
         except asyncio.CancelledError:
             kind.hosts.remove(host)
+            self._left += [host.complaint] if host.complaint else []
             raise
         except Exception as error:  # noqa: BLE001 - the backend's code: whatever it raises, those who wait are told
             kind.hosts.remove(host)

@@ -133,8 +133,8 @@ class PooledHost:
                 await self.place.examine()
         except TimeoutError:
             return f"it could not be looked at within {timeout:g} s"
-        except (BackendError, OSError) as error:
-            return error.message if isinstance(error, BackendError) else str(error)
+        except Exception as error:  # noqa: BLE001 - the backend's code: whatever it raises, the host is not well
+            return error.message if isinstance(error, BackendError) else f"{type(error).__name__}: {error}"
         ping = self._ping = self._ping or asyncio.ensure_future(self.agent.request({"op": "ping"}))
         # Not cancelled when it is late: an agent that leaves a cancelled request unanswered counts as lost, and it is
         # not for us to take it from those whose calls still work.
