@@ -221,6 +221,21 @@ async def test_a_frozen_workspace_can_be_read_and_run_and_not_written(backend):
         assert (await sandbox.exec("echo elsewhere > /tmp/x && cat /tmp/x")).output == "elsewhere\n"
 
 
+@needs_program
+@pytest.mark.parametrize("network", ["none", "full"])
+async def test_no_proxy_nor_registry_password_of_the_caller_reaches_the_commands(
+    options, tmp_path, monkeypatch, network
+):
+    for name in ("HTTPS_PROXY", "http_proxy", "APPTAINER_DOCKER_PASSWORD"):
+        monkeypatch.setenv(name, "http://me:very-secret@proxy:1")
+    backend = _backend(tmp_path, **options)
+    async with await backend.open(_ask(network=network)) as sandbox:
+        seen = await sandbox.exec("env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'")
+    await backend.aclose()
+    assert "PATH=" in seen.output
+    assert "very-secret" not in seen.output
+
+
 def test_the_newer_name_is_the_same_backend():
     assert issubclass(ApptainerBackend, SingularityBackend)
     assert ApptainerBackend.declaration.name == "apptainer"

@@ -71,7 +71,7 @@ class Images:
 
     def _digest(self, source: Source, program: Program) -> str:
         if source.kind != "archive" or source.path is None or not source.path.is_file():
-            return source.digest(program.environment.get("DOCKER_HOST"))
+            return source.digest(program.for_builds.get("DOCKER_HOST"))
         # A large file is not read again for every sandbox.
         found = source.path.stat()
         state = (source.text, found.st_ino, found.st_size, found.st_mtime_ns)
@@ -112,7 +112,7 @@ def _build(source: Source, target: Path, program: Program, options: SingularityO
     # Where it works, so that a killed build leaves nothing elsewhere.
     variables = {"APPTAINER_TMPDIR": temporary, "SINGULARITY_TMPDIR": temporary}
     ran = build_image(
-        dataclasses.replace(program, environment={**program.environment, **variables}),
+        dataclasses.replace(program, environment={**program.environment, **program.for_builds, **variables}),
         source.text,
         target,
         form=options.cache_format,

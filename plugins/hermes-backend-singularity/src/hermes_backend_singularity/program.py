@@ -22,6 +22,8 @@ _HANDED_ON: Final = (
     "TMPDIR",
     "XDG_RUNTIME_DIR",
     "DBUS_SESSION_BUS_ADDRESS",
+)
+_FOR_BUILDS: Final = (
     "DOCKER_HOST",
     "DOCKER_CONFIG",
     "http_proxy",
@@ -31,8 +33,10 @@ _HANDED_ON: Final = (
     "HTTPS_PROXY",
     "NO_PROXY",
 )
-_HANDED_ON_OF_ITS_OWN: Final = ("CONFIGDIR", "CACHEDIR", "TMPDIR", "DOCKER_USERNAME", "DOCKER_PASSWORD")
+"""Not for instances: even with --cleanenv the program shows proxies, and the passwords in them, to what runs inside."""
+_OF_ITS_OWN: Final = ("CONFIGDIR", "CACHEDIR", "TMPDIR")
 """With either of its prefixes. Not those that bind, mount or change what an instance is."""
+_OF_ITS_OWN_FOR_BUILDS: Final = ("DOCKER_USERNAME", "DOCKER_PASSWORD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +50,11 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The program and the few variables of the caller's that it gets."""
+    """The program and the few variables of the caller's that it gets, always and where it builds an image."""
 
     path: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    for_builds: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def find(cls, named: Path | None, environment: Mapping[str, str]) -> Program:
@@ -67,10 +72,13 @@ class Program:
                 hint="install Apptainer (https://apptainer.org/docs/admin/latest/installation.html; "
                 "`scripts/setup_apptainer.sh DIR` needs no root), or set the backend's option program",
             )
-        names = [f"{prefix}_{name}" for prefix in ("APPTAINER", "SINGULARITY") for name in _HANDED_ON_OF_ITS_OWN]
-        kept = {name: environment[name] for name in (*_HANDED_ON, *names) if name in environment}
+        kept = _taken(environment, _HANDED_ON, _OF_ITS_OWN)
         folder = str(Path(path).absolute().parent)
-        return cls(Path(path).absolute(), {**kept, "PATH": f"{folder}:{ENVIRONMENT['PATH']}", "LANG": "C.UTF-8"})
+        return cls(
+            Path(path).absolute(),
+            {**kept, "PATH": f"{folder}:{ENVIRONMENT['PATH']}", "LANG": "C.UTF-8"},
+            _taken(environment, _FOR_BUILDS, _OF_ITS_OWN_FOR_BUILDS),
+        )
 
     @property
     def settings_dir(self) -> Path:
@@ -91,6 +99,11 @@ class Program:
     def run(self, arguments: Sequence[str], *, seconds: float, marks: Mapping[str, str] | None = None) -> Ran:
         """Run it with arguments. Blocks, for so many seconds at most."""
         return run([str(self.path), *arguments], seconds=seconds, environment={**self.environment, **(marks or {})})
+
+
+def _taken(environment: Mapping[str, str], names: Sequence[str], of_its_own: Sequence[str]) -> dict[str, str]:
+    own = [f"{prefix}_{name}" for prefix in ("APPTAINER", "SINGULARITY") for name in of_its_own]
+    return {name: environment[name] for name in (*names, *own) if name in environment}
 
 
 def run(argv: Sequence[str], *, seconds: float, environment: Mapping[str, str], directory: Path | None = None) -> Ran:
