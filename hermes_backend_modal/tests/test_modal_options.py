@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from hermes_backend_modal.backend import ModalBackend
 from hermes_backend_modal.options import ModalOptions
 from hermes_core.atropos.agent_config import AgentEnvConfig
+from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.leases import public_options
 
 
 def _options(**given: object) -> ModalOptions:
@@ -158,3 +162,22 @@ def test_an_agent_env_with_every_field_set_gives_options_that_are_accepted():
     assert (made.image, made.slots_per_sandbox, made.secrets, made.execution_timeout) == ("b:1", 3, ("x", "y"), 7.0)
     assert made.env_vars == {"K": "V", "L": "W"}
     assert {name.removeprefix("modal_") for name in fields} == made.model_fields_set
+
+
+def test_who_reads_the_options_from_a_lease_needs_no_profile(monkeypatch):
+    monkeypatch.setenv("ATROPOS_MODAL_PROFILE_GPU_APP_NAME", "the-gpus")
+    kept, _ = public_options(_options(profile="gpu"))
+    monkeypatch.delenv("ATROPOS_MODAL_PROFILE_GPU_APP_NAME")
+    assert _options(**kept).app_name == "the-gpus"
+
+
+@pytest.mark.parametrize(
+    ("variable", "there"), [("MODAL_ENVIRONMENT", "staging"), ("MODAL_SERVER_URL", "http://elsewhere:1")]
+)
+async def test_a_sandbox_of_another_environment_is_not_taken_for_gone(monkeypatch, variable, there):
+    monkeypatch.setenv(variable, there)
+    handle = ModalBackend(_options()).handle(SandboxSpec(isolation="gvisor"), "ab" * 8)
+    monkeypatch.delenv(variable)
+    with pytest.raises(BackendError, match=f"was made at Modal's .* '{there}', found") as caught:
+        await ModalBackend(_options()).reclaim(handle)
+    assert f"{variable}={there}" in caught.value.hint

@@ -96,9 +96,9 @@ class ModalBackend(AgentBackend):
         return await super().open(spec)
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
-        """Name the sandbox, or, where it is shared, whose pool it is in; the app is found through the options."""
+        """Name the sandbox, or, where it is shared, whose pool it is in, and where; the app is in the options."""
         pool = {"pool": self._pool_id} if self.shares(spec) else {}
-        return {"sandbox_id": sandbox_id, **pool}
+        return {"sandbox_id": sandbox_id, **self.service.place, **pool}
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         """Create a sandbox, or take part in one that is shared."""
@@ -175,8 +175,9 @@ class ModalBackend(AgentBackend):
         """End the sandbox that a killed process left behind; one that is not there is fine.
 
         Raises:
-            BackendError: It is shared, and its owner lives.
+            BackendError: It is shared, and its owner lives; or it is not where this process looks.
         """
+        self.service.require_place(handle)
         await self.service.end_tagged({SANDBOX: handle["sandbox_id"]})
         if "pool" not in handle:
             return

@@ -26,9 +26,10 @@ class ModalOptions(BaseModel):
     """Address of the service; MODAL_SERVER_URL or Modal's own if not given."""
     environment: str | None = None
     """Environment of the workspace; MODAL_ENVIRONMENT or the workspace's default if not given."""
-    profile: str | None = None
+    # What a profile says is in the other options then: who reads them from a lease may not have it.
+    profile: str | None = Field(default=None, exclude=True)
     """Name of a set of these options, from `profiles_file` and ATROPOS_MODAL_PROFILE_*; given ones go before it."""
-    profiles_file: Path | None = None
+    profiles_file: Path | None = Field(default=None, exclude=True)
     """YAML of such sets; ATROPOS_MODAL_PROFILES_FILE if not given."""
 
     app_name: str = Field(default="atropos-sandbox", min_length=1)

@@ -18,6 +18,7 @@ from hermes_backend_modal.failures import (
     SDK_ERRORS,
     ImageBuildError,
     ModalAuthError,
+    ModalError,
     ModalMissingError,
     ModalTimeoutError,
     ending_of,
@@ -48,6 +49,27 @@ class Service:
         self._turn = asyncio.Lock()
         self._images: dict[str, asyncio.Task[Any]] = {}
         self._creating = asyncio.Semaphore(options.concurrent_starts)
+
+    @property
+    def place(self) -> dict[str, str]:
+        """Where sandboxes are made and looked for, with what the environment and the SDK's own file say."""
+        options = self.options
+        server = options.server_url or _config.get("server_url")
+        return {"server": str(server), "environment": options.environment or _config.get("environment") or ""}
+
+    def require_place(self, handle: Mapping[str, Any]) -> None:
+        """Refuse to look for a sandbox elsewhere, where it is not and would be taken for gone.
+
+        Raises:
+            ModalError: It was made at another address, or in another environment.
+        """
+        for part, found in self.place.items():
+            if (recorded := handle.get(part, found)) != found:
+                variable = "MODAL_SERVER_URL" if part == "server" else "MODAL_ENVIRONMENT"
+                raise ModalError(
+                    f"sandbox {handle['sandbox_id']} was made at Modal's {part} {recorded!r}, found {found!r}",
+                    hint=f"{variable}={recorded} hermes-core sandboxes gc",
+                )
 
     async def ask(self, what: str, work: Awaitable[T], *, seconds: float | None = None, hint: str | None = None) -> T:
         """Ask one thing within a deadline; `what` begins the message when it fails, `hint` is for what is not there."""
