@@ -271,7 +271,7 @@ async def test_a_start_that_closing_interrupts_and_that_leaves_something_is_told
 
         waiting = asyncio.create_task(pool.acquire("key", make, 9, request()))
         await begun.wait()
-        with pytest.raises(BackendError, match="1 hosts of pool 'engine' could not be ended: .*does not answer"):
+        with pytest.raises(BackendError, match=r"1 hosts of pool 'engine' could not be ended: .*does not answer"):
             await pool.aclose()
         with pytest.raises(BackendError, match="being closed"):
             await waiting

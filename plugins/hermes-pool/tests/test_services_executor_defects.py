@@ -208,6 +208,30 @@ async def test_closing_does_not_wait_for_ever(tmp_path: Path) -> None:  # 2.3 nu
     await inner.aclose()
 
 
+async def test_a_release_whose_caller_leaves_is_done_and_keeps_no_record(tmp_path: Path) -> None:
+    class Slow(SandboxToolBackend):  # type: ignore[misc]  # final for everybody else
+        async def release(self, slot: Any, *, reset_workspace: bool = False) -> None:
+            going.set()
+            await gate.wait()
+            await super().release(slot, reset_workspace=reset_workspace)
+
+    going, gate = asyncio.Event(), asyncio.Event()
+    inner = local_backend(tmp_path)
+    backend = Slow(inner)
+    await backend.start()
+    executor = ToolExecutor(backend)
+    await executor.start()
+    await executor.execute("t1", terminal("true"))
+    releasing = asyncio.ensure_future(executor.release_trajectory("t1"))
+    await going.wait()
+    releasing.cancel()
+    await asyncio.wait((releasing,))
+    gate.set()
+    await until(lambda: executor.status()["trajectories"] == 0)
+    await executor.close()
+    await inner.aclose()
+
+
 async def test_no_place_in_time_is_the_backends_error_and_no_answer_of_the_tool(tmp_path: Path) -> None:  # number 5
     backend = BoundedBackend(local_backend(tmp_path), places=1, patience=0.2)
     async with executor_on(backend) as executor:

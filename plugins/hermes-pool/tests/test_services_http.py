@@ -179,6 +179,13 @@ async def test_odd_bytes_arrive_as_they_are(service: Service) -> None:
     assert "'\"$x" in result.output
 
 
+async def test_arguments_that_json_can_carry_only_escaped_arrive_as_they_are(service: Service) -> None:
+    """A lone surrogate, which a model can write in JSON, ended its rollout with an error of pydantic's."""
+    async with service.client() as client:
+        for command in (terminal("echo \ud800"), terminal("true", raw_text="\ud800")):
+            assert await client.execute("t1", command) == await service.executor.execute("t1", command)
+
+
 async def test_a_large_file_is_written_over_http(service: Service) -> None:
     async with service.client() as client:
         content = "x" * 3_000_000

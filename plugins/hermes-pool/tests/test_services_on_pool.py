@@ -57,6 +57,22 @@ async def test_a_full_pool_says_so_with_its_numbers_here_and_over_http(registry:
         assert (await client.execute("waits", terminal("echo now"))).output == "now"
 
 
+async def test_a_call_that_got_no_slot_may_be_sent_again_under_its_id(registry: Registry) -> None:
+    """The refusal was its answer for good, though it is said to be worth another try."""
+    async with (
+        backend(max_hosts=1, slots_per_host=1, acquire_timeout=0.2) as made,
+        ToolExecutor(made, registry=registry) as executor,
+    ):
+        await executor.execute("has", terminal("true"))
+        with pytest.raises(SlotUnavailableError):
+            await executor.execute("waits", terminal("echo ran"), execution_id="e1")
+        await executor.release_trajectory("has")
+        for _ in range(2):
+            found = await executor.execute("waits", terminal("echo ran | tee -a count"), execution_id="e1")
+            assert found.output == "ran"
+        assert (await executor.execute("waits", terminal("cat count"))).output == "ran"
+
+
 async def test_a_cancelled_call_leaves_the_queue_of_the_pool(registry: Registry) -> None:
     """Predecessor 2.3 number 3: its slot leaked."""
     async with backend(max_hosts=1, slots_per_host=1) as made, ToolExecutor(made, registry=registry) as executor:

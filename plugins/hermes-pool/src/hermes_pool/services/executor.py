@@ -257,9 +257,16 @@ class ToolExecutor:
         found = self._trajectories.get(trajectory_id)
         if found is None:
             found = self._trajectories[trajectory_id] = Trajectory(
-                trajectory_id, self._backend, idle=self.config.idle_timeout_s, forgotten=self._forget
+                trajectory_id,
+                self._backend,
+                idle=self.config.idle_timeout_s,
+                forgotten=self._forget,
+                gone=self._gone,
             )
         return found
+
+    def _gone(self, trajectory_id: str) -> None:
+        self._trajectories.pop(trajectory_id, None)
 
     def _forget(self, trajectory_id: str) -> None:
         _LOG.warning(
@@ -285,10 +292,8 @@ class ToolExecutor:
         if len(self._released) > _RELEASED:
             self._released.popitem(last=False)
         trajectory = self._trajectories.get(trajectory_id)
-        if trajectory is None:
-            return
-        await trajectory.release()
-        self._trajectories.pop(trajectory_id, None)
+        if trajectory is not None:
+            await trajectory.release()
 
     async def read_artifact(self, request: wire.ArtifactReadRequestPayload) -> wire.ArtifactReadResponsePayload:
         """Read a file of a trajectory's workspace; raises `ArtifactRefusedError`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import uuid
 from collections.abc import Mapping
 from types import TracebackType
@@ -133,7 +134,8 @@ class ToolExecutorClient:
             connector = aiohttp.TCPConnector(limit=0)  # a call that waits must not keep another from being sent
             self._session = aiohttp.ClientSession(headers=self._headers, connector=connector)
         # Read from memory piece by piece: aiohttp writes bytes in one go, and warns of that.
-        data = None if body is None else io.BytesIO(body.model_dump_json(exclude_none=True).encode())
+        # Not pydantic's own JSON: a lone surrogate breaks that, and an infinite number becomes null.
+        data = None if body is None else io.BytesIO(json.dumps(body.model_dump(exclude_none=True)).encode())
         limit = aiohttp.ClientTimeout(total=timeout)
         try:
             async with self._session.request(

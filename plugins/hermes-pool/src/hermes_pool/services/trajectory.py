@@ -28,11 +28,18 @@ class Trajectory:
     """Its calls in a sandbox run one after another in the order they came; those of other trajectories never wait.
 
     The sandbox is opened for the first call that needs one, within that call: a trajectory that waits for a place
-    holds nobody up. After `idle` seconds without a call `forgotten` is told, once for each such time.
+    holds nobody up. After `idle` seconds without a call `forgotten` is told, once for each such time; `gone` is told
+    when the release has ended, well or not.
     """
 
     def __init__(
-        self, trajectory_id: str, backend: ToolBackend, *, idle: float, forgotten: Callable[[str], None]
+        self,
+        trajectory_id: str,
+        backend: ToolBackend,
+        *,
+        idle: float,
+        forgotten: Callable[[str], None],
+        gone: Callable[[str], None],
     ) -> None:
         self.id = trajectory_id
         self.waiting = 0
@@ -44,6 +51,7 @@ class Trajectory:
         self._releasing: asyncio.Task[None] | None = None
         self._idle = idle
         self._forgotten = forgotten
+        self._gone = gone
         self._alarm: asyncio.TimerHandle | None = None
 
     @property
@@ -93,8 +101,7 @@ class Trajectory:
         try:
             await self._turn.acquire()
             try:
-                if self.slot is None:
-                    self.slot = await self._backend.acquire(self.id)
+                await self._settle()
             except BaseException:
                 self._turn.release()
                 raise
@@ -105,10 +112,23 @@ class Trajectory:
         finally:
             self._turn.release()
 
+    async def _settle(self) -> None:
+        if self.slot is not None:
+            return
+        try:
+            self.slot = await self._backend.acquire(self.id)
+        except Exception:
+            # Nothing was run: the same call may be sent again, and must not find this for its answer.
+            mine = asyncio.current_task()
+            self._calls = OrderedDict((name, call) for name, call in self._calls.items() if call.task is not mine)
+            raise
+
     async def release(self) -> None:
         """End what runs, refuse what waits, and give the sandbox back; who calls it again waits for the same."""
         if self._releasing is None:
             self._releasing = asyncio.ensure_future(self._release())
+            # Also where whoever released it does not wait for the end.
+            self._releasing.add_done_callback(lambda _: self._gone(self.id))
         await asyncio.shield(self._releasing)
 
     async def _release(self) -> None:
