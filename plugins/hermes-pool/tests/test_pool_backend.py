@@ -124,6 +124,32 @@ async def test_whoever_waits_too_long_is_told_the_numbers_of_all_members(pool):
         await sandbox.aclose()
 
 
+async def test_nobody_waits_for_a_host_that_is_set_apart_while_another_member_has_room(pool):
+    backend = pool(max_hosts=1, slots_per_host=4, health_interval=0.05, quarantine=30, acquire_timeout=5)
+    first, second = [await backend.open(SandboxSpec()) for _ in range(2)]
+    await second.aclose()
+    (host,) = engines(backend)[0].hosts
+    host.complaint = "the disk is full"
+    assert await eventually(lambda: backend.members[0].pool.stats().hosts["quarantined"] == 1)
+    others = [await backend.open(SandboxSpec()) for _ in range(4)]
+    assert {other.provenance["member"] for other in others} == {"engine#2"}
+    for sandbox in (first, *others):
+        await sandbox.aclose()
+
+
+async def test_who_waits_goes_on_when_a_host_that_was_set_apart_is_well_again(pool):
+    backend = pool(members=1, max_hosts=1, slots_per_host=2, health_interval=0.05, quarantine=0.2)
+    first = await backend.open(SandboxSpec())
+    (host,) = engines(backend)[0].hosts
+    host.complaint = "the disk is full"
+    assert await eventually(lambda: backend.stats().hosts["quarantined"] == 1)
+    opening = asyncio.create_task(backend.open(SandboxSpec()))
+    assert await eventually(lambda: backend.stats().waiting == 1)
+    host.complaint = None
+    await (await asyncio.wait_for(opening, 10)).aclose()
+    await first.aclose()
+
+
 async def test_a_waiter_that_is_cancelled_keeps_no_place(pool):
     backend = pool(members=1, max_hosts=1, slots_per_host=1)
     sandbox = await backend.open(SandboxSpec())

@@ -49,8 +49,8 @@ class Member:
 
     @property
     def free(self) -> int:
-        """How many more sandboxes it can take."""
-        return self.pool.capacity - self.taken
+        """How many more sandboxes it can take now."""
+        return self.pool.capacity - self.taken - self.pool.blocked
 
     def is_apart(self, now: float) -> bool:
         """Tell whether it has failed a short while ago."""

@@ -114,6 +114,13 @@ class SlotPool:
         """How many slots there would be with all hosts."""
         return self.options.max_hosts * self._slots_per_host
 
+    @property
+    def blocked(self) -> int:
+        """How many slots nobody gets as long as others are used: those of hosts that take nobody new."""
+        apart = {HostState.QUARANTINED, HostState.DRAINING}
+        hosts = (host for host in self._fleet.hosts if host.seats and host.state in apart)
+        return sum(max(0, host.limit - len(host.seats)) for host in hosts)
+
     def time_left(self, request: SlotRequest) -> float:
         """Return how long somebody may wait from now on."""
         del request

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
+from typing import Final
 
 from hermes_core.contracts.errors import BackendError
 from hermes_pool.errors import SlotUnavailableError
@@ -13,6 +14,9 @@ from hermes_pool.members import Member
 from hermes_pool.options import PoolOptions
 from hermes_pool.reporting import too_late, too_many
 from hermes_pool.statistics import PoolStats, Waits, combined
+
+_LOOK: Final = 0.5
+"""Seconds between two looks for room that nobody has given back: a host may be well again."""
 
 
 class Ticket:
@@ -44,6 +48,7 @@ class Turnstile:
         self._waiting: OrderedDict[asyncio.Future[Ticket], str | None] = OrderedDict()
         self._holders: Counter[tuple[str, Member]] = Counter()
         self._waits = Waits()
+        self._timer: asyncio.TimerHandle | None = None
 
     async def enter(self, rollout_id: str | None, *, deadline: float, first: bool = False) -> Ticket:
         """Wait for room; `first` is for whom a member has failed after he had waited.
@@ -63,6 +68,7 @@ class Turnstile:
         if not future.done() and len(self._waiting) > self._options.max_waiting and not first:
             del self._waiting[future]
             raise too_many(self.stats())
+        self._watch(loop)
         alarm = loop.call_at(deadline, self._expire, future)
         began = loop.time()
         try:
@@ -86,6 +92,15 @@ class Turnstile:
             future, rollout_id = self._waiting.popitem(last=False)
             if not future.done():
                 future.set_result(self._ticket(member, rollout_id))
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is None and self._waiting:
+            self._timer = loop.call_later(_LOOK, self._look_again, loop)
+
+    def _look_again(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        self.look()
+        self._watch(loop)
 
     def set_apart(self, member: Member, error: BackendError) -> None:
         """Send nobody to a member for a while, as long as there are others."""
