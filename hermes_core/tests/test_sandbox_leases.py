@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from sandbox_support import backend, gone, processes_of
 from hermes_core.cli import main
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.lease_keeper import LeaseKeeper
 from hermes_core.sandbox.leases import Lease, LeaseBook
 
 OWNER = textwrap.dedent(
@@ -53,6 +56,29 @@ def killed_owner(tmp_path):
         sandbox_id, workspace = json.loads(owner.stdout.readline())
         yield owner, sandbox_id, Path(workspace), tmp_path / "leases"
         owner.kill()
+
+
+async def test_a_lease_whose_taker_is_cancelled_as_it_is_written_does_not_stay(tmp_path):
+    """The shared places of a closing pool left theirs: nobody held them, and nobody struck them out."""
+    begun, gate = threading.Event(), threading.Event()
+
+    class Slow(LeaseBook):
+        def write(self, lease):
+            begun.set()
+            gate.wait()
+            super().write(lease)
+
+    book = Slow(tmp_path)
+    lease = Lease.of_this_process(
+        sandbox_id="s1", backend="local", rollout_id=None, deadline=time.time() + 60, handle={}, options=None
+    )
+    taking = asyncio.create_task(LeaseKeeper().take(book, lease))
+    await asyncio.to_thread(begun.wait)
+    taking.cancel()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+    assert book.read() == ([], [])
 
 
 def test_a_killed_owner_leaves_no_process_and_gc_removes_the_rest(killed_owner, capsys):

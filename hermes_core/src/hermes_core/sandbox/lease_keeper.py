@@ -29,8 +29,12 @@ class LeaseKeeper:
         self._beating: asyncio.Task[None] | None = None
 
     async def take(self, book: LeaseBook, lease: Lease) -> None:
-        """Write a lease and hold it; on disk when this returns."""
-        await complete(asyncio.to_thread(book.write, lease))
+        """Write a lease and hold it; on disk when this returns, and not when it is cancelled."""
+        try:
+            await complete(asyncio.to_thread(book.write, lease))
+        except asyncio.CancelledError:
+            await complete(asyncio.to_thread(book.remove, lease.sandbox_id))
+            raise
         self._held[lease.sandbox_id] = (book, lease)
         if self._timer is None:
             self._schedule()
