@@ -30,6 +30,7 @@ from hermes_core.runner.output import REPORT, ROLLOUTS, SUMMARY, OutputFolder, w
 from hermes_core.runner.plan import RunPlan, choose, plan_groups, rollouts
 from hermes_core.runner.policy import Policy
 from hermes_core.runner.progress import open_progress
+from hermes_core.runner.recorded import recorded
 from hermes_core.runner.report import write_report
 from hermes_core.runner.scheduling import Recorder, Scheduler
 from hermes_core.runner.summary import SummaryBuilder
@@ -187,12 +188,15 @@ class Run:
         return {c.name: cast("Sink", self._registry.create("sink", c.name, c.options)) for c in self._config.sinks}
 
     def _fingerprint(self, tasks: tuple[Task, ...]) -> dict[str, Any]:
-        values = self._config.model_dump(mode="json", exclude=set(_NEUTRAL))
+        values = {key: value for key, value in self._recorded().items() if key not in _NEUTRAL}
         digest = hashlib.sha256()
         for task in tasks:
             # Where a task was read is no part of what it is.
             digest.update(repr(dataclasses.replace(task, source="")).encode("utf-8", "replace"))
         return {**values, "tasks_sha256": digest.hexdigest()}
+
+    def _recorded(self) -> dict[str, Any]:
+        return recorded(self._config, self._registry)
 
     def _facts(self) -> dict[str, Any]:
         return {"tasks": self._config.tasks, "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
@@ -234,7 +238,7 @@ class Run:
         return {
             "run_id": folder.run_id,
             "created": folder.manifest.get("created"),
-            "config": self._config.model_dump(mode="json"),
+            "config": self._recorded(),
             "planned": planned,
             "wall_seconds": seconds,
             "group_size": self._config.group_size,
