@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from slurm_backends import backend_on
 
+from hermes_backend_slurm.backend import SlurmBackend
 from hermes_backend_slurm.options import SlurmOptions
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.machines import MachineBackend
+from hermes_pool import PoolOptions, SlotPool
 from hermes_testing.watching import eventually
 
 pytestmark = pytest.mark.component("slurm")
@@ -46,6 +50,24 @@ async def test_an_allocation_that_exists_is_used_and_left(slurm, tmp_path):
         assert await eventually(lambda: slurm.steps() == [])
         assert slurm.jobs() == [job]
     assert await gone(slurm)
+
+
+async def test_places_that_it_was_given_stay_its_places(monkeypatch):
+    """As a member of backend `pool` it went by its own bounds, and the pool's counted nothing."""
+    backend, given = SlurmBackend(SlurmOptions()), SlotPool(PoolOptions(), name="the pool's")
+    backend.places = given
+    monkeypatch.setattr(backend, "allocation", _two_nodes)
+    monkeypatch.setattr(MachineBackend, "open", _opened)
+    await backend.open(SandboxSpec())
+    assert backend.places is given
+
+
+async def _two_nodes():
+    return SimpleNamespace(nodes=("n1", "n2"))
+
+
+async def _opened(_backend, _spec):
+    return None
 
 
 async def test_one_step_for_each_sandbox_of_its_own_spread_over_the_nodes(slurm, tmp_path):

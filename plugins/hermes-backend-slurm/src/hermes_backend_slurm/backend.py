@@ -21,6 +21,7 @@ from hermes_core.sandbox.completion import complete
 from hermes_core.sandbox.machines import Link, MachineBackend
 from hermes_core.sandbox.plain import PlainSandbox
 from hermes_core.sandbox.session import AgentSandbox
+from hermes_core.sandbox.sharing import SharedAgents
 from hermes_core.specs import BackendSpec
 from hermes_pool import PoolOptions, SlotPool
 
@@ -73,7 +74,8 @@ class SlurmBackend(MachineBackend):
         allocation = await self.allocation()
         if not self._pooled:
             self._pooled = True
-            self.places = SlotPool(self._pool_options(len(allocation.nodes)), name=self.declaration.name)
+            if isinstance(self.places, SharedAgents):  # else another pool's, which this backend is a member of
+                self.places = SlotPool(self._pool_options(len(allocation.nodes)), name=self.declaration.name)
         return await super().open(spec)
 
     def _pool_options(self, nodes: int) -> PoolOptions:
