@@ -18,6 +18,8 @@ from pool_support import Backend
 from hermes_core.cli import main
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.runner.config import RunConfig
+from hermes_core.runner.recorded import recorded
 from hermes_core.sandbox.leases import LeaseBook
 from hermes_pool import SlotUnavailableError
 from hermes_pool.backend import PoolBackend
@@ -265,6 +267,24 @@ async def test_a_lost_member_fails_its_own_sandboxes_only(pool):
 
 def create(options):
     return isolated_registry("hermes_pool.plugin").create("backend", "pool", options)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda name, options: {"backend": name, "options": options},
+        lambda name, options: {"backends": [{"backend": "local"}, {"backend": name, "options": options}]},
+    ],
+    ids=["the only one", "one of several"],
+)
+@pytest.mark.parametrize("name", ["keyed", "not-there"])
+def test_a_run_writes_down_no_secret_of_a_member(form, name):
+    registry = isolated_registry("hermes_pool.plugin", "keyed_member")
+    options = form(name, {"region": "north", "token": "s3cret"})
+    given = {"tasks": "t.jsonl", "out": "out", "terminal_backend": "pool", "backend_options": options}
+    written = json.dumps(recorded(RunConfig.parse(given, source="the test"), registry))
+    assert "s3cret" not in written
+    assert ("north" in written) == (name == "keyed")
 
 
 async def test_what_a_member_gives_to_one_alone_is_refused_with_the_way_to_share():

@@ -33,9 +33,15 @@ def _secrets(ref: Ref, registry: Registry) -> tuple[str, ...]:
         return ()
     try:
         model = getattr(registry.load(ref.kind, ref.name), "Options", None)
-        return () if model is None else public_options(model.model_validate(dict(ref.options)))[1]
+        if model is None:
+            return ()
+        options = model.model_validate(dict(ref.options))
     except (HermesError, ValueError):
         return tuple(map(str, ref.options))
+    # Options of a component that is made of others: `parts` gives those by the paths of their own options.
+    parts: Mapping[str, Ref] = options.parts() if hasattr(options, "parts") else {}
+    inner = (f"{path}.{name}" for path, part in parts.items() for name in _secrets(part, registry))
+    return (*public_options(options)[1], *inner)
 
 
 def _without(options: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:

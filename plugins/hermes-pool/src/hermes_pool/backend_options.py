@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from hermes_core.specs import Ref
 from hermes_pool.options import PoolOptions
 
 
@@ -46,6 +47,12 @@ class PoolBackendOptions(PoolOptions):
         if self.backend is None:
             return self.backends
         return [MemberOptions(backend=self.backend, options=self.options)]
+
+    def parts(self) -> dict[str, Ref]:
+        """Return the members by the paths of their options, of which only they know what is secret."""
+        paths = ["options"] if self.backend is not None else [f"backends.{n}.options" for n in range(len(self.members))]
+        refs = (Ref(kind="backend", name=member.backend, options=member.options) for member in self.members)
+        return dict(zip(paths, refs, strict=True))
 
     def of_each(self) -> PoolOptions:
         """Return what the slot pool of each member is told."""
