@@ -45,7 +45,7 @@ def _cluster() -> Iterator[tuple[str, dict[str, Any]]]:
         raise AbsentError("the stand-in for Nomad needs root and bubblewrap, and NOMAD_ADDR is not set")
     sys.path.insert(0, str(_SUPPORT))
     # By name: it belongs to the tests, which are not where types are checked.
-    with importlib.import_module("standin").StandIn() as standin:
+    with importlib.import_module("nomad_standin").StandIn() as standin:
         yield "stand-in of Nomad 1.0.18", {"nomad_address": standin.address, "sandbox_image": "hermes:1"}
 
 

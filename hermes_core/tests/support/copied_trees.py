@@ -14,6 +14,7 @@ from typing import Any
 from hermes_core.sandbox.agent.entries import DATA, DIRECTORY, END, FILE, FILE_END, LEAVE, SYMLINK, entry_record
 from hermes_core.sandbox.agent.wire import PREFIX, PROTOCOL, decode_header, encode
 from hermes_core.sandbox.client import AgentClient, AgentStream
+from hermes_core.sandbox.source import agent_message
 
 OLD = 1_234_567_890_123_456_789
 
@@ -102,7 +103,7 @@ class Peer:
         self.silent_to: frozenset[str] = frozenset()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readexactly(int(await reader.readexactly(8), 16))
+        await reader.readexactly(len(agent_message()))
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head, size = PREFIX.unpack(await reader.readexactly(PREFIX.size))

@@ -12,7 +12,7 @@ import pytest_asyncio
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 from nomad_backends import Backends
-from standin import StandIn
+from nomad_standin import StandIn
 
 from hermes_backend_nomad.backend import NomadBackend
 

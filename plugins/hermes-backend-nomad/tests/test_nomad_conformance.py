@@ -6,7 +6,7 @@ import os
 from typing import Any, ClassVar
 
 import pytest
-from standin import StandIn
+from nomad_standin import StandIn
 
 from hermes_testing import BackendSuite, PluginSuite
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from nomad_backends import Backends
-from standin import StandIn
+from nomad_standin import StandIn
 
 from hermes_backend_nomad.failures import DriverConfigError, NomadAccessError
 from hermes_core.contracts.errors import BackendError, HermesError, SandboxLostError

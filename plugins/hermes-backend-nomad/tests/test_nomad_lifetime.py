@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from nomad_backends import Backends
-from standin import StandIn
+from nomad_standin import StandIn
 
 from hermes_backend_nomad.backend import NomadBackend
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from nomad_backends import Backends
 from pydantic import ValidationError
-from standin import StandIn
+from nomad_standin import StandIn
 
 from hermes_backend_nomad.options import NomadOptions
 from hermes_core.atropos.agent_config import OWNERS, AgentEnvConfig

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from nomad_backends import Backends
-from standin import StandIn
+from nomad_standin import StandIn
 
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from nomad_backends import Backends
 from nomad_shapes import RECORDED, differences
-from standin import StandIn
+from nomad_standin import StandIn
 
 from hermes_core.contracts.sandbox import SandboxSpec
 

@@ -113,12 +113,15 @@ def lines_run(act: Callable[[str], object], text: str) -> int:
         count += 1
         return trace
 
-    before = sys.gettrace()
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()  # finalizers of whatever else is garbage are no work of the parser's
     sys.settrace(trace)
     try:
         act(text)
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()
     return count
 
 
