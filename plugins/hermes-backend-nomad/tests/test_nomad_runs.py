@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from nomad_backends import Backends
-from pydantic import ValidationError
 from nomad_standin import StandIn
+from pydantic import ValidationError
 
 from hermes_backend_nomad.options import NomadOptions
 from hermes_core.atropos.agent_config import OWNERS, AgentEnvConfig
