@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from watched import at_work
 from hermes_backend_singularity.backend import SingularityBackend
 from hermes_backend_singularity.failures import ImageError, ImageTimeoutError
 from hermes_backend_singularity.options import SingularityOptions
+from hermes_backend_singularity.sources import Source
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_testing.watching import eventually
 
@@ -246,3 +249,26 @@ async def test_a_cache_that_is_too_large_loses_what_nobody_uses(opened, options,
     await (await opened(**limited).open(_ask(image=images[2]))).aclose()
     kept = [json.loads((entry / "entry.json").read_bytes())["source"] for entry in _kept(options)]
     assert sorted(kept) == sorted([images[0], images[2]])
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"), [(b"SSH-2.0-OpenSSH_9.2\r\n", "no Docker engine at"), (None, "is no address")]
+)
+def test_what_is_no_docker_engine_is_named(answer, said):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        if answer is not None:
+            thread.start()
+        port = server.getsockname()[1] if answer is not None else "port"
+        with pytest.raises(ImageError, match=said) as caught:
+            Source("daemon", "docker-daemon:x:1").digest(f"tcp://127.0.0.1:{port}")
+        assert caught.value.hint
+        if answer is not None:
+            thread.join(10)

@@ -99,7 +99,15 @@ def image_of_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [{"user": "agent"}, {"workspace": "work"}, {"binds": ["data:/data"]}, {"cache_max_mb": 0}, {"usr": "x"}]
+    "options",
+    [
+        {"user": "agent"},
+        {"workspace": "work"},
+        {"binds": ["data:/data"]},
+        {"cache_max_mb": 0},
+        {"usr": "x"},
+        {"scratch_dir": "/a,b"},
+    ],
 )
 def test_options_that_mean_nothing_are_refused(options):
     with pytest.raises(ValueError):

@@ -86,6 +86,13 @@ def test_the_environment_names_an_allocation_and_null_asks_for_another(monkeypat
     assert SlurmOptions.model_validate({"job_id": None}).job_id is None
 
 
+def test_a_configuration_is_the_same_file_wherever_the_commands_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLURM_CONF", "etc/slurm.conf")
+    assert SlurmOptions.model_validate({}).conf == tmp_path / "etc/slurm.conf"
+    assert SlurmOptions.model_validate({"conf": "mine.conf"}).conf == tmp_path / "mine.conf"
+
+
 async def test_what_is_wished_for_reaches_slurm(slurm, tmp_path):
     wishes = {"partition": "short", "time": "1", "cpus_per_node": 2, "memory_mb_per_node": 64}
     backend = backend_on(slurm, tmp_path, nodes=2, extra_args=("--comment=ours",), **wishes)

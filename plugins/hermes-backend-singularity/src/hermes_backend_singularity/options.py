@@ -98,6 +98,15 @@ class SingularityOptions(BaseModel):
     def _whole_path(cls, value: Path | None) -> Path | None:
         return None if value is None else value.expanduser().absolute()
 
+    @field_validator("scratch_dir")
+    @classmethod
+    def _in_one_piece(cls, value: Path) -> Path:
+        if set(str(value)) & set(',:"\n'):
+            raise ValueError(
+                f'scratch_dir has no comma, colon or ": the program takes paths apart there; found {value}'
+            )
+        return value
+
     @property
     def identity(self) -> tuple[int, int]:
         """User and group of the commands, where the caller is root; (0, 0) for root itself."""

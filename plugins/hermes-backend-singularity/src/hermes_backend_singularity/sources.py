@@ -160,12 +160,17 @@ class _OverSocket(http.client.HTTPConnection):
 def _daemon_id(name: str, docker_host: str | None) -> str:
     address = docker_host or "unix:///var/run/docker.sock"
     kind, _, place = address.partition("://")
-    connection = _OverSocket(place) if kind == "unix" else http.client.HTTPConnection(place, timeout=20)
+    try:
+        connection = _OverSocket(place) if kind == "unix" else http.client.HTTPConnection(place, timeout=20)
+    except http.client.InvalidURL as error:
+        raise ImageError(
+            f"DOCKER_HOST {address!r} is no address of a Docker engine: {error}", hint="as unix:///var/run/docker.sock"
+        ) from error
     try:
         connection.request("GET", f"/images/{urllib.parse.quote(name, safe=':/@')}/json")
         answer = connection.getresponse()
         body = answer.read()
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         raise ImageError(
             f"image docker-daemon:{name} cannot be had: no Docker engine at {address} ({error})",
             hint="`docker info`; or save it there and use docker-archive:FILE",

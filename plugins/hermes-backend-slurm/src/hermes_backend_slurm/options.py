@@ -55,6 +55,12 @@ class SlurmOptions(MachineOptions):
         names = {"job_id": "SLURM_JOB_ID", "conf": "SLURM_CONF"}
         return {**{field: os.environ[name] for field, name in names.items() if os.environ.get(name)}, **values}
 
+    @field_validator("conf")
+    @classmethod
+    def _whole_path(cls, value: Path | None) -> Path | None:
+        # The commands run in /, and whoever reads a lease is elsewhere, too.
+        return None if value is None else value.expanduser().absolute()
+
     @field_validator("extra_args")
     @classmethod
     def _leave_ours_alone(cls, value: tuple[str, ...]) -> tuple[str, ...]:
