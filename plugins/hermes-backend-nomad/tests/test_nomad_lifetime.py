@@ -123,6 +123,14 @@ async def test_limits_reach_nomad_as_the_driver_knows_them(standin: StandIn, bac
         assert "privileged" not in config
 
 
+async def test_what_lets_a_container_reach_its_node_is_recorded_as_weaker(backends: Backends) -> None:
+    backend = backends(
+        docker_config={"ulimit": {"nofile": "4096"}, "volumes": ["/srv/data:/data"], "shm_size": 1 << 20}
+    )
+    async with await backend.open(SLOT) as sandbox:
+        assert sandbox.provenance["weaker"] == ["docker_config sets volumes"]
+
+
 async def test_what_cannot_be_enforced_is_refused_before_anything_starts(standin: StandIn, backends: Backends) -> None:
     before = len(standin.tell("seen"))
     wanted = {

@@ -10,6 +10,19 @@ from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 
 _OF_THE_CONTAINER: Final = ("cpu", "memory_mb", "pids")
+_OPENING: Final = (
+    "devices",
+    "ipc_mode",
+    "mount",
+    "mounts",
+    "pid_mode",
+    "security_opt",
+    "sysctl",
+    "userns_mode",
+    "uts_mode",
+    "volumes",
+)
+"""Keys of the driver's config that may let a container reach what is its node's."""
 
 
 def refuse_what_nomad_shares(spec: SandboxSpec, options: NomadOptions) -> None:
@@ -61,5 +74,10 @@ def describe(spec: SandboxSpec, options: NomadOptions, *, job: str, image: str, 
         "uid": "of the slot" if is_docker else "that of Nomad's client",
         "capabilities": [*AGENT_CAPABILITIES] if is_docker else [],
         "limits": limits if is_docker else {},
-        "weaker": [*(["containers are privileged"] if options.privileged else [])],
+        "weaker": _weaker(options) if is_docker else [],
     }
+
+
+def _weaker(options: NomadOptions) -> list[str]:
+    opened = [f"docker_config sets {key}" for key in _OPENING if options.docker_config.get(key)]
+    return [*(["containers are privileged"] if options.privileged else []), *opened]
