@@ -86,6 +86,18 @@ async def test_an_idle_host_of_another_kind_makes_room():
         assert len(engine.alive) == 1
 
 
+async def test_an_idle_host_makes_room_though_another_ends_some_day_with_its_users():
+    """Whoever waited for another kind was left to the one that takes nobody new, however long it is used."""
+    async with places(max_hosts=2, slots_per_host=1, acquire_timeout=5, idle_timeout=60) as (pool, engine):
+        used, idle = await asyncio.gather(*acquiring(pool, engine, 2))
+        used.spoil()
+        await idle.release()
+        other = await pool.acquire("other", engine.make, 9, request())
+        assert pool.stats().hosts["draining"] == 1
+        await other.release()
+        await used.release()
+
+
 async def test_no_kind_keeps_another_out_for_ever():
     """A full host takes nobody new once somebody older waits for a host that there is no room for."""
     async with places(max_hosts=1, slots_per_host=2) as (pool, engine):

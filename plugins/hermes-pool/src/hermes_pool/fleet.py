@@ -157,14 +157,15 @@ class Fleet:
 
         Where all are used, and this kind has none, one takes nobody new: no kind keeps another out for ever.
         """
-        going = sum(host.state in {HostState.CLOSING, HostState.DRAINING} for host in hosts)
-        if going >= kind.missing:
+        closing = sum(host.state is HostState.CLOSING for host in hosts)
+        if closing >= kind.missing:
             return
         others = [host for host in hosts if self._can_go(host, _first_turn(kind))]
         idle = [host for host in others if not host.seats]
         if idle:
             self._end(min(idle, key=lambda host: host.idle_since))
-        elif others and not kind.hosts:
+        # Those that take nobody new already go with their last users.
+        elif others and not kind.hosts and closing + _draining(hosts) < kind.missing:
             min(others, key=lambda host: len(host.seats)).spoil()
 
     def _can_go(self, host: PooledHost, turn: int) -> bool:
@@ -291,6 +292,10 @@ class Fleet:
         elif host.state is HostState.QUARANTINED:
             host.state = HostState.READY
             self._serve(self.kinds[host.key])
+
+
+def _draining(hosts: list[PooledHost]) -> int:
+    return sum(host.state is HostState.DRAINING for host in hosts)
 
 
 def _first_turn(kind: Kind) -> int:
