@@ -181,3 +181,27 @@ async def test_a_sandbox_of_another_environment_is_not_taken_for_gone(monkeypatc
     with pytest.raises(BackendError, match=f"was made at Modal's .* '{there}', found") as caught:
         await ModalBackend(_options()).reclaim(handle)
     assert f"{variable}={there}" in caught.value.hint
+
+
+async def test_a_sandbox_that_cannot_be_ended_keeps_nobody_from_ending_the_others(monkeypatch):
+    backend = ModalBackend(_options())
+    ended = []
+
+    async def tagged(_):
+        for name in ("stuck", "other"):
+            yield name
+
+    async def tags_of(sandbox):
+        return {"hermes_sandbox": sandbox}
+
+    async def end(sandbox):
+        ended.append(sandbox)
+        if sandbox == "stuck":
+            raise BackendError("no")
+
+    for name, work in (("tagged", tagged), ("tags_of", tags_of), ("end", end)):
+        monkeypatch.setattr(backend.service, name, work)
+    monkeypatch.setattr("hermes_backend_modal.backend.is_abandoned", lambda _: True)
+    with pytest.raises(BackendError, match="no"):
+        await backend.sweep()
+    assert ended == ["stuck", "other"]

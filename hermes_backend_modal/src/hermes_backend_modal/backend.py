@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
 import time
@@ -196,10 +197,14 @@ class ModalBackend(AgentBackend):
         async for sandbox in self.service.tagged({NODE: os.uname().nodename}):
             tags = await self.service.tags_of(sandbox)
             if is_abandoned(tags):
-                found.append(tags[SANDBOX])
-                if remove:
-                    await self.service.end(sandbox)
-        return found
+                found.append((tags[SANDBOX], sandbox))
+        if remove:
+            # One that cannot be ended keeps nobody from ending the others.
+            ending = (self.service.end(sandbox) for _, sandbox in found)
+            for result in await asyncio.gather(*ending, return_exceptions=True):
+                if isinstance(result, BaseException):
+                    raise result
+        return [name for name, _ in found]
 
     async def aclose(self) -> None:
         """End every sandbox that is still open, then the connection to the service."""

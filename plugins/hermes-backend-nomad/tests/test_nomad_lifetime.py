@@ -264,6 +264,27 @@ async def test_a_job_that_others_use_is_not_purged_for_the_sake_of_one(backends:
             await other.exec("echo dead")
 
 
+async def test_a_job_that_cannot_be_purged_keeps_nobody_from_purging_the_others(
+    monkeypatch: pytest.MonkeyPatch, backends: Backends
+) -> None:
+    backend = backends()
+    asked: list[str] = []
+
+    async def abandoned(prefix: str) -> list[str]:
+        return [f"{prefix}job-{number}" for number in range(3)]
+
+    async def deregister(job: str, *, purge: bool) -> None:
+        asked.append(job)
+        if job == "job-0" and purge:
+            raise BackendError("no")
+
+    monkeypatch.setattr(backend, "_abandoned", abandoned)
+    monkeypatch.setattr(backend.api, "deregister", deregister)
+    with pytest.raises(BackendError, match="no"):
+        await backend.sweep()
+    assert asked == ["job-0", "job-1", "job-2"]
+
+
 async def test_a_job_of_another_cluster_is_not_looked_for_in_this_one(backends: Backends) -> None:
     handle = {"sandbox_id": "x", "job": "j-0123456789abcdef", "address": "http://elsewhere:4646"}
     with pytest.raises(BackendError, match="is on the Nomad at http://elsewhere:4646") as caught:

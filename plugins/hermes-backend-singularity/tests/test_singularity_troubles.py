@@ -13,7 +13,7 @@ from hermes_backend_singularity.backend import ApptainerBackend, SingularityBack
 from hermes_backend_singularity.options import SingularityOptions
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.leases import LeaseBook
+from hermes_core.sandbox.leases import Lease, LeaseBook
 from hermes_core.sandbox.ramdisk import mount_sized, unmount
 
 needs_program = pytest.mark.component("apptainer")
@@ -242,6 +242,28 @@ async def test_no_proxy_nor_registry_password_of_the_caller_reaches_the_commands
     await backend.aclose()
     assert "PATH=" in seen.output
     assert "very-secret" not in seen.output
+
+
+async def test_a_sandbox_that_cannot_be_swept_keeps_nobody_from_sweeping_the_others(tmp_path, monkeypatch):
+    backend = _backend(tmp_path)
+    leases = [
+        Lease.of_this_process(
+            sandbox_id=name, backend="singularity", rollout_id=None, deadline=0.0, handle={"is": name}
+        )
+        for name in ("stuck", "other")
+    ]
+    asked = []
+
+    async def reclaim(handle):
+        asked.append(handle["is"])
+        if handle["is"] == "stuck":
+            raise BackendError("no")
+
+    monkeypatch.setattr("hermes_backend_singularity.backend.abandoned", lambda _: leases)
+    monkeypatch.setattr(backend, "reclaim", reclaim)
+    with pytest.raises(BackendError, match="no"):
+        await backend.sweep()
+    assert asked == ["stuck", "other"]
 
 
 def test_the_newer_name_is_the_same_backend():

@@ -213,8 +213,11 @@ class NomadBackend(AgentBackend):
         """Find the jobs of any `sandbox_job_id` whose owners are dead, leases or not; returns the ids of the runs."""
         found = await self._abandoned("")
         if remove:
-            for job in found:
-                await self.api.deregister(job, purge=True)
+            # One that cannot be ended keeps nobody from ending the others.
+            ending = (self.api.deregister(job, purge=True) for job in found)
+            for result in await asyncio.gather(*ending, return_exceptions=True):
+                if isinstance(result, BaseException):
+                    raise result
         return [job.rpartition("-")[2] for job in found]
 
     async def aclose(self) -> None:

@@ -170,8 +170,11 @@ class SingularityBackend(AgentBackend):
         """Find the directories of dead owners; each holds a copy of its lease."""
         found = await asyncio.to_thread(abandoned, self.options.scratch_dir)
         if remove:
-            for lease in found:
-                await self.reclaim(lease.handle)
+            # One that cannot be removed keeps nobody from removing the others.
+            removing = (self.reclaim(lease.handle) for lease in found)
+            for result in await asyncio.gather(*removing, return_exceptions=True):
+                if isinstance(result, BaseException):
+                    raise result
         return [lease.sandbox_id for lease in found]
 
     async def aclose(self) -> None:
