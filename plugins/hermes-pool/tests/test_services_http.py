@@ -166,6 +166,20 @@ async def test_a_web_page_cannot_post_here(service: Service) -> None:
     assert found == 415
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("127.0.0.1:9001", 200), ("localhost:9001", 200), ("[::1]:9001", 200), ("lab.example:9001", 403), ("[", 403)],
+)
+async def test_without_a_token_a_name_that_was_pointed_here_opens_nothing(
+    service: Service, host: str, status: int
+) -> None:
+    """A web page may change where its own name leads, and then posts what it likes."""
+    async with served(ExecutorService(service.executor).application()) as url:
+        found, answer = await ask("GET", f"{url}/status", headers={"Host": host})
+    assert found == status, answer
+    assert (await ask("GET", f"{service.url}/status", token=TOKEN, headers={"Host": host}))[0] == 200
+
+
 async def test_an_unknown_path_is_answered(service: Service) -> None:
     assert (await ask("GET", f"{service.url}/nothing", token=TOKEN))[0] == 404
     assert (await ask("GET", f"{service.url}/execute", token=TOKEN))[0] == 405

@@ -37,7 +37,10 @@ class RefusedRequestError(Exception):
 
 
 def application(token: str | None) -> web.Application:
-    """Return an application without routes that asks for the token, if there is one, and answers every error."""
+    """Return an application without routes that asks for the token, and answers every error.
+
+    Without a token it answers only to the names of this machine alone.
+    """
     return web.Application(client_max_size=LARGEST_BODY, middlewares=[_answering, _guarding(token)])
 
 
@@ -142,11 +145,25 @@ async def _answering(request: web.Request, handler: Handler) -> web.StreamRespon
 def _guarding(token: str | None) -> Any:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if token is not None and request.path not in _OPEN:
-            _authorize(request.headers.get("Authorization"), token)
+        if request.path not in _OPEN:
+            if token is None:
+                _require_own_name(request.headers.get("Host", ""))
+            else:
+                _authorize(request.headers.get("Authorization"), token)
         return await handler(request)
 
     return guard
+
+
+def _require_own_name(host: str) -> None:
+    """Refuse a name that is not this machine's: it is a web page's, whose owner has pointed it here."""
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    if not is_loopback(name.lower()):
+        raise RefusedRequestError(
+            403,
+            f"without a token only requests to 127.0.0.1, [::1] or localhost are answered, found {host!r}",
+            hint="give the service a token to reach it by another name",
+        )
 
 
 def _authorize(header: str | None, token: str) -> None:
