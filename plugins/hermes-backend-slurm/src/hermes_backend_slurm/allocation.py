@@ -137,8 +137,8 @@ class AllocationLease:
 
     async def _read(self) -> None:
         assert self._process.stderr is not None
-        while line := await self._process.stderr.readline():
-            self.said = (self.said + line.decode(errors="replace"))[-4000:]
+        while data := await self._process.stderr.read(1 << 16):
+            self.said = (self.said + data.decode(errors="replace"))[-4000:]
 
     @property
     def over(self) -> bool:

@@ -104,9 +104,11 @@ class StepProgram:
 
     async def _listen(self) -> None:
         assert self._process.stderr is not None
-        while line := (await self._process.stderr.readline()).decode(errors="replace"):
-            self._said = (self._said + "".join(without_noise([line])))[-_KEPT:]
-            if _ENDING.search(line):
+        # Not by lines: one that has no end would stop this, and then srun.
+        while data := await self._process.stderr.read(_KEPT):
+            said = (self._said + data.decode(errors="replace")).splitlines(keepends=True)
+            self._said = "".join(without_noise(said))[-_KEPT:]
+            if self._ended_by_slurm:
                 self._reader.finish(ConnectionResetError(tail(self._said)))
 
     async def _diagnose(self) -> str:

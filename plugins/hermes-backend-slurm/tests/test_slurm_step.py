@@ -1,0 +1,35 @@
+"""A step's streams, whatever its program says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from hermes_backend_slurm.step import StepProgram
+
+
+async def nothing():
+    """Cancel nothing."""
+
+
+async def started(script):
+    return await StepProgram.start(["/bin/sh", "-c", script], environment=dict(os.environ), cancel=nothing)
+
+
+async def test_a_complaint_without_an_end_of_line_stops_nothing():
+    program = await started("head -c 1000000 /dev/zero | tr '\\0' x >&2; exec cat")
+    program.stream.writer.write(b"hello")
+    assert await asyncio.wait_for(program.stream.reader.readexactly(5), 10) == b"hello"
+    program.stream.writer.close()
+    assert await program.ended(5.0)
+
+
+async def test_what_slurm_says_is_the_reason_even_if_it_comes_in_pieces():
+    said = "srun: error: lacks support for cpu binding\\nslurmstepd: error: *** STEP 1.0 ON n1 CAN"
+    program = await started(f"printf '{said}' >&2; read go; printf 'CELLED ***\\n' >&2; exec sleep 60")
+    program.stream.writer.write(b"go\n")
+    with pytest.raises(ConnectionResetError, match=r"^slurmstepd: error: \*\*\* STEP 1\.0 ON n1 CANCELLED"):
+        await asyncio.wait_for(program.stream.reader.readexactly(1), 10)
+    assert not await program.ended(0.0)
