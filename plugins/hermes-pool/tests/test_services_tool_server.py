@@ -144,6 +144,15 @@ async def test_errors_of_tools_are_answered_with_200(url: str) -> None:
         assert answer["error"]
 
 
+@pytest.mark.parametrize(
+    "said", ['{"success": true, "output": "x", "metadata": [1]}', "[" * 100_000], ids=["metadata", "depth"]
+)
+async def test_an_answer_that_only_looks_like_a_result_is_the_output(url: str, said: str) -> None:
+    """What a tool passes on may be anybody's JSON; it ended as a failure of the service."""
+    status, answer = await ask("POST", f"{url}/execute", token=TOKEN, json=body("plain", said))
+    assert (status, answer["success"], answer["output"], answer["metadata"]) == (200, True, said, {})
+
+
 @pytest.mark.parametrize("path", ["/tools", "/openapi.json"])
 @pytest.mark.parametrize(("token", "status"), [(None, 401), ("wrong", 403), (TOKEN, 200)])
 async def test_the_token_is_asked_for(url: str, path: str, token: str | None, status: int) -> None:

@@ -94,12 +94,13 @@ def as_result(content: str) -> ToolResult:
     """Read what a tool answered: the keys of its JSON become the result's; another text is its output."""
     try:
         answer = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ToolResult(success=True, output=content)
-    if not isinstance(answer, dict):
+    # It may be anybody's JSON that the tool passes on.
+    if not isinstance(answer, dict) or not isinstance(metadata := answer.get("metadata") or {}, dict):
         return ToolResult(success=True, output=content)
     if isinstance(answer.get("success"), bool) and "output" in answer:
-        error, metadata = answer.get("error"), answer.get("metadata") or {}
+        error = answer.get("error")
         return ToolResult(success=answer["success"], output=str(answer["output"]), error=error, metadata=metadata)
     if "exit_code" in answer:
         return _of_command(answer)
