@@ -165,6 +165,19 @@ async def test_a_waiter_that_is_cancelled_keeps_no_place(pool):
     assert await work(backend, 3) == "3"
 
 
+async def test_closing_refuses_those_who_wait_and_they_open_nothing_behind_it(pool):
+    """They were let in by what closing gave back, and had new hosts started."""
+    backend = pool(members=1, max_hosts=1, slots_per_host=1, acquire_timeout=20)
+    await backend.open(SandboxSpec())
+    opening = asyncio.create_task(backend.open(SandboxSpec()))
+    assert await eventually(lambda: backend.stats().waiting == 1)
+    await backend.aclose()
+    with pytest.raises(BackendError, match="pool 'pool' is being closed"):
+        await opening
+    assert engines(backend)[0].alive == []
+    await (await backend.open(SandboxSpec())).aclose()
+
+
 async def test_room_that_comes_at_the_moment_of_a_cancellation_is_given_back(pool):
     backend = pool(members=1, max_hosts=1, slots_per_host=1)
     turnstile, deadline = (

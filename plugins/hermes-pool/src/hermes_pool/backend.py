@@ -211,12 +211,11 @@ class PoolBackend(AgentBackend):
         return list(dict.fromkeys(sandbox_id for ids in found for sandbox_id in ids))
 
     async def aclose(self) -> None:
-        """Close every sandbox that is still open, then the members with their places."""
-        backends = [member.backend.aclose() for member in self.members]
-        results = [
-            *await asyncio.gather(super().aclose(), return_exceptions=True),
-            *await asyncio.gather(*backends, return_exceptions=True),
-        ]
+        """Refuse those who wait, close every sandbox that is still open, then the members with their places."""
+        with self._turnstile.closed():
+            sandboxes = await asyncio.gather(super().aclose(), return_exceptions=True)
+            backends = (member.backend.aclose() for member in self.members)
+            results = [*sandboxes, *await asyncio.gather(*backends, return_exceptions=True)]
         for result in results:
             if isinstance(result, BaseException):
                 raise result

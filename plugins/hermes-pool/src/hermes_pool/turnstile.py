@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from hermes_core.contracts.errors import BackendError
@@ -49,13 +50,17 @@ class Turnstile:
         self._holders: Counter[tuple[str, Member]] = Counter()
         self._waits = Waits()
         self._timer: asyncio.TimerHandle | None = None
+        self._closing = False
 
     async def enter(self, rollout_id: str | None, *, deadline: float, first: bool = False) -> Ticket:
         """Wait for room; `first` is for whom a member has failed after he had waited.
 
         Raises:
             SlotUnavailableError: There was none in time, or too many wait.
+            BackendError: The pool is being closed.
         """
+        if self._closing:
+            raise self._closed()
         member = self._held(rollout_id)
         if member is not None:
             return self._ticket(member, rollout_id)
@@ -82,6 +87,22 @@ class Turnstile:
             self._waiting.pop(future, None)
         self._waits.add(loop.time() - began)
         return ticket
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """Refuse those who wait, and whoever comes within the block."""
+        self._closing = True
+        waiting, self._waiting = self._waiting, OrderedDict()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(self._closed())
+        try:
+            yield
+        finally:
+            self._closing = False
+
+    def _closed(self) -> BackendError:
+        return BackendError(f"pool {self._name!r} is being closed")
 
     def look(self) -> None:
         """Let through whom there is room for."""
