@@ -15,6 +15,7 @@ from hermes_backend_ray.engine_crew import Crew, WorkerGoneError
 from hermes_backend_ray.engine_link import WorkerLink
 from hermes_backend_ray.engine_options import EngineOptions
 from hermes_backend_ray.engine_wire import described, pack, pack_outcome, rebuilt, unpack
+from hermes_backend_ray.engine_worker import Outbox, Playroom
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError, EngineLostError, ModelAuthError, TaskError, UserError
 from hermes_core.contracts.events import RolloutStarted
@@ -198,6 +199,16 @@ def test_an_outcome_that_cannot_be_sent_still_ends_in_one_that_says_so(rollout):
     assert (received.rollout_id, received.attempt) == ("ro_1", 1)
     assert received.stop_reason is StopReason.FRAMEWORK_ERROR
     assert received.samples == outcome.samples
+
+
+async def test_a_rollout_that_a_worker_cannot_read_is_that_task_s_failure_alone():
+    """The call failed, by which the whole worker was taken for dead, with all that it played."""
+    outbox = Outbox()
+    await Playroom(outbox).begin("ro_1#1", b"torn")
+    (kind, key, error), *_ = await outbox.take(1)
+    assert (kind, key) == ("raised", "ro_1#1")
+    assert type(rebuilt(error, "w1")) is TaskError
+    assert "cannot be read here" in error["message"]
 
 
 def test_an_error_of_a_class_that_only_the_worker_has_keeps_its_weight():

@@ -90,7 +90,13 @@ class Playroom:
 
     async def begin(self, key: str, rollout: bytes) -> None:
         """Begin to play; its end is told."""
-        task = asyncio.create_task(self._engine.play(unpack(rollout)))
+        try:
+            spec = unpack(rollout)
+        except Exception as error:  # noqa: BLE001 - unpickling runs code of whatever object it meets
+            text = f"the task cannot be read here: {type(error).__name__}: {error}"
+            self._outbox.put("raised", key, described(TaskError(text)))
+            return
+        task = asyncio.create_task(self._engine.play(spec))
         self._playing[key] = task
         task.add_done_callback(partial(self._ended, key))
 
