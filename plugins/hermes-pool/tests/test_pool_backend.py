@@ -262,6 +262,23 @@ async def test_check_tries_every_member_and_goes_on_without_one(pool, monkeypatc
         await backend.check(SandboxSpec())
 
 
+async def test_a_member_that_cannot_be_asked_keeps_no_other_from_being_swept(pool, monkeypatch):
+    backend, swept = pool(), []
+
+    async def refuse(*, remove):
+        raise BackendError("the engine is off")
+
+    async def sweep(*, remove):
+        swept.append(remove)
+        return ["s1"]
+
+    monkeypatch.setattr(backend.members[0].backend, "sweep", refuse)
+    monkeypatch.setattr(backend.members[1].backend, "sweep", sweep)
+    with pytest.raises(BackendError, match="engine#1: the engine is off"):
+        await backend.sweep()
+    assert swept == [True]
+
+
 async def test_a_lost_member_fails_its_own_sandboxes_only(pool):
     backend = pool(max_hosts=1, slots_per_host=1, health_interval=0.1)
     sandboxes = [await backend.open(SandboxSpec()) for _ in range(2)]

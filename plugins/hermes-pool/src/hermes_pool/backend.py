@@ -206,9 +206,21 @@ class PoolBackend(AgentBackend):
             raise BackendError(f"no member of the pool can reclaim {dict(handle)}: {'; '.join(problems)}")
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
-        """Let each member find what dead owners left."""
-        found = [await member.backend.sweep(remove=remove) for member in self.members]
-        return list(dict.fromkeys(sandbox_id for ids in found for sandbox_id in ids))
+        """Let each member find what dead owners left.
+
+        Raises:
+            BackendError: A member could not be asked; the others were.
+        """
+        found: dict[str, None] = {}
+        problems: list[BackendError] = []
+        for member in self.members:
+            try:
+                found |= dict.fromkeys(await member.backend.sweep(remove=remove))
+            except BackendError as error:
+                problems.append(BackendError(f"{member.label}: {error.message}", hint=error.hint))
+        if problems:
+            raise problems[0]
+        return list(found)
 
     async def aclose(self) -> None:
         """Refuse those who wait, close every sandbox that is still open, then the members with their places."""
