@@ -179,7 +179,10 @@ async def test_a_signal_ends_the_command_when_every_sandbox_is_closed(runs, tmp_
     options = {"workers": 1, "runtime_env": {"env_vars": {"XDG_STATE_HOME": str(state)}}}
     config = runs.config(runs.gated(2), options=options)
     (tmp_path / "run.json").write_text(json.dumps(config.model_dump(mode="json")))
-    command = [sys.executable, "-m", "hermes_core.cli", "run", "--config", str(tmp_path / "run.json")]
+    # What a shell starts in the background ignores SIGINT, and so does all that it starts.
+    begin = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{begin}; from hermes_core.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "run", "--config", str(tmp_path / "run.json")]
     driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         await holds(lambda: len(leases(state)) == 2)
