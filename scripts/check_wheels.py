@@ -53,7 +53,7 @@ class Bench:
 
     def _tests(self, package: Package, python: Path, folder: Path) -> bool:
         wanted = [*package.test_dependencies, *(line for lines in package.extras.values() for line in lines)]
-        siblings = [name for name in map(requirement_name, wanted) if name in self.members]
+        siblings = [line for line in wanted if requirement_name(line) in self.members]
         others = [line for line in wanted if requirement_name(line) not in self.members]
         self._install(python, [package.name, *siblings], [*TEST_RUNNER, *others])
         install(python, ["--no-deps", *_pins(self.root / "requirements" / "bare.txt")])
@@ -79,10 +79,13 @@ class Bench:
     def _install(self, python: Path, siblings: Iterable[str], others: Sequence[str]) -> None:
         """Install the wheels of these packages and of the siblings they declare, and whatever else is wanted.
 
-        Each wheel by its path, since an index may hold a stranger's package of the same name.
+        Each wheel by its path, since an index may hold a stranger's package of the same name; with the extras that are
+        asked for, as in "name[extra]>=1".
         """
-        members = self._closure(siblings)
-        wheels = [str(wheel(member, self.wheels)) for member in members]
+        siblings = list(siblings)
+        extras = {requirement_name(line): found.group() for line in siblings if (found := re.search(r"\[.*?\]", line))}
+        members = self._closure(map(requirement_name, siblings))
+        wheels = [f"{wheel(member, self.wheels)}{extras.get(member.name, '')}" for member in members]
         pins, flags = self.pins, []
         if self.lowest:
             lines = [line for member in members for line in member.dependencies]
@@ -107,12 +110,13 @@ class Bench:
         return list(found.values())
 
     def _copy(self, package: Package, tree: Path) -> Path:
-        """Copy the tests with the settings they run under, without any source."""
+        """Copy the tests with the settings they run under and the shipped tasks, without any source."""
         target = tree / package.folder.relative_to(self.root)
         ignored = shutil.ignore_patterns("src", "__pycache__", ".hypothesis")
         shutil.copytree(package.folder, target, ignore=ignored)
-        for name in ("pyproject.toml", "conftest.py"):
+        for name in ("pyproject.toml", "conftest.py", "examples/terminal_tasks.jsonl"):
             if (self.root / name).exists():
+                (tree / name).parent.mkdir(exist_ok=True)
                 shutil.copy(self.root / name, tree / name)
         return tree
 
