@@ -69,8 +69,14 @@ class RayProgram:
             async with asyncio.timeout(_SLACK):
                 await self._host.call("drop", self._number)
         # What was not taken by now never will be.
-        self.stream.writer.transport.abort()
+        _abort(self.stream.writer.transport)
         await asyncio.sleep(0)
+
+
+def _abort(transport: Abortable) -> None:
+    # One that was closed with bytes to write, and has written them, has no loop any more and fails on it.
+    with contextlib.suppress(AttributeError):
+        transport.abort()
 
 
 class RayLink:
@@ -100,7 +106,7 @@ class RayLink:
     def _lost(self, _error: SandboxLostError) -> None:
         # A node that has gone without a word closes no connection.
         for transport in self._transports:
-            transport.abort()
+            _abort(transport)
 
     async def run(self, command: str, data: bytes = b"", *, timeout: float) -> Ended:
         """Run a program to its end; raises `SandboxLostError` when the node goes or it takes too long."""
