@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import platform
@@ -38,7 +39,7 @@ SLOTS = 32
 def family(before: set[int]) -> set[int]:
     """Return the processes of all sandboxes, with what started them and is new: shims, launchers, logins."""
     table = read_table()
-    marked = {pid for pid in table if read_marker(pid) is not None}
+    marked = {pid for pid in table if read_marker(pid) is not None or in_container(pid)}
     found = set(marked)
     for pid in marked:
         process = table.get(pid)
@@ -46,6 +47,13 @@ def family(before: set[int]) -> set[int]:
             found.add(process.parent)
             process = read_process(process.parent)
     return found - {os.getpid()}
+
+
+def in_container(pid: int) -> bool:
+    """Tell whether a process runs in a container: the agent is the first one there, and carries no mark."""
+    with contextlib.suppress(OSError):
+        return "/docker/" in Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
+    return False
 
 
 def memory_mb(pids: set[int]) -> float:

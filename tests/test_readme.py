@@ -51,6 +51,13 @@ def test_the_figures_of_clusters_are_those_of_the_committed_measurement(monkeypa
     assert importlib.import_module("cluster_tables").with_table(README) == README
 
 
+def test_the_figures_of_capacity_are_those_of_the_committed_measurement(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    capacity = importlib.import_module("capacity")
+    page = (ROOT / "docs" / "capacity.md").read_text()
+    assert capacity.with_table(page, json.loads((ROOT / "benchmarks" / "capacity.json").read_text())) == page
+
+
 def test_the_task_shown_passes_its_own_check(hermes, tmp_path):
     shown = next(block for block in blocks("json") if '"solution"' in block)
     (tmp_path / "shown.jsonl").write_text(json.dumps(json.loads(shown)) + "\n")
