@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from hermes_core.sandbox.leases import Lease
+from hermes_core.sandbox.leases import OWNER_FIELDS, Lease, owner_is_dead
 
 SANDBOX: Final = "hermes.sandbox"
 POOL: Final = "hermes.pool"
-_FIELDS: Final = ("owner_pid", "owner_start", "node", "boot_id", "pid_namespace")
 _PREFIX: Final = "hermes.lease."
 
 
@@ -23,32 +22,12 @@ def labels_of(lease: Lease) -> dict[str, str]:
 
     No deadline: that of the lease moves on while the owner lives, and labels never change.
     """
-    owner = {f"{_PREFIX}{field}": str(getattr(lease, field)) for field in _FIELDS}
+    owner = {f"{_PREFIX}{field}": str(getattr(lease, field)) for field in OWNER_FIELDS}
     rollout = {} if lease.rollout_id is None else {"hermes.rollout": lease.rollout_id}
     return {SANDBOX: lease.sandbox_id, **owner, **rollout}
 
 
 def is_abandoned(labels: Mapping[str, str]) -> bool:
-    """Tell whether a container's owner is known to be dead."""
-    owner = _lease(labels)
-    # None: not of this version, and nobody's to judge.
-    return owner is not None and owner.owner() == "dead"
-
-
-def _lease(labels: Mapping[str, str]) -> Lease | None:
-    try:
-        found = {field: labels[f"{_PREFIX}{field}"] for field in _FIELDS}
-        return Lease(
-            sandbox_id=labels[SANDBOX],
-            backend="docker",
-            rollout_id=labels.get("hermes.rollout"),
-            created=0.0,
-            deadline=0.0,
-            owner_pid=int(found["owner_pid"]),
-            owner_start=int(found["owner_start"]),
-            node=found["node"],
-            boot_id=found["boot_id"],
-            pid_namespace=found["pid_namespace"],
-        )
-    except (KeyError, ValueError):
-        return None
+    """Tell whether a container is one of ours whose owner is known to be dead."""
+    found = {field: labels[name] for field in OWNER_FIELDS if (name := f"{_PREFIX}{field}") in labels}
+    return SANDBOX in labels and owner_is_dead(found)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from hermes_core.sandbox.leases import Lease
+from hermes_core.sandbox.leases import Lease, owner_is_dead
 
 SANDBOX: Final = "hermes_sandbox"
 POOL: Final = "hermes_pool"
@@ -36,26 +36,10 @@ def tags_of(lease: Lease) -> dict[str, str]:
 
 
 def is_abandoned(tags: Mapping[str, str]) -> bool:
-    """Tell whether a sandbox's owner is known to be dead."""
-    owner = _lease(tags)
-    # None: not of this version, and nobody's to judge.
-    return owner is not None and owner.owner() == "dead"
-
-
-def _lease(tags: Mapping[str, str]) -> Lease | None:
+    """Tell whether a sandbox is one of ours whose owner is known to be dead."""
     try:
         pid, start, namespace = tags[_OWNER].split(".")
-        return Lease(
-            sandbox_id=tags[SANDBOX],
-            backend="modal",
-            rollout_id=tags.get(_ROLLOUT),
-            created=0.0,
-            deadline=0.0,
-            owner_pid=int(pid),
-            owner_start=int(start),
-            node=tags[NODE],
-            boot_id=tags[_BOOT],
-            pid_namespace=f"pid:[{namespace}]",
-        )
+        found = {"owner_pid": pid, "owner_start": start, "node": tags[NODE], "boot_id": tags[_BOOT]}
     except (KeyError, ValueError):
-        return None
+        return False  # not of this version, and nobody's to judge
+    return SANDBOX in tags and owner_is_dead({**found, "pid_namespace": f"pid:[{namespace}]"})

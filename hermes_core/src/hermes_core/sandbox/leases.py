@@ -25,6 +25,30 @@ _TORN_AFTER: Final = 60.0
 """Seconds after which an unfinished file of a lease is nobody's any more."""
 
 
+OWNER_FIELDS: Final = ("owner_pid", "owner_start", "node", "boot_id", "pid_namespace")
+"""What of a lease tells whose it is; engines carry these as labels, tags or meta data."""
+
+
+def owner_is_dead(fields: Mapping[str, str]) -> bool:
+    """Tell by the owner's fields alone, as text, whether it is known to be dead; of fields that lack, nothing is."""
+    try:
+        owner = Lease(
+            sandbox_id="",
+            backend="",
+            rollout_id=None,
+            created=0.0,
+            deadline=0.0,
+            owner_pid=int(fields["owner_pid"]),
+            owner_start=int(fields["owner_start"]),
+            node=fields["node"],
+            boot_id=fields["boot_id"],
+            pid_namespace=fields["pid_namespace"],
+        )
+    except (KeyError, ValueError):
+        return False
+    return owner.owner() == "dead"
+
+
 def default_lease_dir() -> Path:
     """Return the directory of this user's leases; read from the environment, for callers that name none."""
     state = os.environ.get("XDG_STATE_HOME")

@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hermes_core.sandbox.leases import Lease
+from hermes_core.sandbox.leases import OWNER_FIELDS, Lease, owner_is_dead
 
 RUN: Final = "hermes_run"
-_FIELDS: Final = ("owner_pid", "owner_start", "node", "boot_id", "pid_namespace")
 _PREFIX: Final = "hermes_"
 
 
@@ -25,26 +24,11 @@ def is_named(found: str, prefix: str) -> bool:
 
 def meta_of(lease: Lease) -> dict[str, str]:
     """Return the meta data that let another process judge the job without the lease's file."""
-    return {RUN: lease.sandbox_id, **{f"{_PREFIX}{field}": str(getattr(lease, field)) for field in _FIELDS}}
+    return {RUN: lease.sandbox_id, **{f"{_PREFIX}{field}": str(getattr(lease, field)) for field in OWNER_FIELDS}}
 
 
 def is_abandoned(job: Mapping[str, Any]) -> bool:
     """Tell whether a job is one of ours whose owner is known to be dead; of another machine's, nothing is known."""
     meta = job.get("Meta") or {}
-    try:
-        found = {field: meta[f"{_PREFIX}{field}"] for field in _FIELDS}
-        owner = Lease(
-            sandbox_id=meta[RUN],
-            backend="nomad",
-            rollout_id=None,
-            created=0.0,
-            deadline=0.0,
-            owner_pid=int(found["owner_pid"]),
-            owner_start=int(found["owner_start"]),
-            node=found["node"],
-            boot_id=found["boot_id"],
-            pid_namespace=found["pid_namespace"],
-        )
-    except (KeyError, ValueError):
-        return False
-    return owner.owner() == "dead"
+    found = {field: meta[name] for field in OWNER_FIELDS if (name := f"{_PREFIX}{field}") in meta}
+    return RUN in meta and owner_is_dead(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from hermes_core.sandbox.leases import Lease
+from hermes_core.sandbox.leases import Lease, owner_is_dead
 
 _PREFIX: Final = "hermes"
 _NAMESPACE: Final = re.compile(r"\d+")
@@ -25,23 +25,6 @@ def is_abandoned(name: str) -> bool:
     words = name.split(":")
     if len(words) != 7 or words[0] != _PREFIX:
         return False
-    try:
-        return _lease(words).owner() == "dead"
-    except ValueError:
-        return False
-
-
-def _lease(words: list[str]) -> Lease:
     _, node, boot_id, namespace, pid, start, _ = words
-    return Lease(
-        sandbox_id="-",
-        backend="slurm",
-        rollout_id=None,
-        created=0.0,
-        deadline=0.0,
-        owner_pid=int(pid),
-        owner_start=int(start),
-        node=node,
-        boot_id=boot_id,
-        pid_namespace=f"pid:[{namespace}]",
-    )
+    fields = {"node": node, "boot_id": boot_id, "owner_pid": pid, "owner_start": start}
+    return owner_is_dead({**fields, "pid_namespace": f"pid:[{namespace}]"})
