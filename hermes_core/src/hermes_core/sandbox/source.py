@@ -65,7 +65,7 @@ def agent_source() -> str:
 
 
 def agent_message() -> bytes:
-    """Return what has to be written first to the loader; the first call takes 50 ms, so call it in a thread."""
+    """Return what has to be written first to the loader; the first call compiles the agent, so call it in a thread."""
     with _COMPILING:
         return _message()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # Reads three fields (the lengths of the byte code and of the text as 8 hexadecimal digits each, and for which Python
 # the byte code is), the byte code and the text from descriptor 0, byte-exact, so that the frames which follow are left
-# to the agent. Another Python than the one named compiles the text, which takes it 50 ms.
+# to the agent. Another Python than the one named compiles the text.
 LOADER = """
 import marshal, os, sys
 import _frozen_importlib_external as boot
