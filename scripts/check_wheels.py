@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from build_wheels import wheel
+from second_look import last_failed, worth_a_second_look
 from workspace import ROOT, Package, packages, requirement_name
 
 TEST_RUNNER = ("pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis")
@@ -64,17 +65,26 @@ class Bench:
             "-m",
             "pytest",
             "-q",
-            "-p",
-            "no:cacheprovider",
-            "-n",
-            str(self.jobs),
             "-m",
             "not slow",
             str(tests),
         ]
+        beside = ["-n", str(self.jobs)]
         if self.reports:
-            command += [f"--junit-xml={self.reports / f'alone-{package.name}.xml'}"]
+            beside += [f"--junit-xml={self.reports / f'alone-{package.name}.xml'}"]
+        return self._run_tests([*command, *beside], tree) or self._second_look(command, tree)
+
+    def _run_tests(self, command: Sequence[str], tree: Path) -> bool:
         return _run(command, cwd=tree, HERMES_TEST_SHARE=str(self.share)) == 0
+
+    def _second_look(self, command: Sequence[str], tree: Path) -> bool:
+        failed = last_failed(tree)
+        if not worth_a_second_look(failed):
+            return False
+        passed = self._run_tests([*command, "--last-failed", "--last-failed-no-failures=none"], tree)
+        if passed:
+            print(*(f"UNSTEADY {test}" for test in failed), sep="\n", flush=True)
+        return passed
 
     def _install(self, python: Path, siblings: Iterable[str], others: Sequence[str]) -> None:
         """Install the wheels of these packages and of the siblings they declare, and whatever else is wanted.

@@ -126,11 +126,13 @@ async def test_a_reset_ends_the_processes_and_no_old_id_means_a_new_one(folder):
 async def test_a_slot_with_a_running_process_is_not_idle(folder):
     """Predecessor 2.5 #6: the idle reaper ended sandboxes in which something was running."""
     async with shared_agent() as client:
-        slot, own = await processes_in(client, folder, "one", lifetime=0.2)
-        await own.start("sleep 1; touch done")
-        done = folder / "one" / "done"
-        while not done.exists():
-            await asyncio.sleep(0.01)
+        slot, own = await processes_in(client, folder, "one", lifetime=2)
+        told = asyncio.Queue()
+        slot.on_event("job_ended", lambda header, _body: told.put_nowait(header["exit_code"]))
+        await own.start("sleep 3; touch done")
+        assert await told.get() == 0
+        assert (folder / "one" / "done").exists()
+        assert slot.lost is None
         while slot.lost is None:
             await asyncio.sleep(0.01)
         with pytest.raises(SandboxLostError, match="nothing was asked"):
