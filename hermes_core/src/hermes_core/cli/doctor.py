@@ -5,43 +5,79 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
     from hermes_core.discovery.settings import PluginSettings
-    from hermes_core.sandbox.probing import Finding
+    from hermes_core.runner.config import RunConfig
+    from hermes_core.specs import BackendSpec
+
+Row = Mapping[str, Any]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.description = "Load every plugin in a process of its own and start a sandbox on every backend."
     parser.add_argument("backend", nargs="?", metavar="BACKEND", help="only this backend, with its options")
+    parser.add_argument("--config", metavar="FILE", help="only the backends that a run's config names, as it has them")
     parser.add_argument("--backend-options", metavar="JSON", default="{}", help="options of the backend that is named")
     parser.add_argument("--json", action="store_true", help="print JSON; its shape is stable, the text's is not")
     parser.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS", help="for loading one plugin")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what was found; exit 1 where a plugin is broken, or the backend that was named works at no level."""
+    """Print what was found; exit 1 where a plugin is broken, or the backend that a run would use works at no level."""
     from hermes_core.contracts.errors import PluginError
 
-    settings: PluginSettings = arguments.plugin_settings
-    options = _options(arguments)
-    broken = [] if arguments.backend else _broken_plugins(settings, arguments.timeout)
+    settings, options, wanted = _what_to_try(arguments)
+    everything = not options
+    broken = _broken_plugins(settings, arguments.timeout) if everything else []
+    if everything and not arguments.json:
+        _print_plugins(broken)
+    rows: list[Row] = []
     try:
-        rows = _backends(settings, arguments.backend, options)
+        printing = _Printing(sys.stdout)
+        for name, row in _rows(settings, options, printing if not arguments.json else None):
+            rows.append(row)
+            if not arguments.json:
+                printing.row(name, row)
     except PluginError:
         if not broken:
             raise
-        rows = []  # a plugin that was asked for by name is among the broken ones, and stops every command
+        # A plugin that was asked for by name is among the broken ones, and stops every command.
     if arguments.json:
         sys.stdout.write(json.dumps({"plugins": broken, "backends": rows}, indent=2, ensure_ascii=False) + "\n")
-    else:
-        _print(broken, rows, everything=arguments.backend is None)
-    return 1 if broken or (arguments.backend and not rows[0]["works"]) else 0
+    lame = any(row["backend"] == wanted and not row["works"] for row in rows)
+    return 1 if broken or lame else 0
+
+
+def _what_to_try(arguments: argparse.Namespace) -> tuple[PluginSettings, dict[str, Mapping[str, Any]], str | None]:
+    """Return the plugins, the backends that were asked for with their options, none for all, and which must work."""
+    settings: PluginSettings = arguments.plugin_settings
+    given = _options(arguments)
+    if arguments.config is None:
+        return settings, {arguments.backend: given} if arguments.backend else {}, arguments.backend
+    config = _config(Path(arguments.config))
+    wanted: str = arguments.backend or config.terminal_backend
+    options: dict[str, Mapping[str, Any]] = {**config.backends, config.terminal_backend: config.backend_ref().options}
+    options[wanted] = {**options.get(wanted, {}), **given}
+    if arguments.backend is not None:
+        options = {wanted: options[wanted]}
+    return settings.with_config(config.plugins.model_dump()), options, wanted
+
+
+def _config(path: Path) -> RunConfig:
+    from hermes_core.runner.config import RunConfig, load_config
+
+    # What is to be played is the command line's as often as the config's.
+    return RunConfig.parse({"tasks": "-", **load_config(path)}, source=str(path))
 
 
 def _options(arguments: argparse.Namespace) -> Mapping[str, Any]:
@@ -53,7 +89,7 @@ def _options(arguments: argparse.Namespace) -> Mapping[str, Any]:
         raise ConfigError(
             f"--backend-options is no JSON: {error}", hint='as in \'{"image": "python:3.11"}\''
         ) from error
-    if not isinstance(options, dict) or (options and not arguments.backend):
+    if not isinstance(options, dict) or (options and not (arguments.backend or arguments.config)):
         raise ConfigError("--backend-options is a JSON object, and for the one backend that is named")
     return options
 
@@ -65,38 +101,57 @@ def _broken_plugins(settings: PluginSettings, timeout: float) -> list[dict[str, 
     return [{"plugin": one.subject, "message": one.message} for one in found if one.level == "error"]
 
 
-def _backends(settings: PluginSettings, name: str | None, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    from hermes_core.cli.sandbox_probe import try_backends
+def _rows(
+    settings: PluginSettings, wanted: Mapping[str, Mapping[str, Any]], printing: _Printing | None
+) -> Iterator[tuple[str, Row]]:
+    """Try one backend after the other; where it is printed, its name stands there while it is tried."""
     from hermes_core.discovery import load_plugins
-    from hermes_core.sandbox.leases import default_lease_dir
 
     registry = load_plugins(settings)
-    names = (name,) if name else registry.names("backend")
-    found = asyncio.run(try_backends(registry, names, options, default_lease_dir(), levels_only=True))
-    rows = [_row(backend, [one for one in found if one.backend == backend]) for backend in names]
-    return rows if name else [*rows, *_absent(registry)]
+    names = list(wanted) or list(registry.names("backend"))
+    absent = [] if wanted else list(_absent(registry))
+    if printing is not None:
+        printing.width = max(map(len, (*names, *(row["backend"] for row in absent))), default=0)
+    for name in names:
+        if printing is not None:
+            printing.begin(name)
+        yield name, _try(registry, name, wanted.get(name, {}))
+    for row in absent:
+        if printing is not None:
+            printing.begin(row["backend"])
+        yield row["backend"], row
 
 
-def _row(name: str, findings: Sequence[Finding]) -> dict[str, Any]:
+def _try(registry: Registry, name: str, options: Mapping[str, Any]) -> Row:
+    from hermes_core.cli.doctor_advice import advice, missing
+    from hermes_core.cli.sandbox_probe import try_backends
+    from hermes_core.sandbox.leases import default_lease_dir
+
+    declared = cast("BackendSpec", registry.spec("backend", name))
+    trouble = missing(name, declared.requires, os.environ)
+    if trouble is not None:
+        return _row(name, works=(), troubles={trouble: ()})
+    try:
+        found = asyncio.run(try_backends(registry, (name,), options, default_lease_dir(), levels_only=True))
+    except Exception as error:  # noqa: BLE001 - the plugin boundary: what one backend does hides no other
+        said = getattr(error, "message", f"{type(error).__name__}: {error}")
+        hint = getattr(error, "hint", None) or f"hermes-core --debug sandboxes probe {name} shows where"
+        return _row(name, works=(), troubles={(said, hint): ()})
     troubles: dict[tuple[str, str], list[str]] = {}
-    for one in findings:
+    for one in found:
         if not one.works:
-            troubles.setdefault((one.detail, _next(name, one)), []).append(one.isolation)
-    return {
-        "backend": name,
-        "installed": True,
-        "works": [one.isolation for one in findings if one.works],
-        "troubles": [{"levels": levels, "message": said, "hint": hint} for (said, hint), levels in troubles.items()],
-    }
+            troubles.setdefault((one.detail, advice(one, options)), []).append(one.isolation)
+    return _row(name, works=[one.isolation for one in found if one.works], troubles=troubles)
 
 
-def _next(name: str, finding: Finding) -> str:
-    if finding.detail.startswith("the options of "):
-        return f"name them: hermes-core doctor {name} --backend-options '{{…}}'; {finding.hint}"
-    return finding.hint or ""
+def _row(
+    name: str, *, works: Sequence[str], troubles: Mapping[tuple[str, str], Sequence[str]], installed: bool = True
+) -> Row:
+    told = [{"levels": list(at), "message": said, "hint": hint} for (said, hint), at in troubles.items()]
+    return {"backend": name, "installed": installed, "works": list(works), "troubles": told}
 
 
-def _absent(registry: Registry) -> list[dict[str, Any]]:
+def _absent(registry: Registry) -> Iterator[Row]:
     from hermes_core.discovery.suggestions import known_names, package_for
 
     present = set(registry.names("backend"))
@@ -104,33 +159,61 @@ def _absent(registry: Registry) -> list[dict[str, Any]]:
     for name in known_names("backend"):
         if name not in present:
             absent.setdefault(package_for("backend", name), name)
-    return [
-        {
-            "backend": name,
-            "installed": False,
-            "works": [],
-            "troubles": [{"levels": [], "message": "it is not installed", "hint": f"pip install {package}"}],
-        }
-        for package, name in absent.items()
-    ]
+    for package, name in absent.items():
+        trouble = ("it is not installed", f"pip install {package}")
+        yield _row(name, works=(), troubles={trouble: ()}, installed=False)
 
 
-def _print(broken: Sequence[Mapping[str, str]], rows: Sequence[Mapping[str, Any]], *, everything: bool) -> None:
-    if everything:
-        sys.stdout.write(f"plugins: {len(broken) or 'none'} broken\n")
+def _print_plugins(broken: Sequence[Mapping[str, str]]) -> None:
+    sys.stdout.write(f"plugins: {len(broken) or 'none'} broken\n")
     for one in broken:
         sys.stdout.write(f"  {one['plugin']}: {one['message']}\n  → hermes-core plugins doctor\n")
-    width = max((len(row["backend"]) for row in rows), default=0)
-    for row in rows:
+
+
+def is_terminal(stream: Any) -> bool:
+    """Tell whether lines are read by somebody, who wants them broken, and not by a program."""
+    return bool(stream.isatty())
+
+
+class _Printing:
+    """A line or some for each backend, as they are found."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._columns = shutil.get_terminal_size().columns if is_terminal(stream) else 0
+        self._said: dict[tuple[str, str], str] = {}
+        self.width = 0
+
+    def begin(self, name: str) -> None:
+        """Print the name of what is tried now."""
+        self._stream.write(f"{name:{self.width}}  ")
+        self._stream.flush()
+
+    def row(self, name: str, row: Row) -> None:
+        """Print what came of it, and what to do; what was said of another backend is not said twice."""
         works = f"works at {', '.join(row['works'])}" if row["works"] else "does not work here"
-        sys.stdout.write(f"{row['backend']:{width}}  {works if row['installed'] else 'is not installed'}\n")
+        self._stream.write(f"{works if row['installed'] else 'is not installed'}\n")
         for trouble in row["troubles"]:
-            _print_trouble(trouble, partly=bool(row["works"]), installed=row["installed"])
+            other = self._said.setdefault((trouble["message"], trouble["hint"]), name)
+            if other != name and row["installed"]:
+                self._wrapped(f"for the reason that {other} has, above", "    ")
+            else:
+                self._trouble(trouble, partly=bool(row["works"]), installed=row["installed"])
 
+    def _trouble(self, trouble: Mapping[str, Any], *, partly: bool, installed: bool) -> None:
+        at = f"{', '.join(trouble['levels'])}: " if partly else ""
+        if installed:
+            self._wrapped(f"{at}{trouble['message']}", "    ")
+        self._wrapped(f"→ {trouble['hint']}", "    ", "      ")
 
-def _print_trouble(trouble: Mapping[str, Any], *, partly: bool, installed: bool) -> None:
-    at = f"{', '.join(trouble['levels'])}: " if partly else ""
-    if installed:
-        sys.stdout.write(f"    {at}{trouble['message']}\n")
-    if trouble["hint"]:
-        sys.stdout.write(f"    → {trouble['hint']}\n")
+    def _wrapped(self, text: str, indent: str, further: str | None = None) -> None:
+        if self._columns:
+            text = textwrap.fill(
+                text,
+                self._columns,
+                initial_indent=indent,
+                subsequent_indent=further or indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        self._stream.write(f"{text if self._columns else indent + text}\n")

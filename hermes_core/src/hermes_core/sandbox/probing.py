@@ -91,8 +91,8 @@ def _trials(declared: BackendSpec) -> Iterator[_Trial]:
 
 
 async def probe_levels(backend: TerminalBackend, declared: BackendSpec) -> list[Finding]:
-    """Try to run a command at every level that a backend declares."""
-    return [await _attempt(backend, declared.name, level, _level()) for level in declared.isolation]
+    """Try to run a command at every level that a backend declares, after the check that begins a run."""
+    return [await _attempt(backend, declared.name, level, _level(), check=True) for level in declared.isolation]
 
 
 async def probe_backend(backend: TerminalBackend, declared: BackendSpec) -> list[Finding]:
@@ -109,7 +109,7 @@ async def probe_backend(backend: TerminalBackend, declared: BackendSpec) -> list
     return findings
 
 
-async def _attempt(backend: TerminalBackend, name: str, level: Any, trial: _Trial) -> Finding:
+async def _attempt(backend: TerminalBackend, name: str, level: Any, trial: _Trial, *, check: bool = False) -> Finding:
     spec = SandboxSpec(isolation=level, **trial.fields)
 
     def found(*, works: bool, detail: str, hint: str | None = None) -> Finding:
@@ -117,6 +117,8 @@ async def _attempt(backend: TerminalBackend, name: str, level: Any, trial: _Tria
 
     try:
         async with asyncio.timeout(_PATIENCE):
+            if check:  # its words are those that a run would stop with
+                await backend.check(spec)
             async with await backend.open(spec) as sandbox:
                 result = await sandbox.exec(trial.command, timeout=trial.seconds)
                 how = sandbox.provenance.get("limits") or {}

@@ -89,7 +89,8 @@ class MachineBackend(AgentBackend):
         except SandboxRefusedError:
             raise
         except (BackendError, SandboxLostError) as error:
-            if spec.isolation == "none":
+            # A hint tells of a failure that has nothing to do with the level: an engine that is down, a full disk.
+            if spec.isolation == "none" or error.hint is not None:
                 raise
             raise SandboxRefusedError(
                 f"isolation {spec.isolation!r} does not work on {self.place_name}: {error.message}",

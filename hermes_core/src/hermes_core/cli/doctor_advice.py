@@ -1,0 +1,53 @@
+"""What to type next, where a backend does not work."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from hermes_core.discovery.requirements import unmet
+from hermes_core.discovery.suggestions import package_for
+
+if TYPE_CHECKING:
+    from hermes_core.sandbox.probing import Finding
+
+_PROGRAMS: Final = {"srun": "apt-get install slurm-client, or `module load slurm`, or go to a login node"}
+"""Where a program comes from; the first of those that a backend requires stands for all of them."""
+_MODULE: Final = re.compile(r"the module '([^']+)', which it needs, is not installed")
+_OPTION: Final = re.compile(r"^the options of backend:(\S+) are wrong: (\S+) is missing$")
+_UNSET: Final = re.compile(r" is missing$| has no address,|^the pool has no backend$")
+_EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "ssh": {"host": "HOST", "user": "USER"},
+    "ray": {"address": "auto"},
+    "pool": {"backends": [{"backend": "docker", "options": {"image": "python:3.11"}}]},
+}
+"""Options without which a backend cannot be tried."""
+
+
+def missing(name: str, requires: Iterable[str], environ: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return what of a backend's requirements is not here, and what to type; None if all of it is."""
+    programs = [item.removeprefix("bin:") for item in requires if item.startswith("bin:")]
+    absent = [program for program in programs if unmet((f"bin:{program}",), environ)]
+    if absent:
+        said = f"the program {absent[0]} is not on PATH"
+        if absent[1:]:
+            said = f"the programs {', '.join(absent)} are not on PATH"
+        return said, _PROGRAMS.get(absent[0], f"install what has {absent[0]}, or add its directory to PATH")
+    if problems := unmet((item for item in requires if not item.startswith("bin:")), environ):
+        said, _, command = problems[0].partition(" (")
+        return said, command.removesuffix(")") or f"hermes-core plugins show backend:{name}"
+    return None
+
+
+def advice(finding: Finding, options: Mapping[str, Any]) -> str:
+    """Return what to type next: the backend's own hint, as a command where it is about options that nobody has set."""
+    if _MODULE.search(finding.detail):
+        return f"pip install {package_for('backend', finding.backend) or _MODULE.findall(finding.detail)[0]}"
+    if not options and finding.backend in _EXAMPLES and _UNSET.search(finding.detail):
+        example = json.dumps(_EXAMPLES[finding.backend])
+        return f"hermes-core doctor {finding.backend} --backend-options '{example}'"
+    if absent := _OPTION.match(finding.detail):
+        return f"set the option {absent[2]} of {absent[1]}; its page in docs/backends has all of them"
+    return finding.hint or f"hermes-core --debug sandboxes probe {finding.backend} tells more"

@@ -1,0 +1,147 @@
+"""`hermes-core doctor` with every plugin installed and something taken away: what is missing, and what to type."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+
+from hermes_core.cli import main
+from hermes_core.discovery import metadata, requirements
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch, tmp_path):
+    """No engine is near: no variable names one, no program is on PATH, no file of this user's is read."""
+    for name in ("DOCKER_HOST", "NOMAD_ADDR", "MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET", "SLURM_CONF", "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("MODAL_CONFIG_PATH", str(tmp_path / "modal.toml"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture
+def doctor(capsys):
+    def run(*arguments):
+        status = main(["doctor", *arguments], environ={})
+        return status, capsys.readouterr().out
+
+    return run
+
+
+def closed_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+CASES = {
+    "docker": ({"docker_host": "unix:///nowhere.sock"}, "no Docker engine answers at unix:///nowhere.sock", "start it"),
+    "docker address": ({"docker_host": "ssh://lab"}, "found 'ssh://lab'", "ssh -nNT -L"),
+    "modal": ({}, "Modal needs a token, and there is none", "modal token new"),
+    "nomad": ({"nomad_address": "http://127.0.0.1:{port}"}, "Nomad is not reachable", "start it (`nomad agent -dev`"),
+    "pool": ({}, "the pool has no backend", "hermes-core doctor pool --backend-options '{"),
+    "pool member": ({"backends": [{"backend": "ssh"}]}, "host is missing", "set the option host of ssh"),
+    "ray": ({}, "has no address", """hermes-core doctor ray --backend-options '{"address": "auto"}'"""),
+    "ssh": ({}, "host is missing", "hermes-core doctor ssh --backend-options '{"),
+    "ssh refused": ({"host": "127.0.0.1", "port": "{port}"}, "nothing listens on 127.0.0.1", "start sshd there"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_backend_lacks_is_named_with_the_next_command(doctor, name):
+    options, message, command = CASES[name]
+    backend = name.split()[0]
+    given = json.dumps(options).replace("{port}", str(closed_port()))
+    status, out = doctor(backend, "--backend-options", given)
+    assert status == 1
+    assert f"{backend}  does not work here" in out
+    assert message in out
+    assert f"→ {command}" in out
+
+
+@pytest.mark.parametrize(
+    ("backend", "message", "command"),
+    [
+        (
+            "slurm",
+            "the programs srun, salloc, squeue, scontrol, scancel, sinfo are not on PATH",
+            "apt-get install slurm",
+        ),
+        ("singularity", "no program apptainer or singularity is on PATH", "install Apptainer"),
+    ],
+)
+def test_a_program_that_is_missing_is_named_with_what_brings_it(
+    doctor, monkeypatch, tmp_path, backend, message, command
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    _, out = doctor(backend)
+    assert message in out
+    assert f"→ {command}" in out
+
+
+@pytest.mark.parametrize(
+    ("backend", "package"), [("modal", "modal"), ("ray", "ray"), ("singularity", "spython"), ("nomad", "aiohttp")]
+)
+def test_a_package_that_is_missing_is_named_with_its_pip_command(doctor, monkeypatch, backend, package):
+    known = metadata.installed_version
+    monkeypatch.setattr(requirements, "installed_version", lambda name: None if name == package else known(name))
+    status, out = doctor(backend)
+    assert status == 1
+    assert f"the package {package} is not installed" in out
+    assert f"→ pip install '{package}" in out
+
+
+def test_an_engine_that_is_down_is_the_reason_at_every_level(doctor, monkeypatch, tmp_path):
+    """Not that the nodes have no bubblewrap, which nobody has seen."""
+    (tmp_path / "slurm.conf").write_text(f"ClusterName=none\nSlurmctldHost=localhost\nSlurmctldPort={closed_port()}\n")
+    for program in ("srun", "salloc", "squeue", "scontrol", "scancel", "sinfo"):
+        path = tmp_path / program
+        path.write_text("#!/bin/sh\necho 'salloc: error: Unable to contact slurm controller' >&2\nexit 1\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    _, out = doctor("slurm", "--backend-options", json.dumps({"conf": str(tmp_path / "slurm.conf")}))
+    assert "Unable to contact slurm controller" in out
+    assert "→ `scontrol ping` must answer" in out
+    assert "bubblewrap" not in out
+
+
+def test_a_config_is_tried_as_it_stands(doctor, tmp_path):
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        "terminal_backend: docker\nbackends: {docker: {docker_host: 'unix:///nowhere.sock'}, local: {}}\n"
+    )
+    status, out = doctor("--config", str(config))
+    assert status == 1
+    assert "docker  does not work here" in out
+    assert "local   works at none" in out
+    assert "modal" not in out
+    status, _ = doctor("local", "--config", str(config))
+    assert status == 0
+
+
+def test_all_are_tried_and_each_reason_is_told_once_with_a_next_command(doctor, monkeypatch):
+    """Also where one of them breaks in a way that it does not know itself, as `local` does without even `rm`."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    _, out = doctor()
+    assert out.count("no program apptainer or singularity is on PATH") == 1
+    assert "for the reason that apptainer has, above" in out
+    assert "ssh          does not work here" in out
+    lines = out.splitlines()
+    reasons = [(number, line) for number, line in enumerate(lines) if line.startswith("    ") and "→" not in line]
+    unanswered = [
+        line for number, line in reasons if "above" not in line and "→" not in "".join(lines[number + 1 :][:1])
+    ]
+    assert unanswered == []
+
+
+def test_lines_are_broken_for_a_terminal_and_not_for_a_pipe(doctor, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    _, piped = doctor("docker", "--backend-options", '{"docker_host": "unix:///nowhere.sock"}')
+    monkeypatch.setattr("hermes_core.cli.doctor.is_terminal", lambda _stream: True)
+    _, shown = doctor("docker", "--backend-options", '{"docker_host": "unix:///nowhere.sock"}')
+    assert max(map(len, piped.splitlines())) > 80
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown.split() == piped.split()
