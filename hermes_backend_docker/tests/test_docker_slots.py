@@ -15,11 +15,11 @@ import pytest_asyncio
 from hermes_backend_docker.backend import DockerBackend
 from hermes_backend_docker.options import DockerOptions
 from hermes_backend_docker.ownership import POOL, container_name
-from hermes_backend_docker.slots import first_uid
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox.leases import LeaseBook
 from hermes_core.sandbox.session import AgentSandbox as Sandbox
+from hermes_core.sandbox.slot_users import first_uid
 
 pytestmark = pytest.mark.component("docker")
 

@@ -17,12 +17,13 @@ from hermes_backend_docker.images import Image, Images
 from hermes_backend_docker.options import DockerOptions
 from hermes_backend_docker.ownership import POOL, SANDBOX, container_name, is_abandoned, labels_of
 from hermes_backend_docker.plugin import DOCKER
-from hermes_backend_docker.slots import ContainerSlot, SharedContainer, first_uid, slot_of
+from hermes_backend_docker.slots import SharedContainer
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import AgentBackend, SandboxHost
-from hermes_core.sandbox.leases import LeaseBook, default_lease_dir
 from hermes_core.sandbox.plain import refuse_plain
+from hermes_core.sandbox.slot_users import first_uid, slot_of
+from hermes_core.sandbox.worn import UserSlot
 from hermes_core.specs import BackendSpec
 
 Host = TypeVar("Host", bound=ContainerHost)
@@ -42,10 +43,7 @@ class DockerBackend(AgentBackend):
 
     def __init__(self, options: DockerOptions | None = None) -> None:
         self.options = options or DockerOptions()
-        self.concurrent_starts = self.options.concurrent_starts
-        super().__init__()
-        self.setup_timeout = self.options.setup_timeout
-        self.patience = self.options.patience
+        super().__init__(self.options)
         address = find_address(self.options.docker_host, self.options.tls_dir)
         self.engine = Engine(address, timeout=self.options.engine_timeout)
         self.images = Images(
@@ -149,14 +147,18 @@ class DockerBackend(AgentBackend):
             return self.options.pids * self.options.slots_per_container
         return spec.pids or self.options.pids
 
-    def _slot(self, spec: SandboxSpec, sandbox_id: str, facts: EngineFacts, image: Image) -> ContainerSlot:
-        return ContainerSlot(
+    def _slot(self, spec: SandboxSpec, sandbox_id: str, facts: EngineFacts, image: Image) -> UserSlot:
+        return UserSlot(
             self.places,
             (image.id, spec.network == "full", spec.file_size_mb),
             lambda: self._share(spec, facts, image),
             limit=self.options.slots_per_container,
             describe=lambda host, number: self._slot_in(cast("SharedContainer", host), sandbox_id, number, facts),
-            provenance=describe(spec, self.options, facts, image, self._pids(spec)),
+            provenance={
+                **describe(spec, self.options, facts, image, self._pids(spec)),
+                "uid": "of the slot",
+                "gid": "of the slot",
+            },
         )
 
     def _slot_in(
@@ -166,24 +168,20 @@ class DockerBackend(AgentBackend):
         return slot_of(self.options.workspace, sandbox_id, container.first_uid + number, processes)
 
     async def _share(self, spec: SandboxSpec, facts: EngineFacts, image: Image) -> SharedContainer:
-        # A lease of its own: it is there before the slots, and after them.
-        book = LeaseBook(self.lease_dir or default_lease_dir())
-        container_id = uuid.uuid4().hex[:16]
-        await self._leases.take(book, self._lease(spec, container_id))
         try:
-            labels = {POOL: self._pool_id}
-            host = self._host(SharedContainer, spec, container_id, facts=facts, image=image, labels=labels)
-            host.release = lambda: self._leases.give_up(book, container_id)
-            host.worn_at = time.monotonic() + self.options.container_ttl
-            host.first_uid = first_uid(container_id, few=facts.few_users)
-            host.uses = self.options.slots_per_container * _USES
-            # No turn is taken here: those who make places have a bound of their own.
-            await host.create()
-        except BaseException as error:
-            if isinstance(error, ImageMissingError):
-                self.images.forget(image.name)
-            await self._leases.give_up(book, container_id)
+            return await self._leased(spec, lambda container_id: self._shared(spec, container_id, facts, image))
+        except ImageMissingError:
+            self.images.forget(image.name)
             raise
+
+    async def _shared(self, spec: SandboxSpec, container_id: str, facts: EngineFacts, image: Image) -> SharedContainer:
+        labels = {POOL: self._pool_id}
+        host = self._host(SharedContainer, spec, container_id, facts=facts, image=image, labels=labels)
+        host.worn_at = time.monotonic() + self.options.container_ttl
+        host.first_uid = first_uid(container_id, few=facts.few_users)
+        host.uses = self.options.slots_per_container * _USES
+        # No turn is taken here: those who make places have a bound of their own.
+        await host.create()
         return host
 
     async def _image(self, spec: SandboxSpec) -> Image:

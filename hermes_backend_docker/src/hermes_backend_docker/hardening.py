@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hermes_backend_docker.options import DockerOptions
-from hermes_backend_docker.owning import program_to_give, program_to_share
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import PYTHON_FLAGS, shell_command
+from hermes_core.sandbox.owning import program_to_give, program_to_share
 
 AGENT_CAPABILITIES: Final[Mapping[str, str]] = {
     "SETUID": "become the user of the commands",

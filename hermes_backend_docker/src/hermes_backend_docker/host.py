@@ -8,10 +8,10 @@ from typing import Any
 from hermes_backend_docker.engine import Engine
 from hermes_backend_docker.failures import ContainerGoneError, NameConflictError, ProgramMissingError
 from hermes_backend_docker.hardening import STATE_DIR
-from hermes_backend_docker.owning import program_to_lock
 from hermes_core.contracts.errors import NoPythonError, SandboxLostError, SandboxRefusedError
 from hermes_core.sandbox import AgentStream, SandboxHost
 from hermes_core.sandbox.client import AgentClient
+from hermes_core.sandbox.owning import program_to_lock
 from hermes_core.sandbox.plain_client import ShellClient
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
+
+from hermes_core.sandbox.agent_options import AgentOptions, CommandUser, InsidePath, Seconds, identity_of
 
 DEFAULT_IMAGE: Final = "nikolaik/python-nodejs:python3.11-nodejs20"
 """What hermes-agent has always used where nothing was named."""
@@ -13,10 +15,8 @@ DEFAULT_IMAGE: Final = "nikolaik/python-nodejs:python3.11-nodejs20"
 Megabytes = Annotated[int, Field(gt=0)]
 
 
-class DockerOptions(BaseModel):
+class DockerOptions(AgentOptions):
     """What a run's config says about its containers."""
-
-    model_config = ConfigDict(extra="forbid")
 
     docker_host: str | None = None
     """unix:///PATH or tcp://HOST:PORT; DOCKER_HOST if not given, else unix:///var/run/docker.sock."""
@@ -29,14 +29,11 @@ class DockerOptions(BaseModel):
     context: Path | None = None
     """Folder that `dockerfile` is built in; the one it lies in if not given."""
     pull: Literal["never", "missing", "always"] = "missing"
-    pull_timeout: float = Field(default=900.0, gt=0)
-    build_timeout: float = Field(default=1800.0, gt=0)
-    user: str = "1000:1000"
+    pull_timeout: Seconds = 900.0
+    build_timeout: Seconds = 1800.0
+    user: CommandUser = "1000:1000"
     """Numeric uid[:gid] of the commands, or `root`, which is weaker and recorded as such."""
-    workspace: str = "/workspace"
-    python: str = "python3"
-    """Python 3.8 or newer inside the image, for the agent."""
-    bash: str = "/bin/bash"
+    workspace: InsidePath = "/workspace"
     plain: Literal["auto", "never", "always"] = "auto"
     """Whether a shell serves what no agent can: where the image has no `python3`, never, or everywhere. It can less."""
     env: dict[str, str] = Field(default_factory=dict)
@@ -61,29 +58,10 @@ class DockerOptions(BaseModel):
     """Rollouts that share a container at isolation `container+slot`."""
     concurrent_starts: int = Field(default=8, ge=1)
     """Containers that may be starting at once."""
-    engine_timeout: float = Field(default=60.0, gt=0)
+    engine_timeout: Seconds = 60.0
     """Seconds in which the engine must have answered a request; pulls and builds have their own."""
-    setup_timeout: float = Field(default=30.0, gt=0)
-    """Seconds until a started agent must have answered."""
-    patience: float = Field(default=20.0, gt=0)
-    """Seconds of silence after which an agent counts as lost."""
-    container_ttl: float = Field(default=14400.0, gt=0)
+    container_ttl: Seconds = 14400.0
     """Seconds after which a shared container takes nobody new; it is removed when the last one has left."""
-
-    @field_validator("user")
-    @classmethod
-    def _numeric_user(cls, value: str) -> str:
-        parts = value.split(":")
-        if value != "root" and not (len(parts) <= 2 and all(part.isdecimal() for part in parts)):
-            raise ValueError(f"user is a numeric UID or UID:GID, or root; found {value!r}")
-        return "root" if int(parts[0] if value != "root" else 0) == 0 else value
-
-    @field_validator("workspace")
-    @classmethod
-    def _absolute(cls, value: str) -> str:
-        if not value.startswith("/") or value == "/":
-            raise ValueError(f"workspace is an absolute path inside the container, found {value!r}")
-        return value
 
     @field_validator("volumes")
     @classmethod
@@ -107,7 +85,4 @@ class DockerOptions(BaseModel):
     @property
     def identity(self) -> tuple[int, int]:
         """The uid and gid of the commands."""
-        if self.user == "root":
-            return 0, 0
-        uid, _, gid = self.user.partition(":")
-        return int(uid), int(gid or uid)
+        return identity_of(self.user)

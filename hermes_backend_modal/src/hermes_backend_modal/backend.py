@@ -8,20 +8,21 @@ import os
 import time
 import uuid
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 from hermes_backend_modal.host import ModalHost
 from hermes_backend_modal.options import ModalOptions
 from hermes_backend_modal.ownership import NODE, POOL, SANDBOX, is_abandoned, tags_of
 from hermes_backend_modal.plugin import MODAL
 from hermes_backend_modal.service import Service
-from hermes_backend_modal.slots import ModalSlot, SharedModal, slot_of
+from hermes_backend_modal.slots import SharedModal
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import AgentBackend, SandboxHost
-from hermes_core.sandbox.leases import LeaseBook, default_lease_dir
 from hermes_core.sandbox.plain import PlainSandbox
 from hermes_core.sandbox.session import AgentSandbox
+from hermes_core.sandbox.slot_users import first_uid, slot_of
+from hermes_core.sandbox.worn import UserSlot
 from hermes_core.specs import BackendSpec
 from hermes_pool import PoolOptions, SlotPool
 
@@ -45,10 +46,7 @@ class ModalBackend(AgentBackend):
 
     def __init__(self, options: ModalOptions | None = None) -> None:
         self.options = options or ModalOptions()
-        self.concurrent_starts = self.options.concurrent_starts
-        super().__init__()
-        self.setup_timeout = self.options.setup_timeout
-        self.patience = self.options.patience
+        super().__init__(self.options)
         self.service = Service(self.options)
         self.places = SlotPool(_pool_options(self.options), name=self.declaration.name)
         self._pool_id = uuid.uuid4().hex[:16]
@@ -147,29 +145,24 @@ class ModalBackend(AgentBackend):
             "weaker": ["commands are root inside"] if uid == 0 else [],
         }
 
-    def _slot(self, spec: SandboxSpec, sandbox_id: str, name: str) -> ModalSlot:
-        return ModalSlot(
+    def _slot(self, spec: SandboxSpec, sandbox_id: str, name: str) -> UserSlot:
+        return UserSlot(
             self.places,
             (name, spec.network == "full", spec.file_size_mb),
-            lambda: self._share(spec, name),
+            lambda: self._leased(spec, lambda place_id: self._share(spec, place_id, name)),
             limit=self.options.slots_per_sandbox,
-            describe=lambda _, number: slot_of(self.options.workspace_base, sandbox_id, number),
-            provenance=self._describe(spec, name),
+            describe=lambda host, number: slot_of(
+                self.options.workspace_base, sandbox_id, cast("SharedModal", host).first_uid + number
+            ),
+            provenance={**self._describe(spec, name), "uid": "of the slot", "gid": "of the slot"},
         )
 
-    async def _share(self, spec: SandboxSpec, name: str) -> SharedModal:
-        # A lease of its own: it is there before the slots, and after them.
-        book = LeaseBook(self.lease_dir or default_lease_dir())
-        sandbox_id = uuid.uuid4().hex[:16]
-        await self._leases.take(book, self._lease(spec, sandbox_id))
-        try:
-            host = await self._host(SharedModal, spec, sandbox_id, name, {POOL: self._pool_id})
-        except BaseException:
-            await self._leases.give_up(book, sandbox_id)
-            raise
-        host.release = lambda: self._leases.give_up(book, sandbox_id)
+    async def _share(self, spec: SandboxSpec, sandbox_id: str, name: str) -> SharedModal:
+        host = await self._host(SharedModal, spec, sandbox_id, name, {POOL: self._pool_id})
         host.worn_at = time.monotonic() + self.options.max_lifetime * self.admitting
         host.uses = self.options.slots_per_sandbox * _USES
+        # Each sandbox of the service has a kernel to itself.
+        host.first_uid = first_uid(sandbox_id, few=True)
         return host
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hermes_backend_modal.failures import ModalSandboxEndedError
-from hermes_backend_modal.owning import program_to_lock, program_to_prepare
+from hermes_backend_modal.owning import program_to_prepare
 from hermes_backend_modal.service import Service
 from hermes_backend_modal.stream import ExecStream
 from hermes_core.contracts.errors import BackendError, HermesError, NoPythonError, SandboxLostError, SandboxRefusedError
 from hermes_core.sandbox import PYTHON_FLAGS, AgentStream, SandboxHost
 from hermes_core.sandbox.client import AgentClient
+from hermes_core.sandbox.owning import program_to_lock
 
 _NOT_INHERITED: Final = frozenset({"HOME", "SHELL", "TERM", "LANG", "PWD", "SHLVL", "OLDPWD", "_"})
 """Variables of a sandbox that belong to another user or terminal than the commands'."""

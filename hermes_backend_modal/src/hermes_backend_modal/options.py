@@ -6,15 +6,14 @@ import os
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from hermes_backend_modal.profiles import find_profile, of_the_predecessor
+from hermes_core.sandbox.agent_options import AgentOptions, CommandUser, InsidePath, Seconds, identity_of
 
 
-class ModalOptions(BaseModel):
+class ModalOptions(AgentOptions):
     """What a run's config says about its sandboxes at Modal. Secrets are never shown, logged or written to a lease."""
-
-    model_config = ConfigDict(extra="forbid")
 
     token_id: str | None = None
     """MODAL_TOKEN_ID, then the SDK's own file if not given."""
@@ -55,13 +54,10 @@ class ModalOptions(BaseModel):
     volumes: dict[str, str] = Field(default_factory=dict)
     """Path inside to the name of a Modal volume, `NAME:ro` for one that is only read."""
     tags: dict[str, str] = Field(default_factory=dict)
-    workspace_base: str = "/data"
+    workspace_base: InsidePath = "/data"
     """Where workspaces lie."""
-    user: str = "1000:1000"
+    user: CommandUser = "1000:1000"
     """Numeric uid[:gid] of the commands, or `root`, which is weaker and recorded as such."""
-    python: str = "python3"
-    """Python 3.8 or newer inside the image, for the agent."""
-    bash: str = "/bin/bash"
 
     mode: Literal["pool", "direct"] = "pool"
     """What a run gets that asks for no isolation: slots of shared sandboxes, or a sandbox for each rollout."""
@@ -71,7 +67,7 @@ class ModalOptions(BaseModel):
     """Shared sandboxes that are kept when idle."""
     max_sandboxes: int = Field(default=5, ge=1)
     """Shared sandboxes at most."""
-    acquire_timeout: float = Field(default=60.0, gt=0)
+    acquire_timeout: Seconds = 60.0
     """Seconds to wait for a slot."""
     idle_timeout: int = Field(default=120, ge=1)
     """Seconds after which Modal ends a sandbox in which nothing runs, and the pool a shared one that nobody uses."""
@@ -86,16 +82,15 @@ class ModalOptions(BaseModel):
 
     concurrent_starts: int = Field(default=32, ge=1, le=128)
     """Sandboxes that may be starting at once."""
-    service_timeout: float = Field(default=60.0, gt=0)
+    service_timeout: Seconds = 60.0
     """Seconds in which the service must have answered a request."""
-    create_timeout: float = Field(default=300.0, gt=0)
+    create_timeout: Seconds = 300.0
     """Seconds in which a sandbox must have been made."""
-    build_timeout: float = Field(default=1800.0, gt=0)
+    build_timeout: Seconds = 1800.0
     """Seconds in which an image must have been built."""
-    setup_timeout: float = Field(default=60.0, gt=0)
-    """Seconds until a started agent must have answered."""
-    patience: float = Field(default=30.0, gt=0)
-    """Seconds of silence after which an agent counts as lost."""
+    # Farther away than an engine on this machine.
+    setup_timeout: Seconds = 60.0
+    patience: Seconds = 30.0
 
     @model_validator(mode="before")
     @classmethod
@@ -128,19 +123,9 @@ class ModalOptions(BaseModel):
     def _none_for_nothing(cls, value: Any) -> Any:
         return value or None
 
-    @field_validator("user")
-    @classmethod
-    def _numeric_user(cls, value: str) -> str:
-        parts = value.split(":")
-        if value != "root" and not (len(parts) <= 2 and all(part.isdecimal() for part in parts)):
-            raise ValueError(f"user is a numeric UID or UID:GID, or root; found {value!r}")
-        return "root" if int(parts[0] if value != "root" else 0) == 0 else value
-
     @field_validator("workspace_base")
     @classmethod
-    def _absolute(cls, value: str) -> str:
-        if not value.startswith("/") or value.rstrip("/") == "":
-            raise ValueError(f"workspace_base is an absolute path inside the sandbox, found {value!r}")
+    def _without_slash(cls, value: str) -> str:
         return value.rstrip("/")
 
     @field_validator("volumes")
@@ -164,10 +149,7 @@ class ModalOptions(BaseModel):
     @property
     def identity(self) -> tuple[int, int]:
         """The uid and gid of the commands."""
-        if self.user == "root":
-            return 0, 0
-        uid, _, gid = self.user.partition(":")
-        return int(uid), int(gid or uid)
+        return identity_of(self.user)
 
     @property
     def workspace(self) -> str:

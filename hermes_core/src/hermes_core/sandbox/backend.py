@@ -10,7 +10,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 from hermes_core.contracts.errors import BackendError, NoPythonError, SandboxRefusedError
 from hermes_core.contracts.sandbox import IsolationLevel, Sandbox, SandboxSpec
@@ -27,8 +27,13 @@ from hermes_core.sandbox.plain_opening import plain_sandbox
 from hermes_core.sandbox.session import AgentSandbox
 from hermes_core.sandbox.sharing import Places, SharedAgents
 from hermes_core.sandbox.slots import AgentSlot, SlotRequest
+from hermes_core.sandbox.worn import WornPlace
 from hermes_core.specs import BackendSpec
 
+if TYPE_CHECKING:
+    from hermes_core.sandbox.agent_options import AgentOptions
+
+Worn = TypeVar("Worn", bound=WornPlace)
 ENVIRONMENT: Final[Mapping[str, str]] = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LANG": "C.UTF-8",
@@ -72,7 +77,10 @@ class AgentBackend(ABC):
     concurrent_starts: int = 16
     """How many agents may be starting at once; more would only make each of them late."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: AgentOptions | None = None) -> None:
+        if options is not None:
+            self.setup_timeout, self.patience = options.setup_timeout, options.patience
+            self.concurrent_starts = options.concurrent_starts
         self._starting = asyncio.Semaphore(self.concurrent_starts)
         self.lease_dir: Path | None = None
         self.resolve: Resolve = resolve_name
@@ -221,6 +229,19 @@ class AgentBackend(ABC):
             )
         except OSError as error:
             raise failure("the lease of a sandbox cannot be made", error) from error
+
+    async def _leased(self, spec: SandboxSpec, make: Callable[[str], Awaitable[Worn]]) -> Worn:
+        """Make a place for many slots, by an id, with a lease of its own: there before the slots, and after them."""
+        book = LeaseBook(self.lease_dir or default_lease_dir())
+        place_id = uuid.uuid4().hex[:16]
+        await self._leases.take(book, self._lease(spec, place_id))
+        try:
+            place = await make(place_id)
+        except BaseException:
+            await complete(self._leases.give_up(book, place_id))
+            raise
+        place.release = lambda: self._leases.give_up(book, place_id)
+        return place
 
     async def _create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         creation = asyncio.ensure_future(self.create(spec, sandbox_id))

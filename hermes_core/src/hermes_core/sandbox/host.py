@@ -93,6 +93,17 @@ class SandboxHost(ABC):
             f"{type(self).__name__} cannot make its workspace read-only", hint="verify in a fresh sandbox instead"
         )
 
+    async def lock(self, folder: str, identity: tuple[int, int]) -> None:
+        """End the processes of one of the users inside, by uid and gid, and make a directory read-only for that user.
+
+        Raises:
+            SandboxRefusedError: This place cannot do that.
+        """
+        del identity
+        raise SandboxRefusedError(
+            f"{type(self).__name__} cannot make {folder} read-only", hint="verify in a fresh sandbox instead"
+        )
+
     @abstractmethod
     async def start_agent(self) -> AgentStream:
         """Start a Python inside, with `PYTHON_FLAGS`, and return its streams. Called again after `stop_all`.

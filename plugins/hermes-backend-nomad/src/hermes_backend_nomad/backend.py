@@ -22,11 +22,11 @@ from hermes_backend_nomad.ownership import is_abandoned, is_named, job_id, meta_
 from hermes_backend_nomad.plugin import NOMAD
 from hermes_backend_nomad.recording import describe, refuse_what_nomad_shares
 from hermes_backend_nomad.slots import ContainerSlot
-from hermes_backend_nomad.users import slot_of, slot_without_user
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox import AgentBackend, SandboxHost
 from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
+from hermes_core.sandbox.slot_users import slot_of
 from hermes_core.specs import BackendSpec
 from hermes_pool import PoolOptions, SlotPool
 
@@ -47,10 +47,7 @@ class NomadBackend(AgentBackend):
 
     def __init__(self, options: NomadOptions | None = None) -> None:
         self.options = options or NomadOptions()
-        self.concurrent_starts = self.options.concurrent_starts
-        super().__init__()
-        self.setup_timeout = self.options.setup_timeout
-        self.patience = self.options.patience
+        super().__init__(self.options)
         self.api = NomadApi(find_address(self.options, os.environ), timeout=self.options.request_timeout)
         self.run_id = uuid.uuid4().hex[:16]
         self._job_lease: Lease | None = None
@@ -119,22 +116,21 @@ class NomadBackend(AgentBackend):
         return ContainerSlot(
             self.places,
             _key(spec, image),
-            lambda: self._container(shared, slots, image),
+            lambda: self._container(shared, slots, image, uses=1 if is_alone else slots * _USES),
             limit=slots,
             describe=lambda host, number: self._fields(cast("AllocationHost", host), sandbox_id, number),
-            is_alone=is_alone,
-            uses=slots * _USES,
             provenance=describe(spec, self.options, job=self._fleet.job_id, image=image, slots=slots),
         )
 
     def _fields(self, host: AllocationHost, sandbox_id: str, number: int) -> dict[str, Any]:
         if self.options.driver == "singularity":
-            return slot_without_user(self.options.workspace, sandbox_id)
+            return slot_of(self.options.workspace, sandbox_id, None)
         processes = self.options.pids if self.options.first_uid is None else None
         return slot_of(self.options.workspace, sandbox_id, host.first_uid + number, processes)
 
-    async def _container(self, spec: SandboxSpec, slots: int, image: str) -> AllocationHost:
+    async def _container(self, spec: SandboxSpec, slots: int, image: str, *, uses: int) -> AllocationHost:
         host = AllocationHost(self._fleet, self.api, spec, self.options, slots=slots, image=image)
+        host.uses = uses
         await host.create()
         return host
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,16 +11,17 @@ from hermes_backend_nomad.description import TASK, agent_command, group_of
 from hermes_backend_nomad.failures import NomadError
 from hermes_backend_nomad.fleet import Fleet
 from hermes_backend_nomad.options import NomadOptions
-from hermes_backend_nomad.owning import program_to_lock, program_to_share
 from hermes_backend_nomad.reading import ending
 from hermes_backend_nomad.stream import ExecStream, run
-from hermes_backend_nomad.users import first_uid
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox import PYTHON_FLAGS, AgentStream, SandboxHost
+from hermes_core.sandbox import PYTHON_FLAGS, AgentStream
+from hermes_core.sandbox.owning import program_to_lock, program_to_share
+from hermes_core.sandbox.slot_users import first_uid
+from hermes_core.sandbox.worn import WornPlace
 
 
-class AllocationHost(SandboxHost):
+class AllocationHost(WornPlace):
     """A container that Nomad runs for this process.
 
     Args:
@@ -43,7 +45,7 @@ class AllocationHost(SandboxHost):
         self._options = options
         self._slots = slots
         self._image = image
-        self.first_uid = options.first_uid or first_uid()
+        self.first_uid = options.first_uid or first_uid(secrets.token_hex(8))
         self._group: str | None = None
         self._allocation: Mapping[str, Any] | None = None
 
@@ -67,13 +69,13 @@ class AllocationHost(SandboxHost):
         window = self._options.tool_batch_window_ms / 1000
         return ExecStream(websocket, self._explain, window=window).as_agent_stream()
 
-    async def lock(self, folder: str, user: int) -> None:
+    async def lock(self, folder: str, identity: tuple[int, int]) -> None:
         """Make a slot's directory read-only for its user.
 
         Raises:
             NomadError: It did not work.
         """
-        websocket = await self._exec(["-I", "-S", "-E", "-c", program_to_lock(folder, user)])
+        websocket = await self._exec(["-I", "-S", "-E", "-c", program_to_lock(folder, identity)])
         code, said = await run(websocket, self._explain, timeout=self._options.setup_timeout)
         if code != 0:
             raise NomadError(f"a workspace cannot be made read-only: exit code {code}: {said}")
@@ -113,7 +115,3 @@ class AllocationHost(SandboxHost):
         if self._group is not None:
             await self._fleet.stop(self._group)
             self._group = None
-
-    async def destroy(self) -> None:
-        """Stop the allocation, if that has not been done before."""
-        await self.stop_all()

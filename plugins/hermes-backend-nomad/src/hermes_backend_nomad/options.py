@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from hermes_core.sandbox.agent_options import AgentOptions, InsidePath, Seconds
 
 DEFAULT_ADDRESS: Final = "http://localhost:4646"
 DOCKER_KEYS: Final = frozenset(
@@ -69,10 +71,8 @@ _OURS: Final = frozenset(
 """What this backend decides."""
 
 
-class NomadOptions(BaseModel):
+class NomadOptions(AgentOptions):
     """What a run's config says about its Nomad cluster and the containers there."""
-
-    model_config = ConfigDict(extra="forbid")
 
     nomad_address: str | None = None
     """http://HOST:PORT or https://HOST:PORT; NOMAD_ADDR if not given, else http://localhost:4646."""
@@ -108,7 +108,7 @@ class NomadOptions(BaseModel):
     max_containers: int = Field(default=10, ge=1)
     idle_timeout: float = Field(default=60.0, ge=0)
     """Seconds after which a container above `min_containers` that nobody uses is stopped."""
-    acquire_timeout_s: float = Field(default=30.0, gt=0)
+    acquire_timeout_s: Seconds = 30.0
     """Seconds to wait for a slot where all containers that may be are full."""
     purge_job_on_start: bool = False
     """First purge the jobs of this `sandbox_job_id` whose owners have died on this machine."""
@@ -134,36 +134,20 @@ class NomadOptions(BaseModel):
     """Run containers privileged, which is weaker and recorded as such."""
     docker_config: dict[str, Any] = Field(default_factory=dict)
     """Further keys of the docker driver's config: auth, volumes, ulimit, force_pull, runtime, …"""
-    workspace: str = "/workspace"
-    python: str = "python3"
-    """Python 3.8 or newer inside the image, for the agent."""
-    bash: str = "/bin/bash"
+    workspace: InsidePath = "/workspace"
     env: dict[str, str] = Field(default_factory=dict)
     """Variables of the commands."""
 
-    request_timeout: float = Field(default=10.0, gt=0)
+    request_timeout: Seconds = 10.0
     """Seconds in which Nomad must have answered a request."""
-    start_timeout: float = Field(default=120.0, gt=0)
+    start_timeout: Seconds = 120.0
     """Seconds until a new container must run, its image pulled."""
-    setup_timeout: float = Field(default=30.0, gt=0)
-    """Seconds until a started agent must have answered."""
-    patience: float = Field(default=20.0, gt=0)
-    """Seconds of silence after which an agent counts as lost."""
-    concurrent_starts: int = Field(default=16, ge=1)
-    """Containers that may be starting at once."""
 
     @field_validator("nomad_address")
     @classmethod
     def _with_scheme(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith(("http://", "https://")):
             raise ValueError(f"nomad_address is http://HOST:PORT or https://HOST:PORT, found {value!r}")
-        return value
-
-    @field_validator("workspace")
-    @classmethod
-    def _absolute(cls, value: str) -> str:
-        if not value.startswith("/") or value == "/":
-            raise ValueError(f"workspace is an absolute path inside the container, found {value!r}")
         return value
 
     @field_validator("docker_config")

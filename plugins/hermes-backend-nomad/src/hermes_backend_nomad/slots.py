@@ -5,37 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hermes_backend_nomad.host import AllocationHost
-from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
-from hermes_core.sandbox.sharing import SharedPlace
+from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.sandbox.slots import AgentSlot, SlotRequest
+from hermes_core.sandbox.worn import UserSlot
 
 
-class ContainerSlot(SharedPlace):
-    """One sandbox's slot of an allocation.
+class ContainerSlot(UserSlot):
+    """One sandbox's slot of an allocation, which is recorded when there is one."""
 
-    Args:
-        is_alone: Whether nobody else may have been in the container before, or be in it after.
-        uses: How many slots a container may have had before it takes nobody new: what they left in /tmp stays in it.
-        provenance: What is recorded.
-    """
-
-    def __init__(
-        self, *arguments: Any, is_alone: bool, uses: int, provenance: Mapping[str, Any], **options: Any
-    ) -> None:
-        super().__init__(*arguments, **options)
-        self._is_alone = is_alone
-        self._uses = uses
-        self.provenance: dict[str, Any] = {**provenance, "allocation": {}}
+    def __init__(self, *arguments: Any, provenance: Mapping[str, Any], **options: Any) -> None:
+        super().__init__(*arguments, provenance={**provenance, "allocation": {}}, **options)
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
-        """Open a slot, or end all that runs in the present one; the last one that a container takes closes its door."""
+        """Open a slot, or end all that runs in the present one."""
         slot = await super().serve(request, previous)
-        if self._seat is not None:
-            if self._is_alone or self._seat.number >= self._uses:
-                self._seat.spoil()
-            # Handed on when the sandbox was made, before there was an allocation.
-            self.provenance["allocation"].update(self._seat.host.provenance)
+        # Handed on when the sandbox was made, before there was an allocation.
+        self.provenance["allocation"].update(self.place.provenance)
         return slot
 
     async def freeze(self) -> None:
@@ -44,12 +29,8 @@ class ContainerSlot(SharedPlace):
         Raises:
             SandboxRefusedError: Commands have no user of their own here.
         """
-        user = self.slot_fields().get("uid")
-        if user is None:
+        if "uid" not in self.slot_fields():
             raise SandboxRefusedError(
                 "driver singularity cannot make a workspace read-only", hint="verify in a fresh sandbox instead"
             )
-        if self._seat is None:
-            raise SandboxLostError("the slot of a container has been given back")
-        assert isinstance(self._seat.host, AllocationHost)
-        await self._seat.host.lock(self.workspace, user)
+        await super().freeze()

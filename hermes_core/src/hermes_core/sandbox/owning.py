@@ -1,4 +1,4 @@
-"""Small programs for the Python inside, run by root: whose the workspace is."""
+"""Small programs for the Python inside a place, run by root: whose a directory is."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Final
 
 _OWN: Final = r"""
 import os
-def own(top, uid, gid, kept, locked=False):
+def own(top, uid, gid, kept=(), locked=False):
     def give(path):
-        # Changing an owner makes the engine copy the whole file out of its image.
+        # Changing an owner makes an engine copy the whole file out of its image.
         if locked or os.lstat(path).st_uid != uid:
             os.lchown(path, uid, gid)
         if locked and not os.path.islink(path):
             program = os.path.isdir(path) or os.lstat(path).st_mode & 0o111
             os.chmod(path, 0o550 if program else 0o440)
     if not os.path.isdir(top) or os.path.islink(top) or top in kept:
+        if locked:
+            raise SystemExit(top + " is no directory of its own")
         return
     # From the top down: a directory that is root's can be listed, whatever its mode was.
     give(top)
@@ -59,7 +61,7 @@ def program_to_lock(folder: str, identity: tuple[int, int]) -> str:
     First the processes: nobody is to put a symlink where a file has just been looked at.
     """
     uid, gid = identity
-    return f"{_OWN}{_STOP}\nstop({uid}, {gid})\nown({folder!r}, 0, {gid}, (), locked=True)\n"
+    return f"{_OWN}{_STOP}\nstop({uid}, {gid})\nown({folder!r}, 0, {gid}, locked=True)\n"
 
 
 def program_to_share(folder: str) -> str:

@@ -1,0 +1,52 @@
+"""What a run's config says to any backend about the agents in its sandboxes, and the types of such options."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+
+def _numeric_user(value: str) -> str:
+    parts = value.split(":")
+    if value != "root" and not (len(parts) <= 2 and all(part.isdecimal() for part in parts)):
+        raise ValueError(f"user is a numeric UID or UID:GID, or root; found {value!r}")
+    return "root" if int(parts[0] if value != "root" else 0) == 0 else value
+
+
+def _absolute(value: str) -> str:
+    if not value.startswith("/") or not value.rstrip("/"):
+        raise ValueError(f"a workspace is an absolute path inside and not / itself, found {value!r}")
+    return value
+
+
+Seconds = Annotated[float, Field(gt=0)]
+CommandUser = Annotated[str, AfterValidator(_numeric_user)]
+"""A numeric uid[:gid], or `root`."""
+InsidePath = Annotated[str, AfterValidator(_absolute)]
+"""An absolute path inside that is not the root."""
+
+
+class AgentOptions(BaseModel):
+    """Options of every backend that starts an agent in places of its own; a backend adds those of its engine."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    python: str = "python3"
+    """Python 3.8 or newer inside the image, for the agent."""
+    bash: str = "/bin/bash"
+    """Bash 4.4 or newer inside the image."""
+    setup_timeout: Seconds = 30.0
+    """Seconds until a started agent must have answered."""
+    patience: Seconds = 20.0
+    """Seconds of silence after which an agent that was asked something counts as lost."""
+    concurrent_starts: int = Field(default=16, ge=1)
+    """Places that may be starting at once."""
+
+
+def identity_of(user: str) -> tuple[int, int]:
+    """Return the uid and gid of a `CommandUser`."""
+    if user == "root":
+        return 0, 0
+    uid, _, gid = user.partition(":")
+    return int(uid), int(gid or uid)

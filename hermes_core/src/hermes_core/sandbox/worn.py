@@ -1,0 +1,84 @@
+"""Places for many slots with users of their own, which are replaced before too much is left in them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
+from hermes_core.sandbox.host import SandboxHost
+from hermes_core.sandbox.sharing import SharedPlace
+from hermes_core.sandbox.slots import AgentSlot, SlotRequest
+
+
+async def _nothing() -> None:
+    return None
+
+
+class WornPlace(SandboxHost):
+    """A place for many slots; a class before another host in its bases.
+
+    Attributes:
+        release: Called when the place has been removed, to strike its lease out.
+        worn_at: Monotonic time from which on it takes nobody new.
+        uses: How many slots it may have had before it takes nobody new: what they left in /tmp stays until its end.
+        first_uid: One less than the user of its first slot.
+    """
+
+    release: Callable[[], Awaitable[None]] = staticmethod(_nothing)
+    worn_at: float = math.inf
+    uses: float = math.inf
+    first_uid: int
+
+    def takes_others_after(self, number: int) -> bool:
+        """Tell whether slots may come after the n-th."""
+        return number < self.uses and time.monotonic() < self.worn_at
+
+    async def destroy(self) -> None:
+        """Remove the place, and then its lease."""
+        await self.stop_all()
+        await self.release()
+
+
+class UserSlot(SharedPlace):
+    """One sandbox's slot of a `WornPlace`; `provenance` is what is recorded."""
+
+    def __init__(self, *arguments: Any, provenance: Mapping[str, Any], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.provenance = dict(provenance)
+
+    @property
+    def place(self) -> WornPlace:
+        """Where it is.
+
+        Raises:
+            SandboxLostError: It has been given back.
+        """
+        if self._seat is None:
+            raise SandboxLostError("the slot has been given back")
+        assert isinstance(self._seat.host, WornPlace)
+        return self._seat.host
+
+    async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
+        """Open a slot, or end all that runs in the present one; the last one that a place takes closes its door."""
+        slot = await super().serve(request, previous)
+        seat = self._seat
+        if seat is not None and not self.place.takes_others_after(seat.number):
+            seat.spoil()
+        return slot
+
+    async def freeze(self) -> None:
+        """Give the slot's directory to root, for the slot's user to read and run.
+
+        Raises:
+            SandboxRefusedError: Commands have no user of their own here.
+        """
+        uid = self.slot_fields().get("uid")
+        if uid is None:
+            raise SandboxRefusedError(
+                "slots whose commands have no user of their own cannot make a workspace read-only",
+                hint="verify in a fresh sandbox instead",
+            )
+        await self.place.lock(self.workspace, (uid, uid))
