@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from standin import StandIn
 
 from hermes_backend_modal.backend import ModalBackend
 from hermes_backend_modal.options import ModalOptions
-from hermes_core.sandbox.collecting import Collector
+from hermes_core.sandbox.collecting import Collected, Collector
 from hermes_core.sandbox.leases import LeaseBook
 from hermes_testing.registries import isolated_registry
 
@@ -124,3 +125,64 @@ def _spec(**fields: str):
     from hermes_core.contracts.sandbox import SandboxSpec
 
     return SandboxSpec(**{"isolation": "gvisor", "network": "none", **fields})
+
+
+async def _left_with_its_lease(standin: StandIn, leases: Path, isolation: str) -> dict[str, str]:
+    """Leave a sandbox and its leases behind, and return what a handle says of where it is."""
+    await _die(standin, leases, isolation, "in use")
+    book = LeaseBook(leases)
+    # As of a caller whose token was the environment's or the file's: the options do not name it.
+    for lease in book.read()[0]:
+        options = {name: value for name, value in lease.options.items() if name != "token_id"}
+        book.write(dataclasses.replace(lease, options=options))
+    return dict(book.read()[0][0].handle)
+
+
+def _use(standin: StandIn, monkeypatch: pytest.MonkeyPatch, token: str | None) -> None:
+    monkeypatch.setenv("MODAL_SERVER_URL", standin.url)
+    monkeypatch.setattr("modal.config._user_config", {})
+    for name, value in {"MODAL_TOKEN_ID": "ak", "MODAL_TOKEN_SECRET": "as"}.items():
+        if token is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, f"{value}-{token}")
+
+
+async def _collect(leases: Path) -> Collected:
+    return await Collector(LeaseBook(leases), isolated_registry("hermes_backend_modal.plugin")).collect(backends=())
+
+
+@pytest.mark.parametrize("isolation", ["gvisor", "container+slot"])
+@pytest.mark.parametrize(("token", "found"), [("two", "found 'two'"), (None, "needs a token, and there is none")])
+async def test_a_lease_stays_where_the_present_token_does_not_see_the_sandbox(
+    standin: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str, token: str | None, found: str
+) -> None:
+    handle = await _left_with_its_lease(standin, tmp_path, isolation)
+    assert handle["workspace"] == "one"
+    _use(standin, monkeypatch, token)
+    leases = [lease.sandbox_id for lease in LeaseBook(tmp_path).read()[0]]
+    done = await _collect(tmp_path)
+    assert (done.removed, sorted(done.failed)) == ([], sorted(leases))
+    for said in done.failed.values():
+        assert "is in Modal's workspace 'one'" in said
+        assert found in said
+        assert "with a token of workspace 'one'" in said
+    # Any token of that workspace will do.
+    _use(standin, monkeypatch, "one-more")
+    done = await _collect(tmp_path)
+    assert (sorted(done.removed), done.failed) == (sorted(leases), {})
+    assert standin.running(hermes_sandbox=leases[0]) == []
+    assert LeaseBook(tmp_path).read() == ([], [])
+
+
+async def test_a_lease_of_before_workspaces_were_noted_is_collected_as_it_was(
+    standin: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _left_with_its_lease(standin, tmp_path, "gvisor")
+    book = LeaseBook(tmp_path)
+    (lease,) = book.read()[0]
+    old = {name: value for name, value in lease.handle.items() if name not in {"workspace", "app"}}
+    book.write(dataclasses.replace(lease, handle=old))
+    _use(standin, monkeypatch, "one")
+    assert (await _collect(tmp_path)).removed == [lease.sandbox_id]
+    assert standin.running(hermes_sandbox=lease.sandbox_id) == []

@@ -147,7 +147,7 @@ async def test_two_backends_with_different_tokens_live_side_by_side(standin, tmp
         Opened(standin, tmp_path, SPEC) as (one, asked_one),
         Opened(standin, tmp_path, SPEC, **two) as (other, asked_other),
     ):
-        assert (asked_one["workspace"], asked_other["workspace"]) == ("ak-one", "ak-two")
+        assert (asked_one["workspace"], asked_other["workspace"]) == ("one", "two")
         assert (await one.exec("echo 1")).output + (await other.exec("echo 2")).output == "1\n2\n"
         stranger = ModalBackend(ModalOptions(**two))
         await stranger.reclaim({"sandbox_id": one.id})
@@ -164,13 +164,13 @@ async def test_the_environment_and_the_sdk_s_file_are_asked_in_this_order(standi
     monkeypatch.setenv("MODAL_SERVER_URL", standin.url)
     nothing = {"token_id": None, "token_secret": None, "server_url": None}
     async with Opened(standin, tmp_path, SPEC, **nothing) as (_, asked):
-        assert asked["workspace"] == "ak-two"
+        assert asked["workspace"] == "two"
     monkeypatch.setenv("MODAL_TOKEN_ID", "ak-one")
     monkeypatch.setenv("MODAL_TOKEN_SECRET", "as-one")
     async with Opened(standin, tmp_path, SPEC, **nothing) as (_, asked):
-        assert asked["workspace"] == "ak-one"
+        assert asked["workspace"] == "one"
     async with Opened(standin, tmp_path, SPEC, **nothing, config_profile="lab") as (_, asked):
-        assert asked["workspace"] == "ak-two"
+        assert asked["workspace"] == "two"
 
 
 async def test_cancelling_while_a_sandbox_is_made_leaves_none(standin, tmp_path):

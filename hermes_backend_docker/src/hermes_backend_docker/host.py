@@ -8,14 +8,14 @@ from typing import Any
 from hermes_backend_docker.engine import Engine
 from hermes_backend_docker.failures import ContainerGoneError, NameConflictError, ProgramMissingError
 from hermes_backend_docker.hardening import STATE_DIR
-from hermes_core.contracts.errors import NoPythonError, SandboxLostError, SandboxRefusedError
-from hermes_core.sandbox import AgentStream, SandboxHost
-from hermes_core.sandbox.client import AgentClient
+from hermes_core.contracts.errors import NoPythonError, SandboxLostError
+from hermes_core.sandbox import AgentStream
+from hermes_core.sandbox.contained import ContainedPlace, refuse_mounted
 from hermes_core.sandbox.owning import program_to_lock
 from hermes_core.sandbox.plain_client import ShellClient
 
 
-class ContainerHost(SandboxHost):
+class ContainerHost(ContainedPlace):
     """A container. It exists from `create` on, and runs from `start_agent` on.
 
     Args:
@@ -43,7 +43,7 @@ class ContainerHost(SandboxHost):
         self.workspace = workspace
         self.bash = bash
         self.state_dir = state_dir
-        self._identity = identity
+        self.identity = identity
         self.environment = environment
         self.provenance = provenance
         self._engine = engine
@@ -116,36 +116,9 @@ class ContainerHost(SandboxHost):
             raise
         return stream
 
-    def slot_fields(self) -> Mapping[str, Any]:
-        """Return the user of the commands; none where it is the agent's own."""
-        uid, gid = self._identity
-        return {"uid": uid, "gid": gid} if uid else {}
-
-    async def restart(self, client: AgentClient) -> AgentStream:
-        """Have the first process end all others and become a fresh Python: the container stays."""
-        return await client.restart()
-
-    async def freeze(self) -> None:
-        """End the commands, and give the workspace to root, for reading and running only.
-
-        Raises:
-            SandboxRefusedError: The commands are root themselves, or a volume lies in the workspace.
-        """
-        if not self._identity[0]:
-            raise SandboxRefusedError(
-                "a workspace cannot be read-only for commands that are root",
-                hint="set the backend's option user to another number, or verify in a fresh sandbox",
-            )
-        await self.lock(self.workspace, self._identity)
-
     async def lock(self, folder: str, identity: tuple[int, int]) -> None:
-        """Do so with a directory of one of the users inside."""
-        binds = [bind.split(":")[1] for bind in self.config["HostConfig"]["Binds"]]
-        if inside := [target for target in binds if target == folder or target.startswith(f"{folder}/")]:
-            raise SandboxRefusedError(
-                f"a workspace cannot be read-only that has a volume in it: {', '.join(inside)}",
-                hint="mount it elsewhere, or verify in a fresh sandbox",
-            )
+        """End the commands of a user inside, and give a directory to root, for that user to read and run."""
+        refuse_mounted(folder, [bind.split(":")[1] for bind in self.config["HostConfig"]["Binds"]])
         if self._container is None:
             raise SandboxLostError(f"container {self._name} does not run")
         program = program_to_lock(folder, identity)
@@ -156,7 +129,3 @@ class ContainerHost(SandboxHost):
         if self._container is not None:
             await self._engine.remove(self._container)
             self._container = None
-
-    async def destroy(self) -> None:
-        """Remove the container, if it could not be removed before."""
-        await self.stop_all()

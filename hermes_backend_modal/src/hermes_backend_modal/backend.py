@@ -92,10 +92,13 @@ class ModalBackend(AgentBackend):
         spec = self._of_mode(spec)
         if self.options.execution_timeout is not None:
             spec = dataclasses.replace(spec, timeout=self.options.execution_timeout)
+        self.refuse(self._levelled(spec))
+        # Before there is a lease, which says it.
+        await self.service.locate()
         return await super().open(spec)
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
-        """Name the sandbox, or, where it is shared, whose pool it is in, and where; the app is in the options."""
+        """Name the sandbox, where it is shared also whose pool it is in, and its server, workspace and app."""
         pool = {"pool": self._pool_id} if self.shares(spec) else {}
         return {"sandbox_id": sandbox_id, **self.service.place, **pool}
 
@@ -169,13 +172,15 @@ class ModalBackend(AgentBackend):
         """End the sandbox that a killed process left behind; one that is not there is fine.
 
         Raises:
-            BackendError: It is shared, and its owner lives; or it is not where this process looks.
+            BackendError: It is shared, and its owner lives; or it is not where this process looks, as in a workspace
+                that its token is not of.
         """
-        self.service.require_place(handle)
-        await self.service.end_tagged({SANDBOX: handle["sandbox_id"]})
+        await self.service.require_place(handle)
+        app_id = handle.get("app")
+        await self.service.end_tagged({SANDBOX: handle["sandbox_id"]}, app_id=app_id)
         if "pool" not in handle:
             return
-        async for found in self.service.tagged({POOL: handle["pool"]}):
+        async for found in self.service.tagged({POOL: handle["pool"]}, app_id=app_id):
             tags = await self.service.tags_of(found)
             if tags and not is_abandoned(tags):
                 raise BackendError(

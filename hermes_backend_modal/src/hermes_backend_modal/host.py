@@ -11,9 +11,9 @@ from hermes_backend_modal.failures import ModalSandboxEndedError
 from hermes_backend_modal.owning import program_to_prepare
 from hermes_backend_modal.service import Service
 from hermes_backend_modal.stream import ExecStream
-from hermes_core.contracts.errors import BackendError, HermesError, NoPythonError, SandboxLostError, SandboxRefusedError
-from hermes_core.sandbox import PYTHON_FLAGS, AgentStream, SandboxHost
-from hermes_core.sandbox.client import AgentClient
+from hermes_core.contracts.errors import BackendError, HermesError, NoPythonError, SandboxLostError
+from hermes_core.sandbox import PYTHON_FLAGS, AgentStream
+from hermes_core.sandbox.contained import ContainedPlace, refuse_mounted
 from hermes_core.sandbox.owning import program_to_lock
 
 _NOT_INHERITED: Final = frozenset({"HOME", "SHELL", "TERM", "LANG", "PWD", "SHLVL", "OLDPWD", "_"})
@@ -21,7 +21,7 @@ _NOT_INHERITED: Final = frozenset({"HOME", "SHELL", "TERM", "LANG", "PWD", "SHLV
 _NO_PROGRAM: Final = frozenset({126, 127})
 
 
-class ModalHost(SandboxHost):
+class ModalHost(ContainedPlace):
     """A sandbox that runs.
 
     Args:
@@ -47,7 +47,8 @@ class ModalHost(SandboxHost):
         self._service = service
         self._sandbox: Any = sandbox
         self._name = str(sandbox.object_id)
-        self._identity = identity
+        self.identity = identity or (0, 0)
+        self._is_shared = identity is None
         self._streams: list[ExecStream] = []
 
     async def start_agent(self) -> AgentStream:
@@ -57,7 +58,7 @@ class ModalHost(SandboxHost):
             NoPythonError: The image has none.
         """
         options = self._service.options
-        prepare = program_to_prepare(self.workspace, self._identity)
+        prepare = program_to_prepare(self.workspace, None if self._is_shared else self.identity)
         argv = [options.python, *PYTHON_FLAGS[:-1], prepare + PYTHON_FLAGS[-1]]
         process = await self._service.start(self._living(), argv)
         opened = ExecStream(process, self._obituary)
@@ -113,36 +114,10 @@ class ModalHost(SandboxHost):
             raise SandboxLostError(f"sandbox {self._name} has been ended")
         return self._sandbox
 
-    def slot_fields(self) -> Mapping[str, Any]:
-        """Return the user of the commands; none where it is the agent's own."""
-        uid, gid = self._identity or (0, 0)
-        return {"uid": uid, "gid": gid} if uid else {}
-
-    async def restart(self, client: AgentClient) -> AgentStream:
-        """Have the agent end all it has started and become a fresh Python: the sandbox stays."""
-        return await client.restart()
-
-    async def freeze(self) -> None:
-        """End the commands, and give the workspace to root, for reading and running only.
-
-        Raises:
-            SandboxRefusedError: The commands are root themselves, or a volume lies in the workspace.
-        """
-        if not self._identity or not self._identity[0]:
-            raise SandboxRefusedError(
-                "a workspace cannot be read-only for commands that are root",
-                hint="leave the backend's option user out, or verify in a fresh sandbox",
-            )
-        await self.lock(self.workspace, self._identity)
-
     async def lock(self, folder: str, identity: tuple[int, int]) -> None:
-        """Do so with a directory of one of the users inside."""
+        """End the commands of a user inside, and give a directory to root, for that user to read and run."""
         options = self._service.options
-        if inside := [path for path in options.volumes if path == folder or path.startswith(f"{folder}/")]:
-            raise SandboxRefusedError(
-                f"a workspace cannot be read-only that has a volume in it: {', '.join(inside)}",
-                hint="mount it elsewhere, or verify in a fresh sandbox",
-            )
+        refuse_mounted(folder, options.volumes)
         argv = [options.python, "-I", "-S", "-E", "-c", program_to_lock(folder, identity)]
         code, said = await self._service.run(self._living(), argv)
         if code != 0:
@@ -156,10 +131,6 @@ class ModalHost(SandboxHost):
         streams, self._streams = self._streams, []
         for opened in streams:
             await opened.aclose()
-
-    async def destroy(self) -> None:
-        """End the sandbox, if it could not be ended before."""
-        await self.stop_all()
 
 
 def _variables(line: bytes) -> dict[str, str] | None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import modal
-from modal.config import config, config_profiles
 from modal_proto import api_pb2
 
+from hermes_backend_modal.credentials import find_credentials, place_of
 from hermes_backend_modal.failures import (
-    LOG_IN,
     SDK_ERRORS,
     ImageBuildError,
     ModalAuthError,
@@ -25,15 +23,14 @@ from hermes_backend_modal.failures import (
     from_sdk,
 )
 from hermes_backend_modal.options import ModalOptions
-from hermes_core.contracts.errors import ConfigError
 
 T = TypeVar("T")
 _SDK: Final[Any] = modal
 """Half of what the SDK makes for callers of either style has no types."""
-_profiles: Final[Any] = config_profiles
-_config: Final[Any] = config
 _ASKING: Final = 10.0
 """Seconds that may be spent on finding out why a sandbox has ended."""
+_LEAVING: Final = 5.0
+"""Seconds that letting go of a connection may take."""
 _LOG_LINES: Final = 40
 _LOG: Final = 2000
 """Characters of a failed build's log that are shown, the last ones."""
@@ -46,30 +43,43 @@ class Service:
         self.options = options
         self._client: Any = None
         self._app: Any = None
+        self._workspace: str | None = None
+        self._located: dict[str, str] = {}
         self._turn = asyncio.Lock()
         self._images: dict[str, asyncio.Task[Any]] = {}
         self._creating = asyncio.Semaphore(options.concurrent_starts)
 
     @property
     def place(self) -> dict[str, str]:
-        """Where sandboxes are made and looked for, with what the environment and the SDK's own file say."""
-        options = self.options
-        server = options.server_url or _config.get("server_url")
-        return {"server": str(server), "environment": options.environment or _config.get("environment") or ""}
+        """Where sandboxes are made and looked for; workspace and app are known when they have been located."""
+        return {**place_of(self.options), **self._located}
 
-    def require_place(self, handle: Mapping[str, Any]) -> None:
+    async def require_place(self, handle: Mapping[str, Any]) -> None:
         """Refuse to look for a sandbox elsewhere, where it is not and would be taken for gone.
 
         Raises:
-            ModalError: It was made at another address, or in another environment.
+            ModalError: It was made at another address, in another environment or workspace, or there is no token for
+                that.
         """
-        for part, found in self.place.items():
+        name = handle["sandbox_id"]
+        for part, found in place_of(self.options).items():
             if (recorded := handle.get(part, found)) != found:
                 variable = "MODAL_SERVER_URL" if part == "server" else "MODAL_ENVIRONMENT"
                 raise ModalError(
-                    f"sandbox {handle['sandbox_id']} was made at Modal's {part} {recorded!r}, found {found!r}",
+                    f"sandbox {name} was made at Modal's {part} {recorded!r}, found {found!r}",
                     hint=f"{variable}={recorded} hermes-core sandboxes gc",
                 )
+        if (wanted := handle.get("workspace")) is None:
+            return
+        hint = f"MODAL_TOKEN_ID=… MODAL_TOKEN_SECRET=… hermes-core sandboxes gc, with a token of workspace {wanted!r}"
+        try:
+            workspace = await self.workspace()
+        except ModalAuthError as error:
+            raise ModalAuthError(
+                f"sandbox {name} is in Modal's workspace {wanted!r}: {error.message}", hint=hint
+            ) from error
+        if workspace != wanted:
+            raise ModalError(f"sandbox {name} is in Modal's workspace {wanted!r}, found {workspace!r}", hint=hint)
 
     async def ask(self, what: str, work: Awaitable[T], *, seconds: float | None = None, hint: str | None = None) -> T:
         """Ask one thing within a deadline; `what` begins the message when it fails, `hint` is for what is not there."""
@@ -89,42 +99,26 @@ class Service:
         """Return the connection, made when first needed."""
         async with self._turn:
             if self._client is None:
-                url, credentials = self._credentials()
+                url, credentials = find_credentials(self.options)
                 made = _SDK.Client(url, api_pb2.CLIENT_TYPE_CLIENT, credentials)
                 await self.ask("Modal cannot be connected to", made.__aenter__())
                 self._client = made
             return self._client
 
-    def _secret_of(self, token_id: str) -> str:
-        """Find the secret of a token, as for what a killed process has left: its lease has no secret."""
-        places: list[dict[str, Any]] = [{"profile": name, "use_env": False} for name in _profiles()]
-        if "MODAL_TOKEN_ID" in os.environ:
-            places.insert(0, {})
-        for place in places:
-            if _config.get("token_id", **place) == token_id and (found := _config.get("token_secret", **place)):
-                return str(found)
-        raise ModalAuthError(f"Modal needs a token, and the secret of {token_id} is not there", hint=LOG_IN)
+    async def workspace(self) -> str:
+        """Return the name of the workspace that the token is of, asked once."""
+        client = await self.client()
+        async with self._turn:
+            if self._workspace is None:
+                found = _SDK.Workspace.from_context(client=client)
+                await self.ask("Modal cannot be asked which workspace the token is of", found.hydrate.aio())
+                self._workspace = str(found.name or "")
+            return self._workspace
 
-    def _credentials(self) -> tuple[str, tuple[str, str]]:
-        options = self.options
-        profile = options.config_profile
-        if profile is not None and profile not in _profiles():
-            raise ConfigError(
-                f"the SDK's configuration has no profile {profile!r}; it has {', '.join(_profiles()) or 'none'}",
-                hint=f"modal token new --profile {profile}",
-            )
-        # A section that is named goes before the environment; where none is, the environment goes before the file.
-        own = {"profile": profile, "use_env": profile is None}
-        url = options.server_url or _config.get("server_url")
-        if options.token_id is not None:
-            given = options.token_secret
-            return url, (options.token_id, given.get_secret_value() if given else self._secret_of(options.token_id))
-        token_id, token_secret = _config.get("token_id", **own), _config.get("token_secret", **own)
-        if not token_id or not token_secret:
-            found = "there is none" if not token_id and not token_secret else "only half of one is there"
-            half = "" if not token_id and not token_secret else ": its secret is missing" if token_id else ": no id"
-            raise ModalAuthError(f"Modal needs a token, and {found}{half}", hint=LOG_IN)
-        return url, (token_id, token_secret)
+    async def locate(self) -> None:
+        """Learn which workspace and app sandboxes are made in: whoever looks for them later has to look there."""
+        app = await self.app()
+        self._located = {"workspace": await self.workspace(), "app": str(app.app_id)}
 
     async def app(self, *, make: bool = True) -> Any:
         """Return the app that the sandboxes belong to, looked up once; made only where sandboxes are to be made."""
@@ -226,27 +220,29 @@ class Service:
             "workdir": "/",
             **asked,
         }
+        what = f"a sandbox of app {options.app_name!r} cannot be created"
         hint = "modal secret list, modal volume list"
         async with self._creating:
             try:
                 made = work("sleep", "infinity", **given)
-                return await self.ask("a sandbox cannot be created", made, seconds=options.create_timeout, hint=hint)
+                return await self.ask(what, made, seconds=options.create_timeout, hint=hint)
             except BaseException:
                 # Its creation may have succeeded unheard.
                 with contextlib.suppress(Exception):
                     await self.end_tagged(tags)
                 raise
 
-    async def tagged(self, tags: Mapping[str, str]) -> AsyncIterator[Any]:
-        """Find the running sandboxes of the app that carry tags; those of an app that is not there are none."""
-        try:
-            app = await self.app(make=False)
-        except ModalMissingError:
-            return
-        listing = aiter(modal.Sandbox.list.aio(app_id=app.app_id, tags=dict(tags), client=await self.client()))
+    async def tagged(self, tags: Mapping[str, str], *, app_id: str | None = None) -> AsyncIterator[Any]:
+        """Find the running sandboxes of an app that carry tags; of the options' app, if that is there, by default."""
+        if app_id is None:
+            try:
+                app_id = (await self.app(make=False)).app_id
+            except ModalMissingError:
+                return
+        listing = aiter(modal.Sandbox.list.aio(app_id=app_id, tags=dict(tags), client=await self.client()))
         while True:
             try:
-                yield await self.ask("the sandboxes of the app cannot be listed", anext(listing))
+                yield await self.ask(f"the sandboxes of app {app_id} cannot be listed", anext(listing))
             except StopAsyncIteration:
                 return
 
@@ -257,9 +253,9 @@ class Service:
         except ModalMissingError:
             return {}
 
-    async def end_tagged(self, tags: Mapping[str, str]) -> int:
+    async def end_tagged(self, tags: Mapping[str, str], *, app_id: str | None = None) -> int:
         """End the sandboxes that carry tags, and return how many there were."""
-        found = [sandbox async for sandbox in self.tagged(tags)]
+        found = [sandbox async for sandbox in self.tagged(tags, app_id=app_id)]
         await asyncio.gather(*(self.end(sandbox) for sandbox in found))
         return len(found)
 
@@ -267,8 +263,7 @@ class Service:
         """End a sandbox; one that has gone is fine."""
         with contextlib.suppress(ModalMissingError):
             await self.ask(f"sandbox {sandbox.object_id} cannot be ended", sandbox.terminate.aio())
-        with contextlib.suppress(*SDK_ERRORS):
-            await sandbox.detach.aio()
+        await _within(_LEAVING, sandbox.detach.aio())
 
     async def ending(self, sandbox: Any) -> str | None:
         """Return why a sandbox has ended; None while it runs."""
@@ -322,5 +317,13 @@ class Service:
             task.cancel()
         await asyncio.gather(*building, return_exceptions=True)
         client, self._client, self._app, self._images = self._client, None, None, {}
+        self._workspace, self._located = None, {}
         if client is not None:
-            await client.__aexit__(None, None, None)
+            await _within(_LEAVING, client.__aexit__(None, None, None))
+
+
+async def _within(seconds: float, farewell: Awaitable[Any]) -> None:
+    """Let go of something in a bounded time; that it went wrong changes nothing any more."""
+    with contextlib.suppress(*SDK_ERRORS, TimeoutError):
+        async with asyncio.timeout(seconds):
+            await farewell

@@ -10,7 +10,7 @@ from typing import Any
 
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2 as pb
-from standin_state import ENVIRONMENTS, TOKENS, Sandbox, State, jwt
+from standin_state import ENVIRONMENTS, TOKENS, WORKSPACES, Sandbox, State, jwt
 
 
 class Control:
@@ -24,7 +24,11 @@ class Control:
         name = metadata.get("x-modal-token-id", "")
         if TOKENS.get(name) != metadata.get("x-modal-token-secret", ""):
             raise GRPCError(Status.UNAUTHENTICATED, "Token validation failed: token ID and secret do not match")
-        return str(name)
+        return WORKSPACES[name]
+
+    async def WorkspaceNameLookup(self, workspace: str, _: Any) -> Any:
+        """Name the workspace of a token."""
+        return pb.WorkspaceNameLookupResponse(workspace_name=workspace, username=workspace)
 
     async def ClientHello(self, workspace: str, _: Any) -> Any:
         """Greet."""

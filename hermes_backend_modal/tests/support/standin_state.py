@@ -17,8 +17,9 @@ from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 from standin_places import Place
 
-TOKENS = {"ak-one": "as-one", "ak-two": "as-two"}
-"""Each is a workspace of its own."""
+TOKENS = {"ak-one": "as-one", "ak-two": "as-two", "ak-one-more": "as-one-more"}
+WORKSPACES = {"ak-one": "one", "ak-two": "two", "ak-one-more": "one"}
+"""Whose a token is."""
 ENVIRONMENTS = {"", "main"}
 Result = api_pb2.GenericResult
 
@@ -39,7 +40,7 @@ class Faults:
 
     async def before(self, call: str) -> None:
         """Wait, or raise what is due."""
-        await asyncio.sleep(self.slow.get(call, 0.0))
+        await asyncio.sleep(self.slow.get(call, self.slow.get("*", 0.0)))
         if due := self.fail.get(call):
             status, text = due.pop(0)
             raise GRPCError(getattr(Status, status), text)
