@@ -260,3 +260,15 @@ async def test_a_disk_that_does_not_fit_into_the_memory_is_refused(backend: Dock
     with pytest.raises(SandboxRefusedError, match="kept in the container's memory") as caught:
         await backend.check(SandboxSpec(isolation="container", network="none", memory_mb=64, disk_mb=64))
     assert "memory_mb above disk_mb" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["tcp://me:s3cret@far:1", "ssh://me:s3cret@far", "me:s3cret@far", "tcp://me:s3cret/x@far", "tcp://me:s3cret@[far"],
+)
+def test_a_password_in_the_engine_s_address_is_in_nothing_that_is_said(address):
+    try:
+        said = find_address(address, None, {}).shown
+    except ConfigError as error:
+        said = f"{error} {error.__cause__}"
+    assert ("far" in said, "s3cret" in said) == (True, False)

@@ -43,7 +43,7 @@ def test_every_modal_field_of_an_agent_env_is_an_option_with_the_same_default():
     [
         ({"token_secret": "as-1"}, "belong together"),
         ({"token_id": "a", "token_secret": "b", "config_profile": "x"}, "token_id is another one"),
-        ({"env_vars": "A"}, "K=V;K=V, found 'A'"),
+        ({"env_vars": "A=x;y"}, "K=V;K=V; part 2 of it has no ="),
         ({"user": "bob"}, "numeric UID"),
         ({"workspace_base": "data"}, "absolute path"),
         ({"workspace_base": "/"}, "absolute path"),

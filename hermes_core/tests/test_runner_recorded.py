@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 
 import pytest
+import yaml
 
+from hermes_core.cli import main
 from hermes_core.contracts.errors import HermesError
 from hermes_core.discovery import PluginSettings, load_plugins
 from hermes_core.runner.config import RunConfig
 from hermes_core.runner.recorded import recorded
 from hermes_core.runner.run import Run
+from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
 
 
 @pytest.fixture
@@ -53,3 +57,160 @@ def test_where_it_is_not_known_what_is_secret_nothing_is_written_down(registry, 
     assert "s3cret" not in json.dumps(recorded(wrong, registry))
     unknown = config(tmp_path, terminal_backend="not-there", backend_options={"token": "s3cret"})
     assert recorded(unknown, registry)["backend_options"] == {"token": "(withheld)"}
+
+
+MARK = "m4rk3r"
+
+
+def planted(tmp_path):
+    """Return a config with the mark at every place for a secret."""
+    door = {"name": "front", "key": MARK}
+    options = {
+        "token": MARK,
+        "doors": [door],
+        "by_name": {"a": MARK},
+        "plain_password": MARK,
+        "address": f"https://me:{MARK}@host/x",
+        "env": {"A": MARK},
+    }
+    return config(
+        tmp_path,
+        backend_options=options,
+        backends={"keyed": {"doors": [door, door]}, "unheard-of": {"anything": MARK}},
+        sandbox={"env": {"HF_TOKEN": MARK}},
+        engine="keyed",
+        engine_options={
+            "pass_key": MARK,
+            "runtime_env": {"env_vars": {"A": MARK}, "pip": [f"--extra-index-url=https://me:{MARK}@index"]},
+        },
+        extra_body={"headers": {"X": MARK}, "deep": [{"api_key": MARK}]},
+        chat_template_kwargs={"auth_token": MARK},
+        verifier_access="live",
+    )
+
+
+def as_yaml(values):
+    return {key: value for key, value in values.model_dump(mode="json").items() if key != "plugins"}
+
+
+async def test_no_secret_of_a_config_reaches_a_file_or_a_lease(registry, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    seen = {}
+    book = LeaseBook(default_lease_dir())
+    write = LeaseBook.write
+
+    def watch(self, lease):
+        write(self, lease)
+        path = self.directory / f"{lease.sandbox_id}.json"
+        seen[path.name] = (path.read_text(), path.stat().st_mode & 0o777, self.directory.stat().st_mode & 0o777)
+
+    monkeypatch.setattr(LeaseBook, "write", watch)
+    await Run(planted(tmp_path), registry, stream=io.StringIO()).execute()
+    files = {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert {"run.json", "summary.json", "rollouts.jsonl", "report.html"} <= files.keys()
+    assert [name for name, data in files.items() if MARK.encode() in data] == []
+    assert seen
+    assert [text for text, _, _ in seen.values() if MARK in text] == []
+    assert {modes for _, *modes in map(tuple, seen.values()) for modes in [tuple(modes)]} == {(0o600, 0o700)}
+    assert book.read()[0] == []
+
+
+def test_a_config_is_printed_without_secrets_and_what_was_printed_is_refused_with_the_place(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(as_yaml(planted(tmp_path))))
+    command = ["-p", "keyed_components", "-p", "rollout_components", "run", "--config", str(tmp_path / "run.yaml")]
+    assert main([*command, "--print-config"]) == 0
+    printed = capsys.readouterr().out
+    assert MARK not in printed
+    values = yaml.safe_load(printed)
+    assert values["backend_options"]["doors"] == [{"name": "front", "key": "(withheld)"}]
+    assert values["backend_options"]["address"] == "https://(withheld)@host/x"
+    assert values["backends"]["unheard-of"] == {"anything": "(withheld)"}
+    (tmp_path / "printed.yaml").write_text(printed)
+    assert main([*command[:-1], str(tmp_path / "printed.yaml")]) == 2
+    assert "is '(withheld)', which stands in the place of a secret" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"backend_options": {"token": 12345678}},
+        {"backend_options": {"token": MARK, "fewest": 3}},
+        {"backend_options": {"token": MARK, "fewest": "x"}},
+        {"backend_options": {"doors": [{"name": MARK, "key": [MARK]}]}},
+        {"backend_options": {"env": {"A": [MARK]}}},
+        {"backend_options": {"address": [f"https://me:{MARK}@host"]}},
+        {"backend_options": f"token={MARK}"},
+        {"backends": {"keyed": f"token={MARK}"}},
+        {"sandbox": {"env": {"A": [MARK]}}},
+        {"sandbox": {"env": f"A={MARK}"}},
+        {"model": [f"http://me:{MARK}@host"]},
+        {"extra_body": MARK},
+    ],
+)
+def test_no_secret_reaches_an_error_or_its_traceback(tmp_path, capsys, values):
+    given = as_yaml(config(tmp_path))
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**given, **values}))
+    command = ["-p", "keyed_components", "-p", "rollout_components", "run", "--config", str(tmp_path / "run.yaml")]
+    assert main([*command, "--debug"]) == 2
+    said = capsys.readouterr().err
+    assert MARK not in said
+    assert "12345678" not in said
+    assert "hermes-core: " in said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f'token: "{MARK}\nb: 1', "line 2"),
+        (f"token: *{MARK}", "line 1, column 8"),
+        (f"token: !{MARK} x", "line 1, column 8"),
+        (f"- {MARK}", "found list"),
+    ],
+)
+def test_a_broken_config_file_is_not_quoted(tmp_path, capsys, text, said):
+    (tmp_path / "run.yaml").write_text(text)
+    assert main(["run", "--config", str(tmp_path / "run.yaml"), "--debug"]) == 2
+    err = capsys.readouterr().err
+    assert (said in err, MARK in err) == (True, False)
+
+
+@pytest.mark.parametrize("text", [f'{{"token": "{MARK}"', f'"{MARK}"', f'["{MARK}"]'])
+@pytest.mark.parametrize("command", [("run", "t.jsonl"), ("sandboxes", "gc"), ("doctor", "local")])
+def test_broken_options_on_the_command_line_are_not_quoted(capsys, command, text):
+    assert main([*command, "--backend-options", text, "--debug"]) == 2
+    err = capsys.readouterr().err
+    assert ("JSON object" in err or "no JSON" in err, MARK in err) == (True, False)
+
+
+def test_what_an_old_lease_says_is_listed_without_secrets(tmp_path, capsys):
+    book = LeaseBook(tmp_path / "leases")
+    made = Lease.of_this_process(
+        sandbox_id="s1", backend="local", rollout_id=None, deadline=1.0, handle={"address": f"http://me:{MARK}@host"}
+    )
+    book.write(dataclasses.replace(made, options={"env": {"A": MARK}, "docker_host": f"tcp://me:{MARK}@host"}))
+    assert main(["sandboxes", "ps", "--json", "--lease-dir", str(book.directory)]) == 0
+    out = capsys.readouterr().out
+    assert ("docker_host" in out, MARK in out) == (True, False)
+
+
+def test_doctor_repeats_no_option(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    options = {"token": MARK, "fewest": 3, "address": f"http://me:{MARK}@host"}
+    main(["-p", "keyed_components", "doctor", "keyed", "--backend-options", json.dumps(options)])
+    out = capsys.readouterr()
+    assert ("3 doors at least" in out.out, MARK in out.out + out.err) == (True, False)
+
+
+async def test_a_folder_that_an_earlier_release_began_with_plain_values_goes_on(registry, tmp_path):
+    settings = {"backend_options": {"env": {"A": "one"}, "plain_password": "pw"}}
+    await Run(config(tmp_path, **settings), registry, stream=io.StringIO()).execute()
+    manifest = json.loads((tmp_path / "out" / "run.json").read_text())
+    manifest["fingerprint"]["backend_options"] = {"env": {"A": "one"}, "plain_password": "pw"}
+    (tmp_path / "out" / "run.json").write_text(json.dumps(manifest))
+    changed = {"backend_options": {"env": {"A": "two"}, "plain_password": "another", "token": "t"}}
+    await Run(config(tmp_path, **changed), registry, stream=io.StringIO()).execute()
+    with pytest.raises(HermesError, match="differs in backend_options"):
+        await Run(config(tmp_path, backend_options={"env": {"B": "one"}}), registry, stream=io.StringIO()).execute()

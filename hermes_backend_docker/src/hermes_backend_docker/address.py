@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.secrecy import shown_address
 
 DEFAULT_HOST: Final = "unix:///var/run/docker.sock"
 _READ_AHEAD: Final = 1 << 20
@@ -21,7 +22,7 @@ _FORMS: Final = "unix:///var/run/docker.sock, tcp://HOST:2375 or, with certifica
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One engine's address. `shown` is as the user wrote it."""
+    """One engine's address. `shown` is as the user wrote it, but for a user and password."""
 
     shown: str
     socket: str | None = None
@@ -52,8 +53,12 @@ def find_address(
         ConfigError: The address has no form that is known here, or its certificates cannot be read.
     """
     env = os.environ if environ is None else environ
-    shown = docker_host or env.get("DOCKER_HOST") or DEFAULT_HOST
-    parts = urlsplit(shown)
+    given = docker_host or env.get("DOCKER_HOST") or DEFAULT_HOST
+    shown = given if given.startswith("unix:") else shown_address(given)
+    try:
+        parts = urlsplit(given)
+    except ValueError:
+        raise ConfigError(f"docker_host is {_FORMS}; found {shown!r}", hint=_advice("")) from None
     if parts.scheme == "unix" and parts.path:
         return Address(shown, socket=parts.path)
     if parts.scheme not in {"tcp", "http", "https"} or not parts.hostname:
@@ -62,8 +67,9 @@ def find_address(
     secure = folder is not None or parts.scheme == "https"
     try:
         port = parts.port or (2376 if secure else 2375)
-    except ValueError as error:
-        raise ConfigError(f"docker_host {shown!r} names no port: {error}") from error
+    except ValueError:
+        # Without its text: what stands where a port should may be a part of a password.
+        raise ConfigError(f"docker_host {shown!r} names no port", hint=f"docker_host is {_FORMS}") from None
     return Address(shown, host=parts.hostname, port=port, tls=_context(folder) if secure else None)
 
 

@@ -10,6 +10,7 @@ from modal.config import config, config_profiles
 from hermes_backend_modal.failures import LOG_IN, ModalAuthError
 from hermes_backend_modal.options import ModalOptions
 from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.secrecy import shown_address
 
 _profiles: Final[Any] = config_profiles
 """Neither this nor the next has types."""
@@ -19,7 +20,10 @@ _config: Final[Any] = config
 def place_of(options: ModalOptions) -> dict[str, str]:
     """Return the address of the service and the environment, as far as the options and the machine say it."""
     server = options.server_url or _config.get("server_url")
-    return {"server": str(server), "environment": options.environment or _config.get("environment") or ""}
+    return {
+        "server": shown_address(str(server)),
+        "environment": options.environment or _config.get("environment") or "",
+    }
 
 
 def find_credentials(options: ModalOptions) -> tuple[str, tuple[str, str]]:

@@ -114,8 +114,10 @@ class ModalOptions(AgentOptions):
         if not isinstance(value, str):
             return value
         parts = [part.strip() for part in value.split(";") if part.strip()]
-        if wrong := [part for part in parts if "=" not in part]:
-            raise ValueError(f"env_vars is K=V;K=V, found {wrong[0]!r}")
+        wrong = [number for number, part in enumerate(parts, start=1) if "=" not in part]
+        if wrong:
+            # Without its text: it may be what follows a `;` in a secret.
+            raise ValueError(f"env_vars is K=V;K=V; part {wrong[0]} of it has no =")
         return {name.strip(): text for name, _, text in (part.partition("=") for part in parts)}
 
     @field_validator("gpu", mode="before")

@@ -1,18 +1,26 @@
-"""A backend with secrets among its options: `local` behind keys that open nothing."""
+"""A backend and an engine with secrets among their options: `local` behind keys that open nothing."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, SecretStr
+from typing import Any
+
+from pydantic import BaseModel, Field, SecretStr, model_validator
 
 from hermes_core import hookimpl
+from hermes_core.runner.local_engine import LocalEngine
 from hermes_core.sandbox.local import LocalBackend
 from hermes_core.sandbox.local_options import LocalOptions
-from hermes_core.specs import BackendSpec
+from hermes_core.specs import BackendSpec, EngineSpec
 
 
 @hookimpl
 def hermes_backends():
     return [BackendSpec(name="keyed", summary="keyed", target="keyed_components:Keyed", isolation=("none",))]
+
+
+@hookimpl
+def hermes_engines():
+    return [EngineSpec(name="keyed", summary="keyed", target="keyed_components:keyed_engine")]
 
 
 class Door(BaseModel):
@@ -23,6 +31,17 @@ class Door(BaseModel):
 class Options(LocalOptions):
     token: SecretStr | None = None
     doors: tuple[Door, ...] = ()
+    by_name: dict[str, SecretStr] = Field(default_factory=dict)
+    plain_password: str = ""
+    address: str = ""
+    env: dict[str, str] = Field(default_factory=dict)
+    fewest: int = 0
+
+    @model_validator(mode="after")
+    def _enough(self):
+        if self.fewest > len(self.doors):
+            raise ValueError(f"{self.fewest} doors at least")
+        return self
 
 
 class Keyed(LocalBackend):
@@ -34,3 +53,17 @@ class Keyed(LocalBackend):
     def __init__(self, options):
         super().__init__(LocalOptions())
         self.options = options
+
+
+class EngineOptions(BaseModel):
+    pass_key: SecretStr | None = None
+    runtime_env: dict[str, Any] = Field(default_factory=dict)
+
+
+def keyed_engine(options):
+    """Play here, behind a key."""
+    del options
+    return LocalEngine()
+
+
+keyed_engine.Options = EngineOptions  # type: ignore[attr-defined] # what the registry looks for at a target

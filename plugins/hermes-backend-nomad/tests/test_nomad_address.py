@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from pydantic import ValidationError
 
 from hermes_backend_nomad.address import find_address
 from hermes_backend_nomad.backend import NomadBackend
 from hermes_backend_nomad.options import NomadOptions
 from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.sandbox import SandboxSpec
 
 _ENVIRONMENT = {
     "NOMAD_ADDR": "http://there:4646/",
@@ -105,3 +108,37 @@ async def test_what_is_missing_for_a_secured_connection_is_said(
     await backend.aclose()
     assert "NOMAD_CACERT" in (caught.value.hint or "")
     assert seen == []
+
+
+async def test_a_user_and_password_go_to_the_proxy_and_into_nothing_that_is_written_or_said() -> None:
+    seen: list[str] = []
+
+    async def jobs(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("Authorization", ""))
+        return web.json_response([], status=403)
+
+    app = web.Application()
+    app.add_routes([web.get("/v1/jobs", jobs)])
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host = f"127.0.0.1:{runner.addresses[0][1]}"
+    backend = NomadBackend(NomadOptions(nomad_address=f"http://me:s3%40cret@{host}", sandbox_image="i"))
+    with pytest.raises(BackendError) as caught:
+        await backend.sweep()
+    await runner.cleanup()
+    with pytest.raises(BackendError) as unreached:
+        await backend.sweep()
+    lease = backend._lease(SandboxSpec(isolation="container"), "s1")
+    said = f"{caught.value} {unreached.value} {lease.to_json()} {backend.options!r}"
+    await backend.aclose()
+    assert seen == ["Basic " + base64.b64encode(b"me:s3@cret").decode()]
+    assert host in said
+    assert "s3" not in said
+    assert (lease.options["nomad_address"], lease.withheld) == (f"http://{host}", ("nomad_address",))
+
+
+def test_an_address_without_a_scheme_is_refused_without_its_password() -> None:
+    with pytest.raises(ValidationError, match="found '\\(withheld\\)@host'") as caught:
+        NomadOptions(nomad_address="me:s3cret@host")
+    assert "s3cret" not in caught.value.errors()[0]["msg"]

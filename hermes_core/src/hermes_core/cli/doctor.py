@@ -86,9 +86,7 @@ def _options(arguments: argparse.Namespace) -> Mapping[str, Any]:
     try:
         options = json.loads(arguments.backend_options)
     except ValueError as error:
-        raise ConfigError(
-            f"--backend-options is no JSON: {error}", hint='as in \'{"image": "python:3.11"}\''
-        ) from error
+        raise ConfigError(f"--backend-options is no JSON: {error}", hint='as in \'{"image": "python:3.11"}\'') from None
     if not isinstance(options, dict) or (options and not (arguments.backend or arguments.config)):
         raise ConfigError("--backend-options is a JSON object, and for the one backend that is named")
     return options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Mapping
@@ -87,7 +88,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("tasks", nargs="?", help="task file (.jsonl) or Harbor task folder")
     parser.add_argument("--config", metavar="FILE", help="YAML file with the same keys as the flags; flags win")
-    parser.add_argument("--print-config", action="store_true", help="print the effective config and stop")
+    parser.add_argument(
+        "--print-config", action="store_true", help="print the effective config, without secrets, and stop"
+    )
     parser.add_argument("--retry-failed", action="store_true", help="when continuing, play dropped rollouts again")
     for flag, key, text in SWITCHES:
         parser.add_argument(flag, dest=f"config_{key}", action="store_const", const=True, help=text)
@@ -102,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     config = RunConfig.parse(_values(arguments), source=arguments.config or "the command line")
     if arguments.print_config:
-        sys.stdout.write(_as_yaml(config))
+        sys.stdout.write(_as_yaml(config, os.environ))
         return 0
     result = _execute(config, arguments, os.environ)
     return _report(result)
@@ -176,9 +179,10 @@ def _converted(flag: str, kind: Any, given: Any) -> Any:
     try:
         value = json.loads(given)
     except ValueError as error:
-        raise ConfigError(f"{flag}: wanted a JSON object, found {given!r}: {error}") from error
+        # Without the text, in which there may be a secret.
+        raise ConfigError(f"{flag}: wanted a JSON object: {error}") from None
     if not isinstance(value, dict):
-        raise ConfigError(f"{flag}: wanted a JSON object, found {given!r}")
+        raise ConfigError(f"{flag}: wanted a JSON object, found {type(value).__name__}")
     return value
 
 
@@ -194,10 +198,17 @@ def _api_key(config: RunConfig, environment: Mapping[str, str]) -> str | None:
     return key
 
 
-def _as_yaml(config: RunConfig) -> str:
+def _as_yaml(config: RunConfig, environment: Mapping[str, str]) -> str:
     import yaml
 
-    text: str = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    from hermes_core.contracts.errors import HermesError
+    from hermes_core.discovery import load_plugins
+    from hermes_core.runner.recorded import displayed
+
+    registry = None
+    with contextlib.suppress(HermesError):  # what the plugins of the run would tell is withheld then
+        registry = load_plugins(config.plugin_settings(), environ=environment)
+    text: str = yaml.safe_dump(displayed(config, registry), sort_keys=False, allow_unicode=True)
     return text
 
 

@@ -71,7 +71,10 @@ def _list(book: LeaseBook, arguments: argparse.Namespace) -> int:
 
 
 def _row(lease: Lease) -> dict[str, Any]:
-    return {**lease.to_json(), "owner": lease.owner(), "overdue": lease.is_overdue}
+    # An older release may have written more into it than this one would.
+    from hermes_core.contracts.secrecy import hidden
+
+    return {**hidden(lease.to_json()), "owner": lease.owner(), "overdue": lease.is_overdue}
 
 
 def _abandoned(book: LeaseBook, arguments: argparse.Namespace, problems: list[str]) -> list[dict[str, str]]:
@@ -180,9 +183,9 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     try:
         options = json.loads(arguments.backend_options)
     except ValueError as error:
-        raise ConfigError(f"--backend-options: wanted a JSON object: {error}") from error
+        raise ConfigError(f"--backend-options: wanted a JSON object: {error}") from None
     if not isinstance(options, dict):
-        raise ConfigError(f"--backend-options: wanted a JSON object, found {arguments.backend_options!r}")
+        raise ConfigError(f"--backend-options: wanted a JSON object, found {type(options).__name__}")
     return options
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Never
 
 from hermes_core.contracts.errors import BrokenComponentError, ConfigError, HermesError
+from hermes_core.contracts.secrecy import WITHHELD, declared, hidden, shown
 from hermes_core.discovery.components import Component, ComponentState
 from hermes_core.discovery.conformance import complaints, import_target, resolve
 from hermes_core.specs import ComponentSpec
@@ -76,11 +77,13 @@ def _arguments(component: Component, model: Any, options: Mapping[str, Any]) -> 
     try:
         return (model.model_validate(dict(options)),)
     except ValidationError as error:
+        # Without its cause, whose text repeats the options.
         raise ConfigError(
-            f"the options of {component.label} are wrong: {_explain(error)}", hint=_known_options(model)
-        ) from error
+            f"the options of {component.label} are wrong: {_explain(error, declared(options, model))}",
+            hint=_known_options(model),
+        ) from None
     except Exception as error:  # noqa: BLE001 - the plugin boundary: a validator is the author's code
-        _break(component, f"validating its options failed: {_text(error)}", error)
+        _break(component, f"validating its options failed: {shown(_text(error))}", error)
 
 
 def _refuse_unknown(component: Component, model: Any, options: Mapping[str, Any]) -> None:
@@ -110,15 +113,31 @@ def _known_options(model: Any) -> str:
     return f"known options: {', '.join(model.model_fields) or 'none'}"
 
 
-def _explain(error: Any) -> str:
+def _explain(error: Any, options: Mapping[str, Any]) -> str:
     problems = []
     for item in error.errors(include_url=False, include_context=False):
         where = ".".join(str(part) for part in item["loc"]) or "the options together"
         is_missing = item["type"] == "missing"
-        problems.append(
-            f"{where} is missing" if is_missing else f"{where}: {item['msg']}, found {item['input']!r:.100}"
-        )
+        found = _found(item["input"], item["loc"], options)
+        # A validator may repeat what it was given.
+        message = item["msg"].replace(str(item["input"]), WITHHELD) if found == repr(WITHHELD) else shown(item["msg"])
+        said = f"{where}: {message}, found {found}"
+        problems.append(f"{where} is missing" if is_missing else said)
     return "; ".join(problems)
+
+
+def _found(value: Any, place: Sequence[Any], options: Mapping[str, Any]) -> str:
+    """Show a wrong value, unless it is a secret by its place among the options, or holds some."""
+    at: Any = hidden(options)
+    for step in place:
+        if (isinstance(at, Mapping) and step in at) or (
+            isinstance(at, list) and isinstance(step, int) and step < len(at)
+        ):
+            at = at[step]
+        elif at != WITHHELD:
+            # What a validator has made of the options, or one of a union's kinds.
+            return f"{hidden(value, str(step))!r:.100}"
+    return f"{at!r:.100}"
 
 
 def _import_reason(target: str, error: BaseException) -> str:

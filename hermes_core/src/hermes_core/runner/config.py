@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.contracts.secrecy import WITHHELD, find_withheld, hidden
 from hermes_core.discovery import PluginSettings
 from hermes_core.rollout import RolloutLimits
 from hermes_core.specs import Access, Ref
@@ -162,10 +164,16 @@ class RunConfig(BaseModel):
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, source: str) -> Self:
         """Validate; an error names the key, what was found and the nearest known key."""
+        if withheld := next(find_withheld(values), None):
+            raise ConfigError(
+                f"{source}: {withheld} is {WITHHELD!r}, which stands in the place of a secret that was not printed",
+                hint="write the secret there, or take the key out where its environment variable is set",
+            )
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
-            raise _readable(error, source) from error
+            # Without its cause, whose text repeats the values that were given.
+            raise _readable(error, source) from None
 
     def backend_ref(self) -> Ref:
         """Return the terminal backend with its options."""
@@ -181,7 +189,13 @@ class RunConfig(BaseModel):
                 raise ValueError(f"sandbox.{key} is the key {_OWN_KEYS[key]!r} of the run itself; set it there")
             if key not in known:
                 raise ValueError(f"sandbox has no key {key!r}{_nearest(key, known)}")
-        return _SANDBOX.validate_python({**self.sandbox, **own})
+        try:
+            return _SANDBOX.validate_python({**self.sandbox, **own})
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False)[0]
+            key = str(problem["loc"][0]) if problem["loc"] else ""
+            named = f"sandbox.{'.'.join(map(str, problem['loc']))}" if key not in own else _OWN_KEYS[key]
+            raise ValueError(f"{named}: {problem['msg']}") from None
 
     def limits(self) -> RolloutLimits:
         """Return the limits of every rollout, before a task's own."""
@@ -218,10 +232,19 @@ def load_config(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"config {path}: {error.strerror}", hint="check the path after --config") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"config {path} is not valid YAML in UTF-8: {error}") from error
+        raise ConfigError(f"config {path} is not valid YAML in UTF-8: {_yaml_problem(error)}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"config {path}: wanted a mapping of keys to values, found {type(values).__name__}")
     return values
+
+
+def _yaml_problem(error: Exception) -> str:
+    """Say what is wrong and where, without the line itself: there may be a secret in it."""
+    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+    if problem is None or mark is None:
+        return str(error) if isinstance(error, UnicodeDecodeError) else type(error).__name__
+    said = re.sub(r"'[^']{2,}'", "'…'", problem)
+    return f"{said} in line {mark.line + 1}, column {mark.column + 1}"
 
 
 def _readable(error: ValidationError, source: str) -> ConfigError:
@@ -232,8 +255,15 @@ def _readable(error: ValidationError, source: str) -> ConfigError:
         return ConfigError(f"{source} has an unknown key {key!r}{_nearest(key.rpartition('.')[2], known)}")
     if not key:
         return ConfigError(f"{source}: {problem['msg'].removeprefix('Value error, ')}")
-    found = "" if problem["type"] == "missing" else f", found {problem['input']!r}"
+    found = "" if problem["type"] == "missing" else f", found {_found(problem)}"
     return ConfigError(f"{source}: {key}: {problem['msg']}{found}")
+
+
+def _found(problem: Any) -> str:
+    """Show what was found, but not within options, of which only their component knows what is secret."""
+    name, value = str(problem["loc"][0]), problem["input"]
+    is_open = name in {"backends", "sinks", "sandbox", "extra_body"} or name.endswith("_options")
+    return type(value).__name__ if is_open else repr(hidden(value, name))
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:

@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from hermes_core.contracts.errors import OutputError
 from hermes_core.contracts.model import encode
+from hermes_core.contracts.secrecy import comparable
 
 ROLLOUTS = "rollouts.jsonl"
 ATTEMPTS = "attempts.jsonl"
@@ -227,7 +228,8 @@ def _read_manifest(file: Path) -> dict[str, Any]:
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
-    new = json.loads(json.dumps(new))
+    # Also of a folder that was begun before a secret was known for one.
+    old, new = comparable(old), comparable(json.loads(json.dumps(new)))
     return {key for key in {*old, *new} if old.get(key) != new.get(key)}
 
 

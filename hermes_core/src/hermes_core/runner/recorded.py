@@ -1,63 +1,86 @@
-"""What a run writes down of its settings: everything but the secrets among its backend's options."""
+"""What a run says and writes down of its settings: everything but the secrets; see `contracts.secrecy`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any
 
 from hermes_core.contracts.errors import HermesError
+from hermes_core.contracts.secrecy import declared, hidden, texts, unknown
 from hermes_core.discovery import Registry
 from hermes_core.runner.config import RunConfig
-from hermes_core.sandbox.leases import public_options
-from hermes_core.specs import Ref
-
-_WITHHELD: Final = "(withheld)"
 
 
 def recorded(config: RunConfig, registry: Registry) -> dict[str, Any]:
     """Return the settings as JSON values, without secrets: a run goes on with another token.
 
-    Of `backends` only the one that is used: what is secret among the options of others, only those know.
+    Of `backends` only the one that is used, which is all that the rollouts depend on.
     """
-    values = config.model_dump(mode="json")
-    secrets = _secrets(config.backend_ref(), registry)
+    values = displayed(config, registry)
     used = {name: options for name, options in values["backends"].items() if name == config.terminal_backend}
-    values["backend_options"] = _without(values["backend_options"], secrets)
-    values["backends"] = {name: _without(options, secrets) for name, options in used.items()}
+    return {**values, "backends": used}
+
+
+def displayed(config: RunConfig, registry: Registry | None) -> dict[str, Any]:
+    """Return all settings as JSON values, without secrets; without a registry no option of a component is shown."""
+    shown: dict[str, Any] = hidden(_marked(config, registry))
+    return shown
+
+
+def secret_texts(config: RunConfig, registry: Registry) -> frozenset[str]:
+    """Return the secrets of the settings themselves, for those to whom they come back within another text."""
+    return texts(_marked(config, registry))
+
+
+def _marked(config: RunConfig, registry: Registry | None) -> dict[str, Any]:
+    """Return the settings with a `SecretStr` wherever a component declares a secret."""
+    values = config.model_dump(mode="json")
+
+    def marked(kind: str, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        return _options(registry, kind, name, options)
+
+    values["backend_options"] = marked("backend", config.terminal_backend, values["backend_options"])
+    values["backends"] = {name: marked("backend", name, options) for name, options in values["backends"].items()}
+    values["engine_options"] = marked("engine", config.engine, values["engine_options"])
+    if config.tool_call_parser is not None:
+        values["tool_call_parser_options"] = marked(
+            "parser", config.tool_call_parser, values["tool_call_parser_options"]
+        )
+    values["sinks"] = [{**sink, "options": marked("sink", sink["name"], sink["options"])} for sink in values["sinks"]]
     return values
 
 
-def _secrets(ref: Ref, registry: Registry) -> tuple[str, ...]:
-    """Return the paths of the secret options, as "jump.0.password"; all of them, where that cannot be known."""
-    if not ref.options:
-        return ()
-    try:
-        model = getattr(registry.load(ref.kind, ref.name), "Options", None)
-        if model is None:
-            return ()
-        options = model.model_validate(dict(ref.options))
-    except (HermesError, ValueError):
-        return tuple(map(str, ref.options))
+def _options(registry: Registry | None, kind: str, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Mark the secrets of one component's options: all of them, where it cannot be known which are."""
+    model = _model(registry, kind, name) if options else None
+    if registry is None or model is None:
+        return unknown(options)
     # Options of a component that is made of others: `parts` gives those by the paths of their own options.
-    parts: Mapping[str, Ref] = options.parts() if hasattr(options, "parts") else {}
-    inner = (f"{path}.{name}" for path, part in parts.items() for name in _secrets(part, registry))
-    return (*public_options(options)[1], *inner)
+    try:
+        parts = model.model_validate(dict(options)).parts() if hasattr(model, "parts") else {}
+    except Exception:  # noqa: BLE001 - the plugin boundary: a validator is the author's code
+        return unknown(options)
+    marked = declared(options, model)
+    for path, part in parts.items():
+        marked = _replaced(marked, path.split("."), _options(registry, part.kind, part.name, part.options))
+    return marked
 
 
-def _without(options: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
-    kept = dict(options)
-    for path in paths:
-        name, _, rest = path.partition(".")
-        if name in kept:
-            kept[name] = _masked(kept[name], rest)
-    return kept
+def _model(registry: Registry | None, kind: str, name: str) -> Any:
+    if registry is None:
+        return None
+    try:
+        return getattr(registry.load(kind, name), "Options", None)
+    except HermesError:
+        return None
 
 
-def _masked(value: Any, path: str) -> Any:
-    name, _, rest = path.partition(".")
-    if isinstance(value, Mapping) and name in value:
-        return {**value, name: _masked(value[name], rest)}
-    if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
-        return [_masked(item, rest) if index == int(name) else item for index, item in enumerate(value)]
-    # Also where the option was written in another form than its own.
-    return _WITHHELD
+def _replaced(value: Any, path: list[str], new: Any) -> Any:
+    if not path:
+        return new
+    step, *rest = path
+    if isinstance(value, Mapping):
+        return {name: _replaced(item, rest, new) if name == step else item for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replaced(item, rest, new) if str(n) == step else item for n, item in enumerate(value)]
+    return value

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
+from hermes_core.contracts.secrecy import kept
 from hermes_core.sandbox.agent.processes import read_process
 from hermes_core.sandbox.descriptors import failure
 
@@ -165,29 +166,13 @@ def own_leases(book: LeaseBook) -> int:
 
 
 def public_options(options: BaseModel | None) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the options that were set, as plain values without the secret ones, and the paths of those."""
+    """Return the options that were set, as plain values without secrets and variables, and the paths of the secrets."""
     if options is None:
         return {}, ()
-    from pydantic import SecretBytes, SecretStr
-
-    withheld: list[str] = []
-
-    def strip(value: Any, path: str) -> Any:
-        if isinstance(value, Mapping):
-            pairs = {name: (item, f"{path}.{name}".lstrip(".")) for name, item in value.items()}
-            withheld.extend(at for item, at in pairs.values() if isinstance(item, SecretStr | SecretBytes))
-            return {
-                name: strip(item, at)
-                for name, (item, at) in pairs.items()
-                if not isinstance(item, SecretStr | SecretBytes)
-            }
-        if isinstance(value, list | tuple | set | frozenset):
-            return [strip(item, f"{path}.{index}") for index, item in enumerate(value)]
-        return str(value) if isinstance(value, Path) else value
-
     from pydantic_core import to_jsonable_python
 
-    return to_jsonable_python(strip(options.model_dump(exclude_unset=True), "")), tuple(withheld)
+    public, withheld = kept(options.model_dump(exclude_unset=True))
+    return to_jsonable_python(public), withheld
 
 
 class LeaseBook:
@@ -201,7 +186,10 @@ class LeaseBook:
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             partial = self.directory / f".{lease.sandbox_id}.partial"
-            partial.write_text(json.dumps(lease.to_json()), encoding="utf-8")
+            # Nobody else's to read, whatever the umask and whoever made the directory.
+            fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with open(fd, "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor, whose mode is its own
+                file.write(json.dumps(lease.to_json()))
             partial.replace(self._path(lease.sandbox_id))
         except OSError as error:
             hint = "set XDG_STATE_HOME to a writable directory"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import unquote
 
 from hermes_backend_nomad.options import DEFAULT_ADDRESS, NomadOptions
 from hermes_core.contracts.errors import ConfigError
@@ -15,7 +17,7 @@ _FILES: Final = {"ca_cert": "NOMAD_CACERT", "client_cert": "NOMAD_CLIENT_CERT", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """An address with what its requests carry."""
+    """An address with what its requests carry; a user and password are in the headers, never in `url`."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -35,7 +37,7 @@ def find_address(options: NomadOptions, environment: Mapping[str, str]) -> Addre
     Raises:
         ConfigError: A certificate or key cannot be read.
     """
-    url = (options.nomad_address or environment.get("NOMAD_ADDR") or DEFAULT_ADDRESS).rstrip("/")
+    url, login = without_login((options.nomad_address or environment.get("NOMAD_ADDR") or DEFAULT_ADDRESS).rstrip("/"))
     token = environment.get("NOMAD_TOKEN") if options.token is None else options.token.get_secret_value()
     query = {
         "region": options.region or environment.get("NOMAD_REGION"),
@@ -43,11 +45,22 @@ def find_address(options: NomadOptions, environment: Mapping[str, str]) -> Addre
     }
     return Address(
         url=url,
-        headers={"X-Nomad-Token": token} if token else {},
+        headers={**({"X-Nomad-Token": token} if token else {}), **({"Authorization": login} if login else {})},
         query={name: value for name, value in query.items() if value},
         tls=_context(options, environment) if url.startswith("https://") else None,
         server_name=options.tls_server_name or environment.get("NOMAD_TLS_SERVER_NAME") or None,
     )
+
+
+def without_login(url: str) -> tuple[str, str | None]:
+    """Return an address without user and password, and the header that says them to a proxy in front of Nomad."""
+    scheme, separator, rest = url.partition("://")
+    login, _, place = rest.rpartition("@")
+    if not login:
+        return url, None
+    user, _, password = login.partition(":")
+    pair = f"{unquote(user)}:{unquote(password)}".encode()
+    return f"{scheme}{separator}{place}", f"Basic {base64.b64encode(pair).decode('ascii')}"
 
 
 def _context(options: NomadOptions, environment: Mapping[str, str]) -> ssl.SSLContext:

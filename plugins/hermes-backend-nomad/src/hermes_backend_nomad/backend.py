@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, cast
 
-from hermes_backend_nomad.address import find_address
+from hermes_backend_nomad.address import find_address, without_login
 from hermes_backend_nomad.api import NomadApi
 from hermes_backend_nomad.description import job_of
 from hermes_backend_nomad.failures import NomadError
@@ -178,7 +178,7 @@ class NomadBackend(AgentBackend):
         Raises:
             BackendError: Its owner lives and others share it, or it is in another cluster.
         """
-        name, address = handle["job"], handle["address"]
+        name, (address, _) = handle["job"], without_login(handle["address"])
         if address != self.api.address.url:
             raise NomadError(
                 f"job {name} is on the Nomad at {address}, found {self.api.address.url}",

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from hermes_core.contracts.secrecy import shown_address
 from hermes_core.sandbox.agent_options import AgentOptions, InsidePath, Seconds
 
 DEFAULT_ADDRESS: Final = "http://localhost:4646"
@@ -74,8 +75,9 @@ _OURS: Final = frozenset(
 class NomadOptions(AgentOptions):
     """What a run's config says about its Nomad cluster and the containers there."""
 
-    nomad_address: str | None = None
-    """http://HOST:PORT or https://HOST:PORT; NOMAD_ADDR if not given, else http://localhost:4646."""
+    nomad_address: str | None = Field(default=None, repr=False)
+    """http://HOST:PORT or https://HOST:PORT; NOMAD_ADDR if not given, else http://localhost:4646. A user and password
+    in it, for a proxy in front of Nomad, are kept as the token is."""
     token: SecretStr | None = None
     """ACL token; NOMAD_TOKEN if not given. Never logged and never in a lease."""
     region: str | None = None
@@ -147,7 +149,7 @@ class NomadOptions(AgentOptions):
     @classmethod
     def _with_scheme(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith(("http://", "https://")):
-            raise ValueError(f"nomad_address is http://HOST:PORT or https://HOST:PORT, found {value!r}")
+            raise ValueError(f"nomad_address is http://HOST:PORT or https://HOST:PORT, found {shown_address(value)!r}")
         return value
 
     @field_validator("docker_config")
