@@ -89,13 +89,14 @@ class ModalBackend(AgentBackend):
 
     async def open(self, spec: SandboxSpec) -> AgentSandbox | PlainSandbox:
         """Create a sandbox; when cancelled or failing, nothing is left behind."""
-        spec = self._of_mode(spec)
-        if self.options.execution_timeout is not None:
-            spec = dataclasses.replace(spec, timeout=self.options.execution_timeout)
-        self.refuse(self._levelled(spec))
-        # Before there is a lease, which says it.
+        return await super().open(self._of_mode(spec))
+
+    async def prepare(self, spec: SandboxSpec) -> SandboxSpec:
+        """Find out the workspace, which leases name, and let the options' time limit of a command hold."""
         await self.service.locate()
-        return await super().open(spec)
+        if self.options.execution_timeout is None:
+            return spec
+        return dataclasses.replace(spec, timeout=self.options.execution_timeout)
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
         """Name the sandbox, where it is shared also whose pool it is in, and its server, workspace and app."""

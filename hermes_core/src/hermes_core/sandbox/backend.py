@@ -157,10 +157,18 @@ class AgentBackend(ABC):
         self.refuse(spec)
         await self.probe(spec)
 
+    async def prepare(self, spec: SandboxSpec) -> SandboxSpec:
+        """Get what must be there before the lease is written, an allocation, say; returns the spec that then holds.
+
+        Called before every sandbox, by `open` and by a pool that this backend is a member of. May be cancelled.
+        """
+        return spec
+
     async def open(self, spec: SandboxSpec) -> AgentSandbox | PlainSandbox:
         """Create a sandbox; when cancelled or failing, nothing is left behind."""
         spec = self._levelled(spec)
         self.refuse(spec)
+        spec = await self.prepare(spec)
         sandbox_id = uuid.uuid4().hex[:16]
         opening = asyncio.ensure_future(self._make(spec, sandbox_id))
         try:
@@ -326,10 +334,12 @@ class AgentBackend(ABC):
 
     async def aclose(self) -> None:
         """Close every sandbox that is still open, then the places that they shared."""
-        results = await asyncio.gather(
-            *(sandbox.aclose() for sandbox in list(self._open.values())), return_exceptions=True
-        )
-        await self.places.aclose()
+        # Who waits is refused first: what closing gives back would let him in.
+        with self.places.closed():
+            results = await asyncio.gather(
+                *(sandbox.aclose() for sandbox in list(self._open.values())), return_exceptions=True
+            )
+            await self.places.aclose()
         for result in results:
             if isinstance(result, BaseException):
                 raise result

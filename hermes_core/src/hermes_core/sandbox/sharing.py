@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Any, Final, Protocol
@@ -60,6 +61,10 @@ class Places(Protocol):
         Raises:
             BackendError: There is none, and none is to be had in time.
         """
+        ...
+
+    def closed(self) -> contextlib.AbstractContextManager[None]:
+        """Refuse those who wait for a seat, and whoever comes within the block."""
         ...
 
     async def aclose(self) -> None:
@@ -217,6 +222,10 @@ class SharedAgents:
             places.remove(shared)
         if not places:
             self._places.pop(key, None)
+
+    def closed(self) -> contextlib.AbstractContextManager[None]:
+        """Do nothing: nobody waits for a seat that another gives back."""
+        return contextlib.nullcontext()
 
     @property
     def places(self) -> int:

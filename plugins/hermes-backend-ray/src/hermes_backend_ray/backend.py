@@ -15,8 +15,6 @@ from hermes_backend_ray.plugin import RAY
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox.machines import Link, MachineBackend
 from hermes_core.sandbox.machines.shared import SharedSlot
-from hermes_core.sandbox.plain import PlainSandbox
-from hermes_core.sandbox.session import AgentSandbox
 from hermes_core.sandbox.slots import AgentSlot, SlotRequest
 from hermes_core.specs import BackendSpec
 from hermes_pool import SlotPool
@@ -60,11 +58,10 @@ class RayBackend(MachineBackend):
         node = cast("RayLink", link).host.node
         return {**self.address(), "node": node.id, "machine": node.address, "stream": stream_kind(self.options)}
 
-    async def open(self, spec: SandboxSpec) -> AgentSandbox | PlainSandbox:
-        """Reach the cluster first: leases name it, and that it cannot be is nothing to wait for a slot for."""
-        self.refuse(self._levelled(spec))
+    async def prepare(self, spec: SandboxSpec) -> SandboxSpec:
+        """Reach the cluster: leases name it, and that it cannot be is nothing to wait for a slot for."""
         await self._hosts.attach()
-        return await super().open(spec)
+        return spec
 
     async def connect(self) -> RayLink:
         """Choose the node with the fewest places."""

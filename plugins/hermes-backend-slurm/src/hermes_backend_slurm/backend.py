@@ -19,8 +19,6 @@ from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox.completion import complete
 from hermes_core.sandbox.machines import Link, MachineBackend
-from hermes_core.sandbox.plain import PlainSandbox
-from hermes_core.sandbox.session import AgentSandbox
 from hermes_core.sandbox.sharing import SharedAgents
 from hermes_core.specs import BackendSpec
 from hermes_pool import PoolOptions, SlotPool
@@ -68,15 +66,14 @@ class SlurmBackend(MachineBackend):
         assert isinstance(link, NodeLink)
         return {"job_id": link.allocation.job_id, "node": link.node}
 
-    async def open(self, spec: SandboxSpec) -> AgentSandbox | PlainSandbox:
-        """Create a sandbox, in an allocation that is asked for first if there is none."""
-        self.refuse(self._levelled(spec))
+    async def prepare(self, spec: SandboxSpec) -> SandboxSpec:
+        """Ask for an allocation if there is none: leases name its nodes."""
         allocation = await self.allocation()
         if not self._pooled:
             self._pooled = True
             if isinstance(self.places, SharedAgents):  # else another pool's, which this backend is a member of
                 self.places = SlotPool(self._pool_options(len(allocation.nodes)), name=self.declaration.name)
-        return await super().open(spec)
+        return spec
 
     def _pool_options(self, nodes: int) -> PoolOptions:
         # The nodes are ours, used or not: an agent on each from the start spreads the sandboxes over all of them.

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hermes_pool.errors import SlotUnavailable, SlotUnavailableError
+    from hermes_pool.errors import HostStartTimeoutError, SlotUnavailable, SlotUnavailableError
     from hermes_pool.options import PoolOptions
     from hermes_pool.pool import SlotPool
     from hermes_pool.predecessor import SlotPoolConfig
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hermes_pool.statistics import PoolStats, WaitTimes
 
 __all__ = [
+    "HostStartTimeoutError",
     "PoolOptions",
     "PoolStats",
     "Slot",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "HostStartTimeoutError": "errors",
     "PoolOptions": "options",
     "PoolStats": "statistics",
     "Slot": "slots",

@@ -19,6 +19,7 @@ from hermes_pool.backend_options import PoolBackendOptions
 from hermes_pool.errors import SlotUnavailableError
 from hermes_pool.members import Member
 from hermes_pool.plugin import POOL
+from hermes_pool.reporting import unprepared
 from hermes_pool.statistics import PoolStats
 from hermes_pool.turnstile import Ticket, Turnstile
 
@@ -48,7 +49,13 @@ class PoolBackend(AgentBackend):
         self.options = options
         of_each = options.of_each()
         self.members = [
-            Member(wanted.backend, number, _member_backend(build, wanted.backend, wanted.options), of_each)
+            Member(
+                wanted.backend,
+                number,
+                _member_backend(build, wanted.backend, wanted.options),
+                of_each,
+                has_others=len(options.members) > 1,
+            )
             for number, wanted in enumerate(options.members, start=1)
         ]
         backends = [member.backend for member in self.members]
@@ -135,12 +142,24 @@ class PoolBackend(AgentBackend):
         self._tickets[sandbox_id] = ticket
         pool.deadlines[sandbox_id] = deadline
         try:
-            return await super()._make(spec, sandbox_id)
+            prepared = await self._prepared(ticket.member, spec, deadline)
+            return await super()._make(prepared, sandbox_id)
         except BaseException:
             self._give_back(sandbox_id)
             raise
         finally:
             del pool.deadlines[sandbox_id]
+
+    async def _prepared(self, member: Member, spec: SandboxSpec, deadline: float) -> SandboxSpec:
+        """Let the member get what it needs; where there are others, half of the time is left for those."""
+        member.backend.lease_dir = self.lease_dir
+        now = asyncio.get_running_loop().time()
+        seconds = (deadline - now) / (1 if len(self.members) == 1 else 2)
+        try:
+            async with asyncio.timeout(max(0.01, seconds)):
+                return await member.backend.prepare(spec)
+        except TimeoutError as error:
+            raise unprepared(member.label, seconds) from error
 
     def _give_back(self, sandbox_id: str) -> None:
         ticket = self._tickets.pop(sandbox_id, None)
@@ -172,9 +191,7 @@ class PoolBackend(AgentBackend):
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         """Let the member make its share of a place."""
-        backend = self._member(sandbox_id).backend
-        backend.lease_dir = self.lease_dir
-        return await backend.create(spec, sandbox_id)
+        return await self._member(sandbox_id).backend.create(spec, sandbox_id)
 
     def _leaving(self, host: SandboxHost, book: LeaseBook) -> Callable[[Sandbox], Awaitable[None]]:
         leave = super()._leaving(host, book)
@@ -224,7 +241,10 @@ class PoolBackend(AgentBackend):
 
     async def aclose(self) -> None:
         """Refuse those who wait, close every sandbox that is still open, then the members with their places."""
-        with self._turnstile.closed():
+        with contextlib.ExitStack() as closed:
+            closed.enter_context(self._turnstile.closed())
+            for member in self.members:
+                closed.enter_context(member.pool.closed())
             sandboxes = await asyncio.gather(super().aclose(), return_exceptions=True)
             backends = (member.backend.aclose() for member in self.members)
             results = [*sandboxes, *await asyncio.gather(*backends, return_exceptions=True)]

@@ -14,5 +14,9 @@ class SlotUnavailableError(BackendError):
         self.stats = stats
 
 
+class HostStartTimeoutError(BackendError):
+    """A host was not there within `start_timeout`; what its backend was doing has been cancelled."""
+
+
 SlotUnavailable = SlotUnavailableError
 """The predecessor's word for it."""

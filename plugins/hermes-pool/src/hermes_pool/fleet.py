@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator
 from typing import Any, Final
 
 from hermes_core.contracts.errors import BackendError
 from hermes_pool.creation import Backoff, CreationRate
-from hermes_pool.kinds import Kind, Waiter
+from hermes_pool.kinds import Kind, Kinds, Waiter
 from hermes_pool.options import PoolOptions
 from hermes_pool.pooled_host import HostState, PooledHost
-from hermes_pool.reporting import gave_up, is_final, retold, said
+from hermes_pool.reporting import gave_up, is_final, is_late, retold, said, start_given_up
 
 _TICK: Final = 0.5
 """Seconds between two looks at all hosts, at most."""
+REMOVING: Final = 30.0
+"""Seconds in which a start that was cancelled must have ended; then it is waited for no longer."""
 
 
 class Fleet:
@@ -28,6 +31,7 @@ class Fleet:
         rate: How many may be starting at a time.
         chance: For the jitter of pauses.
         serve: Called with a kind of which there may be free slots.
+        is_impatient: Whether those who wait for hosts that are late are refused, because they may go elsewhere.
     """
 
     def __init__(
@@ -38,20 +42,23 @@ class Fleet:
         rate: CreationRate,
         chance: random.Random | None,
         serve: Callable[[Kind], None],
+        is_impatient: bool,
     ) -> None:
         self.options = options
         self.name = name
         self.rate = rate
-        self.kinds: dict[Hashable, Kind] = {}
+        self.kinds = Kinds()
         self.counts: Counter[str] = Counter()
         self.last_failure: str | None = None
         self.latest: tuple[Kind, Waiter] | None = None
         """Whose hosts are the ones that are kept or made for `min_hosts`."""
-        self.closing = False
+        self._closings = 0
         self._chance = chance
         self._serve = serve
+        self._is_impatient = is_impatient
         self._left: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._abandoned: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -67,8 +74,25 @@ class Fleet:
     def kind(self, key: Hashable) -> Kind:
         """Return what a key stands for."""
         if key not in self.kinds:
+            self.kinds.forget(None if self.latest is None else self.latest[0])
             self.kinds[key] = Kind(key, Backoff(self._chance))
         return self.kinds[key]
+
+    @property
+    def closing(self) -> bool:
+        """Whether nobody is let in."""
+        return self._closings > 0
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """Refuse those who wait, and whoever comes within the block."""
+        self._closings += 1
+        try:
+            for kind in self.kinds.values():
+                self.refuse(kind, self.closing_error())
+            yield
+        finally:
+            self._closings -= 1
 
     async def aclose(self) -> None:
         """Refuse those who wait and end every host, used or not.
@@ -76,14 +100,12 @@ class Fleet:
         Raises:
             BackendError: Hosts could not be ended, now or earlier.
         """
-        self.closing = True
-        try:
-            for kind in self.kinds.values():
-                self.refuse(kind, self.closed())
+        # Cancelled, it keeps what it has not ended: for the next call, or for those who still have slots.
+        with self.closed():
             for task in list(self._tasks):
                 if task.get_name() != "end":
                     task.cancel()
-            await self._settled()
+            await self._settled(give_up={"create"})
             for host in self.hosts:
                 self._end(host)
             await self._settled()
@@ -92,9 +114,6 @@ class Fleet:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-        finally:
-            # Cancelled, it keeps what it has not ended: for the next call, or for those who still have slots.
-            self.closing = False
         left, self._left = self._left, []
         if left:
             raise BackendError(
@@ -102,11 +121,26 @@ class Fleet:
                 hint="hermes-core sandboxes gc --all removes what is left once this process has ended",
             )
 
-    async def _settled(self) -> None:
+    async def _settled(self, *, give_up: Collection[str] = ()) -> None:
+        """Wait for what is under way; tasks of the names in `give_up` for a while only, in case they go on for ever."""
         while self._tasks:
-            await asyncio.wait(list(self._tasks))
+            done, _ = await asyncio.wait(list(self._tasks), timeout=REMOVING if give_up else None)
+            stuck = [] if done else [task for task in self._tasks if task.get_name() in give_up]
+            for task in stuck:
+                self._abandon(task)
 
-    def closed(self) -> BackendError:
+    def _abandon(self, task: asyncio.Task[None]) -> None:
+        """Wait no longer for the start of a host that does not end although it was cancelled."""
+        self._tasks.discard(task)
+        self._abandoned.add(task)
+        task.add_done_callback(self._abandoned.discard)
+        for kind in self.kinds.values():
+            for host in [host for host in kind.hosts if host.starting is task]:
+                host.given_up = True
+                kind.hosts.remove(host)
+                self._left.append("its start was given up, and goes on although it was cancelled")
+
+    def closing_error(self) -> BackendError:
         """Return what those are told who come too late."""
         return BackendError(f"pool {self.name!r} is being closed")
 
@@ -142,14 +176,15 @@ class Fleet:
         hosts = self.hosts
         if now < kind.backoff.until:
             return False
-        if sum(host.state is HostState.STARTING for host in hosts) >= self.rate.allowed:
+        if sum(host.is_coming for host in hosts) >= self.rate.allowed:
             return False
         if len(hosts) >= self.options.max_hosts:
             self._make_room(kind, hosts)
             return False
         host = PooledHost(kind.key, waiter.limit)
+        host.began = now
         kind.hosts.append(host)
-        self._spawn(self._create(kind, host, waiter), "create")
+        host.starting = self._spawn(self._create(kind, host, waiter), "create")
         return True
 
     def _make_room(self, kind: Kind, hosts: list[PooledHost]) -> None:
@@ -180,14 +215,17 @@ class Fleet:
         try:
             await host.begin(waiter.make_host, waiter.request)
         except asyncio.CancelledError:
-            kind.hosts.remove(host)
-            self._left += [host.complaint] if host.complaint else []
-            raise
+            self._withdraw(kind, host)
+            if not host.given_up:
+                raise
         except Exception as error:  # noqa: BLE001 - the backend's code: whatever it raises, those who wait are told
-            kind.hosts.remove(host)
-            self._left += [host.complaint] if host.complaint else []
-            self._failed(kind, error, loop.time())
+            self._withdraw(kind, host)
+            if not host.given_up:
+                self._failed(kind, error, loop.time())
         else:
+            if host.given_up:
+                await self._ended(host)
+                return
             self.counts["created"] += 1
             self.rate.succeeded(loop.time() - began)
             kind.backoff.succeeded()
@@ -197,6 +235,30 @@ class Fleet:
             self._serve(kind)
         self.grow()
         self.watch()
+
+    def _withdraw(self, kind: Kind, host: PooledHost) -> None:
+        """Take a host that is not to be out of the table; what could not be removed of it is told by `aclose`."""
+        if host in kind.hosts:
+            kind.hosts.remove(host)
+        self._left += [host.complaint] if host.complaint else []
+
+    def _look_at_start(self, host: PooledHost, now: float) -> None:
+        """Let a start that takes too long keep nobody up, and give it up in the end."""
+        kind, task = self.kinds[host.key], host.starting
+        assert task is not None
+        seconds, options = now - host.began, self.options
+        if host.given_up:
+            if seconds >= options.start_timeout + REMOVING:
+                self._abandon(task)
+        elif seconds >= options.start_timeout:
+            host.given_up = host.is_late = True
+            host.state = HostState.CLOSING
+            task.cancel()
+            self._failed(kind, start_given_up(self.name, options.start_timeout), now)
+        else:
+            host.is_late = seconds >= options.acquire_timeout / 2
+            if self._is_impatient and kind.is_stalled:
+                self.refuse(kind, is_late(self.name, seconds))
 
     def _failed(self, kind: Kind, error: BaseException, now: float) -> None:
         self.counts["failed"] += 1
@@ -221,14 +283,11 @@ class Fleet:
             await host.end()
         except Exception as error:  # noqa: BLE001 - the backend's code; told by `aclose`
             self._left.append(said(error))
-        kind = self.kinds[host.key]
-        kind.hosts.remove(host)
-        if not kind.hosts and not kind.waiting and kind.failure is None and not self._is_latest(kind):
-            del self.kinds[host.key]
+        kind = self.kinds.get(host.key)
+        if kind is not None and host in kind.hosts:
+            kind.hosts.remove(host)
+        self.kinds.forget(None if self.latest is None else self.latest[0])
         self.grow()
-
-    def _is_latest(self, kind: Kind) -> bool:
-        return self.latest is not None and self.latest[0] is kind
 
     def watch(self) -> None:
         """Look at all hosts again, as long as there are any or somebody waits."""
@@ -238,6 +297,7 @@ class Fleet:
     def _pause(self) -> float:
         options, now = self.options, asyncio.get_running_loop().time()
         times = [_TICK, options.health_interval / 2, options.idle_timeout / 2, options.quarantine / 2]
+        times += [options.start_timeout / 2, options.acquire_timeout / 4]
         times += [kind.backoff.until - now for kind in self.kinds.values() if kind.waiting]
         return max(0.01, min(time for time in times if time > 0))
 
@@ -251,9 +311,11 @@ class Fleet:
 
     def review(self, host: PooledHost, now: float) -> None:
         """Do with a host what its state and the time ask for."""
-        if host.state in {HostState.STARTING, HostState.CLOSING}:
+        if host.state is HostState.STARTING or host.given_up:
+            self._look_at_start(host, now)
+        elif host.state is HostState.CLOSING:
             return
-        if host.lost is not None:
+        elif host.lost is not None:
             self.counts["lost"] += 1
             self._end(host)
         elif host.state is HostState.DRAINING:

@@ -6,11 +6,15 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Final
 
 from hermes_core.sandbox.sharing import MakeHost
 from hermes_core.sandbox.slots import SlotRequest
 from hermes_pool.creation import Backoff
 from hermes_pool.pooled_host import HostState, PooledHost, PoolSeat
+
+_REMEMBERED: Final = 16
+"""Kinds without hosts whose failures are remembered."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -47,12 +51,22 @@ class Kind:
         return any(host.state is HostState.READY and host.lost is None for host in self.hosts)
 
     @property
+    def is_stalled(self) -> bool:
+        """Whether those who wait have nothing to expect but hosts that should have started long ago."""
+        return bool(self.hosts) and all(host.state is HostState.STARTING and host.is_late for host in self.hosts)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has neither hosts nor a queue."""
+        return not self.hosts and not self.waiting
+
+    @property
     def missing(self) -> int:
         """How many more hosts those who wait could use, besides those that are starting."""
         first = self.first
         if first is None:
             return 0
-        coming = sum(host.limit for host in self.hosts if host.state is HostState.STARTING)
+        coming = sum(host.limit for host in self.hosts if host.is_coming)
         return -((coming - len(self.waiting)) // first.limit) if len(self.waiting) > coming else 0
 
     def enqueue(self, waiter: Waiter) -> None:
@@ -71,3 +85,16 @@ class Kind:
         full = (host for host in self.hosts if host.state is HostState.READY and host.lost is None)
         fewest = min(full, key=lambda host: len(host.seats), default=None)
         return fewest if fewest is not None and len(fewest.seats) < 2 * fewest.limit else None
+
+
+class Kinds(dict[Hashable, Kind]):
+    """All kinds by their keys. Of those without hosts only the last few that failed are remembered, for their pause."""
+
+    def forget(self, kept: Kind | None) -> None:
+        """Drop what nobody needs any more, but `kept`."""
+        idle = [kind for kind in self.values() if kind.is_idle and kind is not kept]
+        failed = sorted((kind for kind in idle if kind.failure is not None), key=lambda kind: kind.backoff.until)
+        remembered = {id(kind) for kind in failed[-_REMEMBERED:]}
+        for kind in idle:
+            if id(kind) not in remembered:
+                del self[kind.key]

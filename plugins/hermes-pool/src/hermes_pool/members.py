@@ -14,8 +14,8 @@ from hermes_pool.pool import SlotPool
 class MemberPool(SlotPool):
     """The slot pool of one member. Part of the time that a sandbox may wait has passed before it comes here."""
 
-    def __init__(self, options: PoolOptions, *, name: str) -> None:
-        super().__init__(options, name=name)
+    def __init__(self, options: PoolOptions, *, name: str, has_others: bool) -> None:
+        super().__init__(options, name=name, is_impatient=has_others)
         self.deadlines: dict[str, float] = {}
         """By sandbox, on the event loop's clock."""
 
@@ -37,11 +37,13 @@ class Member:
         trouble: Why it is set apart, so that nobody is sent to it while another member works; None while it is not.
     """
 
-    def __init__(self, name: str, number: int, backend: AgentBackend, options: PoolOptions) -> None:
+    def __init__(
+        self, name: str, number: int, backend: AgentBackend, options: PoolOptions, *, has_others: bool
+    ) -> None:
         self.name = name
         self.label = label = f"{name}#{number}"
         self.backend = backend
-        self.pool = MemberPool(options, name=label)
+        self.pool = MemberPool(options, name=label, has_others=has_others)
         backend.places = self.pool
         self.taken = 0
         self.trouble: BackendError | None = None
@@ -49,8 +51,18 @@ class Member:
 
     @property
     def free(self) -> int:
-        """How many more sandboxes it can take now."""
-        return self.pool.capacity - self.taken - self.pool.blocked
+        """How many more sandboxes it can take now; the first one is sent alone, to learn how many there may be."""
+        capacity = self.pool.capacity
+        if capacity is None:
+            return 0 if self.taken else 1
+        return capacity - self.taken - self.pool.blocked
+
+    @property
+    def hoped_for(self) -> int:
+        """How many more it could take by what the options allow; what its backend allows may be fewer."""
+        if self.pool.capacity is not None:
+            return self.free
+        return self.pool.options.max_hosts * self.pool.options.slots_per_host - self.taken
 
     def is_apart(self, now: float) -> bool:
         """Tell whether it has failed a short while ago."""

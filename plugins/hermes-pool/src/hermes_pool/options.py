@@ -21,6 +21,9 @@ class PoolOptions(BaseModel):
     """How long a trajectory waits for a slot."""
     max_waiting: int = Field(default=10000, ge=1)
     """How many may wait at a time; whoever comes then is refused at once."""
+    start_timeout: float = Field(default=600.0, gt=0)
+    """How long the start of a host may take; then it is given up, and has failed. One that takes more than half of
+    `acquire_timeout` keeps no other from starting meanwhile."""
     idle_timeout: float = Field(default=120.0, ge=0)
     """After what time without use a host above `min_hosts` is ended; 0 ends it with its last slot."""
     health_interval: float = Field(default=15.0, gt=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import random
 from collections import Counter
@@ -34,6 +35,8 @@ class SlotPool:
         name: Of the backend, for messages.
         load: Returns the load per core of the machine that starts hosts.
         chance: For the jitter of pauses.
+        is_impatient: Whether those who wait for a host that does not start may have a slot elsewhere, and are told so
+            after half of their time.
     """
 
     def __init__(
@@ -43,15 +46,18 @@ class SlotPool:
         name: str,
         load: Callable[[], float] = load_per_core,
         chance: random.Random | None = None,
+        is_impatient: bool = False,
     ) -> None:
         self.options = options
         self.name = name
         rate = CreationRate(options.concurrent_starts, load=load)
-        self._fleet = Fleet(options, name=name, rate=rate, chance=chance, serve=self._serve)
+        self._fleet = Fleet(options, name=name, rate=rate, chance=chance, serve=self._serve, is_impatient=is_impatient)
         self._turns = itertools.count()
         self._holders: Counter[str] = Counter()
         self._waits = Waits()
-        self._slots_per_host = options.slots_per_host
+        self._slots_per_host: int | None = None
+        self.on_learned: Callable[[], None] = lambda: None
+        """Called when it becomes known how many slots a host of the backend may have."""
 
     async def acquire(self, key: Hashable, make_host: MakeHost, limit: int, request: SlotRequest) -> Seat:
         """Return a seat in a host of this key; when cancelled, nothing is kept, no place in the queue either.
@@ -62,15 +68,18 @@ class SlotPool:
         """
         fleet = self._fleet
         if fleet.closing:
-            raise fleet.closed()
+            raise fleet.closing_error()
         loop = asyncio.get_running_loop()
-        self._slots_per_host = min(limit, self.options.slots_per_host)
-        waiter = self._waiter(loop, make_host, request)
+        slots = min(limit, self.options.slots_per_host)
+        waiter = self._waiter(loop, make_host, slots, request)
         kind = fleet.kind(key)
         fleet.latest = (kind, waiter)
         kind.enqueue(waiter)
         self._serve(kind)
         fleet.watch()
+        if slots != self._slots_per_host:
+            self._slots_per_host = slots
+            self.on_learned()
         if waiter.future.done():
             return waiter.future.result()
         if self.waiting > self.options.max_waiting:
@@ -79,11 +88,11 @@ class SlotPool:
         fleet.grow()
         return await self._waited(loop, kind, waiter)
 
-    def _waiter(self, loop: asyncio.AbstractEventLoop, make_host: MakeHost, request: SlotRequest) -> Waiter:
+    def _waiter(self, loop: asyncio.AbstractEventLoop, make_host: MakeHost, slots: int, request: SlotRequest) -> Waiter:
         return Waiter(
             turn=next(self._turns),
             since=loop.time(),
-            limit=self._slots_per_host,
+            limit=slots,
             make_host=make_host,
             request=request,
             further=self._holders[request.spec.rollout_id or ""] > 0,
@@ -110,9 +119,9 @@ class SlotPool:
         return self._fleet.waiting
 
     @property
-    def capacity(self) -> int:
-        """How many slots there would be with all hosts."""
-        return self.options.max_hosts * self._slots_per_host
+    def capacity(self) -> int | None:
+        """How many slots there would be with all hosts; None before the first one was asked for."""
+        return None if self._slots_per_host is None else self.options.max_hosts * self._slots_per_host
 
     @property
     def blocked(self) -> int:
@@ -145,11 +154,16 @@ class SlotPool:
             quarantined=self._fleet.counts["quarantined"],
             waits=self._waits.summary(),
             last_failure=self._fleet.last_failure,
+            capacity=self.capacity,
         )
 
     def slots(self) -> list[Slot]:
         """Return a record of every slot, taken or free."""
         return [slot for host in self._fleet.hosts for slot in slots_of(host)]
+
+    def closed(self) -> contextlib.AbstractContextManager[None]:
+        """Refuse those who wait, and whoever comes within the block."""
+        return self._fleet.closed()
 
     async def aclose(self) -> None:
         """Refuse those who wait, end every host, used or not; safe to call twice, and the pool is new afterwards.

@@ -71,6 +71,11 @@ class PooledHost:
         self.state = HostState.STARTING
         self.seats: dict[int, PoolSeat] = {}
         self.given = 0
+        self.began = 0.0
+        self.is_late = False
+        """Whether it has been starting for so long that it keeps no place among those that are."""
+        self.starting: asyncio.Task[None] | None = None
+        self.given_up = False
         self.idle_since = 0.0
         self.asked_at = 0.0
         self.asking: asyncio.Task[None] | None = None
@@ -101,6 +106,11 @@ class PooledHost:
         """How many slots it would give now."""
         usable = self.state is HostState.READY and self.lost is None
         return max(0, self.limit - len(self.seats)) if usable else 0
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether it is starting, and has not been for too long."""
+        return self.state is HostState.STARTING and not self.is_late
 
     def spoil(self) -> None:
         """Take nobody new any more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 from hermes_core.contracts.errors import BackendError, HermesError
-from hermes_pool.errors import SlotUnavailableError
+from hermes_pool.errors import HostStartTimeoutError, SlotUnavailableError
 from hermes_pool.statistics import PoolStats
 
 
@@ -44,9 +44,35 @@ def gave_up(name: str, failures: int, error: BaseException) -> BackendError:
     return told
 
 
-def too_late(stats: PoolStats, timeout: float, failure: BaseException | None) -> SlotUnavailableError:
+def unprepared(label: str, seconds: float) -> BackendError:
+    """Return what is wrong with a member that does not get ready, as one whose allocation is not granted."""
+    return BackendError(
+        f"member {label} was not ready for a sandbox within {seconds:.3g} s",
+        hint="raise acquire_timeout, or get ready beforehand what it waits for, as an allocation",
+    )
+
+
+def is_late(name: str, seconds: float) -> BackendError:
+    """Return what those are told who need not wait for a host that does not start, because others may have one."""
+    return BackendError(
+        f"no host of pool {name!r} has started within {seconds:g} s",
+        hint="look at why its engine starts none; where that is its usual time, raise acquire_timeout",
+    )
+
+
+def start_given_up(name: str, seconds: float) -> HostStartTimeoutError:
+    """Return why a host that does not start is given up."""
+    return HostStartTimeoutError(
+        f"a host of pool {name!r} was not started within {seconds:g} s",
+        hint="look at why its engine does not answer; where hosts take that long, raise start_timeout",
+    )
+
+
+def too_late(
+    stats: PoolStats, timeout: float, failure: BaseException | None, *, what: str = "the last start of a host failed"
+) -> SlotUnavailableError:
     """Return what somebody is told whose time has run out."""
-    why = "" if failure is None else f"; the last start of a host failed: {said(failure)}"
+    why = "" if failure is None else f"; {what}: {said(failure)}"
     message = f"no slot of pool {stats.name!r} within {timeout:g} s: {stats.summary()}{why}"
     return SlotUnavailableError(message, stats, hint=_next_step(stats, failure))
 

@@ -29,6 +29,8 @@ class PoolStats:
 
     `total`, `free` and `used` count slots: free ones are those that would be given out now, used ones also those in
     hosts that take nobody new. `hosts` counts hosts by state: starting, ready, quarantined, draining, closing.
+    `capacity` is how many slots there would be with all hosts; None before the first was asked for, since only the
+    backend knows how many a host of its may have.
     """
 
     name: str
@@ -45,6 +47,7 @@ class PoolStats:
     quarantined: int
     waits: WaitTimes = field(default_factory=WaitTimes)
     last_failure: str | None = None
+    capacity: int | None = None
 
     def summary(self) -> str:
         """Return the numbers that explain why there is no slot, in one line."""
@@ -76,12 +79,14 @@ def combined(name: str, pools: Sequence[PoolStats], *, waiting: int) -> PoolStat
             "quarantined",
         )
     }
+    capacities = [pool.capacity for pool in pools if pool.capacity is not None]
     failures = [pool.last_failure for pool in pools if pool.last_failure is not None]
     return PoolStats(
         name=name,
         waiting=waiting + sum(pool.waiting for pool in pools),
         hosts=dict(hosts),
         last_failure=failures[-1] if failures else None,
+        capacity=sum(capacities) if len(capacities) == len(pools) else None,
         **total,
     )
 

@@ -51,6 +51,8 @@ class Turnstile:
         self._waits = Waits()
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
+        for member in members:
+            member.pool.on_learned = self.look
 
     async def enter(self, rollout_id: str | None, *, deadline: float, first: bool = False) -> Ticket:
         """Wait for room; `first` is for whom a member has failed after he had waited.
@@ -160,14 +162,17 @@ class Turnstile:
         now = asyncio.get_running_loop().time()
         able = [member for member in self._members if not member.is_apart(now)]
         if able:
-            roomiest = max(able, key=lambda member: member.free)
-            return roomiest if roomiest.free > 0 else None
+            open_now = (member for member in able if member.free > 0)
+            return max(open_now, key=lambda member: member.hoped_for, default=None)
         # They are tried all the same, in turn: what failed for one task need not fail for the next.
         apart = (member for member in self._members if member.free > 0)
         return min(apart, key=lambda member: member.apart_until, default=None)
 
     def _expire(self, future: asyncio.Future[Ticket]) -> None:
         if not future.done():
-            error: SlotUnavailableError = too_late(self.stats(), self._options.acquire_timeout, None)
+            troubles = (member.trouble for member in self._members if member.trouble is not None)
+            error: SlotUnavailableError = too_late(
+                self.stats(), self._options.acquire_timeout, next(troubles, None), what="a member cannot be used"
+            )
             self._waiting.pop(future, None)
             future.set_exception(error)
