@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Self
 
 from hermes_backend_slurm.commands import end
+from hermes_backend_slurm.doubts import Doubts
 from hermes_backend_slurm.failures import tail, without_noise
 from hermes_core.contracts.errors import BackendError
 from hermes_core.sandbox import AgentStream
@@ -18,10 +19,8 @@ from hermes_core.sandbox.pushed import PushedReader, open_pushed
 _ENDING: Final = re.compile(r"CANCELLED|Force Terminated|Job step aborted|Node failure")
 """What Slurm says when it ends a step. Its signal reaches the commands of the sandboxes too, and what they answer to
 that must not pass for their own doing; the agent is deaf to it, and has KillWait (30 s) to end everything."""
-_TERMINATED: Final = b'"exit_code":143'
-"""In an answer of the agent: something was ended by the signal that Slurm ends steps with."""
-_DOUBT: Final = 1.0
-"""Seconds for which such an answer waits for Slurm's words, which take another way and may come after it."""
+DOUBT: Final = 1.0
+"""Seconds for which an answer that tells of this signal waits for Slurm's words."""
 _EXPLAINING: Final = 1.0
 _KEPT: Final = 1 << 14
 
@@ -30,24 +29,33 @@ class StepProgram:
     """A running srun. When its stream ends unasked, what Slurm says about it becomes the reason."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, stream: AgentStream, cancel: Callable[[], Awaitable[None]]
+        self,
+        process: asyncio.subprocess.Process,
+        stream: AgentStream,
+        cancel: Callable[[], Awaitable[None]],
+        *,
+        doubt: float = DOUBT,
     ) -> None:
         self._process = process
         self._cancel = cancel
         self._ending: asyncio.Future[bool] | None = None
         self._said = ""
-        self._doubted: bytearray | None = None
         self._reader = PushedReader()
-        self._connect(stream)
+        self._doubts = self._connect(stream, doubt)
         self._listening = asyncio.ensure_future(self._listen())
         self._explaining: asyncio.Future[None] | None = None
         self.stream = AgentStream(self._reader, stream.writer, self._diagnose)
 
     @classmethod
     async def start(
-        cls, argv: Sequence[str], *, environment: Mapping[str, str], cancel: Callable[[], Awaitable[None]]
+        cls,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        cancel: Callable[[], Awaitable[None]],
+        doubt: float = DOUBT,
     ) -> Self:
-        """Start srun; `cancel` ends the step when srun has not ended it."""
+        """Start srun; `cancel` ends the step when srun has not ended it, `doubt` is in seconds."""
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -71,32 +79,20 @@ class StepProgram:
             ours.close()
             await end(process)
             raise
-        return cls(process, AgentStream(reader, writer), cancel)
+        return cls(process, AgentStream(reader, writer), cancel, doubt=doubt)
 
-    def _connect(self, stream: AgentStream) -> None:
+    def _connect(self, stream: AgentStream, doubt: float) -> Doubts:
         inner, transport = stream.reader, stream.writer.transport
         assert isinstance(inner, PushedReader)
         assert isinstance(transport, asyncio.Transport)
         self._reader.carried_by(transport)
+        doubts = Doubts(self._reader, transport, seconds=doubt)
 
         def over(error: OSError | None) -> None:
             self._explaining = asyncio.ensure_future(self._explain(error))
 
-        inner.subscribe(self._take, over)
-
-    def _take(self, data: bytes | memoryview) -> None:
-        if self._doubted is not None:
-            self._doubted += data
-        elif _TERMINATED in bytes(data):
-            self._doubted = bytearray(data)
-            asyncio.get_running_loop().call_later(_DOUBT, self._believe)
-        else:
-            self._reader.push(data)
-
-    def _believe(self) -> None:
-        data, self._doubted = self._doubted, None
-        if data and not self._ended_by_slurm:
-            self._reader.push(bytes(data))
+        inner.subscribe(doubts.feed, over)
+        return doubts
 
     @property
     def _ended_by_slurm(self) -> bool:
@@ -109,6 +105,7 @@ class StepProgram:
             said = (self._said + data.decode(errors="replace")).splitlines(keepends=True)
             self._said = "".join(without_noise(said))[-_KEPT:]
             if self._ended_by_slurm:
+                self._doubts.justify()
                 self._reader.finish(ConnectionResetError(tail(self._said)))
 
     async def _diagnose(self) -> str:
@@ -118,7 +115,7 @@ class StepProgram:
 
     async def _explain(self, error: OSError | None) -> None:
         said = await self._diagnose()
-        self._believe()
+        self._doubts.dispel()
         self._reader.finish(ConnectionResetError(tail(said)) if said.strip() else error)
 
     @property

@@ -1,0 +1,108 @@
+"""Answers that tell of an end by the signal with which Slurm ends steps: whose doing it was is not known at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, Final
+
+from hermes_backend_slurm.frames import FrameSieve
+from hermes_core.sandbox.agent.wire import PREFIX, FrameError, decode_header, lengths
+from hermes_core.sandbox.pushed import PushedReader
+
+_TERMINATED: Final = 143
+_KEPT: Final = 1 << 24
+"""Bytes of such answers that are kept before the step has to wait with what else it says."""
+_REMEMBERED: Final = 1 << 12
+"""Ended processes that are known to have ended by themselves."""
+
+
+class Doubts:
+    """Hands an agent's stream on, but for the answers in doubt, which wait for Slurm's words.
+
+    Those take another way than the stream and may come after it. Only such an answer waits; what else the step says,
+    of other sandboxes and of the same one, goes on. A background process is doubted once, not whenever it is listed.
+
+    Args:
+        reader: Who gets the stream.
+        transport: Where it comes from; told to wait while too much is kept.
+        seconds: How long an answer waits.
+    """
+
+    def __init__(self, reader: PushedReader, transport: asyncio.ReadTransport, *, seconds: float) -> None:
+        self._reader = reader
+        self._transport = transport
+        self._seconds = seconds
+        self._sieve = FrameSieve(reader.push, wanted=self._is_doubtful, take=self._keep)
+        self._waiting: deque[tuple[bytes, asyncio.TimerHandle]] = deque()
+        self._size = 0
+        self._believed: dict[Hashable, None] = {}
+        self._justified = False
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Take the stream's next bytes."""
+        self._sieve.feed(data)
+
+    def justify(self) -> None:
+        """Drop every such answer, those to come too: Slurm has ended the step."""
+        self._justified = True
+        while self._waiting:
+            self._waiting.popleft()[1].cancel()
+        self._size = 0
+        self._transport.resume_reading()
+
+    def dispel(self) -> None:
+        """Hand on all that waits, as the stream is over and Slurm has said nothing."""
+        self._sieve.flush()
+        while self._waiting:
+            self._waiting[0][1].cancel()
+            self._believe()
+
+    def _is_doubtful(self, text: bytes) -> bool:
+        if str(_TERMINATED).encode() not in text:
+            return False  # nearly always; the rest is worth a closer look
+        return any(end not in self._believed for end in _ends(text))
+
+    def _keep(self, frame: bytes) -> None:
+        if self._justified:
+            return
+        self._size += len(frame)
+        timer = asyncio.get_running_loop().call_later(self._seconds, self._believe)
+        self._waiting.append((frame, timer))
+        if self._size > _KEPT:
+            self._transport.pause_reading()
+
+    def _believe(self) -> None:
+        # All wait equally long, so that it is the first one's turn.
+        frame, _ = self._waiting.popleft()
+        self._size -= len(frame)
+        if self._size <= _KEPT:
+            self._transport.resume_reading()
+        head, _ = lengths(frame[: PREFIX.size])
+        self._believed.update(dict.fromkeys(_ends(frame[PREFIX.size : PREFIX.size + head])))
+        while len(self._believed) > _REMEMBERED:
+            del self._believed[next(iter(self._believed))]
+        self._reader.push(frame)
+
+
+def _ends(text: bytes) -> Iterator[Hashable]:
+    """Yield what a frame with this header tells to have ended by the signal, each named in a way of its own."""
+    try:
+        header = decode_header(text)
+    except FrameError:
+        return  # whoever reads it will say so
+    number, answer = header.get("id"), header.get("ok")
+    if "event" in header and header.get("exit_code") == _TERMINATED:
+        yield header.get("slot"), header.get("job")
+    if not isinstance(answer, Mapping):
+        return
+    told = answer.get("jobs")
+    for one in (answer, *(told if isinstance(told, list) else ())):
+        if isinstance(one, Mapping) and one.get("exit_code") == _TERMINATED:
+            yield _name(one, number)
+
+
+def _name(told: Mapping[str, Any], number: object) -> Hashable:
+    # A command has no process of its own; its answer comes once.
+    return (told["id"], told["pid"], told["started_at"]) if "pid" in told else ("answer", number)

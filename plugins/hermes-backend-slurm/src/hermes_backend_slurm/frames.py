@@ -1,0 +1,118 @@
+"""An agent's stream, handed on as it comes but for single frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hermes_core.sandbox.agent.wire import PREFIX, FrameError, lengths
+
+Bytes = bytes | bytearray | memoryview
+
+
+class FrameSieve:
+    """Hands a stream on at once, and takes out of it the frames whose header is `wanted`.
+
+    Kept are the head of a frame that has not come to its end, and a wanted frame until it is complete; bodies are not
+    looked at. What is no frame is handed on with all that follows: whoever reads it will say so.
+
+    Args:
+        push: Takes what is handed on; valid during the call.
+        wanted: Tells by its header, in JSON, whether a frame is taken out.
+        take: Gets what was taken out, frame by frame.
+    """
+
+    def __init__(
+        self,
+        push: Callable[[bytes | memoryview], None],
+        *,
+        wanted: Callable[[bytes], bool],
+        take: Callable[[bytes], None],
+    ) -> None:
+        self._push = push
+        self._wanted = wanted
+        self._take = take
+        self._head = bytearray()
+        self._left = 0
+        self._taking: bytearray | None = None
+        self._framed = True
+
+    def feed(self, data: Bytes) -> None:
+        """Take the stream's next bytes."""
+        view = memoryview(data)
+        try:
+            while view and self._framed:
+                view = view[self._step(view) :]
+        except FrameError:
+            self._framed = False
+            self.flush()
+        if len(view):
+            self._push(view)
+
+    def flush(self) -> None:
+        """Hand on the beginning of a frame: nothing more comes, or what comes is none."""
+        rest, self._taking, self._head = (self._taking or b"") + self._head, None, bytearray()
+        if rest:
+            self._push(bytes(rest))
+
+    def _step(self, view: memoryview) -> int:
+        """Deal with the next bytes, one at least, and return how many."""
+        if self._taking is not None:
+            return self._collect(self._taking, view)
+        return (0 if self._head else self._run(view)) or self._gather(view)
+
+    def _run(self, view: memoryview) -> int:
+        """Hand on, in one piece, what comes before a head that is wanted or not complete."""
+        at = min(self._left, len(view))
+        left = self._left - at
+        while at < len(view):
+            head = _head_size(view[at:])
+            if head > len(view) - at or self._wanted(bytes(view[at + PREFIX.size : at + head])):
+                break
+            frame = head + _body_size(view[at:])
+            left = max(0, at + frame - len(view))
+            at += frame - left
+        self._left = left
+        if at:
+            self._push(view[:at])
+        return at
+
+    def _gather(self, view: memoryview) -> int:
+        """Add to the head of a frame, and judge it when it is complete."""
+        # What turns out to be no frame is handed on as it was found.
+        head = self._head if len(self._head) >= PREFIX.size else bytearray(self._head)
+        at = 0
+        while at < len(view) and (lacking := _head_size(head) - len(head)):
+            piece = view[at : at + lacking]
+            head += piece
+            at += len(piece)
+        if len(head) < _head_size(head):
+            self._head = head
+            return at
+        self._head = bytearray()
+        self._left = _body_size(head)
+        if self._wanted(bytes(head[PREFIX.size :])):
+            self._taking = head
+            self._collect(head, view[:0])
+        else:
+            self._push(bytes(head))
+        return at
+
+    def _collect(self, frame: bytearray, view: memoryview) -> int:
+        """Add to the body of a wanted frame."""
+        size = min(self._left, len(view))
+        frame += view[:size]
+        self._left -= size
+        if not self._left:
+            self._taking = None
+            self._take(bytes(frame))
+        return size
+
+
+def _head_size(data: Bytes) -> int:
+    """Return how long lengths and header are together, as far as the beginning of a frame tells."""
+    head, _ = lengths(bytes(data[: PREFIX.size]).ljust(PREFIX.size, b"\0"))
+    return PREFIX.size + (head if len(data) >= PREFIX.size else 0)
+
+
+def _body_size(data: Bytes) -> int:
+    return lengths(bytes(data[: PREFIX.size]))[1]

@@ -1,0 +1,179 @@
+"""What waits for Slurm's words: answers that tell of its signal, and nothing else of the node's stream."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tracemalloc
+
+import pytest
+
+from hermes_backend_slurm.frames import FrameSieve
+from hermes_backend_slurm.step import StepProgram
+from hermes_core.sandbox.agent.wire import Decoder, encode
+from hermes_testing.watching import eventually
+
+FOR_EVER = 3600.0
+TOLD = b'"exit_code":143'
+MIB = 1 << 20
+
+
+async def nothing():
+    """Cancel nothing."""
+
+
+def answer(number, exit_code=0, body=b""):
+    return encode({"id": number, "ok": {"exit_code": exit_code, "seconds": 0.1}}, body)
+
+
+def job(pid):
+    return {"id": "p1", "pid": pid, "started_at": 5.0, "running": False, "exit_code": 143}
+
+
+class Echo:
+    """A step whose program says what it is told, and Slurm's words when the file `go` is there."""
+
+    def __init__(self, program):
+        self.program = program
+        self.frames = []
+        self.error = None
+        self._decoder = Decoder()
+        program.stream.reader.subscribe(self._take, self._over)
+
+    def _take(self, data):
+        self.frames += self._decoder.feed(data)
+
+    def _over(self, error):
+        self.error = error
+
+    def say(self, *pieces):
+        self.program.stream.writer.write(b"".join(pieces))
+
+    async def heard(self, *numbers):
+        return await eventually(lambda: [header["id"] for header, _ in self.frames] == list(numbers), seconds=30)
+
+
+@contextlib.asynccontextmanager
+async def echo(folder, *, doubt=FOR_EVER):
+    words = "slurmstepd: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-01-01 ***"
+    script = f"(until [ -e go ]; do sleep 0.02; done; echo '{words}' >&2) & cd / ; cat; kill $!"
+    argv = ["/bin/sh", "-c", f"cd {folder}; {script}"]
+    program = await StepProgram.start(argv, environment=dict(os.environ), cancel=nothing, doubt=doubt)
+    try:
+        yield Echo(program)
+    finally:
+        program.stream.writer.close()
+        await program.ended(10.0)
+
+
+async def test_what_a_file_says_is_no_answer(tmp_path):
+    """It was looked for in all bytes: whoever read a log with these words waited, and every slot of the node."""
+    async with echo(tmp_path) as step:
+        part = encode({"id": 1, "part": 0}, b"the log: {" + TOLD + b"}")
+        step.say(part, answer(2, 0, TOLD * 3), answer(1, 1430))
+        assert await step.heard(1, 2, 1)
+
+
+async def test_others_go_on_while_an_answer_waits_and_it_is_dropped_when_slurm_did_it(tmp_path):
+    async with echo(tmp_path) as step:
+        step.say(answer(1, 143), answer(2), encode({"event": "output", "slot": 7, "id": 0}, b"x"), answer(3, 1))
+        assert await step.heard(2, 0, 3)
+        (tmp_path / "go").touch()
+        assert await eventually(lambda: step.error is not None, seconds=30)
+        assert "CANCELLED" in str(step.error)
+        assert await step.heard(2, 0, 3)
+
+
+async def test_an_answer_of_which_slurm_says_nothing_is_believed(tmp_path):
+    async with echo(tmp_path, doubt=0.01) as step:
+        step.say(answer(1, 143, b"output"))
+        assert await step.heard(1)
+        assert step.frames[0][1] == b"output"
+
+
+async def test_an_answer_in_doubt_is_believed_when_the_stream_ends_without_a_word(tmp_path):
+    async with echo(tmp_path) as step:
+        step.say(answer(1, 143), answer(2))
+        assert await step.heard(2)
+        step.program.stream.writer.write_eof()
+        assert await step.heard(2, 1)
+
+
+async def test_a_process_is_doubted_once_however_often_it_is_listed(tmp_path):
+    async with echo(tmp_path, doubt=0.01) as step:
+        step.say(encode({"id": 1, "ok": job(77)}))
+        assert await step.heard(1)
+    async with echo(tmp_path, doubt=0.5) as step:
+        step.say(encode({"id": 1, "ok": {"jobs": [job(77)]}}))
+        assert await step.heard(1)
+        # Known by now: it goes before what is doubted anew.
+        step.say(encode({"id": 2, "ok": {"jobs": [job(78), job(77)]}}), encode({"id": 3, "ok": job(77)}))
+        assert await step.heard(1, 3, 2)
+
+
+async def test_large_files_full_of_the_words_are_not_kept(tmp_path):
+    """All that came while one answer was in doubt was kept, without a bound."""
+    body = TOLD * (MIB // len(TOLD))
+    sieved = 0
+
+    async with echo(tmp_path) as step:
+        step.frames = None
+
+        def count(data):
+            nonlocal sieved
+            sieved += len(data)
+
+        step.program.stream.reader.subscribe(count, lambda _error: None)
+        frame = encode({"id": 2, "part": 0}, body)
+        tracemalloc.start()
+        try:
+            step.say(answer(1, 143))
+            for _ in range(48):
+                step.say(frame)
+                await step.program.stream.writer.drain()
+            assert await eventually(lambda: sieved == 48 * len(frame), seconds=60)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert peak < 8 * MIB
+
+
+async def test_a_node_that_says_too_much_in_doubt_waits_until_that_has_gone(tmp_path):
+    async with echo(tmp_path, doubt=0.2) as step:
+        transport = step.program.stream.writer.transport
+        for number in range(1, 5):
+            step.say(answer(number, 143, bytes(8 * MIB)))
+        assert await eventually(lambda: not transport.is_reading(), seconds=30)
+        assert await step.heard(1, 2, 3, 4)
+        assert transport.is_reading()
+
+
+def sieved(pieces):
+    passed, taken = [], []
+    sieve = FrameSieve(lambda data: passed.append(bytes(data)), wanted=lambda head: b"bad" in head, take=taken.append)
+    for piece in pieces:
+        sieve.feed(piece)
+    return b"".join(passed), taken
+
+
+FRAMES = [encode({"id": 1}, b"bad body"), encode({"bad": 1}), encode({"id": 2}), encode({"bad": 2}, b"xyz")]
+STREAM = b"".join([*FRAMES, encode({"id": 3})])
+
+
+@pytest.mark.parametrize("at", range(len(STREAM)))
+def test_a_frame_is_taken_out_wherever_the_stream_is_cut(at):
+    """It was missed when its words were cut in two."""
+    wanted = (b"".join([FRAMES[0], FRAMES[2], encode({"id": 3})]), [FRAMES[1], FRAMES[3]])
+    assert sieved([STREAM[:at], STREAM[at:]]) == wanted
+
+
+def test_a_frame_is_taken_out_of_single_bytes():
+    assert sieved([STREAM[at : at + 1] for at in range(len(STREAM))]) == sieved([STREAM])
+
+
+@pytest.mark.parametrize("cut", [1, 3, 5, 9])
+def test_what_is_no_frame_goes_on_at_once_with_all_that_follows(cut):
+    said = FRAMES[0] + b"bash: python3: command not found\n" + FRAMES[1]
+    at = len(FRAMES[0]) + cut
+    assert sieved([said[:at], said[at:]]) == (said, [])
+    assert sieved([b"\x00", b"x"]) == (b"\x00x", [])
