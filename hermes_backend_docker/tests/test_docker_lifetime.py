@@ -147,7 +147,9 @@ def test_only_an_owner_that_is_known_to_be_dead_has_abandoned_its_container() ->
     mine = Lease.of_this_process(sandbox_id="x", backend="docker", rollout_id="r", deadline=0, handle={})
     labels = labels_of(mine)
     assert not is_abandoned(labels)
-    assert is_abandoned({**labels, "hermes.lease.boot_id": "an earlier one"})
+    assert is_abandoned({**labels, "hermes.lease.owner_start": "1"})
+    # A container of this host name on another machine: its labels lie on an engine that both use.
+    assert not is_abandoned({**labels, "hermes.lease.boot_id": "another", "hermes.lease.machine_id": "another"})
     assert not is_abandoned({**labels, "hermes.lease.node": "another-machine"})
     assert not is_abandoned({SANDBOX: "of another version"})
 

@@ -6,13 +6,14 @@ import asyncio
 import dataclasses
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from sandbox_support import backend, gone, processes_of
@@ -20,10 +21,11 @@ from sandbox_support import backend, gone, processes_of
 from hermes_core.cli import main
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.here import Here
 from hermes_core.sandbox.lease_keeper import LeaseKeeper
-from hermes_core.sandbox.leases import Lease, LeaseBook
+from hermes_core.sandbox.leases import OWNER_FIELDS, Lease, LeaseBook, owner_is_dead
 
-OWNER = textwrap.dedent(
+OWNER = dedent(
     """
     import asyncio, json, sys
     from pathlib import Path
@@ -124,20 +126,102 @@ def lease(**changes):
     return dataclasses.replace(made, **changes)
 
 
+EARLIER = {"boot_id": "an earlier one"}
+
+
 @pytest.mark.parametrize(
-    ("changes", "owner"),
+    ("changes", "machine", "owner"),
     [
-        ({}, "alive"),
-        ({"owner_start": 1}, "dead"),
-        ({"owner_pid": 2**22 + 1}, "dead"),
-        ({"boot_id": "another"}, "dead"),
-        ({"pid_namespace": "pid:[1]"}, "elsewhere"),
-        ({"node": "another-machine", "boot_id": "another"}, "elsewhere"),
+        ({}, "m1", "alive"),
+        ({}, "", "alive"),
+        ({"owner_start": 1}, "m1", "dead"),
+        ({"owner_start": 1}, "", "dead"),
+        ({"owner_pid": 2**22 + 1}, "m1", "dead"),
+        # The machine was started again since.
+        ({"machine_id": "m1", **EARLIER}, "m1", "dead"),
+        ({"machine_id": "m1.m2", **EARLIER}, "m0.m2", "dead"),
+        # A pod of the same name in another cluster, or a container of the same name on another machine.
+        ({"machine_id": "m2", **EARLIER}, "m1", "elsewhere"),
+        ({"machine_id": "", **EARLIER}, "m1", "elsewhere"),
+        ({"machine_id": "m1", **EARLIER}, "", "elsewhere"),
+        ({"machine_id": "", **EARLIER}, "", "elsewhere"),
+        ({"machine_id": ".", **EARLIER}, ".", "elsewhere"),
+        # A machine by another name, with a disk that was cloned.
+        ({"node": "another", "machine_id": "m1", **EARLIER}, "m1", "elsewhere"),
+        # Two containers on one machine.
+        ({"pid_namespace": "pid:[1]"}, "m1", "elsewhere"),
+        ({"pid_namespace": "pid:[1]", "owner_start": 1}, "m1", "elsewhere"),
+        ({"node": "another"}, "m1", "elsewhere"),
     ],
 )
-def test_an_owner_is_known_by_more_than_its_number(changes, owner):
+def test_an_owner_is_known_by_more_than_its_number(changes, machine, owner):
     """predecessor 2.4 #10: a reused process id was taken for the old process."""
-    assert lease(**changes).owner() == owner
+    here = dataclasses.replace(Here.now(), machine_id=machine)
+    assert lease(**changes).owner(here) == owner
+    assert owner_is_dead(owner_fields(**changes), here) == (owner == "dead")
+
+
+@pytest.mark.parametrize(("lacking", "dead"), [("machine_id", True), ("boot_id", False), ("node", False)])
+def test_marks_that_earlier_releases_left_are_judged_by_what_they_say(lacking, dead):
+    fields = owner_fields(owner_start=1)
+    del fields[lacking]
+    assert owner_is_dead(fields) == dead
+    assert not owner_is_dead({**fields, **EARLIER}, dataclasses.replace(Here.now(), machine_id="m1"))
+
+
+def test_a_lease_that_names_no_machine_is_read(tmp_path):
+    book = LeaseBook(tmp_path)
+    book.write(lease())
+    (path,) = tmp_path.iterdir()
+    data = json.loads(path.read_text())
+    del data["machine_id"]
+    path.write_text(json.dumps(data))
+    (found,), problems = book.read()
+    assert (found.machine_id, found.owner(), problems) == ("", "alive", [])
+
+
+def test_gc_leaves_the_sandbox_of_a_namesake_on_another_machine(tmp_path, capsys):
+    """Two pods `worker-0` of two clusters, with one home or engine: each took the other for its own last boot."""
+    book = LeaseBook(tmp_path / "leases")
+    book.write(lease(boot_id="a pod's of the same name", machine_id="its machine"))
+    for more in ((), ("--all",)):
+        status, answer = sandboxes(capsys, "gc", book.directory, *more)
+        assert (status, answer["removed"], answer["failed"]) == (0, [], {})
+    assert [found.owner() for found in book.read()[0]] == ["elsewhere"]
+
+
+def test_gc_removes_what_an_earlier_boot_of_this_machine_left(tmp_path, capsys, monkeypatch):
+    here = dataclasses.replace(Here.now(), machine_id="m1")
+    monkeypatch.setattr(Here, "now", lambda: here)
+    book = LeaseBook(tmp_path / "leases")
+    left = tmp_path / "hermes-sandbox-s1"
+    book.write(lease(handle={"sandbox_id": "s1", "root": str(left)}, **EARLIER))
+    left.mkdir()
+    assert sandboxes(capsys, "gc", book.directory)[1]["removed"] == ["s1"]
+    assert not left.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting /proc anew takes root")
+def test_an_owner_that_proc_hides_is_not_taken_for_dead():
+    judge = f"""
+        import os, sys
+        from hermes_core.sandbox.leases import owner_is_dead
+        fields = {owner_fields()!r}
+        seen = owner_is_dead(fields)  # what has to be imported for that is not nobody's to read
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        sys.exit(seen or os.path.exists("/proc/" + fields["owner_pid"]) or owner_is_dead(fields))
+    """
+    script = f"mount -t proc -o hidepid=2 proc /proc || exit 77; exec {sys.executable} -c {shlex.quote(dedent(judge))}"
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, check=False)
+    if done.returncode == 77:
+        pytest.skip(f"/proc cannot be mounted here: {done.stderr}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def owner_fields(**changes):
+    return {name: str(getattr(lease(**changes), name)) for name in OWNER_FIELDS}
 
 
 def test_a_lease_is_read_as_it_was_written_and_rubbish_is_reported(tmp_path):

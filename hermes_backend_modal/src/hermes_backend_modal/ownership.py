@@ -13,6 +13,7 @@ POOL: Final = "hermes_pool"
 NODE: Final = "hermes_node"
 _OWNER: Final = "hermes_owner"
 _BOOT: Final = "hermes_boot"
+_MACHINE: Final = "hermes_machine"
 _ROLLOUT: Final = "hermes_rollout"
 _FIT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 """What a tag of the service can say without being quoted in any way."""
@@ -30,6 +31,8 @@ def tags_of(lease: Lease) -> dict[str, str]:
         NODE: lease.node,
         _BOOT: lease.boot_id,
     }
+    if lease.machine_id:
+        tags[_MACHINE] = lease.machine_id
     if lease.rollout_id is not None and _FIT.fullmatch(lease.rollout_id):
         tags[_ROLLOUT] = lease.rollout_id
     return tags
@@ -42,4 +45,5 @@ def is_abandoned(tags: Mapping[str, str]) -> bool:
         found = {"owner_pid": pid, "owner_start": start, "node": tags[NODE], "boot_id": tags[_BOOT]}
     except (KeyError, ValueError):
         return False  # not of this version, and nobody's to judge
-    return SANDBOX in tags and owner_is_dead({**found, "pid_namespace": f"pid:[{namespace}]"})
+    found |= {"machine_id": tags.get(_MACHINE, ""), "pid_namespace": f"pid:[{namespace}]"}
+    return SANDBOX in tags and owner_is_dead(found)

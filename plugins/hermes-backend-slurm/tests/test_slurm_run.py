@@ -10,6 +10,8 @@ import sys
 import pytest
 from slurm_cluster import environment_of
 
+from hermes_backend_slurm.ownership import own_mark
+
 pytestmark = pytest.mark.component("slurm")
 
 
@@ -52,6 +54,22 @@ def test_one_config_moves_by_its_backend_s_name(slurm, tmp_path):
     gone = hermes(tmp_path, "sandboxes", "gc", "--all", env=environment_of(slurm))
     assert "slurm" not in gone.stderr
     assert slurm.steps() == []
+
+
+def test_gc_all_ends_the_jobs_of_the_dead_and_not_those_of_a_namesake(slurm, tmp_path):
+    """Login nodes and containers of one name took each other's jobs for those of their own last boot."""
+    words = f"{own_mark()}:0".split(":")
+    dead = ":".join([*words[:5], "1", *words[6:]])
+    namesake = ":".join([*words[:2], "00000000-boot-of-another-machine", *words[3:]])
+    for name in (dead, namesake):
+        made = slurm.call("salloc", "--no-shell", "--nodes=1", f"--job-name={name}")
+        assert made.returncode == 0, made.stderr
+    assert len(slurm.jobs()) == 2
+    done = hermes(tmp_path, "sandboxes", "gc", "--all", "--json", env=environment_of(slurm))
+    assert [found for found in json.loads(done.stdout)["removed"] if found.startswith("slurm:")] != []
+    left = slurm.call("squeue", "-h", "-t", "PD,R,CF,S", "-o", "%j").stdout.split()
+    slurm.call("scancel", f"--name={namesake}")
+    assert left == [namesake]
 
 
 def test_a_run_in_the_middle_of_nowhere_says_what_is_missing(tmp_path):

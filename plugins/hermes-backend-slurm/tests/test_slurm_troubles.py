@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 from slurm_backends import backend_on
@@ -12,6 +13,7 @@ from hermes_backend_slurm.options import SlurmOptions
 from hermes_backend_slurm.ownership import is_abandoned, own_mark
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.here import Here
 from hermes_testing.registries import isolated_registry
 from hermes_testing.watching import longest_stall
 
@@ -115,8 +117,23 @@ def test_a_mark_says_whether_its_owner_lives():
     mine = f"{own_mark()}:0"
     assert not is_abandoned(mine)
     words = mine.split(":")
-    dead = ":".join([*words[:5], str(int(words[5]) + 1), words[6]])
-    assert is_abandoned(dead)
-    elsewhere = ":".join([words[0], "another-node", *words[2:]])
-    for name in (elsewhere, "train", "hermes:x", "", ":".join([*words[:4], "x", "y", "z"])):
+    dead = [*words[:5], str(int(words[5]) + 1)]
+    # With and without the machine, which earlier releases did not name.
+    for rest in (words[6:], words[7:]):
+        assert is_abandoned(":".join([*dead, *rest]))
+        assert not is_abandoned(":".join([*words[:6], *rest]))
+        assert not is_abandoned(":".join([words[0], "another-node", *dead[2:], *rest]))
+        # A login node of this name of another cluster, or a container: not an earlier boot of this one.
+        assert not is_abandoned(":".join([*dead[:2], "another-boot", *dead[3:], *rest]))
+    for name in ("train", "hermes:x", "", ":".join([*words[:4], "x", "y", "", "z"]), f"{':'.join(dead)}:a:b:c"):
         assert not is_abandoned(name)
+
+
+def test_a_mark_of_an_earlier_boot_of_this_machine_is_a_dead_owner_s(monkeypatch):
+    here = dataclasses.replace(Here.now(), machine_id="one.two")
+    monkeypatch.setattr(Here, "now", lambda: here)
+    words = f"{own_mark()}:0".split(":")
+    earlier = [*words[:2], "an-earlier-boot", *words[3:]]
+    assert is_abandoned(":".join(earlier))
+    assert not is_abandoned(":".join([*earlier[:6], "three", "0"]))
+    assert not is_abandoned(":".join(words))

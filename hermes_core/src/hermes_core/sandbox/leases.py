@@ -1,4 +1,9 @@
-"""Leases: what exists is on disk before it exists, so that what a killed process leaves can be found."""
+"""Leases: what exists is on disk before it exists, so that what a killed process leaves can be found.
+
+An owner is dead when this very boot and PID namespace has no process of its id and start time any more, or when it is
+proven to have lived on this machine (same host name, same `machine_id`) during an earlier boot. Of every other owner
+nothing is known from here: it is "elsewhere", nobody collects what it has, and only the deadline tells that it is late.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from hermes_core.contracts.secrecy import kept
 from hermes_core.sandbox.agent.processes import read_process
 from hermes_core.sandbox.descriptors import failure
+from hermes_core.sandbox.here import Here
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -26,12 +32,15 @@ _TORN_AFTER: Final = 60.0
 """Seconds after which an unfinished file of a lease is nobody's any more."""
 
 
-OWNER_FIELDS: Final = ("owner_pid", "owner_start", "node", "boot_id", "pid_namespace")
+OWNER_FIELDS: Final = ("owner_pid", "owner_start", "node", "machine_id", "boot_id", "pid_namespace")
 """What of a lease tells whose it is; engines carry these as labels, tags or meta data."""
 
 
-def owner_is_dead(fields: Mapping[str, str]) -> bool:
-    """Tell by the owner's fields alone, as text, whether it is known to be dead; of fields that lack, nothing is."""
+def owner_is_dead(fields: Mapping[str, str], here: Here | None = None) -> bool:
+    """Tell by the owner's fields alone, as text, whether it is known to be dead; of fields that lack, nothing is.
+
+    Only `machine_id` may lack, as in what earlier releases have made: of an earlier boot nothing is known then.
+    """
     try:
         owner = Lease(
             sandbox_id="",
@@ -42,12 +51,13 @@ def owner_is_dead(fields: Mapping[str, str]) -> bool:
             owner_pid=int(fields["owner_pid"]),
             owner_start=int(fields["owner_start"]),
             node=fields["node"],
+            machine_id=fields.get("machine_id", ""),
             boot_id=fields["boot_id"],
             pid_namespace=fields["pid_namespace"],
         )
     except (KeyError, ValueError):
         return False
-    return owner.owner() == "dead"
+    return owner.owner(here) == "dead"
 
 
 def default_lease_dir() -> Path:
@@ -56,12 +66,15 @@ def default_lease_dir() -> Path:
     return (Path(state) if state else Path.home() / ".local" / "state") / "hermes-core" / "sandboxes"
 
 
-def _this_boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
-def _this_namespace() -> str:
-    return str(Path("/proc/self/ns/pid").readlink())
+def _is_hidden(pid: int) -> bool:
+    """Tell whether there is a process of somebody else that a /proc mounted with `hidepid` does not show."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        pass
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +101,8 @@ class Lease:
     withheld: tuple[str, ...] = ()
     lifetime: float = 3600.0
     version: int = 1
+    machine_id: str = ""
+    """What proves a machine across its boots; empty when nothing does, and in leases of earlier releases."""
 
     @classmethod
     def of_this_process(
@@ -104,7 +119,7 @@ class Lease:
         process = read_process(os.getpid())
         assert process is not None
         kept, withheld = public_options(options)
-        now = time.time()
+        now, here = time.time(), Here.now()
         return cls(
             sandbox_id=sandbox_id,
             backend=backend,
@@ -113,9 +128,7 @@ class Lease:
             deadline=deadline,
             owner_pid=process.pid,
             owner_start=process.start,
-            node=os.uname().nodename,
-            boot_id=_this_boot(),
-            pid_namespace=_this_namespace(),
+            **dataclasses.asdict(here),
             handle=handle,
             options=kept,
             withheld=withheld,
@@ -143,17 +156,22 @@ class Lease:
         """Whether its deadline has passed: the owner is dead, or has not come round to moving it."""
         return self.deadline < time.time()
 
-    def owner(self) -> Owner:
-        """Tell whether the owner still lives; "elsewhere" when that cannot be seen from here."""
-        if self.node != os.uname().nodename:
-            return "elsewhere"  # a home directory that several machines share
-        if self.boot_id != _this_boot():
-            return "dead"
-        if self.pid_namespace != _this_namespace():
+    def owner(self, here: Here | None = None) -> Owner:
+        """Tell whether the owner still lives; "elsewhere" when that cannot be seen from `here`, the caller's place.
+
+        Two machines may have one host name, and two containers of one machine one boot: neither is proof of anything.
+        """
+        here = here or Here.now()
+        if self.node != here.node:
+            return "elsewhere"  # a home directory, or an engine, that several machines share
+        if self.boot_id != here.boot_id:
+            return "dead" if here.is_on(self.node, self.machine_id) else "elsewhere"
+        if self.pid_namespace != here.pid_namespace:
             return "elsewhere"
         process = read_process(self.owner_pid)
-        alive = process is not None and process.start == self.owner_start and process.alive
-        return "alive" if alive else "dead"
+        if process is None:
+            return "elsewhere" if _is_hidden(self.owner_pid) else "dead"
+        return "alive" if process.start == self.owner_start and process.alive else "dead"
 
     def to_json(self) -> dict[str, Any]:
         """Return the lease as plain JSON values."""

@@ -9,6 +9,8 @@ from hermes_core.sandbox.leases import Lease, owner_is_dead
 
 _PREFIX: Final = "hermes"
 _NAMESPACE: Final = re.compile(r"\d+")
+_WORDS: Final = (7, 8)
+"""Earlier releases named no machine."""
 
 
 def own_mark() -> str:
@@ -16,15 +18,15 @@ def own_mark() -> str:
     lease = Lease.of_this_process(sandbox_id="-", backend="slurm", rollout_id=None, deadline=0.0, handle={})
     namespace = _NAMESPACE.search(lease.pid_namespace)
     # Node names have no colon; the first letters of a boot's id tell boots of one machine apart.
-    words = (lease.node, lease.boot_id, namespace.group() if namespace else "", lease.owner_pid, lease.owner_start)
-    return ":".join(map(str, (_PREFIX, *words)))
+    where = (lease.node, lease.boot_id, namespace.group() if namespace else "")
+    return ":".join(map(str, (_PREFIX, *where, lease.owner_pid, lease.owner_start, lease.machine_id)))
 
 
 def is_abandoned(name: str) -> bool:
     """Tell whether a name is a mark whose owner is known to be dead; somebody else's job is not."""
     words = name.split(":")
-    if len(words) != 7 or words[0] != _PREFIX:
+    if len(words) not in _WORDS or words[0] != _PREFIX:
         return False
-    _, node, boot_id, namespace, pid, start, _ = words
+    _, node, boot_id, namespace, pid, start, *machine = words[:-1]
     fields = {"node": node, "boot_id": boot_id, "owner_pid": pid, "owner_start": start}
-    return owner_is_dead({**fields, "pid_namespace": f"pid:[{namespace}]"})
+    return owner_is_dead({**fields, "pid_namespace": f"pid:[{namespace}]", "machine_id": "".join(machine)})

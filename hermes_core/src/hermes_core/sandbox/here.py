@@ -1,0 +1,95 @@
+"""This very place: the machine, its boot, and the PID namespace in it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+_MACHINE: Final = re.compile(r"[0-9a-f]{32}")
+_ADDRESS: Final = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_BOARD: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NO_BOARD: Final = "03000200-0400-0500-0006-000700080009"
+"""What a firmware says whose maker has filled in nothing."""
+_LOCAL: Final = 0x03
+"""Bits of an address that somebody made up: whole fleets of virtual machines have the same."""
+_PERMANENT: Final = "0"
+_LETTERS: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """Where a process is. `machine_id` is empty where nothing proves which machine it is."""
+
+    node: str
+    machine_id: str
+    boot_id: str
+    pid_namespace: str
+
+    @classmethod
+    def now(cls) -> Self:
+        """Return where the calling process is; raises OSError where /proc does not tell."""
+        return cls(
+            node=os.uname().nodename,
+            machine_id=machine_id(Path("/")),
+            boot_id=Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip(),
+            pid_namespace=str(Path("/proc/self/ns/pid").readlink()),
+        )
+
+    def is_on(self, node: str, machine: str) -> bool:
+        """Tell whether this is proven to be the machine of that name and id; of an id that is empty, nothing is."""
+        known = set(self.machine_id.split(".")) & set(machine.split(".")) - {""}
+        return self.node == node and bool(known)
+
+
+@functools.cache  # hardware: it stays as it is for as long as a process lives
+def machine_id(root: Path) -> str:
+    """Return what a machine keeps from boot to boot and shares with no other, or nothing if that cannot be had.
+
+    /etc/machine-id alone is no such thing: containers and virtual machines of one image have the same. It counts
+    together with what the hardware brings, network addresses that are burnt in or the board's own number, which only
+    root may read; there is a word for each of the two, so that one of them is enough to know the machine again. They
+    are digests, since engines are told them.
+    """
+    try:
+        installed = (root / "etc/machine-id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+    if not _MACHINE.fullmatch(installed) or len(set(installed)) == 1:
+        return ""
+    proofs = {"addresses": " ".join(sorted(_addresses(root / "sys/class/net"))), "board": _board(root)}
+    words = (f"hermes-core {installed} {kind} {proof}" for kind, proof in proofs.items() if proof)
+    return ".".join(hashlib.sha256(word.encode()).hexdigest()[:_LETTERS] for word in words)
+
+
+def _addresses(folder: Path) -> Iterator[str]:
+    try:
+        links = list(folder.iterdir())
+    except OSError:
+        return
+    for link in links:
+        # Without a device it is virtual, and one on a cable is plugged into another machine tomorrow.
+        if not (link / "device").exists() or (link / "device/subsystem").resolve().name == "usb":
+            continue
+        permanent = _text(link / "bonding_slave/perm_hwaddr")
+        if not permanent and _text(link / "addr_assign_type") == _PERMANENT:
+            permanent = _text(link / "address")
+        if _ADDRESS.fullmatch(permanent) and not int(permanent[:2], 16) & _LOCAL:
+            yield permanent
+
+
+def _board(root: Path) -> str:
+    number = _text(root / "sys/class/dmi/id/product_uuid")
+    return number if _BOARD.fullmatch(number) and number != _NO_BOARD and len(set(number)) > 2 else ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip().lower()
+    except (OSError, ValueError):
+        return ""
