@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 
 import pytest
@@ -91,6 +92,16 @@ def test_a_package_that_is_missing_is_named_with_its_pip_command(doctor, monkeyp
     assert status == 1
     assert f"the package {package} is not installed" in out
     assert f"→ pip install '{package}" in out
+
+
+@pytest.mark.component("bwrap")
+def test_a_folder_that_the_sandboxes_user_cannot_enter_is_told_from_a_missing_bubblewrap(doctor, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("only a caller that is root becomes another user")
+    tmp_path.chmod(0o700)
+    _, out = doctor("local", "--backend-options", json.dumps({"root_dir": str(tmp_path)}))
+    assert "bwrap: isolation 'bwrap' does not work here" in out
+    assert "→ set the backend's option root_dir to a directory that every user may enter" in out
 
 
 def test_an_engine_that_is_down_is_the_reason_at_every_level(doctor, monkeypatch, tmp_path):

@@ -135,11 +135,13 @@ def _try(registry: Registry, name: str, options: Mapping[str, Any]) -> Row:
         said = getattr(error, "message", f"{type(error).__name__}: {error}")
         hint = getattr(error, "hint", None) or f"hermes-core --debug sandboxes probe {name} shows where"
         return _row(name, works=(), troubles={(said, hint): ()})
-    troubles: dict[tuple[str, str], list[str]] = {}
+    troubles: dict[str, tuple[str, list[str]]] = {}
     for one in found:
         if not one.works:
-            troubles.setdefault((one.detail, advice(one, options)), []).append(one.isolation)
-    return _row(name, works=[one.isolation for one in found if one.works], troubles=troubles)
+            # Two levels that want the same step lack the same thing, in whatever words.
+            troubles.setdefault(advice(one, options), (one.detail, []))[1].append(one.isolation)
+    told = {(said, hint): levels for hint, (said, levels) in troubles.items()}
+    return _row(name, works=[one.isolation for one in found if one.works], troubles=told)
 
 
 def _row(

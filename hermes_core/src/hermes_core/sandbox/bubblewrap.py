@@ -35,6 +35,18 @@ def version() -> str:
     return ""
 
 
+def advice(said: str) -> str:
+    """Return what to do where it does not start, by what it said."""
+    if "Can't find source path" in said or "Can't bind mount" in said:
+        return "set the backend's option root_dir to a directory that every user may enter, such as /var/tmp"
+    if "namespace" in said or "uid map" in said or "Operation not permitted" in said:
+        return (
+            "allow user namespaces: `sysctl user.max_user_namespaces=15000` as root (on Ubuntu also "
+            "`kernel.apparmor_restrict_unprivileged_userns=0`); in a container, let its engine's profiles allow them"
+        )
+    return "apt-get install bubblewrap, and see that `bwrap --unshare-all --dev-bind / / true` works"
+
+
 def _system(python: str) -> Iterator[str]:
     yield from ("--ro-bind", "/usr", "/usr")
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):

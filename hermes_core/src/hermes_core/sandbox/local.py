@@ -80,10 +80,9 @@ class LocalBackend(AgentBackend):
         except SandboxRefusedError:
             raise
         except (BackendError, SandboxLostError) as error:
-            hint = "apt-get install bubblewrap, or allow unprivileged user namespaces"
             raise SandboxRefusedError(
                 f"isolation {spec.isolation!r} does not work here: {error.message}",
-                hint=hint if spec.isolation == "bwrap" else error.hint,
+                hint=bubblewrap.advice(error.message) if spec.isolation == "bwrap" else error.hint,
             ) from error
         if result.exit_code != 0:
             raise BackendError(f"bash does not work in a sandbox: {result.output.strip()}")

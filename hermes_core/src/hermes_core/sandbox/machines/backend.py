@@ -11,6 +11,7 @@ from typing import Any, Final
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox.backend import AgentBackend
+from hermes_core.sandbox.bubblewrap import advice
 from hermes_core.sandbox.host import SandboxHost
 from hermes_core.sandbox.machines.facts import Machine, look_at, sweep
 from hermes_core.sandbox.machines.hosts import BubblewrapHost, ConnectionHost, PlainHost
@@ -94,7 +95,7 @@ class MachineBackend(AgentBackend):
                 raise
             raise SandboxRefusedError(
                 f"isolation {spec.isolation!r} does not work on {self.place_name}: {error.message}",
-                hint="`apt-get install bubblewrap` there, and allow unprivileged user namespaces",
+                hint=f"there: {advice(error.message)}",
             ) from error
         if result.exit_code != 0:
             raise BackendError(f"bash does not work in a sandbox: {result.output.strip()}")

@@ -1,0 +1,119 @@
+"""Every config in docs/ is valid, and those whose engine can be started here are played."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import run_engines
+import yaml
+from docs_pages import DOCS, ROOT, blocks, configs, page
+
+from hermes_core.discovery import PluginSettings, load_plugins
+from hermes_core.runner.config import RunConfig
+
+CONFIGS = dict(configs())
+
+
+@pytest.fixture(scope="module")
+def registry():
+    return load_plugins(PluginSettings(), environ={})
+
+
+def test_every_yaml_block_is_a_whole_run_config_or_says_what_else_it_is():
+    found = {
+        block.partition("\n")[0].partition(",")[0]
+        for path in DOCS.rglob("*.md")
+        for block in blocks(path.read_text(), "yaml")
+    }
+    assert found == {"# run.yaml", "# profiles.yaml"}
+    assert {name.partition("-")[0] for name in CONFIGS} >= {f"backends/{name}" for name in ("local", "docker", "pool")}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_of_the_docs_is_valid_with_the_options_of_its_backends(registry, name):
+    config = RunConfig.parse(CONFIGS[name], source=name)
+    options = {**config.backends, config.terminal_backend: config.backend_ref().options}
+    for backend, values in options.items():
+        registry.load("backend", backend).Options.model_validate(values)
+        spec = registry.spec("backend", backend)
+        if backend == config.terminal_backend:
+            assert config.isolation in {None, *spec.isolation}
+            assert config.network in {"full", *spec.networks}
+    for member in options.get("pool", {}).get("backends", ()):
+        registry.load("backend", member["backend"]).Options.model_validate(member["options"])
+    if config.engine != "local":
+        registry.load("engine", config.engine).Options.model_validate(config.engine_options)
+    assert (ROOT / config.tasks).is_file()
+
+
+def test_the_profile_of_the_page_is_taken(monkeypatch, tmp_path, registry):
+    [text] = [block for block in blocks(page("backends/modal.md"), "yaml") if block.startswith("# profiles.yaml")]
+    (tmp_path / "profiles.yaml").write_text(text)
+    options = {"profile": "gpu", "profiles_file": str(tmp_path / "profiles.yaml")}
+    assert registry.load("backend", "modal").Options.model_validate(options).gpu == "A10G"
+
+
+def played():
+    for name, config in CONFIGS.items():
+        backend = "ray" if config.get("engine") == "ray" else config["terminal_backend"]
+        members = [member["backend"] for member in config.get("backend_options", {}).get("backends", ())]
+        engine = next((member for member in members if member != "local"), backend)
+        quick = engine in {"local", "pool"} and config.get("isolation") != "bwrap"
+        marks = [*run_engines.marks(engine), *([] if quick else [pytest.mark.slow])]
+        if config.get("isolation") == "bwrap":
+            marks.append(pytest.mark.component("bwrap"))
+        yield pytest.param(name, getattr(run_engines, engine), id=name, marks=marks)
+
+
+@pytest.fixture
+def engine(request, tmp_path):
+    yield from request.param(tmp_path)
+
+
+def on_this_engine(config, options):
+    """Return a config of the docs with the engine's own address, login and image in place of the page's."""
+    backend = config["terminal_backend"]
+    if config.get("engine") == "ray":
+        return {**config, "engine_options": {**config["engine_options"], **options}}
+    given = dict(config.get("backend_options", {}))
+    if backend == "pool":
+        members = [{**member, "options": {**member["options"], **options}} for member in given["backends"]]
+        options = {
+            "backends": [
+                member if member["backend"] != "local" else old
+                for member, old in zip(members, given["backends"], strict=True)
+            ]
+        }
+    return {**config, "backend_options": {**given, **options}}
+
+
+@pytest.mark.parametrize(("name", "engine"), [*played()], indirect=["engine"])
+def test_a_config_of_the_docs_plays_its_tasks_and_leaves_nothing(name, engine, hermes, tmp_path):
+    options, environment = engine
+    config = {**on_this_engine(CONFIGS[name], options), "mistake_rate": 0, "max_tasks": 2, "group_size": 2}
+    # The small images of the tests lack what the example tasks are about.
+    small = config["terminal_backend"] in {"docker", "singularity"}
+    tasks = "".join(f"{json.dumps(run_engines.task(word))}\n" for word in ("one", "two"))
+    (tmp_path / "tasks.jsonl").write_text(tasks)
+    config["tasks"] = "tasks.jsonl" if small else str(ROOT / config["tasks"])
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
+    # What is tested is what is imported here, wherever the command would find it by itself.
+    code = os.pathsep.join([str(Path(__file__).parent / "support"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {
+        **environment,
+        "PATH": os.environ["PATH"],
+        "XDG_STATE_HOME": str(tmp_path),
+        "PYTHONPATH": code,
+        "TMPDIR": "/tmp",
+    }
+    result = hermes("run", "--config", "run.yaml", env=environment)
+    assert result.returncode == 0, result.stdout + result.stderr
+    rows = [json.loads(line) for line in (tmp_path / config["out"] / "rollouts.jsonl").read_text().splitlines()]
+    assert [row["reward"] for row in rows] == [1.0] * 4
+    wanted = config.get("isolation")
+    assert {row["provenance"]["sandbox"]["isolation"] for row in rows} <= {wanted} if wanted else True
+    left = hermes("sandboxes", "ps", "--json", env=environment)
+    assert json.loads(left.stdout)["sandboxes"] == []
