@@ -56,11 +56,18 @@ def test_the_profile_of_the_page_is_taken(monkeypatch, tmp_path, registry):
     assert registry.load("backend", "modal").Options.model_validate(options).gpu == "A10G"
 
 
+def engine_of(config):
+    """The engine that a config needs besides this machine: its backend's, or that of a pool's member."""
+    if config.get("engine") == "ray":
+        return "ray"
+    given = config.get("backend_options", {})
+    members = [member["backend"] for member in given.get("backends", ())] or [given.get("backend", "local")]
+    return next((member for member in members if member != "local"), config["terminal_backend"])
+
+
 def played():
     for name, config in CONFIGS.items():
-        backend = "ray" if config.get("engine") == "ray" else config["terminal_backend"]
-        members = [member["backend"] for member in config.get("backend_options", {}).get("backends", ())]
-        engine = next((member for member in members if member != "local"), backend)
+        engine = engine_of(config)
         quick = engine in {"local", "pool"} and config.get("isolation") != "bwrap"
         marks = [*run_engines.marks(engine), *([] if quick else [pytest.mark.slow])]
         if config.get("isolation") == "bwrap":
@@ -75,19 +82,18 @@ def engine(request, tmp_path):
 
 def on_this_engine(config, options):
     """Return a config of the docs with the engine's own address, login and image in place of the page's."""
-    backend = config["terminal_backend"]
     if config.get("engine") == "ray":
         return {**config, "engine_options": {**config["engine_options"], **options}}
     given = dict(config.get("backend_options", {}))
-    if backend == "pool":
-        members = [{**member, "options": {**member["options"], **options}} for member in given["backends"]]
-        options = {
-            "backends": [
-                member if member["backend"] != "local" else old
-                for member, old in zip(members, given["backends"], strict=True)
-            ]
-        }
-    return {**config, "backend_options": {**given, **options}}
+    if config["terminal_backend"] != "pool":
+        return {**config, "backend_options": {**given, **options}}
+    if "backend" in given:
+        return {**config, "backend_options": {**given, "options": {**given["options"], **options}}}
+    members = [
+        member if member["backend"] == "local" else {**member, "options": {**member["options"], **options}}
+        for member in given["backends"]
+    ]
+    return {**config, "backend_options": {**given, "backends": members}}
 
 
 @pytest.mark.parametrize(("name", "engine"), [*played()], indirect=["engine"])
