@@ -94,6 +94,15 @@ def test_a_package_that_is_missing_is_named_with_its_pip_command(doctor, monkeyp
     assert f"→ pip install '{package}" in out
 
 
+def test_an_engine_that_does_not_answer_is_asked_once(capsys):
+    """Each level would wait for it anew, a minute for some."""
+    options = json.dumps({"nomad_address": f"http://127.0.0.1:{closed_port()}"})
+    main(["sandboxes", "probe", "nomad", "--json", "--backend-options", options], environ={})
+    levels = [one for one in json.loads(capsys.readouterr().out)["findings"] if one["feature"] == "isolation"]
+    assert [one["works"] for one in levels] == [False, None]
+    assert levels[0]["hint"] == levels[1]["hint"]
+
+
 @pytest.mark.component("bwrap")
 def test_a_folder_that_the_sandboxes_user_cannot_enter_is_told_from_a_missing_bubblewrap(doctor, tmp_path):
     if os.geteuid() != 0:

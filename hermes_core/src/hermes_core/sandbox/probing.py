@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from hermes_core.contracts.errors import HermesError
+from hermes_core.contracts.errors import HermesError, SandboxRefusedError
 from hermes_core.contracts.sandbox import ExecResult, SandboxSpec, TerminalBackend
 
 if TYPE_CHECKING:
@@ -91,8 +92,18 @@ def _trials(declared: BackendSpec) -> Iterator[_Trial]:
 
 
 async def probe_levels(backend: TerminalBackend, declared: BackendSpec) -> list[Finding]:
-    """Try to run a command at every level that a backend declares, after the check that begins a run."""
-    return [await _attempt(backend, declared.name, level, _level(), check=True) for level in declared.isolation]
+    """Try to run a command at every level that a backend declares, after the check that begins a run.
+
+    An engine elsewhere that fails at one level, and does not refuse it, is not asked again; an answer can take long.
+    """
+    findings: list[Finding] = []
+    for level in declared.isolation:
+        finding, error = await _attempt(backend, declared.name, level, _level(), check=True)
+        findings.append(finding)
+        if declared.is_remote and error is not None and not isinstance(error, SandboxRefusedError):
+            rest = declared.isolation[len(findings) :]
+            return [*findings, *(dataclasses.replace(finding, isolation=other, works=None) for other in rest)]
+    return findings
 
 
 async def probe_backend(backend: TerminalBackend, declared: BackendSpec) -> list[Finding]:
@@ -103,13 +114,15 @@ async def probe_backend(backend: TerminalBackend, declared: BackendSpec) -> list
         findings.append(first)
         for trial in _trials(declared):
             if first.works:
-                findings.append(await _attempt(backend, declared.name, level, trial))
+                findings.append((await _attempt(backend, declared.name, level, trial))[0])
             else:
                 findings.append(Finding(backend=declared.name, isolation=level, feature=trial.feature, works=None))
     return findings
 
 
-async def _attempt(backend: TerminalBackend, name: str, level: Any, trial: _Trial, *, check: bool = False) -> Finding:
+async def _attempt(
+    backend: TerminalBackend, name: str, level: Any, trial: _Trial, *, check: bool = False
+) -> tuple[Finding, Exception | None]:
     spec = SandboxSpec(isolation=level, **trial.fields)
 
     def found(*, works: bool, detail: str, hint: str | None = None) -> Finding:
@@ -123,12 +136,12 @@ async def _attempt(backend: TerminalBackend, name: str, level: Any, trial: _Tria
                 result = await sandbox.exec(trial.command, timeout=trial.seconds)
                 how = sandbox.provenance.get("limits") or {}
     except HermesError as error:
-        return found(works=False, detail=error.message, hint=error.hint)
-    except TimeoutError:
-        return found(works=False, detail=f"no answer within {_PATIENCE:g} s")
+        return found(works=False, detail=error.message, hint=error.hint), error
+    except TimeoutError as error:
+        return found(works=False, detail=f"no answer within {_PATIENCE:g} s"), error
     if not trial.holds(result):
-        return found(works=False, detail=f"it does not hold: {result.output.strip()[-200:] or result.exit_code}")
-    return found(works=True, detail=_how(how, trial.feature))
+        return found(works=False, detail=f"it does not hold: {result.output.strip()[-200:] or result.exit_code}"), None
+    return found(works=True, detail=_how(how, trial.feature)), None
 
 
 def _how(limits: Any, feature: str) -> str:
