@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import traceback
+import types
+
 import pytest
 import yaml
 
@@ -212,3 +216,40 @@ def test_the_command_is_a_method_of_the_class(tmp_path):
     Env.cli(["process", *arguments(tmp_path)])
     assert len(lines(tmp_path / "g.jsonl")) == 1
     assert issubclass(Env, HermesAgentBaseEnv)
+
+
+def test_what_is_shown_or_sent_away_has_no_secret_of_any_option_in_it(tmp_path, monkeypatch):
+    options = {"python": "python3", "tokn": "m4rk3r"}
+    settings = {
+        "backend_options": options,
+        "sandbox": {"env": {"A": "m4rk3r"}},
+        "extra_body": {"api_key": "m4rk3r"},
+        "use_wandb": True,
+    }
+    servers = {"base_url": "http://me:m4rk3r@host/v1", "api_key": "m4rk3r"}
+    got = parse(Env, ["serve", "--config", written(tmp_path, {"env": settings, "openai": servers})])
+    text = shown(got)
+    assert "m4rk3r" not in text
+    assert "python: python3" in text
+    assert "host/v1" in text
+    sent = []
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=lambda **values: sent.append(values)))
+    env = Env(got.env, got.servers, testing=True)
+    env.begin_wandb()
+    assert sent[0]["config"]["backend_options"] == {"python": "python3", "tokn": "(withheld)"}
+    assert "m4rk3r" not in repr(sent)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"env": {"sandbox": {"env": {"A": ["m4rk3r"]}}}},
+        {"env": {"backend_options": "token=m4rk3r"}},
+        {"openai": {"api_key": ["m4rk3r"]}},
+        {"openai": {"base_url": ["http://me:m4rk3r@host"]}},
+    ],
+)
+def test_what_is_wrong_in_the_file_is_named_without_its_secrets(tmp_path, values):
+    with pytest.raises(ConfigError) as caught:
+        parse(Env, ["serve", "--config", written(tmp_path, values)])
+    assert "m4rk3r" not in "".join(traceback.format_exception(caught.value))

@@ -18,7 +18,9 @@ from pydantic import ValidationError
 
 from hermes_core.atropos.compat import APIServerConfig
 from hermes_core.atropos.config import nearest
+from hermes_core.atropos.displaying import displayed
 from hermes_core.contracts.errors import ConfigError, HermesError, UserError
+from hermes_core.contracts.secrecy import hidden, shown_value
 from hermes_core.runner.config import load_config
 
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ _SECTIONS: Final = ("env", "openai", "slurm", "testing")
 _IGNORED: Final = frozenset({"max_n_completions", "proxy_url", "server"})
 """Keys of old files that steer parts of atroposlib which are not used here."""
 _SWITCHES: Final = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
-_SECRET: Final = "***"  # noqa: S105 - what is shown in a key's place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +201,14 @@ def _validated(kind: Any, values: Mapping[str, Any], section: str) -> Any:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         key = ".".join(map(str, problem["loc"]))
-        raise ConfigError(f"{section}.{key}: {problem['msg']}, found {problem['input']!r}") from error
+        raise ConfigError(f"{section}.{key}: {problem['msg']}, found {_found(problem)}") from None
+
+
+def _found(problem: Any) -> str:
+    """Show what was found, but not within options and other mappings, of which it is not known what is secret."""
+    if len(problem["loc"]) != 1 or isinstance(problem["input"], Mapping):
+        return type(problem["input"]).__name__
+    return shown_value(problem["input"], problem["loc"])
 
 
 def _switch(name: str, value: Any) -> bool:
@@ -216,14 +224,9 @@ def shown(invocation: Invocation) -> str:
 
     from hermes_core.atropos.server_list import server_list
 
-    servers = [server.model_dump(mode="json") for server in server_list(invocation.servers)]
-    for server in servers:
-        server["api_key"] = _SECRET if server.get("api_key") else server.get("api_key")
-    env = invocation.env.model_dump(mode="json")
-    env |= {name: _SECRET for name in ("tool_server_token", "tool_executor_token") if env.get(name)}
     values = {
-        "env": env,
-        "openai": servers,
+        "env": displayed(invocation.env),
+        "openai": [hidden(server.model_dump(mode="json")) for server in server_list(invocation.servers)],
         "slurm": invocation.slurm,
         "testing": invocation.testing,
     }

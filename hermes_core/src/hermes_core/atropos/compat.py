@@ -124,7 +124,7 @@ def declared_group_size(group: Mapping[str, Any], default: int) -> int:
     return int(overrides.get("group_size", default))
 
 
-def start_wandb(config: Any, *, project: str | None, group: str | None, name: str | None) -> None:
+def start_wandb(config: Mapping[str, Any], *, project: str | None, group: str | None, name: str | None) -> None:
     """Begin a wandb run; imported here and nowhere else, when a config asks for it."""
     wandb: Any = importlib.import_module("wandb")
-    wandb.init(name=name, project=project, group=group, config=config.model_dump(mode="json"))
+    wandb.init(name=name, project=project, group=group, config=dict(config))

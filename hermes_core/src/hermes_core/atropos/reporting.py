@@ -11,6 +11,7 @@ from typing import Any
 
 from hermes_core.atropos.compat import load_tokenizer, start_wandb
 from hermes_core.atropos.display import format_trajectory
+from hermes_core.atropos.displaying import displayed
 from hermes_core.contracts.rollout import RolloutOutcome, ToolError
 
 logger = logging.getLogger(__name__)
@@ -121,7 +122,7 @@ class ReportingMixin:
         name = self.config.wandb_name or self.name
         letters = "".join(random.choices(string.ascii_lowercase, k=6))  # noqa: S311 - a run's name
         run_name = f"{name}-{datetime.now(UTC):%Y-%m-%d}-{letters}"
-        start_wandb(self.config, project=self.wandb_project, group=self.wandb_group, name=run_name)
+        start_wandb(displayed(self.config), project=self.wandb_project, group=self.wandb_group, name=run_name)
 
 
 def _buffered(error: ToolError) -> dict[str, Any]:

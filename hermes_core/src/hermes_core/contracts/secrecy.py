@@ -71,6 +71,17 @@ def hidden(value: Any, name: str = "") -> Any:
     return _Walk().walk(value, name)
 
 
+def shown_value(value: Any, place: Sequence[Any]) -> str:
+    """Return the `repr` of a value for an error, hidden where any name on the way to it, `place`, says that it must."""
+    for step in reversed(place):
+        value = {str(step): value}
+    value = hidden(value)
+    for step in place:
+        if isinstance(value, Mapping):
+            value = value[str(step)]
+    return f"{value!r:.200}"
+
+
 def kept(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return what may be kept on a disk, without the secrets, and their paths, as "jump.0.password".
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.contracts.secrecy import WITHHELD, find_withheld, hidden
+from hermes_core.contracts.secrecy import WITHHELD, find_withheld, shown_value
 from hermes_core.discovery import PluginSettings
 from hermes_core.rollout import RolloutLimits
 from hermes_core.specs import Access, Ref
@@ -263,7 +263,7 @@ def _found(problem: Any) -> str:
     """Show what was found, but not within options, of which only their component knows what is secret."""
     name, value = str(problem["loc"][0]), problem["input"]
     is_open = name in {"backends", "sinks", "sandbox", "extra_body"} or name.endswith("_options")
-    return type(value).__name__ if is_open else repr(hidden(value, name))
+    return type(value).__name__ if is_open else shown_value(value, problem["loc"])
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:

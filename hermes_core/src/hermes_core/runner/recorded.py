@@ -36,22 +36,19 @@ def _marked(config: RunConfig, registry: Registry | None) -> dict[str, Any]:
     """Return the settings with a `SecretStr` wherever a component declares a secret."""
     values = config.model_dump(mode="json")
 
-    def marked(kind: str, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        return _options(registry, kind, name, options)
-
-    values["backend_options"] = marked("backend", config.terminal_backend, values["backend_options"])
-    values["backends"] = {name: marked("backend", name, options) for name, options in values["backends"].items()}
-    values["engine_options"] = marked("engine", config.engine, values["engine_options"])
-    if config.tool_call_parser is not None:
-        values["tool_call_parser_options"] = marked(
-            "parser", config.tool_call_parser, values["tool_call_parser_options"]
-        )
-    values["sinks"] = [{**sink, "options": marked("sink", sink["name"], sink["options"])} for sink in values["sinks"]]
+    values["backend_options"] = marked(registry, "backend", config.terminal_backend, values["backend_options"])
+    values["backends"] = {name: marked(registry, "backend", name, given) for name, given in values["backends"].items()}
+    values["engine_options"] = marked(registry, "engine", config.engine, values["engine_options"])
+    parser = config.tool_call_parser
+    if parser is not None:
+        values["tool_call_parser_options"] = marked(registry, "parser", parser, values["tool_call_parser_options"])
+    for sink in values["sinks"]:
+        sink["options"] = marked(registry, "sink", sink["name"], sink["options"])
     return values
 
 
-def _options(registry: Registry | None, kind: str, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Mark the secrets of one component's options: all of them, where it cannot be known which are."""
+def marked(registry: Registry | None, kind: str, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a component's options with a `SecretStr` for each secret: for all, where it cannot be known which are."""
     model = _model(registry, kind, name) if options else None
     if registry is None or model is None:
         return unknown(options)
@@ -60,10 +57,10 @@ def _options(registry: Registry | None, kind: str, name: str, options: Mapping[s
         parts = model.model_validate(dict(options)).parts() if hasattr(model, "parts") else {}
     except Exception:  # noqa: BLE001 - the plugin boundary: a validator is the author's code
         return unknown(options)
-    marked = declared(options, model)
+    found = declared(options, model)
     for path, part in parts.items():
-        marked = _replaced(marked, path.split("."), _options(registry, part.kind, part.name, part.options))
-    return marked
+        found = _replaced(found, path.split("."), marked(registry, part.kind, part.name, part.options))
+    return found
 
 
 def _model(registry: Registry | None, kind: str, name: str) -> Any:

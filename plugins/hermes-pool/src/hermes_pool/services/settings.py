@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.contracts.secrecy import shown_value
 from hermes_core.specs import Ref
 from hermes_pool.services.executor import ToolExecutorConfig
 
@@ -109,9 +110,9 @@ def read_object(what: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"{what}: wanted a JSON object: {error}") from error
+        raise ConfigError(f"{what}: wanted a JSON object: {error}") from None
     if not isinstance(value, dict):
-        raise ConfigError(f"{what}: wanted a JSON object, found {text!r}")
+        raise ConfigError(f"{what}: wanted a JSON object, found {type(value).__name__}")
     return value
 
 
@@ -174,4 +175,6 @@ def _validated(make: Callable[[], T], what: str) -> T:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(map(str, problem["loc"]))
-        raise ConfigError(f"{what}: {where}: {problem['msg']}, found {problem['input']!r}") from error
+        raise ConfigError(
+            f"{what}: {where}: {problem['msg']}, found {shown_value(problem['input'], problem['loc'])}"
+        ) from None
