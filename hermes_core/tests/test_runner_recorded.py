@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import traceback
 
 import pytest
 import yaml
@@ -214,3 +215,34 @@ async def test_a_folder_that_an_earlier_release_began_with_plain_values_goes_on(
     await Run(config(tmp_path, **changed), registry, stream=io.StringIO()).execute()
     with pytest.raises(HermesError, match="differs in backend_options"):
         await Run(config(tmp_path, backend_options={"env": {"B": "one"}}), registry, stream=io.StringIO()).execute()
+
+
+async def test_a_secret_that_an_engine_repeats_is_taken_out_of_the_error_that_stops_the_run(registry, tmp_path):
+    settings = config(tmp_path, backend_options={"token": MARK, "talks": True})
+    with pytest.raises(HermesError, match=r"nobody is let in with \(withheld\)") as caught:
+        await Run(settings, registry, stream=io.StringIO()).execute()
+    assert MARK not in "".join(traceback.format_exception(caught.value))
+
+
+async def test_a_secret_that_an_engine_repeats_is_taken_out_of_the_outcomes(registry, tmp_path, monkeypatch):
+    async def unchecked(self, spec):
+        del self, spec
+
+    monkeypatch.setattr(registry.load("backend", "keyed"), "check", unchecked)
+    settings = config(tmp_path, backend_options={"token": MARK, "talks": True}, max_attempts=2)
+    await Run(settings, registry, stream=io.StringIO()).execute()
+    files = {path.name: path.read_text() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert [name for name, text in files.items() if MARK in text] == []
+    assert "nobody is let in with (withheld)" in files["rollouts.jsonl"]
+    assert "nobody is let in with (withheld)" in files["attempts.jsonl"]
+
+
+@pytest.mark.parametrize("command", [("doctor", "keyed"), ("sandboxes", "probe", "keyed"), ("sandboxes", "gc")])
+def test_a_secret_that_an_engine_repeats_is_in_nothing_that_a_command_says(tmp_path, capsys, monkeypatch, command):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    gone = Lease.of_this_process(sandbox_id="s1", backend="keyed", rollout_id=None, deadline=1.0, handle={})
+    LeaseBook(default_lease_dir()).write(dataclasses.replace(gone, owner_start=1))
+    options = json.dumps({"token": MARK, "talks": True})
+    main(["-p", "keyed_components", *command, "--backend-options", options])
+    said = capsys.readouterr()
+    assert ("nobody is let in" in said.out + said.err, MARK in said.out + said.err) == (True, False)

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, Field, SecretStr, model_validator
 
 from hermes_core import hookimpl
+from hermes_core.contracts.errors import BackendError
 from hermes_core.runner.local_engine import LocalEngine
 from hermes_core.sandbox.local import LocalBackend
 from hermes_core.sandbox.local_options import LocalOptions
@@ -36,6 +37,8 @@ class Options(LocalOptions):
     address: str = ""
     env: dict[str, str] = Field(default_factory=dict)
     fewest: int = 0
+    talks: bool = False
+    """Whether it says in an error what it was given."""
 
     @model_validator(mode="after")
     def _enough(self):
@@ -53,6 +56,16 @@ class Keyed(LocalBackend):
     def __init__(self, options):
         super().__init__(LocalOptions())
         self.options = options
+
+    async def create(self, spec, sandbox_id):
+        if self.options.talks:
+            raise BackendError(f"nobody is let in with {self.options.token.get_secret_value()}", hint="try a.env")
+        return await super().create(spec, sandbox_id)
+
+    async def reclaim(self, handle):
+        if self.options.talks:
+            raise BackendError(f"nobody is let in with {self.options.token.get_secret_value()}")
+        await super().reclaim(handle)
 
 
 class EngineOptions(BaseModel):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.secrecy import hidden
 from hermes_core.discovery import Registry, load_plugins
-from hermes_core.runner.recorded import marked
+from hermes_core.discovery.option_secrets import marked
 
 if TYPE_CHECKING:
     from hermes_core.atropos.config import HermesAgentEnvConfig

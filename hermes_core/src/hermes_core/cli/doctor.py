@@ -104,6 +104,7 @@ def _rows(
 ) -> Iterator[tuple[str, Row]]:
     """Try one backend after the other; where it is printed, its name stands there while it is tried."""
     from hermes_core.discovery import load_plugins
+    from hermes_core.discovery.option_secrets import discretion
 
     registry = load_plugins(settings)
     names = list(wanted) or list(registry.names("backend"))
@@ -113,7 +114,8 @@ def _rows(
     for name in names:
         if printing is not None:
             printing.begin(name)
-        yield name, _try(registry, name, wanted.get(name, {}))
+        options = wanted.get(name, {})
+        yield name, discretion(registry, "backend", name, options).values(_try(registry, name, options))
     for row in absent:
         if printing is not None:
             printing.begin(row["backend"])

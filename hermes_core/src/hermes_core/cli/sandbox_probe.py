@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.errors import HermesError
+from hermes_core.discovery.option_secrets import discretion
 from hermes_core.sandbox.backend import AgentBackend
 from hermes_core.sandbox.probing import Finding, probe_backend, probe_levels
 
@@ -44,6 +46,7 @@ async def try_backends(
     """Try each backend, with its options if it is the only one: its levels, and what it declares at each of them."""
     attempt = probe_levels if levels_only else probe_backend
     findings: list[Finding] = []
+    silent = discretion(registry, "backend", names[0], options) if len(names) == 1 else Discretion(())
     for name in names:
         declared = cast("BackendSpec", registry.spec("backend", name))
         try:
@@ -67,7 +70,10 @@ async def try_backends(
             findings += await attempt(backend, declared)
         finally:
             await backend.aclose()
-    return findings
+    return [
+        dataclasses.replace(one, detail=silent.text(one.detail), hint=one.hint and silent.text(one.hint))
+        for one in findings
+    ]
 
 
 def _print(findings: Sequence[Finding]) -> None:

@@ -30,7 +30,7 @@ _VOCABULARY: Final = re.compile(
 )
 """Tokens of a model's vocabulary, which are no secrets."""
 _ENVIRONMENT: Final = re.compile(
-    r"(?:.*_)?(?:env|envs|env_vars?|environ|environment|environment_(?:vars|variables)|headers|secrets)"
+    r"(?:.*_)?(?:env|envs|env_vars?|environ|environment|environment_(?:vars|variables)|export|headers|secrets)"
 )
 _QUERY: Final = re.compile(r"(?<=[?&])([\w.-]+)=([^&#\s'\"]+)")
 _QUERY_ONLY: Final = frozenset({"key", "sig", "signature", "x_amz_signature", "code"})
@@ -213,8 +213,10 @@ def _secrets_in(text: str) -> Iterator[str]:
         if _parameter(match) != match[0]:
             yield match[2]
     for match in _ASSIGNMENT.finditer(text):
-        if _assigned(match) != match[0]:
+        if _is_secret_assignment(match):
             yield match[3]
+        else:
+            yield from _secrets_in(match[3])
 
 
 def _remaining(value: Any) -> Any:
@@ -296,8 +298,13 @@ def _parameter(match: re.Match[str]) -> str:
 
 
 def _assigned(match: re.Match[str]) -> str:
-    withhold = is_secret_name(match[2]) or (_is_environment(match[2]) and "=" in match[3])
-    return f"{match[1]}{match[2]}={WITHHELD}" if withhold else match[0]
+    # An argument may itself be an assignment: --export=TOKEN=…
+    value = WITHHELD if _is_secret_assignment(match) else _ASSIGNMENT.sub(_assigned, match[3])
+    return f"{match[1]}{match[2]}={value}"
+
+
+def _is_secret_assignment(match: re.Match[str]) -> bool:
+    return is_secret_name(match[2]) or (_is_environment(match[2]) and "=" in match[3])
 
 
 def _is_environment(name: str) -> bool:

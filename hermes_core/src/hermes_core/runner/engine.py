@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.engine import EngineRun, RolloutEngine
 from hermes_core.contracts.errors import BrokenComponentError, EngineLostError, HermesError
 from hermes_core.contracts.events import RolloutFinished
@@ -19,8 +20,11 @@ from hermes_core.rollout.record import failed_outcome
 class RunEngine:
     """One engine by name. What it raises for a rollout becomes that attempt's outcome, unless it must stop the run."""
 
-    def __init__(self, registry: Registry, name: str, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, registry: Registry, name: str, options: Mapping[str, Any], *, discretion: Discretion | None = None
+    ) -> None:
         self._registry = registry
+        self._discretion = discretion or Discretion(())
         self._name = name
         self._engine = cast("RolloutEngine", registry.create("engine", name, options))
 
@@ -45,7 +49,8 @@ class RunEngine:
     @property
     def provenance(self) -> dict[str, Any]:
         """The engine's name, and what it says of itself."""
-        return {"name": self._name, **self._engine.provenance}
+        found: dict[str, Any] = self._discretion.values({"name": self._name, **self._engine.provenance})
+        return found
 
     async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
         """Play one attempt; an attempt that the engine lost ends in an outcome that says so."""
@@ -59,14 +64,14 @@ class RunEngine:
             text = f"engine {self._name!r} raised {type(error).__name__}: {error}"
             return self._lost(rollout, EngineLostError(text))
         self._check(rollout, outcome)
-        return outcome
+        return self._discretion.outcome(outcome)
 
     async def aclose(self) -> None:
         """Close it."""
         await self._engine.aclose()
 
     def _lost(self, rollout: RolloutSpec, error: HermesError) -> RolloutOutcome:
-        outcome = failed_outcome(rollout, error)
+        outcome = failed_outcome(rollout, self._discretion.error(error))
         if self._registry.listens("hermes_rollout_finished"):
             event = RolloutFinished(rollout_id=outcome.rollout_id, outcome=outcome.to_json())
             self._registry.fire("hermes_rollout_finished", event)

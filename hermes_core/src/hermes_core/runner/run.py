@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import hermes_core
+from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.sink import Sink
@@ -30,7 +31,7 @@ from hermes_core.runner.output import REPORT, ROLLOUTS, SUMMARY, OutputFolder, w
 from hermes_core.runner.plan import RunPlan, choose, plan_groups, rollouts
 from hermes_core.runner.policy import Policy
 from hermes_core.runner.progress import open_progress
-from hermes_core.runner.recorded import recorded
+from hermes_core.runner.recorded import recorded, secret_texts
 from hermes_core.runner.report import write_report
 from hermes_core.runner.scheduling import Recorder, Scheduler
 from hermes_core.runner.summary import SummaryBuilder
@@ -88,9 +89,17 @@ class Run:
         self._counts = (0, 0, 0)
         self._engine: RunEngine | None = None
         self._turned: Callable[[str], None] = _unseen
+        self._discretion = Discretion({*secret_texts(config, registry), api_key or ""})
 
     async def execute(self) -> RunResult:
         """Do it; raises a `HermesError` that names what to change, with everything already recorded kept."""
+        try:
+            return await self._execute()
+        except HermesError as error:
+            self._discretion.error(error)
+            raise
+
+    async def _execute(self) -> RunResult:
         config = self._config
         loaded = load_tasks(Path(config.tasks), self._registry)
         tasks = choose(loaded.tasks, config)
@@ -110,7 +119,7 @@ class Run:
         config = self._config
         started = time.monotonic()
         async with AsyncExitStack() as stack:
-            engine = RunEngine(self._registry, config.engine, config.engine_options)
+            engine = RunEngine(self._registry, config.engine, config.engine_options, discretion=self._discretion)
             stack.push_async_callback(engine.aclose)
             await engine.open(self._engine_run(folder, tasks))
             self._engine = engine
@@ -177,7 +186,8 @@ class Run:
         for group in plan.groups:
             task = group.task
             if (error := refused.get(task.id)) is not None:
-                problems.append(TaskProblem(source=task.source, task_id=task.id, message=str(error)))
+                message = self._discretion.text(str(error))
+                problems.append(TaskProblem(source=task.source, task_id=task.id, message=message))
             else:
                 groups.append(group)
         if not groups:
@@ -245,7 +255,9 @@ class Run:
             "problems": [{"source": p.source, "task_id": p.task_id, "message": p.message} for p in plan.problems],
             "engine": {} if self._engine is None else self._engine.provenance,
             "sink_errors": dict(recorder.sink_errors),
-            "event_problems": [dataclasses.asdict(problem) for problem in self._registry.event_problems],
+            "event_problems": self._discretion.values(
+                [dataclasses.asdict(problem) for problem in self._registry.event_problems]
+            ),
             "rollouts": str(folder.path / ROLLOUTS),
             "summary": str(folder.path / SUMMARY),
             "report": str(folder.path / REPORT),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.errors import BackendError, HermesError
+from hermes_core.discovery.option_secrets import discretion
 from hermes_core.sandbox.leases import Lease, LeaseBook
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Collector:
             try:
                 ids = await self._asked(name, remove=False)
             except HermesError as error:
-                problems.append(f"backend {name!r} cannot be asked: {error}")
+                problems.append(self._without_secrets(name, f"backend {name!r} cannot be asked: {error}"))
                 continue
             found += [{"sandbox_id": found_id, "backend": name} for found_id in ids if found_id not in known]
         return found, problems
@@ -84,7 +85,7 @@ class Collector:
             finally:
                 await backend.aclose()
         except (HermesError, OSError) as error:
-            done.failed[lease.sandbox_id] = _explain(error, lease)
+            done.failed[lease.sandbox_id] = self._without_secrets(lease.backend, _explain(error, lease))
         except (KeyError, TypeError, AttributeError) as error:
             done.failed[lease.sandbox_id] = f"its lease is damaged: the handle lacks {error}"
         else:
@@ -95,7 +96,7 @@ class Collector:
         try:
             done.removed += [found for found in await self._asked(name, remove=True) if found not in done.removed]
         except HermesError as error:
-            done.problems.append(f"backend {name!r} cannot be asked: {error}")
+            done.problems.append(self._without_secrets(name, f"backend {name!r} cannot be asked: {error}"))
 
     async def _asked(self, name: str, *, remove: bool) -> list[str]:
         backend = self._backend(name, self._options)
@@ -103,6 +104,9 @@ class Collector:
             return await backend.sweep(remove=remove)
         finally:
             await backend.aclose()
+
+    def _without_secrets(self, name: str, text: str) -> str:
+        return discretion(self._registry, "backend", name, self._options).text(text)
 
     def _backend(self, name: str, options: Mapping[str, Any]) -> AgentBackend:
         from hermes_core.sandbox.backend import AgentBackend
