@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -215,7 +216,7 @@ async def test_an_image_without_python_says_what_to_set(tmp_path: Path, image: s
 @pytest.mark.component("docker")
 async def test_a_program_that_is_no_python_says_what_it_said(tmp_path: Path, image: str) -> None:
     error = await _complaint(tmp_path, image=image, pull="never", python="/usr/bin/ls")
-    assert "the agent did not start" in error.message
+    assert re.search(r"the agent in container \w{12} did not start", error.message)
     assert "/usr/bin/ls: invalid option" in error.message
 
 

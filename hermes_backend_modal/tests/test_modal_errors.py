@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import modal
 import pytest
 from standin import StandIn
 
@@ -23,6 +24,8 @@ from hermes_backend_modal.options import ModalOptions
 from hermes_core.contracts.errors import ConfigError, HermesError, NoPythonError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox.leases import LeaseBook
+from hermes_pool import SlotPool
+from hermes_testing.watching import eventually
 
 pytestmark = pytest.mark.component("bwrap")
 SPEC = SandboxSpec(isolation="gvisor", network="none")
@@ -189,3 +192,92 @@ async def test_slots_that_would_all_be_root_are_refused(standin, tmp_path):
     with pytest.raises(SandboxRefusedError, match="cannot all be root"):
         await made.check(SandboxSpec(isolation="container+slot"))
     await made.aclose()
+
+
+POOLED = SandboxSpec(isolation="container+slot", network="none")
+
+
+async def test_an_image_whose_building_does_not_end_is_given_up_in_time_and_named(standin, tmp_path, none_left):
+    standin.ask("slow", call="ImageJoinStreaming", seconds=600)
+    spec = SandboxSpec(isolation="gvisor", image="slow-to-build:1")
+    options = {**standin.options, "build_timeout": 1.0}
+    said = await asyncio.wait_for(_fails(tmp_path, ModalTimeoutError, options, spec), 60)
+    assert "image 'slow-to-build:1' cannot be built: not done within 1 s" in said
+    assert "build_timeout" in said
+
+
+@pytest.mark.parametrize("spec", [SPEC, POOLED], ids=["gvisor", "container+slot"])
+@pytest.mark.parametrize("call", ["WorkspaceNameLookup", "AppGetOrCreate", "AuthTokenGet", "SandboxCreateV2"])
+async def test_a_token_that_has_expired_is_said_at_once_wherever_it_shows(standin, tmp_path, none_left, spec, call):
+    standin.ask("fail", call=call, status="UNAUTHENTICATED", text="Token expired", times=99)
+    made = ModalBackend(ModalOptions(**standin.options))
+    made.lease_dir = tmp_path
+    async with asyncio.timeout(60):
+        with pytest.raises(ModalAuthError, match="Modal says: Token expired") as caught:
+            await made.open(spec)
+        await made.aclose()
+    assert "modal token new" in str(caught.value)
+    assert LeaseBook(tmp_path).read() == ([], [])
+
+
+async def test_a_quota_that_is_reached_keeps_waiting_rollouts_for_those_that_have_a_slot(standin, tmp_path):
+    made = ModalBackend(ModalOptions(**standin.options, slots_per_sandbox=1, min_sandboxes=0, acquire_timeout=60))
+    made.lease_dir = tmp_path
+    running = await made.open(POOLED)
+    standin.ask("fail", call="SandboxCreateV2", status="RESOURCE_EXHAUSTED", text="limit of 1 reached", times=999)
+    asked = standin.ask()["calls"]["SandboxCreateV2"]
+    opening = asyncio.create_task(made.open(POOLED))
+
+    async def refused() -> bool:
+        return standin.ask()["calls"]["SandboxCreateV2"] > asked
+
+    assert await eventually(refused, seconds=60)
+    assert (await running.exec("echo on")).output == "on\n"
+    assert not opening.done()
+    await running.aclose()
+    async with await asyncio.wait_for(opening, 60) as second:
+        assert (await second.exec("echo second")).output == "second\n"
+    await made.aclose()
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "hint"),
+    [
+        ("RESOURCE_EXHAUSTED", "limit of 1 reached", "max_sandboxes"),
+        ("UNAUTHENTICATED", "Token expired", "modal token new"),
+    ],
+)
+async def test_what_keeps_a_pool_from_growing_is_the_reason_when_the_time_is_up_and_leaves_the_others_alone(
+    standin, tmp_path, status, text, hint
+):
+    made = ModalBackend(ModalOptions(**standin.options, slots_per_sandbox=1, min_sandboxes=0))
+    made.lease_dir = tmp_path
+    async with await made.open(POOLED) as running:
+        assert isinstance(made.places, SlotPool)
+        # Only now: the first one's time included the start of its sandbox.
+        made.places.options.acquire_timeout = 2.0
+        standin.ask("fail", call="SandboxCreateV2", status=status, text=text, times=999)
+        with pytest.raises(
+            HermesError, match=f"a sandbox of app 'atropos-sandbox' cannot be created.*{text}"
+        ) as caught:
+            await asyncio.wait_for(made.open(POOLED), 60)
+        assert hint in str(caught.value)
+        assert (await running.exec("echo on")).output == "on\n"
+        standin.ask("well")
+    await made.aclose()
+    assert LeaseBook(tmp_path).read() == ([], [])
+
+
+async def test_the_stand_in_fails_on_calls_and_fields_that_it_does_not_know(standin, backend):
+    client = await backend.service.client()
+    known = list(standin.ask()["unknown"])
+    with pytest.raises(modal.exception.Error, match="does not know FunctionGet"):
+        await modal.Function.from_name("an-app", "f", client=client).hydrate.aio()
+    app = await backend.service.app()
+    with pytest.raises(modal.exception.Error, match=r"SandboxCreateV2 does not know definition\.cloud_provider_str"):
+        await modal.Sandbox.create.aio(
+            "true", app=app, client=client, cloud="aws", image=await backend.service.image("python:3.11")
+        )
+    found = standin.ask()["unknown"][len(known) :]
+    assert {said.partition(" ")[0] for said in found} == {"FunctionGet", "SandboxCreateV2"}
+    standin.ask("forget")

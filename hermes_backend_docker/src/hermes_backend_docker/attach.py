@@ -101,7 +101,7 @@ async def attach(address: Address, container: str, explain: Callable[[], Awaitab
         writer.transport.abort()
         raise
     attached = AttachedReader(reader, explain)
-    return AgentStream(attached, writer, attached.said)
+    return AgentStream(attached, writer, attached.said, f" in container {container[:12]}")
 
 
 async def _await_switch(reader: asyncio.StreamReader, container: str) -> None:

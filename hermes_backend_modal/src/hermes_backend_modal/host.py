@@ -61,7 +61,7 @@ class ModalHost(ContainedPlace):
         prepare = program_to_prepare(self.workspace, None if self._is_shared else self.identity)
         argv = [options.python, *PYTHON_FLAGS[:-1], prepare + PYTHON_FLAGS[-1]]
         process = await self._service.start(self._living(), argv)
-        opened = ExecStream(process, self._obituary)
+        opened = ExecStream(process, self._obituary, where=f" in Modal sandbox {self._name}")
         try:
             async with asyncio.timeout(options.setup_timeout):
                 variables = await self._hear(process, opened)

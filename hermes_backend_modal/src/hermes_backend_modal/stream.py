@@ -234,12 +234,12 @@ class ExecWriter:
 class ExecStream:
     """All three streams of a program; `stream` is what an agent's client takes."""
 
-    def __init__(self, process: Any, explain: Explain) -> None:
+    def __init__(self, process: Any, explain: Explain, *, where: str = "") -> None:
         self._reader = ExecReader(aiter(process.stdout), explain)
         self.errors = ExecErrors(aiter(process.stderr))
         self._writer = ExecWriter(process.stdin)
         self._writer.on_abort(self._stop_reading)
-        self.stream = AgentStream(self._reader, self._writer, self.errors.said)
+        self.stream = AgentStream(self._reader, self._writer, self.errors.said, where)
 
     def _stop_reading(self) -> None:
         self._reader.reading.cancel()

@@ -22,8 +22,26 @@ from modal_proto import api_pb2
 from modal_proto.api_grpc import ModalClientBase
 from modal_proto.task_command_router_grpc import TaskCommandRouterBase
 from standin_control import Control
+from standin_fields import KNOWN_FIELDS
 from standin_router import Router
 from standin_state import State
+
+CALLS = {name for kind in (ModalClientBase, TaskCommandRouterBase) for name in kind.__abstractmethods__}
+"""All that the SDK may call."""
+
+
+def fields_of(message: Any, *, path: str = "", depth: int = 3) -> set[str]:
+    """Return the paths of the fields that a message has set, down to those of its parts."""
+    found = set()
+    for field, value in message.ListFields():
+        below = f"{path}.{field.name}".lstrip(".")
+        is_part = field.message_type is not None and not field.message_type.GetOptions().map_entry
+        if not is_part or depth == 1 or field.message_type.file.name.startswith("google/"):
+            found.add(below)
+            continue
+        for part in value if field.is_repeated else [value]:
+            found |= fields_of(part, path=below, depth=depth - 1) or {below}
+    return found
 
 
 class Service:
@@ -52,6 +70,9 @@ class Service:
             await self._state.faults.before(name)
             asked = await stream.recv_message()
             assert asked is not None
+            if new := sorted(fields_of(asked) - KNOWN_FIELDS.get(name, frozenset())):
+                self._state.unknown.append(f"{name} with {', '.join(new)}")
+                raise GRPCError(Status.INVALID_ARGUMENT, f"the stand-in's {name} does not know {', '.join(new)}")
             if inspect.isasyncgenfunction(answer):
                 async with contextlib.aclosing(answer(caller, asked)) as parts:
                     async for part in parts:
@@ -65,6 +86,8 @@ class Service:
 def order(state: State, asked: Mapping[str, Any]) -> Any:
     """Do what a test asks, and answer it."""
     faults = state.faults
+    if (call := asked.get("call", "*")) not in {"*", "created", *CALLS}:
+        raise ValueError(f"there is no call {call}")
     if asked["do"] == "fail":
         faults.fail.setdefault(asked["call"], []).extend([(asked["status"], asked["text"])] * asked["times"])
     elif asked["do"] == "slow":
@@ -77,6 +100,10 @@ def order(state: State, asked: Mapping[str, Any]) -> Any:
         state.most_at_once = 0
     elif asked["do"] == "well":
         faults.fail, faults.slow, faults.drop_output = {}, {}, 0
+    elif asked["do"] == "forget":
+        state.unknown.clear()
+    elif asked["do"] != "tell":
+        raise ValueError(f"there is no order {asked['do']}")
     return {
         "unknown": state.unknown,
         "apps": [name for _, _, name in state.apps],

@@ -90,12 +90,13 @@ async def _nothing_known() -> str:
 class AgentStream:
     """A byte stream to a Python that was started with `hermes_core.sandbox.PYTHON_FLAGS`.
 
-    `diagnose` returns what the program wrote to its standard error, for the message when it does not start.
+    `diagnose` returns what it wrote to standard error, for messages; `where` follows "the agent" in them, as " in it".
     """
 
     reader: ByteReader
     writer: ByteWriter
     diagnose: Callable[[], Awaitable[str]] = _nothing_known
+    where: str = ""
 
 
 class AgentClient:
@@ -135,13 +136,13 @@ class AgentClient:
         stream.writer.write(await asyncio.to_thread(agent_message))
         client = cls(stream, patience=max(patience, timeout))
         try:
-            async with asyncio.timeout(timeout):
-                answer, _ = await client.request({"op": "hello", **hello})
-        except (SandboxLostError, TimeoutError, OSError) as error:
+            # Its own deadline: a cancelled request would wait for an answer to that, from an agent that gives none.
+            answer, _ = await client.request({"op": "hello", **hello}, deadline=timeout)
+        except (SandboxLostError, OSError) as error:
             await client.aclose()
             said = (await stream.diagnose()).strip()
             detail = f"; it said: {said[-2000:]}" if said else ""
-            raise BackendError(_why_not_started(error, timeout) + detail) from error
+            raise BackendError(_why_not_started(error, timeout, stream.where) + detail) from error
         except BaseException:
             await client.aclose()
             raise
@@ -306,9 +307,8 @@ class AgentClient:
         self._beat = None
         if not self._pending:
             return
-        silent = self._loop.time() - self._heard
-        if silent >= self._patience:
-            self.fail(f"the agent has been silent for {silent:.0f} s")
+        if (silent := self._loop.time() - self._heard) >= self._patience:
+            self.fail(f"the agent{self._stream.where} has been silent for {silent:.0f} s")
             return
         self._send({"id": 0, "op": "ping"}, b"")
         self._beat = self._loop.call_later(self._patience / 4, self._check_silence)
@@ -435,12 +435,11 @@ class AgentClient:
         await asyncio.wait((self._reader,))
 
 
-def _why_not_started(error: Exception, timeout: float) -> str:
-    if isinstance(error, TimeoutError):
-        return f"the agent did not start within {timeout:g} s"
+def _why_not_started(error: Exception, timeout: float, where: str) -> str:
     if isinstance(error, OSError):
         return f"the agent started, and cannot set its limits: {error}"
-    return f"the agent did not start ({error})"
+    why = f"within {timeout:g} s" if "no answer within" in str(error) else f"({error})"
+    return f"the agent{where} did not start {why}"
 
 
 def require_fits(data: bytes, what: str) -> None:

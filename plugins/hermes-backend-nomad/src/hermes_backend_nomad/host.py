@@ -67,7 +67,8 @@ class AllocationHost(WornPlace):
         program = program_to_share(self.workspace) + PYTHON_FLAGS[-1]
         websocket = await self._exec([*PYTHON_FLAGS[:-1], program])
         window = self._options.tool_batch_window_ms / 1000
-        return ExecStream(websocket, self._explain, window=window).as_agent_stream()
+        stream = ExecStream(websocket, self._explain, window=window)
+        return stream.as_agent_stream(f" in {self._name()} of Nomad at {self._api.address.url}")
 
     async def lock(self, folder: str, identity: tuple[int, int]) -> None:
         """Make a slot's directory read-only for its user.
@@ -86,6 +87,10 @@ class AllocationHost(WornPlace):
         command = agent_command(self._options, self._spec, python)
         return await self._api.exec(self._allocation["ID"], TASK, command)
 
+    def _name(self) -> str:
+        assert self._allocation is not None
+        return f"allocation {self._allocation['ID']} on node {self._allocation['NodeName']}"
+
     async def examine(self) -> None:
         """Ask Nomad whether the allocation is to go on.
 
@@ -100,7 +105,7 @@ class AllocationHost(WornPlace):
         """Say what has become of the allocation, if it has ended."""
         if self._allocation is None:
             return None
-        what = f"allocation {self._allocation['ID']} on node {self._allocation['NodeName']}"
+        what = self._name()
         try:
             found = await self._api.allocation(self._allocation["ID"])
         except NomadError as error:

@@ -98,9 +98,9 @@ class ExecStream:
         self._sending = self._loop.create_task(self._send())
         self._receiving = self._loop.create_task(self._receive())
 
-    def as_agent_stream(self) -> AgentStream:
-        """Return it as what an agent's client takes."""
-        return AgentStream(self.reader, self, self.said)
+    def as_agent_stream(self, where: str = "") -> AgentStream:
+        """Return it as what an agent's client takes; `where` follows "the agent" in messages."""
+        return AgentStream(self.reader, self, self.said, where)
 
     async def said(self) -> str:
         """Return the end of what the program wrote to its standard error."""

@@ -40,7 +40,7 @@ class Allocation:
         self.task = group["Tasks"][0]
         self.evaluation = evaluation
         self.index = self.modified = engine.next_index()
-        self.created = time.time_ns()
+        self.created = _clock(self.engine)
         self.wanted, self.wanted_why = "run", ""
         self.status, self.status_why = "pending", "No tasks have started"
         self.state, self.has_failed, self.restarts = "pending", False, 0
@@ -56,7 +56,13 @@ class Allocation:
         self.modified = self.engine.next_index()
         details = {name: str(value) for name, value in fields.pop("details", {}).items()}
         self.events.append(
-            {**copy.deepcopy(EVENT), "Type": kind, "DisplayMessage": said, "Time": time.time_ns(), "Details": details}
+            {
+                **copy.deepcopy(EVENT),
+                "Type": kind,
+                "DisplayMessage": said,
+                "Time": _clock(self.engine),
+                "Details": details,
+            }
             | fields
         )
         del self.events[:-10]
@@ -65,7 +71,7 @@ class Allocation:
         self.status, self.status_why, self.state, self.has_failed = status, why, state, failed
         self.modified = self.engine.next_index()
         if status not in LIVE:
-            self.finished = _now()
+            self.finished = _now(self.engine)
 
     async def _live(self) -> None:
         faults = self.engine.faults
@@ -76,7 +82,7 @@ class Allocation:
             return
         self.container = Container(self.id, self.task, self.engine.groups)
         await self.container.start()
-        self.started = _now()
+        self.started = _now(self.engine)
         self.event("Started", "Task started by client")
         self.become("running", "Tasks are running", state="running")
         code = await self.container.ended()
@@ -149,7 +155,7 @@ class Allocation:
             "JobID": self.job.id, "TaskGroup": self.group["Name"], "ClientStatus": self.status,
             "ClientDescription": self.status_why, "DesiredStatus": self.wanted,
             "TaskStates": {self.task["Name"]: self._state()}, "CreateIndex": self.index,
-            "ModifyIndex": self.modified, "CreateTime": self.created, "ModifyTime": time.time_ns(),
+            "ModifyIndex": self.modified, "CreateTime": self.created, "ModifyTime": _clock(self.engine),
         }  # fmt: skip
 
     def _transition(self) -> dict[str, Any]:
@@ -189,7 +195,7 @@ class Job:
         modified = self.engine.next_index()
         self.description = {**copy.deepcopy(JOB), **_canonical(given), "Version": self.version}
         self.description |= {"CreateIndex": self.created, "ModifyIndex": modified, "JobModifyIndex": modified}
-        self.description |= {"SubmitTime": time.time_ns(), "Status": "running"}
+        self.description |= {"SubmitTime": _clock(self.engine), "Status": "running"}
         return self.evaluate("job-register", modified)
 
     def evaluate(self, trigger: str, modified: int | None = None) -> dict[str, Any]:
@@ -199,7 +205,7 @@ class Job:
         evaluation = {
             **copy.deepcopy(base), "ID": str(uuid.uuid4()), "JobID": self.id, "TriggeredBy": trigger,
             "JobModifyIndex": modified or index, "CreateIndex": index, "ModifyIndex": index,
-            "CreateTime": time.time_ns(), "ModifyTime": time.time_ns(), "QueuedAllocations": {},
+            "CreateTime": _clock(self.engine), "ModifyTime": _clock(self.engine), "QueuedAllocations": {},
         }  # fmt: skip
         groups = {group["Name"]: group for group in self.description["TaskGroups"] or ()}
         for found in self._occupying():
@@ -227,7 +233,7 @@ class Job:
             **{name: evaluation[name] for name in kept}, "ID": str(uuid.uuid4()), "TriggeredBy": "queued-allocs",
             "Status": "blocked", "StatusDescription": "created to place remaining allocations",
             "PreviousEval": evaluation["ID"], "ClassEligibility": {"v1:1": True}, "CreateIndex": index,
-            "ModifyIndex": index, "CreateTime": time.time_ns(), "ModifyTime": time.time_ns(),
+            "ModifyIndex": index, "CreateTime": _clock(self.engine), "ModifyTime": _clock(self.engine),
         }  # fmt: skip
         evaluation["BlockedEval"] = blocked["ID"]
         self.evaluations.append(blocked)
@@ -292,5 +298,9 @@ def _canonical(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, "TaskGroups": groups, "Update": update}
 
 
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()) + ".930726437Z"
+def _clock(engine: Engine) -> int:
+    return time.time_ns() + int(engine.faults.get("skew", 0) * 1_000_000_000)
+
+
+def _now(engine: Engine) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(_clock(engine) / 1_000_000_000)) + ".930726437Z"

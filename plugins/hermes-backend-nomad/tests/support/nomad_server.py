@@ -11,7 +11,7 @@ import base64
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiohttp import WSMsgType, web
@@ -23,6 +23,17 @@ _NO_PROGRAM = (
     "$PATH: unknown\r\n"
 )
 _NOT_EXECUTED = b"setpriv: failed to execute "
+_FAULTS = {
+    "delay", "deployment", "exec_close", "exec_status", "missing_images", "mute", "node_cpu", "node_memory",
+    "restart_loop", "skew", "start_delay", "token", "unknown_key",
+}  # fmt: skip
+_QUERY: Mapping[tuple[str, str], set[str]] = {
+    ("GET", "/v1/jobs"): {"prefix"},
+    ("DELETE", "/v1/job/{job}"): {"purge"},
+    ("GET", "/v1/client/allocation/{allocation}/exec"): {"task", "tty", "command"},
+}
+"""What a request may ask beside region and namespace, by its method and route."""
+_PARTS = ("RestartPolicy", "ReschedulePolicy", "EphemeralDisk")
 _JOB_KEYS = {"ID", "Name", "Type", "Datacenters", "Meta", "TaskGroups", "Update", "Region", "Namespace"}
 
 
@@ -68,6 +79,8 @@ class Server:
         token = faults.get("token")
         if token is not None and request.headers.get("X-Nomad-Token") != token:
             return web.Response(status=403, text="Permission denied")
+        if new := _unknown_query(request):
+            return self._fault(f"unknown query {sorted(new)} of {request.method} {request.path}")
         try:
             answer = await handler(request)
             # Late, and done all the same.
@@ -113,12 +126,15 @@ class Server:
         return self._answer("jobs", [{name: job.description[name] for name in fields} for job in found])
 
     async def _register(self, request: web.Request) -> web.Response:
-        given = (await request.json())["Job"]
-        unknown = set(given) - _JOB_KEYS
+        body = await request.json()
+        given = body["Job"]
+        unknown = (set(body) - {"Job"}) | (set(given) - _JOB_KEYS) | _unknown_parts(given, JOB, ["Update"])
+        known = JOB["TaskGroups"][0]
         for group in given["TaskGroups"]:
-            unknown |= set(group) - set(JOB["TaskGroups"][0])
+            unknown |= (set(group) - set(known)) | _unknown_parts(group, known, _PARTS)
             for task in group["Tasks"]:
-                unknown |= set(task) - set(JOB["TaskGroups"][0]["Tasks"][0])
+                recorded = known["Tasks"][0]
+                unknown |= (set(task) - set(recorded)) | _unknown_parts(task, recorded, ["Resources", "LogConfig"])
         if unknown or not given["TaskGroups"]:
             return self._fault(f"a job with fields that no recorded one has: {sorted(unknown)}")
         job = self.engine.jobs.setdefault(given["ID"], Job(self.engine, given))
@@ -213,12 +229,12 @@ class Server:
         process = await asyncio.create_subprocess_exec(
             *allocation.container.entering(command), stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
         )
-        feeding = asyncio.ensure_future(_feed(websocket, process))
+        feeding = asyncio.ensure_future(self._feed(websocket, process))
         kept: list[bytes] = []
+        outputs = {"stdout": process.stdout, "stderr": process.stderr}
+        pumps = [asyncio.ensure_future(self._pump(websocket, *output, kept)) for output in outputs.items()]
         try:
-            await asyncio.gather(
-                _pump(websocket, "stdout", process.stdout, kept), _pump(websocket, "stderr", process.stderr, kept)
-            )
+            await asyncio.gather(*pumps)
             code = await process.wait()
             for name in ("stdout", "stderr"):
                 await websocket.send_str(json.dumps({name: {"close": True}}, separators=(",", ":")))
@@ -229,18 +245,58 @@ class Server:
         except ConnectionError:
             pass
         finally:
-            feeding.cancel()
+            for task in (feeding, *pumps):
+                task.cancel()
+            await asyncio.wait((feeding, *pumps))
             # As with a real one: nobody kills what was started. It sees the end of its input.
             if process.stdin is not None:
                 process.stdin.close()
             if process.returncode is None:
                 self.engine.spawn(_drain(process))
 
+    async def _feed(self, websocket: web.WebSocketResponse, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        async for message in websocket:
+            if message.type is not WSMsgType.TEXT:
+                break
+            frame = json.loads(message.data)
+            if not _is_known(frame):
+                self.errors.append(f"an unknown frame: {message.data[:200]}")
+                await websocket.close(code=1011, message=b"unknown frame")
+                break
+            stdin = frame.get("stdin", {})
+            if data := stdin.get("data"):
+                process.stdin.write(base64.b64decode(data))
+                try:
+                    await process.stdin.drain()
+                except ConnectionError:
+                    break
+            if stdin.get("close"):
+                process.stdin.close()
+        process.stdin.close()
+
+    async def _pump(
+        self, websocket: web.WebSocketResponse, name: str, stream: asyncio.StreamReader | None, kept: list[bytes]
+    ) -> None:
+        assert stream is not None
+        while data := await stream.read(32768):
+            if name == "stderr" and _NOT_EXECUTED.startswith(data[: len(_NOT_EXECUTED)]):
+                # It comes in pieces.
+                data += await stream.read()
+                kept.append(data)
+                program = data.split(b": ")[1].removeprefix(b"failed to execute ").decode()
+                name, data = "stdout", _NO_PROGRAM.format(program).encode()  # as Docker says it
+            while self.engine.faults.get("mute"):
+                await asyncio.sleep(0.05)
+            text = base64.b64encode(data).decode("ascii")
+            await websocket.send_str('{"' + name + '":{"data":"' + text + '"}}')
+
     # orders of a test
 
     async def _order(self, request: web.Request) -> web.Response:
         order, body = request.match_info["order"], await request.json()
         if order == "faults":
+            assert set(body) <= _FAULTS, f"unknown faults {sorted(set(body) - _FAULTS)}"
             self.engine.faults = body
             return web.json_response({})
         if order == "forget":
@@ -255,6 +311,7 @@ class Server:
             assert found.container._process is not None
             found.container._process.kill()
         else:
+            assert order in {"evict", "lose"}, f"unknown order {order}"
             found.migrates = True if order == "evict" else None
             await found.stop("alloc is being migrated", status="lost" if order == "lose" else "complete")
             found.job.evaluate("alloc-stop" if order == "evict" else "node-update")
@@ -270,37 +327,21 @@ class Server:
         return web.json_response(facts[request.match_info["what"]])
 
 
-async def _feed(websocket: web.WebSocketResponse, process: asyncio.subprocess.Process) -> None:
-    assert process.stdin is not None
-    async for message in websocket:
-        if message.type is not WSMsgType.TEXT:
-            break
-        frame = json.loads(message.data)
-        stdin = frame.get("stdin", {})
-        if data := stdin.get("data"):
-            process.stdin.write(base64.b64decode(data))
-            try:
-                await process.stdin.drain()
-            except ConnectionError:
-                break
-        if stdin.get("close"):
-            process.stdin.close()
-    process.stdin.close()
+def _unknown_query(request: web.Request) -> set[str]:
+    resource = request.match_info.route.resource
+    known = _QUERY.get((request.method, "" if resource is None else resource.canonical), set())
+    return set(request.query) - known - {"region", "namespace"}
 
 
-async def _pump(
-    websocket: web.WebSocketResponse, name: str, stream: asyncio.StreamReader | None, kept: list[bytes]
-) -> None:
-    assert stream is not None
-    while data := await stream.read(32768):
-        if name == "stderr" and _NOT_EXECUTED.startswith(data[: len(_NOT_EXECUTED)]):
-            # It comes in pieces.
-            data += await stream.read()
-            kept.append(data)
-            program = data.split(b": ")[1].removeprefix(b"failed to execute ").decode()
-            name, data = "stdout", _NO_PROGRAM.format(program).encode()  # as Docker says it
-        text = base64.b64encode(data).decode("ascii")
-        await websocket.send_str('{"' + name + '":{"data":"' + text + '"}}')
+def _unknown_parts(given: Mapping[str, Any], recorded: Mapping[str, Any], names: Sequence[str]) -> set[str]:
+    return {f"{name}.{key}" for name in names for key in set(given.get(name) or {}) - set(recorded[name])}
+
+
+def _is_known(frame: Any) -> bool:
+    if frame == {}:
+        return True  # as Nomad's own client sends them
+    stdin = frame.get("stdin") if isinstance(frame, dict) and set(frame) == {"stdin"} else None
+    return isinstance(stdin, dict) and bool(stdin) and set(stdin) <= {"data", "close"}
 
 
 async def _drain(process: asyncio.subprocess.Process) -> None:
