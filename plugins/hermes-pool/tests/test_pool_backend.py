@@ -45,12 +45,12 @@ async def pool(root):
     """Makes a pool of engines of this machine; nothing is left of any at the end."""
     made = []
 
-    def make(members=2, **options):
+    def make(members=2, limit=1000, **options):
         def build(kind, name, wanted):
             assert (kind, name) == ("backend", "engine")
             folder = root / wanted["name"]
             folder.mkdir()
-            return Backend(folder, {})
+            return Backend(folder, {}, limit=limit)
 
         backends = [{"backend": "engine", "options": {"name": str(n)}} for n in range(members)]
         backend = PoolBackend(PoolBackendOptions(backends=backends, **options), build=build)
@@ -87,22 +87,95 @@ async def test_each_sandbox_goes_where_most_room_is(pool):
         await sandbox.aclose()
 
 
-async def test_sixteen_trajectories_finish_on_four_slots_of_two_members_in_their_order(pool):
+async def test_sixteen_trajectories_finish_on_four_slots_of_two_members(pool):
     """Predecessor 2.3 #1, over several engines."""
     backend = pool(max_hosts=1, slots_per_host=2)
-    order = []
-
-    async def play(number):
-        async with await backend.open(SandboxSpec()) as sandbox:
-            order.append(number)
-            return (await sandbox.exec(f"echo {number}")).output
-
-    answers = await asyncio.wait_for(asyncio.gather(*(play(n) for n in range(16))), 60)
-    assert answers == [f"{n}\n" for n in range(16)]
-    assert sorted(order[:4]) == [0, 1, 2, 3]
+    answers = await asyncio.wait_for(asyncio.gather(*(work(backend, n) for n in range(16))), 60)
+    assert answers == [str(n) for n in range(16)]
     assert backend.stats().waits.count == 16
     assert backend.stats().waits.longest > 0
-    assert all(abs(place - number) < 4 for place, number in enumerate(order))
+
+
+async def test_who_has_waited_longest_gets_what_any_member_has_free(pool):
+    """One slot is given back at a time, so that who comes next is who was let through next."""
+    backend = pool(max_hosts=1, slots_per_host=2)
+    held = [await backend.open(SandboxSpec()) for _ in range(4)]
+    assert [member.taken for member in backend.members] == [2, 2]
+    waiting = []
+    for number in range(12):
+        waiting.append(asyncio.create_task(backend.open(SandboxSpec())))
+        assert await eventually(lambda number=number: backend.stats().waiting == number + 1)
+    order, pending = [], set(waiting)
+    while pending:
+        await held.pop(0).aclose()
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        order += [waiting.index(task) for task in done]
+        held += [task.result() for task in done]
+    assert order == list(range(12))
+    for sandbox in held:
+        await sandbox.aclose()
+
+
+async def test_nobody_waits_at_a_member_whose_backend_allows_fewer_slots_than_the_pool(pool):
+    """Until the first sandbox was open the options' number was taken for it, and more were sent there."""
+    backend = pool(limit=1, max_hosts=1, slots_per_host=16)
+    assert backend.stats().capacity is None
+    opening = [asyncio.create_task(backend.open(SandboxSpec())) for _ in range(3)]
+    assert await eventually(lambda: sum(task.done() for task in opening) == 2)
+    done, (last,) = [task for task in opening if task.done()], [task for task in opening if not task.done()]
+    assert backend.stats().capacity == 2
+    assert [member.taken for member in backend.members] == [1, 1]
+    # Whichever of the two has room has it for him.
+    freed = next(task.result() for task in done if task.result().provenance["member"] == "engine#2")
+    await freed.aclose()
+    got = await asyncio.wait_for(last, 30)
+    assert got.provenance["member"] == "engine#2"
+    for sandbox in [task.result() for task in done if task.result() is not freed] + [got]:
+        await sandbox.aclose()
+
+
+async def test_a_member_whose_hosts_do_not_start_keeps_nobody_from_the_others(pool):
+    """Who was sent there waited to the end of his time, and so did the next."""
+    backend = pool(max_hosts=1, slots_per_host=4, acquire_timeout=60)
+    engines(backend)[0].gate.clear()
+    opening = [asyncio.create_task(backend.open(SandboxSpec())) for _ in range(4)]
+    assert await eventually(lambda: engines(backend)[0].starting == 1)
+    for member in backend.members:
+        member.pool.options.acquire_timeout = 0.2  # of which half is over at once
+    sandboxes = await asyncio.wait_for(asyncio.gather(*opening), 60)
+    assert {sandbox.provenance["member"] for sandbox in sandboxes} == {"engine#2"}
+    assert "no host of pool 'engine#1' has started" in str(backend.members[0].trouble)
+    for sandbox in sandboxes:
+        await sandbox.aclose()
+
+
+async def test_a_member_that_does_not_get_ready_keeps_nobody_from_the_others(pool, monkeypatch):
+    backend = pool(max_hosts=1, slots_per_host=4, acquire_timeout=3)
+    first = await backend.open(SandboxSpec())
+
+    async def hang(_spec):
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backend.members[1].backend, "prepare", hang)
+        second = await backend.open(SandboxSpec())
+    assert {first.provenance["member"], second.provenance["member"]} == {"engine#1"}
+    assert "member engine#2 was not ready for a sandbox within 1.5 s" in str(backend.members[1].trouble)
+    await first.aclose()
+    await second.aclose()
+
+
+async def test_an_only_member_that_does_not_get_ready_is_named_when_the_time_is_over(pool, monkeypatch):
+    backend = pool(members=1, acquire_timeout=0.3)
+
+    async def hang(_spec):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(backend.members[0].backend, "prepare", hang)
+    with pytest.raises(SlotUnavailableError, match=r"a member cannot be used: member engine#1 was not ready") as caught:
+        await backend.open(SandboxSpec())
+    assert "beforehand" in str(caught.value.hint)
+    assert backend.members[0].taken == 0
 
 
 async def test_a_trajectory_gets_its_second_sandbox_on_a_full_pool(pool):

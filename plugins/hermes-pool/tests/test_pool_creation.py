@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import random
+import weakref
 
 import pytest
 from pool_support import backend, places, request
 
 from hermes_core.contracts.errors import BackendError, NoPythonError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_pool import SlotUnavailableError
+from hermes_pool import HostStartTimeoutError, SlotUnavailableError
 from hermes_pool.creation import Backoff, CreationRate
 from hermes_testing.watching import eventually
 
@@ -102,6 +105,138 @@ async def test_a_start_that_hangs_fails_whoever_waits_by_his_deadline():
         with pytest.raises(SlotUnavailableError, match="1 starting") as caught:
             await pool.acquire("key", engine.make, 9, request())
         assert "still starting" in str(caught.value.hint)
+
+
+async def hang():
+    await asyncio.Event().wait()
+
+
+async def test_a_start_that_hangs_keeps_no_other_host_from_starting():
+    """It kept its place among those that may be starting at a time."""
+    async with places(max_hosts=2, slots_per_host=1, concurrent_starts=1) as (pool, engine):
+        stuck = asyncio.create_task(pool.acquire("stuck", hang, 9, request()))
+        assert await eventually(lambda: pool.stats().hosts["starting"] == 1)
+        other = asyncio.create_task(pool.acquire("key", engine.make, 9, request()))
+        await asyncio.sleep(0)
+        assert pool.stats().hosts["starting"] == 1
+        pool.options.acquire_timeout = 0.2  # half of it is over at once
+        await (await asyncio.wait_for(other, 30)).release()
+        assert not stuck.done()
+        stuck.cancel()
+        await asyncio.wait((stuck,))
+
+
+async def test_who_waits_for_a_host_that_hangs_is_given_another():
+    async with places(max_hosts=2, slots_per_host=1, concurrent_starts=1) as (pool, engine):
+        begun = []
+
+        async def make():
+            begun.append(len(begun))
+            return await (engine.make() if len(begun) > 1 else hang())
+
+        waiting = asyncio.create_task(pool.acquire("key", make, 9, request()))
+        assert await eventually(lambda: len(begun) == 1)
+        pool.options.acquire_timeout = 0.2
+        await (await asyncio.wait_for(waiting, 30)).release()
+
+
+async def test_a_start_that_hangs_ends_with_its_time_and_a_typed_error():
+    async with places(max_hosts=1, start_timeout=0.2, max_failures=1) as (pool, engine):
+        engine.gate.clear()
+        with pytest.raises(HostStartTimeoutError, match=r"a host of pool 'engine' was not started within") as caught:
+            await asyncio.wait_for(pool.acquire("key", engine.make, 9, request()), 30)
+        assert "start_timeout" in str(caught.value.hint)
+        assert caught.value.retryable
+        assert await eventually(lambda: sum(pool.stats().hosts.values()) == 0)
+        assert engine.starting == 0
+        engine.gate.set()
+        pool.options.start_timeout = 600
+        await (await asyncio.wait_for(pool.acquire("key", engine.make, 9, request()), 30)).release()
+
+
+async def test_a_start_that_does_not_even_end_when_cancelled_holds_nothing_and_is_told(monkeypatch):
+    monkeypatch.setattr("hermes_pool.fleet.REMOVING", 0.1)
+    async with places(max_hosts=1, start_timeout=0.2, max_failures=1) as (pool, engine):
+        gate = asyncio.Event()
+
+        async def stubborn():
+            while not gate.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await gate.wait()
+            return await engine.make()
+
+        with pytest.raises(HostStartTimeoutError):
+            await asyncio.wait_for(pool.acquire("stubborn", stubborn, 9, request()), 30)
+        # The only place for a host is free again.
+        pool.options.start_timeout = 600
+        await (await asyncio.wait_for(pool.acquire("key", engine.make, 9, request()), 30)).release()
+        with pytest.raises(BackendError, match="goes on although it was cancelled"):
+            await asyncio.wait_for(pool.aclose(), 30)
+        gate.set()
+        # What comes of it after all is removed.
+        assert await eventually(lambda: engine.asked == 2 and engine.alive == [])
+
+
+async def test_closing_does_not_wait_for_a_start_that_does_not_end(monkeypatch):
+    monkeypatch.setattr("hermes_pool.fleet.REMOVING", 0.1)
+    async with places(max_hosts=1) as (pool, engine):
+        gate = asyncio.Event()
+
+        async def stubborn():
+            while not gate.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await gate.wait()
+            return await engine.make()
+
+        waiting = asyncio.create_task(pool.acquire("stubborn", stubborn, 9, request()))
+        assert await eventually(lambda: pool.stats().hosts["starting"] == 1)
+        with pytest.raises(BackendError, match="1 hosts of pool 'engine' could not be ended"):
+            await asyncio.wait_for(pool.aclose(), 30)
+        with pytest.raises(BackendError, match="being closed"):
+            await waiting
+        gate.set()
+        assert await eventually(lambda: engine.asked == 1 and engine.alive == [])
+
+
+class Key:
+    """What hosts of one kind have in common, each time another."""
+
+
+@pytest.mark.parametrize("error", [SandboxRefusedError, BackendError])
+async def test_kinds_that_failed_are_forgotten(error):
+    """Each distinct spec that failed was kept for ever."""
+    async with places(max_hosts=2, max_failures=1) as (pool, _engine):
+
+        async def refuse():
+            raise error("no such image")
+
+        async def ask():
+            key = Key()
+            with pytest.raises(BackendError):
+                await pool.acquire(key, refuse, 9, request())
+            return weakref.ref(key)
+
+        seen = [await ask() for _ in range(100)]
+        gc.collect()
+        assert sum(key() is not None for key in seen) <= 20
+
+
+async def test_kinds_that_never_had_a_host_are_forgotten():
+    async with places(max_hosts=1, slots_per_host=1) as (pool, engine):
+        seat = await pool.acquire("key", engine.make, 9, request())
+
+        async def ask():
+            key = Key()
+            waiting = asyncio.create_task(pool.acquire(key, engine.make, 9, request()))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait((waiting,))
+            return weakref.ref(key)
+
+        seen = [await ask() for _ in range(50)]
+        await seat.release()
+        gc.collect()
+        assert sum(key() is not None for key in seen) <= 2
 
 
 async def test_a_place_without_an_agent_is_removed():

@@ -9,6 +9,7 @@ from pool_support import backend, places, request
 
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.slots import AgentSlot
 from hermes_pool import SlotUnavailable, SlotUnavailableError
 from hermes_testing.watching import eventually
 
@@ -199,3 +200,28 @@ async def test_closing_the_pool_ends_starts_in_progress():
         with pytest.raises(BackendError, match="being closed"):
             await waiting
         assert engine.starting == 0
+
+
+async def test_closing_a_backend_refuses_those_who_wait_before_it_closes_what_is_open(monkeypatch):
+    """They were let in by what closing gave back, and opened a sandbox in a backend that was closed."""
+    async with backend(max_hosts=1, slots_per_host=1) as made:
+        await made.open(SandboxSpec())
+        waiting = asyncio.create_task(made.open(SandboxSpec()))
+        assert await eventually(lambda: made.pool.stats().waiting == 1)
+        end, gate = AgentSlot.aclose, asyncio.Event()
+
+        async def slow(self):
+            await gate.wait()
+            await end(self)
+
+        monkeypatch.setattr(AgentSlot, "aclose", slow)
+        closing = asyncio.create_task(made.aclose())
+        with pytest.raises(BackendError, match="being closed"):
+            await asyncio.wait_for(waiting, 30)
+        with pytest.raises(BackendError, match="being closed"):
+            await made.open(SandboxSpec())
+        assert not closing.done()
+        gate.set()
+        await closing
+        assert (made.engine.asked, made.engine.alive) == (1, [])
+        await (await made.open(SandboxSpec())).aclose()

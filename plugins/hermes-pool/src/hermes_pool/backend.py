@@ -19,7 +19,7 @@ from hermes_pool.backend_options import PoolBackendOptions
 from hermes_pool.errors import SlotUnavailableError
 from hermes_pool.members import Member
 from hermes_pool.plugin import POOL
-from hermes_pool.reporting import unprepared
+from hermes_pool.reporting import too_late, unprepared
 from hermes_pool.statistics import PoolStats
 from hermes_pool.turnstile import Ticket, Turnstile
 
@@ -131,6 +131,9 @@ class PoolBackend(AgentBackend):
                 if not _is_of_the_member(ticket.member, error):
                     raise
                 self._turnstile.set_apart(ticket.member, error)
+                if asyncio.get_running_loop().time() >= deadline:
+                    seconds = self.options.acquire_timeout
+                    raise too_late(self.stats(), seconds, error, what="a member cannot be used") from error
                 tries += 1
                 if tries >= self.options.max_failures * len(self.members):
                     raise self._all_failed() from error

@@ -136,7 +136,7 @@ class Fleet:
         task.add_done_callback(self._abandoned.discard)
         for kind in self.kinds.values():
             for host in [host for host in kind.hosts if host.starting is task]:
-                host.given_up = True
+                host.given_up = asyncio.get_running_loop().time()
                 kind.hosts.remove(host)
                 self._left.append("its start was given up, and goes on although it was cancelled")
 
@@ -195,19 +195,24 @@ class Fleet:
         closing = sum(host.state is HostState.CLOSING for host in hosts)
         if closing >= kind.missing:
             return
-        others = [host for host in hosts if self._can_go(host, _first_turn(kind))]
+        others = [host for host in hosts if self._can_go(host, kind)]
         idle = [host for host in others if not host.seats]
-        if idle:
+        late = next((host for host in idle if host.is_late), None)
+        if late is not None:
+            self._give_up(late, asyncio.get_running_loop().time())
+        elif idle:
             self._end(min(idle, key=lambda host: host.idle_since))
         # Those that take nobody new already go with their last users.
         elif others and not kind.hosts and closing + _draining(hosts) < kind.missing:
             min(others, key=lambda host: len(host.seats)).spoil()
 
-    def _can_go(self, host: PooledHost, turn: int) -> bool:
+    def _can_go(self, host: PooledHost, wanting: Kind) -> bool:
         if host.state is HostState.QUARANTINED:
             return True
+        if host.state is HostState.STARTING:
+            return host.is_late and host.key != wanting.key
         first = self.kinds[host.key].first
-        return host.state is HostState.READY and (first is None or first.turn > turn)
+        return host.state is HostState.READY and (first is None or first.turn > _first_turn(wanting))
 
     async def _create(self, kind: Kind, host: PooledHost, waiter: Waiter) -> None:
         loop = asyncio.get_running_loop()
@@ -216,14 +221,14 @@ class Fleet:
             await host.begin(waiter.make_host, waiter.request)
         except asyncio.CancelledError:
             self._withdraw(kind, host)
-            if not host.given_up:
+            if host.given_up is None:
                 raise
         except Exception as error:  # noqa: BLE001 - the backend's code: whatever it raises, those who wait are told
             self._withdraw(kind, host)
-            if not host.given_up:
+            if host.given_up is None:
                 self._failed(kind, error, loop.time())
         else:
-            if host.given_up:
+            if host.given_up is not None:
                 await self._ended(host)
                 return
             self.counts["created"] += 1
@@ -232,6 +237,7 @@ class Fleet:
             kind.failure = None
             host.idle_since = host.asked_at = loop.time()
             host.state = HostState.READY
+            host.is_late = False
             self._serve(kind)
         self.grow()
         self.watch()
@@ -244,21 +250,24 @@ class Fleet:
 
     def _look_at_start(self, host: PooledHost, now: float) -> None:
         """Let a start that takes too long keep nobody up, and give it up in the end."""
-        kind, task = self.kinds[host.key], host.starting
-        assert task is not None
-        seconds, options = now - host.began, self.options
-        if host.given_up:
-            if seconds >= options.start_timeout + REMOVING:
-                self._abandon(task)
+        seconds, options, kind = now - host.began, self.options, self.kinds[host.key]
+        if host.given_up is not None:
+            if now - host.given_up >= REMOVING and host.starting is not None:
+                self._abandon(host.starting)
         elif seconds >= options.start_timeout:
-            host.given_up = host.is_late = True
-            host.state = HostState.CLOSING
-            task.cancel()
-            self._failed(kind, start_given_up(self.name, options.start_timeout), now)
+            self._give_up(host, now)
         else:
             host.is_late = seconds >= options.acquire_timeout / 2
             if self._is_impatient and kind.is_stalled:
                 self.refuse(kind, is_late(self.name, seconds))
+
+    def _give_up(self, host: PooledHost, now: float) -> None:
+        """Cancel a start that takes too long; until that is done, the host counts as one that is being closed."""
+        host.given_up = now
+        host.state = HostState.CLOSING
+        if host.starting is not None:
+            host.starting.cancel()
+        self._failed(self.kinds[host.key], start_given_up(self.name, now - host.began), now)
 
     def _failed(self, kind: Kind, error: BaseException, now: float) -> None:
         self.counts["failed"] += 1
@@ -311,7 +320,7 @@ class Fleet:
 
     def review(self, host: PooledHost, now: float) -> None:
         """Do with a host what its state and the time ask for."""
-        if host.state is HostState.STARTING or host.given_up:
+        if host.state is HostState.STARTING or host.given_up is not None:
             self._look_at_start(host, now)
         elif host.state is HostState.CLOSING:
             return

@@ -75,7 +75,8 @@ class PooledHost:
         self.is_late = False
         """Whether it has been starting for so long that it keeps no place among those that are."""
         self.starting: asyncio.Task[None] | None = None
-        self.given_up = False
+        self.given_up: float | None = None
+        """When its start was given up, if it was."""
         self.idle_since = 0.0
         self.asked_at = 0.0
         self.asking: asyncio.Task[None] | None = None

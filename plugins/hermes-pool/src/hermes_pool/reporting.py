@@ -36,7 +36,8 @@ def retold(error: BaseException) -> BaseException:
 def gave_up(name: str, failures: int, error: BaseException) -> BackendError:
     """Return what those who wait are told after many failed starts in a row."""
     how_often = "the start of one failed" if failures == 1 else f"{failures} starts in a row have failed, the last"
-    told = BackendError(
+    kind = HostStartTimeoutError if isinstance(error, HostStartTimeoutError) else BackendError
+    told = kind(
         f"pool {name!r} has no host of this kind: {how_often} with: {said(error)}",
         hint=getattr(error, "hint", None) or "the backend's own words say what failed; hermes-core doctor checks it",
     )
@@ -55,7 +56,7 @@ def unprepared(label: str, seconds: float) -> BackendError:
 def is_late(name: str, seconds: float) -> BackendError:
     """Return what those are told who need not wait for a host that does not start, because others may have one."""
     return BackendError(
-        f"no host of pool {name!r} has started within {seconds:g} s",
+        f"no host of pool {name!r} has started within {seconds:.3g} s",
         hint="look at why its engine starts none; where that is its usual time, raise acquire_timeout",
     )
 
@@ -63,7 +64,7 @@ def is_late(name: str, seconds: float) -> BackendError:
 def start_given_up(name: str, seconds: float) -> HostStartTimeoutError:
     """Return why a host that does not start is given up."""
     return HostStartTimeoutError(
-        f"a host of pool {name!r} was not started within {seconds:g} s",
+        f"a host of pool {name!r} was not started within {seconds:.3g} s",
         hint="look at why its engine does not answer; where hosts take that long, raise start_timeout",
     )
 
