@@ -1,0 +1,115 @@
+"""What a config says of a pool of backends, and leases that need no pool."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from hermes_core.cli import main
+from hermes_core.contracts.errors import ConfigError, SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.runner.config import RunConfig
+from hermes_core.runner.recorded import recorded
+from hermes_core.sandbox.leases import LeaseBook
+from hermes_testing import isolated_registry
+from hermes_testing.watching import processes_here, sleep_token
+
+
+def create(options):
+    return isolated_registry("hermes_pool.plugin").create("backend", "pool", options)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda name, options: {"backend": name, "options": options},
+        lambda name, options: {"backends": [{"backend": "local"}, {"backend": name, "options": options}]},
+    ],
+    ids=["the only one", "one of several"],
+)
+@pytest.mark.parametrize("name", ["keyed", "not-there"])
+def test_a_run_writes_down_no_secret_of_a_member(form, name):
+    registry = isolated_registry("hermes_pool.plugin", "keyed_member")
+    options = form(name, {"region": "north", "token": "s3cret"})
+    given = {"tasks": "t.jsonl", "out": "out", "terminal_backend": "pool", "backend_options": options}
+    written = json.dumps(recorded(RunConfig.parse(given, source="the test"), registry))
+    assert "s3cret" not in written
+    assert ("north" in written) == (name == "keyed")
+
+
+async def test_what_a_member_gives_to_one_alone_is_refused_with_the_way_to_share():
+    backend = create({"backend": "local"})
+    with pytest.raises(SandboxRefusedError, match=r"member local#1 of the pool: .* 'none'") as caught:
+        await backend.check(SandboxSpec())
+    assert "slots_per_agent" in str(caught.value.hint)
+    await backend.aclose()
+
+
+async def test_a_pool_of_nothing_is_refused():
+    backend = create({})
+    assert await backend.sweep() == []
+    with pytest.raises(SandboxRefusedError, match="no backend"):
+        await backend.check(SandboxSpec())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"backend": "local", "backends": [{"backend": "local"}]}, "not both"),
+        ({"options": {"slots_per_agent": 4}}, "which is not given"),
+        ({"backends": [{"backend": "pool"}]}, "no member of a pool"),
+        ({"backend": "local", "slots": 3}, "has no option 'slots'"),
+        ({"backend": "local", "options": {"slots": 3}}, "local"),
+        ({"backends": [{"backend": "local", "max_hosts": 3}]}, "max_hosts"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options, said):
+    with pytest.raises(ConfigError, match=said):
+        create(options)
+
+
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_testing import isolated_registry
+
+async def own(root, token):
+    member = {"backend": "local", "options": {"slots_per_agent": 2, "root_dir": root}}
+    options = {"backends": [member, member], "slots_per_host": 2}
+    backend = isolated_registry("hermes_pool.plugin").create("backend", "pool", options)
+    backend.lease_dir = Path(root) / "leases"
+    for _ in range(3):
+        sandbox = await backend.open(SandboxSpec())
+        await sandbox.exec(f"setsid sleep {token} >/dev/null 2>&1 & true")
+    print("open", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(own(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_what_a_killed_caller_left_is_collected_without_the_pool(root, capsys):
+    """Each lease is a member's: `gc` goes by it."""
+    token = sleep_token()
+    with subprocess.Popen([sys.executable, "-c", OWNER, str(root), token], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout.readline() == b"open\n"
+        owner.send_signal(signal.SIGKILL)
+    leases, problems = LeaseBook(root / "leases").read()
+    assert problems == []
+    assert {lease.backend for lease in leases} == {"local"}
+    assert len(leases) == 5  # three sandboxes and two shared agents
+    assert all(lease.options["root_dir"] == str(root) for lease in leases)
+    argv = ["sandboxes", "gc", "--json", "--lease-dir", str(root / "leases")]
+    # Besides, `gc` looks for what lost its lease: here only.
+    argv += ["--backend-options", json.dumps({"root_dir": str(root)})]
+    assert main(argv) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert sorted(answer["removed"]) == sorted(lease.sandbox_id for lease in leases)
+    assert processes_here(token) == []
+    assert [path.name for path in root.iterdir()] == ["leases"]
