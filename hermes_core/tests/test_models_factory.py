@@ -46,9 +46,11 @@ def test_anything_else_is_refused_with_what_to_type(model, name, hint):
     assert hint in str(caught.value)
 
 
-def test_a_password_in_a_mistyped_url_is_not_shown():
+@pytest.mark.parametrize("address", ["htp://ann:secret@host/v1", "ann:secret@host/v1", "htp://ann:sec/secret@host"])
+def test_a_password_in_a_mistyped_url_is_not_shown(address):
     with pytest.raises(ConfigError) as caught:
-        create_model("htp://ann:secret@host/v1")
+        create_model(address)
+    assert "host" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 

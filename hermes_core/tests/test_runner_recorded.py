@@ -9,12 +9,15 @@ import traceback
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from planted_secrets import LEAVES, MARK, nested, planted
 
 from hermes_core.cli import main
 from hermes_core.contracts.errors import HermesError
 from hermes_core.discovery import PluginSettings, load_plugins
 from hermes_core.runner.config import RunConfig
-from hermes_core.runner.recorded import recorded
+from hermes_core.runner.recorded import displayed, recorded
 from hermes_core.runner.run import Run
 from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
 
@@ -60,10 +63,7 @@ def test_where_it_is_not_known_what_is_secret_nothing_is_written_down(registry, 
     assert recorded(unknown, registry)["backend_options"] == {"token": "(withheld)"}
 
 
-MARK = "m4rk3r"
-
-
-def planted(tmp_path):
+def planted_config(tmp_path):
     """Return a config with the mark at every place for a secret."""
     door = {"name": "front", "key": MARK}
     options = {
@@ -106,7 +106,7 @@ async def test_no_secret_of_a_config_reaches_a_file_or_a_lease(registry, tmp_pat
         seen[path.name] = (path.read_text(), path.stat().st_mode & 0o777, self.directory.stat().st_mode & 0o777)
 
     monkeypatch.setattr(LeaseBook, "write", watch)
-    await Run(planted(tmp_path), registry, stream=io.StringIO()).execute()
+    await Run(planted_config(tmp_path), registry, stream=io.StringIO()).execute()
     files = {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert {"run.json", "summary.json", "rollouts.jsonl", "report.html"} <= files.keys()
     assert [name for name, data in files.items() if MARK.encode() in data] == []
@@ -120,7 +120,7 @@ def test_a_config_is_printed_without_secrets_and_what_was_printed_is_refused_wit
     tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump(as_yaml(planted(tmp_path))))
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(as_yaml(planted_config(tmp_path))))
     command = ["-p", "keyed_components", "-p", "rollout_components", "run", "--config", str(tmp_path / "run.yaml")]
     assert main([*command, "--print-config"]) == 0
     printed = capsys.readouterr().out
@@ -246,3 +246,28 @@ def test_a_secret_that_an_engine_repeats_is_in_nothing_that_a_command_says(tmp_p
     main(["-p", "keyed_components", *command, "--backend-options", options])
     said = capsys.readouterr()
     assert ("nobody is let in" in said.out + said.err, MARK in said.out + said.err) == (True, False)
+
+
+@pytest.mark.parametrize("command", [("doctor", "local"), ("sandboxes",), ("run", "t.jsonl")])
+def test_options_at_the_wrong_place_of_a_command_are_not_quoted(capsys, command):
+    with pytest.raises(SystemExit):
+        main([*command, f'{{"token": "{MARK}"}}'])
+    err = capsys.readouterr().err
+    assert ("{…}" in err, MARK in err) == (True, False)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    value=st.dictionaries(st.sampled_from("abc"), nested(LEAVES | planted())), place=st.sampled_from(("engine", "body"))
+)
+def test_whatever_lies_within_open_settings_is_shown_and_compared_without_its_secrets(registry, tmp_path, value, place):
+    fields = (
+        {"engine": "keyed", "engine_options": {"runtime_env": value}} if place == "engine" else {"extra_body": value}
+    )
+    made = config(tmp_path, **fields, backends={"unheard-of": value})
+    assert MARK not in json.dumps(displayed(made, registry))
+    assert MARK not in json.dumps(displayed(made, None))
+    assert MARK not in json.dumps(recorded(made, registry))
+    with pytest.raises(HermesError) as caught:
+        config(tmp_path, **fields, group_size=value)
+    assert MARK not in "".join(traceback.format_exception(caught.value))

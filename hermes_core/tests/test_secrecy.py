@@ -6,7 +6,7 @@ import json
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
+from planted_secrets import LEAVES, MARK, nested, planted
 from pydantic import BaseModel, SecretStr
 
 from hermes_core.contracts.secrecy import (
@@ -21,44 +21,6 @@ from hermes_core.contracts.secrecy import (
     shown_address,
     texts,
 )
-
-MARK = "m4rk3r"
-NAMES = ("image", "hosts", "options", "max_tokens", "a b", "runtime")
-SECRETS = ("token", "password", "DB_PASSWORD", "api-key", "apiKey", "Authorization", "private_key", "client_secret")
-PLACES = ("env", "env_vars", "environment", "extra_headers", "job_env")
-TEXTS = (
-    f"https://user:{MARK}@host:8080/v1?x=1",
-    f"http://{MARK}@host",
-    f"redis://:{MARK}/with/slashes@host",
-    f"https://u:p@{MARK}@host/a",
-    f"see https://host/v1?b=1&api_key={MARK}",
-    f"--registry-password={MARK}",
-    f"--env=A={MARK}",
-    f"Bearer {MARK}",
-    f"-----BEGIN RSA PRIVATE KEY-----\n{MARK}\n-----END RSA PRIVATE KEY-----\n",
-)
-LEAVES = st.none() | st.booleans() | st.integers() | st.sampled_from(("", "plain", "docker://ghcr.io/a/b@sha256:1f"))
-
-
-def planted():
-    """Return strategies of small structures, each of which has the mark at a place for secrets."""
-    mark = st.just(MARK)
-    return st.one_of(
-        st.dictionaries(st.sampled_from(SECRETS), mark | st.lists(mark, min_size=1), min_size=1),
-        st.dictionaries(st.sampled_from(PLACES), st.dictionaries(st.sampled_from("AB"), mark), min_size=1),
-        st.dictionaries(st.sampled_from(PLACES), st.lists(st.just(f"A={MARK}")), min_size=1),
-        st.dictionaries(st.sampled_from(PLACES), st.just([{"name": "A", "value": MARK}]), min_size=1),
-        st.sampled_from(TEXTS),
-    )
-
-
-def nested(leaves):
-    """Return structures of these leaves within one another."""
-    return st.recursive(
-        leaves,
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=3),
-        max_leaves=12,
-    )
 
 
 @given(nested(LEAVES | planted()))

@@ -79,7 +79,10 @@ def create_generate_client(
 
 def _unknown_model(model: str, model_name: str | None) -> ConfigError:
     """Say what was found; a name and an address without `http://` are the usual slips."""
-    model = re.sub(r"//[^/]*@", "//", model)  # a mistyped URL may still hold a password
+    before, _, place = model.rpartition("@")
+    if ":" in before:  # a mistyped URL may still hold a password
+        scheme, separator, _ = before.partition("//")
+        model = f"{scheme + separator if separator else ''}{place}"
     wanted = f"a model is {', '.join(EMBEDDED)} or the URL of an OpenAI-compatible server, found {model!r}"
     name = model_name or "NAME"
     if re.fullmatch(r"[\w.-]+:\d+(/.*)?|localhost(/.*)?", model):

@@ -145,6 +145,20 @@ class TestALeaseOutlivesTheSandbox(Local, Endings):
     caught_by = frozenset({"test_a_lease_lasts_as_long_as_the_sandbox"})
 
 
+class _LeasesVariables(Backend):
+    def __init__(self, inner, sandbox_class):
+        super().__init__(inner, sandbox_class)
+        self.handle, inner.handle = inner.handle, self.with_variables
+
+    def with_variables(self, spec, sandbox_id):
+        return {**self.handle(spec, sandbox_id), "env": dict(spec.env)}
+
+
+class TestALeaseHoldsTheVariables(Local, Endings):
+    backend_class = _LeasesVariables
+    caught_by = frozenset({"test_a_lease_lasts_as_long_as_the_sandbox"})
+
+
 class _ReclaimsOnce(Backend):
     async def reclaim(self, handle):
         if handle["sandbox_id"] in vars(self):

@@ -14,7 +14,7 @@ import pytest
 
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import Sandbox, TerminalBackend
-from hermes_testing.suites.backend_base import BackendBase, begin, leases
+from hermes_testing.suites.backend_base import SECRET_VALUE, BackendBase, begin, leases
 from hermes_testing.suites.base import needs
 from hermes_testing.watching import eventually, longest_stall, processes_here, runs_inside, sleep_token
 
@@ -171,10 +171,12 @@ class Endings(BackendBase):
 
     @needs("leases")
     async def test_a_lease_lasts_as_long_as_the_sandbox(self, own_backend: TerminalBackend) -> None:
-        """It names the rollout and a living owner; closing strikes it out."""
-        sandbox = await own_backend.open(self.ask(rollout_id="rollout-7"))
+        """It names the rollout and a living owner, but no variable's value; closing strikes it out."""
+        variables = {**self.ask().env, "KEY_OF_THE_SUITE": SECRET_VALUE}
+        sandbox = await own_backend.open(self.ask(rollout_id="rollout-7", env=variables))
         held = {lease.sandbox_id: lease for lease in await leases()}
         assert (held[sandbox.id].rollout_id, held[sandbox.id].owner()) == ("rollout-7", "alive")
+        assert SECRET_VALUE not in repr(held[sandbox.id])
         await sandbox.aclose()
         assert sandbox.id not in {lease.sandbox_id for lease in await leases()}
 
