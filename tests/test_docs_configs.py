@@ -96,6 +96,7 @@ def on_this_engine(config, options):
     return {**config, "backend_options": {**given, "backends": members}}
 
 
+@pytest.mark.timeout(300)  # starting an engine is in it
 @pytest.mark.parametrize(("name", "engine"), [*played()], indirect=["engine"])
 def test_a_config_of_the_docs_plays_its_tasks_and_leaves_nothing(name, engine, hermes, tmp_path):
     options, environment = engine

@@ -6,11 +6,12 @@ import ast
 import functools
 import importlib
 import re
+import shlex
 from enum import Enum
 from pathlib import Path
 
 import pytest
-from docs_pages import BACKENDS, ROOT, page, rows, words
+from docs_pages import BACKENDS, ROOT, blocks, page, rows, words
 from pydantic_core import PydanticUndefined
 
 from hermes_core.discovery import PluginSettings, load_plugins
@@ -122,3 +123,48 @@ def test_every_message_shown_is_one_that_the_code_can_print(name):
     assert messages
     unknown = [message for message in messages for part in message.split("…") if part.strip(" :,") not in known]
     assert unknown == []
+
+
+def hints():
+    for name, path in PAGES.items():
+        for block in blocks(page(path), "text"):
+            for line in block.splitlines():
+                if line.startswith("    → "):
+                    yield name.split()[0], line.removeprefix("    → ")
+
+
+@pytest.mark.parametrize(("name", "hint"), [*hints()])
+def test_every_next_command_that_a_page_shows_is_one_that_the_code_can_print(name, hint):
+    """Between the parts that are put in."""
+    if hint.startswith("pip install '"):
+        return  # the requirement itself, which the doctor's tests look at
+    known = [said for folder in sources(name) for said in literals(folder).split("\n") if len(said.strip("… ")) > 4]
+    possible = [
+        re.compile(".*".join(map(re.escape, re.split("…(?!})", said))))
+        for said in known
+        if said[:9] in hint or "…" in said
+    ]
+    assert any(pattern.fullmatch(hint) for pattern in possible)
+
+
+def commands():
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        for block in blocks(path.read_text(encoding="utf-8"), "console"):
+            for line in block.replace("\\\n", " ").splitlines():
+                if line.startswith("$ ") and "hermes-core " in line:
+                    yield shlex.split(line.removeprefix("$ "), comments=True)
+
+
+@pytest.mark.parametrize("words", [pytest.param(found, id=" ".join(found)[:60]) for found in commands()])
+def test_every_flag_of_every_command_shown_exists(capsys, words):
+    from hermes_core.cli import main
+
+    rest = words[words.index("hermes-core") + 1 :]
+    while rest[0] == "-p":
+        rest = rest[2:]
+    depth = 2 if rest[0] in {"sandboxes", "plugins", "tool-executor", "tool-server"} else 1
+    with pytest.raises(SystemExit) as ended:
+        main([*rest[:depth], "--help"], environ={})
+    usage = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert [word for word in rest[depth:] if word.startswith("--") and word not in usage] == []
