@@ -271,3 +271,9 @@ def test_whatever_lies_within_open_settings_is_shown_and_compared_without_its_se
     with pytest.raises(HermesError) as caught:
         config(tmp_path, **fields, group_size=value)
     assert MARK not in "".join(traceback.format_exception(caught.value))
+
+
+def test_what_is_named_after_a_tool_is_no_secret(registry, tmp_path):
+    made = config(tmp_path, tool_result_overrides={"get_token": 500}, plugins={"prefer": {"tool:get_token": "a"}})
+    shown = displayed(made, registry)
+    assert (shown["tool_result_overrides"], shown["plugins"]["prefer"]) == ({"get_token": 500}, {"tool:get_token": "a"})

@@ -40,6 +40,8 @@ _ASSIGNMENT: Final = re.compile(r"(?<![\w?&-])(-{0,2})([A-Za-z][\w-]*)=(?![…$<
 _PRIVATE_KEY: Final = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
 )
+_KEY: Final = re.compile(r"(?=.*\d)[A-Za-z0-9_+=.-]{16,}")
+"""What a key looks like where nothing else tells that it is one."""
 _CREDENTIALS: Final = re.compile(r"(?:Basic|Bearer)\s+\S+", re.IGNORECASE)
 
 
@@ -92,7 +94,10 @@ def kept(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 
 def texts(values: Any) -> frozenset[str]:
-    """Return the texts that `hidden` withholds of these values, for those to whom they come back in another text."""
+    """Return the texts that `hidden` withholds of these values, for those to whom they come back in another text.
+
+    Of variables only those that are secret by their name or look like a key: the others may be words of any text.
+    """
     walk = _Walk()
     walk.walk(values, "")
     return frozenset(walk.texts)
@@ -179,7 +184,7 @@ class _Walk:
 
     def _environment(self, value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {key: item if item is None else self._variable(item) for key, item in value.items()}
+            return {key: item if item is None else self._variable(item, str(key)) for key, item in value.items()}
         if isinstance(value, str):
             return self._variable(value)
         return [self._assignment(item) for item in value]
@@ -191,10 +196,12 @@ class _Walk:
                 key: text if _plain(str(key)) in {"name", "key"} else self._variable(text) for key, text in item.items()
             }
         name, assigns, text = str(item).partition("=")
-        return f"{name}={self._variable(text)}" if assigns else item
+        return f"{name}={self._variable(text, name)}" if assigns else item
 
-    def _variable(self, value: Any) -> str:
-        self.texts.update(_leaves(value))
+    def _variable(self, value: Any, name: str = "") -> str:
+        # Hidden it is always; it is looked for elsewhere only if it is no word, path or number as others are, too.
+        for text in _leaves(value):
+            self.texts.update([text] if is_secret_name(name) or _KEY.fullmatch(text) else _secrets_in(text))
         return WITHHELD
 
     def _text(self, value: str, path: str) -> str:

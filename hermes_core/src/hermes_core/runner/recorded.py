@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from hermes_core.contracts.secrecy import hidden, texts
 from hermes_core.discovery import Registry
 from hermes_core.discovery.option_secrets import marked
 from hermes_core.runner.config import RunConfig
+
+_BY_COMPONENT: Final = frozenset({"plugins", "policy", "tool_result_overrides"})
+"""Settings whose keys are names of plugins, causes and tools, as a tool `get_token`."""
 
 
 def recorded(config: RunConfig, registry: Registry) -> dict[str, Any]:
@@ -22,8 +25,8 @@ def recorded(config: RunConfig, registry: Registry) -> dict[str, Any]:
 
 def displayed(config: RunConfig, registry: Registry | None) -> dict[str, Any]:
     """Return all settings as JSON values, without secrets; without a registry no option of a component is shown."""
-    shown: dict[str, Any] = hidden(_marked(config, registry))
-    return shown
+    values = _marked(config, registry)
+    return {name: item if name in _BY_COMPONENT else hidden(item, name) for name, item in values.items()}
 
 
 def secret_texts(config: RunConfig, registry: Registry) -> frozenset[str]:
