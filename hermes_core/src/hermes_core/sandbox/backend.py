@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
+import logging
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -51,6 +51,7 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
 }
 """What every command finds in its environment, whatever the backend."""
 
+_log = logging.getLogger(__name__)
 _LIMITS: Final = {
     "cpu": "cpu",
     "memory_mb": "memory",
@@ -58,6 +59,10 @@ _LIMITS: Final = {
     "disk_mb": "disk",
     "file_size_mb": "file_size",
 }
+
+
+class _LeftToItsLease(asyncio.CancelledError):
+    """Cancelled, and what had been made by then cannot be removed: its lease stays, so that `sandboxes gc` does."""
 
 
 class AgentBackend(ABC):
@@ -189,6 +194,8 @@ class AgentBackend(ABC):
         try:
             await self._leases.take(book, lease)
             host = await self._create(spec, sandbox_id)
+        except _LeftToItsLease:
+            raise
         except BaseException:
             await complete(self._leases.give_up(book, sandbox_id))
             raise
@@ -256,7 +263,11 @@ class AgentBackend(ABC):
         try:
             return await asyncio.shield(creation)
         except asyncio.CancelledError:
-            await complete(_destroy_when_made(creation))
+            try:
+                await complete(_destroy_when_made(creation))
+            except BackendError as error:
+                _log.warning("sandbox %s was cancelled, and cannot be removed: %s", sandbox_id, error)
+                raise _LeftToItsLease from error
             raise
 
     def _assemble(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, book: LeaseBook) -> AgentSandbox:
@@ -346,9 +357,11 @@ class AgentBackend(ABC):
 
 
 async def _destroy_when_made(creation: asyncio.Task[SandboxHost]) -> None:
-    with contextlib.suppress(Exception):  # its own failure: then there is nothing to destroy
+    try:
         host = await creation
-        try:
-            await host.stop_all()
-        finally:
-            await host.destroy()
+    except Exception:  # noqa: BLE001 - its own failure: then there is nothing to destroy
+        return
+    try:
+        await host.stop_all()
+    finally:
+        await host.destroy()

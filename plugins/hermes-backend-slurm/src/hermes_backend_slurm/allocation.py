@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, Self
 
 from hermes_backend_slurm.commands import Slurm, end
-from hermes_backend_slurm.failures import explain, refuse_for_ever, tail
+from hermes_backend_slurm.failures import explain, refuse_for_ever, remember, tail
 from hermes_backend_slurm.options import SlurmOptions
 from hermes_backend_slurm.ownership import own_mark
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
@@ -66,8 +66,11 @@ class Allocation:
         try:
             job_id, nodes = await lease.granted(options.queue_timeout)
             return cls(slurm, job_id, await _names(slurm, nodes), lease)
-        except BaseException:
-            await complete(lease.give_back())
+        except BaseException as error:
+            try:
+                await complete(lease.give_back())
+            except BackendError as trouble:
+                remember(error, f"job {lease.name} may be left in the queue", trouble)
             raise
 
     @property
@@ -206,7 +209,7 @@ class AllocationLease:
         await asyncio.wait((self._reading,))
         if not self._given or self._process.returncode != 0:
             # One that a signal ended before it listened for signals has left its job in the queue.
-            await self._slurm.run("scancel", f"--name={self.name}")
+            await self._slurm.withdraw(self.name)
 
     async def _ends(self, seconds: float) -> bool:
         try:

@@ -152,7 +152,10 @@ class SlurmBackend(MachineBackend):
         why = "; ".join(troubles) or allocation.why_ended or "all of them are down or drained"
         if allocation.is_own and not any(link.alive for link in self._links):
             # Nothing of it can be used: the next sandbox asks for another.
-            await allocation.aclose()
+            try:
+                await allocation.aclose()
+            except BackendError as error:
+                why += f"; {error.message}"
         return BackendError(
             f"no node of allocation {allocation.job_id} can be used: {why}", hint="`sinfo -R` shows why nodes are down"
         )
@@ -213,8 +216,12 @@ class SlurmBackend(MachineBackend):
                 await complete(_quietly(self._asking))
                 self._asking = None
             allocation, self._allocation = self._allocation, None
-            if allocation is not None:
-                await allocation.aclose()
+            try:
+                if allocation is not None:
+                    await allocation.aclose()
+            finally:
+                for name in sorted(self._slurm.left):
+                    await self._slurm.withdraw(name)
 
 
 async def _quietly(future: asyncio.Future[Any]) -> None:

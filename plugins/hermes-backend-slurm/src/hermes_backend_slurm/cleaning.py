@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,6 +15,7 @@ from hermes_backend_slurm.options import SlurmOptions
 from hermes_core.contracts.errors import BackendError
 from hermes_core.sandbox.completion import complete
 
+_log = logging.getLogger(__name__)
 _MINUTES: Final = "5"
 """How long such a job may take, in salloc's notation."""
 _WAITS: Final = 60.0
@@ -69,4 +71,8 @@ async def _end(asking: asyncio.Future[Allocation]) -> None:
     asking.cancel()
     await asyncio.wait((asking,))
     if not asking.cancelled() and asking.exception() is None:
-        await asking.result().aclose()
+        try:
+            await asking.result().aclose()
+        except BackendError as error:
+            # What ends this may be a cancellation, which nothing may replace; the backend tries again when it closes.
+            _log.warning("%s", error)

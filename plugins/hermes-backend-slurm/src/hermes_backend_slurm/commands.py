@@ -17,6 +17,8 @@ from hermes_core.sandbox.machines import Ended
 
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LD_LIBRARY_PATH", "KRB5CCNAME", "SLURM_CLUSTERS")
 """Everything else that begins with SLURM_ would change what the commands do: it describes the step we may be in."""
+_CANCELLING: Final = 10.0
+"""Seconds for scancel: whoever waits for it has often been cancelled himself."""
 
 
 class Slurm:
@@ -24,6 +26,8 @@ class Slurm:
 
     def __init__(self, options: SlurmOptions) -> None:
         self.timeout = options.setup_timeout
+        self.left: set[str] = set()
+        """Names of jobs that could not be ended when they should have been."""
         self._conf = options.conf
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         conf = {} if options.conf is None else {"SLURM_CONF": str(options.conf)}
@@ -96,10 +100,16 @@ class Slurm:
         """End jobs (`12`) and steps (`12.3`); what has ended already is fine."""
         if not things:
             return
-        done = await self.run("scancel", *things)
+        done = await self.run("scancel", *things, timeout=min(self.timeout, _CANCELLING))
         said = done.complaint.lower()
         if done.status != 0 and "invalid job" not in said and "already completing" not in said:
             raise explain(f"{', '.join(things)} cannot be cancelled", done.complaint)
+
+    async def withdraw(self, name: str) -> None:
+        """End the jobs of a name; when that fails, it stands in `left`, for another try."""
+        self.left.add(name)
+        await self.cancel(f"--name={name}")
+        self.left.discard(name)
 
 
 async def end(process: asyncio.subprocess.Process) -> None:

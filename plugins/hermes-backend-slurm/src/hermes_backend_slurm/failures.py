@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Final
 
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 
+_log = logging.getLogger(__name__)
 _REFUSALS: Final = (
     ("invalid partition", "`sinfo` lists the partitions; set the option partition"),
     ("invalid account", "`sacctmgr show associations user=$USER` lists your accounts; set the option account"),
@@ -64,6 +66,13 @@ def refuse_for_ever(job: str, reason: str) -> None:
     """Raise `SandboxRefusedError` when a waiting job has a reason that does not pass."""
     if reason in _NEVER:
         raise SandboxRefusedError(f"Slurm will never start job {job} as it is: {reason}", hint=_NEVER[reason])
+
+
+def remember(error: BaseException, left: str, trouble: BackendError) -> None:
+    """Tell in the log, and in a note of the error that goes on, what could not be ended because of it."""
+    said = f"{left}: {trouble.message}; `hermes-core sandboxes gc --all` ends it when this process has ended"
+    _log.warning("%s", said)
+    error.add_note(said)
 
 
 def without_noise(lines: Iterable[str]) -> list[str]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import uuid
 from typing import Final
 
 from hermes_backend_slurm.allocation import Allocation
 from hermes_backend_slurm.commands import Slurm
-from hermes_backend_slurm.failures import explain, tail, without_noise
+from hermes_backend_slurm.failures import explain, remember, tail, without_noise
 from hermes_backend_slurm.ownership import own_mark
 from hermes_backend_slurm.step import StepProgram
 from hermes_core.contracts.errors import BackendError, SandboxLostError
@@ -18,6 +17,7 @@ from hermes_core.sandbox.machines import Ended
 
 _OWN_END: Final = re.compile(r"srun: error: \S+: tasks? [\d,-]+: |srun: Terminating StepId=|srun: launch/slurm: ")
 """What srun adds to the end of a program that failed by itself."""
+_CANCELLING: Final = 20.0
 _SLURM_SAYS: Final = re.compile(r"^(srun|slurmstepd|slurmd)[:\[]")
 
 
@@ -60,11 +60,14 @@ class NodeLink:
         try:
             done = await self._slurm.run("srun", *self._arguments(step, command), data=data, timeout=timeout)
         except (BackendError, asyncio.CancelledError) as error:
-            with contextlib.suppress(BackendError):
+            try:
                 await self._cancel(step)
+            except BackendError as trouble:
+                remember(error, f"step {step} on node {self.node} may still run", trouble)
             if isinstance(error, asyncio.CancelledError):
                 raise
-            raise SandboxLostError(f"node {self.node}: {error.message}", hint=error.hint) from error
+            notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+            raise SandboxLostError(f"node {self.node}: {error.message}{notes}", hint=error.hint) from error
         lines = [line for line in without_noise(done.complaint.splitlines()) if not _OWN_END.match(line)]
         if done.status != 0 and any(_SLURM_SAYS.match(line) for line in lines):
             what = f"node {self.node} of allocation {self.allocation.job_id} runs no step"
@@ -89,8 +92,13 @@ class NodeLink:
         return f"{own_mark()}:{uuid.uuid4().hex[:12]}"
 
     async def _cancel(self, step: str) -> None:
-        if self.allocation.alive:
-            await self._slurm.cancel(*await self.allocation.steps(step))
+        if not self.allocation.alive:
+            return
+        try:
+            async with asyncio.timeout(_CANCELLING):
+                await self._slurm.cancel(*await self.allocation.steps(step))
+        except TimeoutError as error:
+            raise BackendError(f"Slurm did not cancel it within {_CANCELLING:g} s") from error
 
     async def aclose(self) -> None:
         """End every step that was started; safe to call twice."""

@@ -1,0 +1,63 @@
+"""What a cancelled creation has made by then: removed, or left to its lease."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.backend import AgentBackend
+from hermes_core.sandbox.host import SandboxHost
+from hermes_core.sandbox.leases import LeaseBook
+from hermes_core.specs import BackendSpec
+
+
+class Place(SandboxHost):
+    """A place that is made, and can or cannot be removed."""
+
+    def __init__(self, *, stays):
+        self.stays = stays
+
+    async def start_agent(self):
+        raise AssertionError("it was cancelled before")
+
+    async def stop_all(self):
+        """End nothing."""
+
+    async def destroy(self):
+        if self.stays:
+            raise BackendError("the engine does not answer")
+
+
+class Slow(AgentBackend):
+    """Makes a place that is there only when the caller has been cancelled."""
+
+    declaration = BackendSpec(name="slow", summary="Slow.", target="x:Y", isolation=("none",))
+
+    def __init__(self, *, stays):
+        super().__init__()
+        self.stays = stays
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
+
+    async def create(self, spec, sandbox_id):
+        del spec, sandbox_id
+        self.begun.set()
+        await self.go.wait()
+        return Place(stays=self.stays)
+
+
+@pytest.mark.parametrize("stays", [True, False])
+async def test_a_lease_goes_with_its_place_and_the_cancellation_stays_one(tmp_path, stays):
+    """The lease went, whether the place did or not: nobody knew of it any more."""
+    backend = Slow(stays=stays)
+    backend.lease_dir = tmp_path
+    opening = asyncio.ensure_future(backend.open(SandboxSpec()))
+    await backend.begun.wait()
+    opening.cancel()
+    await asyncio.sleep(0)
+    backend.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert len(LeaseBook(tmp_path).read()[0]) == stays

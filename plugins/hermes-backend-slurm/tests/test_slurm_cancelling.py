@@ -1,0 +1,154 @@
+"""Cancellations that meet a scancel which fails or hangs: still cancellations, and what is left can be found."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from slurm_backends import backend_on
+from slurm_cluster import environment_of
+
+from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.sandbox.collecting import Collector
+from hermes_core.sandbox.leases import LeaseBook
+from hermes_testing.registries import isolated_registry
+from hermes_testing.watching import eventually, processes_here, sleep_token
+
+pytestmark = pytest.mark.component("slurm")
+FAILS = "echo 'scancel: error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+HANGS = "exec sleep 600"
+# As the wrappers of some clusters do: the salloc that they start outlives them, and so does its job.
+SALLOC = '#!/bin/sh\n{} "$@" <&0 &\nwait\n'
+SCANCEL = '#!/bin/sh\n[ -e {}/mended ] && exec {} "$@"\n{}\n'
+CALLER = """
+import asyncio, json, sys
+from pathlib import Path
+from hermes_backend_slurm import allocation, commands
+from hermes_backend_slurm.backend import SlurmBackend
+from hermes_backend_slurm.options import SlurmOptions
+from hermes_core.contracts.sandbox import SandboxSpec
+
+async def main(options, leases):
+    commands._CANCELLING = allocation._GIVING_BACK = 0.5
+    backend = SlurmBackend(SlurmOptions(**json.loads(options)))
+    backend.lease_dir = Path(leases)
+    opening = asyncio.ensure_future(backend.open(SandboxSpec()))
+    await asyncio.to_thread(sys.stdin.readline)
+    opening.cancel()
+    await asyncio.wait((opening,))
+    print(opening.cancelled(), flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.fixture(params=[FAILS, HANGS], ids=["fails", "hangs"])
+def programs(request, tmp_path, monkeypatch):
+    """A folder of Slurm's commands in which scancel does not work before the file `mended` is there."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    scripts = {
+        "salloc": SALLOC.format(shutil.which("salloc")),
+        "scancel": SCANCEL.format(folder, shutil.which("scancel"), request.param),
+    }
+    for name, script in scripts.items():
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
+    for name in ("commands._CANCELLING", "allocation._GIVING_BACK"):
+        monkeypatch.setattr(f"hermes_backend_slurm.{name}", 0.5)
+    return folder
+
+
+def using(programs, cluster, folder, **options):
+    """Make a backend that finds those programs; the cluster of the tests goes on to use its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+        return backend_on(cluster, folder, **options)
+
+
+async def test_a_cancelled_wait_in_the_queue_stays_one_and_closing_ends_its_job(slurm, tmp_path, programs, caplog):
+    """What scancel complained about was raised in its place."""
+    with slurm.allocation(2, "--partition=queue"):
+        backend = using(programs, slurm, tmp_path, partition="queue", nodes=2)
+        waiting = asyncio.ensure_future(backend.open(SandboxSpec()))
+        assert await eventually(lambda: len(slurm.jobs()) == 2)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert "may be left in the queue" in caplog.text
+        assert len(slurm.jobs()) == 2
+        with pytest.raises(BackendError, match=r"scancel|cannot be cancelled"):
+            await backend.aclose()
+        (programs / "mended").touch()
+        await backend.aclose()
+        assert await eventually(lambda: len(slurm.jobs()) == 1, seconds=30)
+    assert await eventually(lambda: slurm.jobs() == [], seconds=30)
+
+
+async def test_those_who_wait_for_a_job_are_told_of_the_closing_and_not_of_scancel(slurm, tmp_path, programs):
+    with slurm.allocation(2, "--partition=queue"):
+        backend = using(programs, slurm, tmp_path, partition="queue", nodes=2)
+        waiting = asyncio.ensure_future(backend.open(SandboxSpec()))
+        assert await eventually(lambda: len(slurm.jobs()) == 2)
+        with pytest.raises(BackendError, match=r"scancel|cannot be cancelled"):
+            await backend.aclose()
+        with pytest.raises(BackendError, match="closed while"):
+            await waiting
+        (programs / "mended").touch()
+        await backend.aclose()
+    assert await eventually(lambda: slurm.jobs() == [], seconds=30)
+
+
+async def test_a_cancelled_program_stays_one_and_its_step_is_named(slurm, tmp_path, programs, caplog, monkeypatch):
+    monkeypatch.setattr("hermes_backend_slurm.node._CANCELLING", 5.0)
+    with slurm.allocation(1) as job:
+        backend, token = using(programs, slurm, tmp_path, job_id=job), sleep_token()
+        link = await backend.connect()
+        running = asyncio.ensure_future(link.run(f"sleep {token}", timeout=600))
+        assert await eventually(lambda: processes_here(token) != [], seconds=30)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert "may still run" in caplog.text
+        (programs / "mended").touch()
+        await link.aclose()
+        await backend.aclose()
+    assert await eventually(lambda: processes_here(token) == [], seconds=30)
+
+
+async def test_gc_ends_the_job_that_a_cancelled_and_killed_caller_left(slurm, tmp_path, programs):
+    with slurm.allocation(2, "--partition=queue"):
+        backend = using(programs, slurm, tmp_path, partition="queue", nodes=2)
+        options = json.dumps(backend.options.model_dump(mode="json", exclude_unset=True))
+        caller = subprocess.Popen(
+            [sys.executable, "-c", CALLER, options, str(tmp_path / "leases")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment_of(slurm, PATH=f"{programs}:{os.environ['PATH']}"),
+        )
+        assert await eventually(lambda: len(slurm.jobs()) == 2, seconds=30)
+        answer, _ = await asyncio.to_thread(_say, caller, b"cancel\n")
+        assert answer == b"True\n"
+        assert len(slurm.jobs()) == 2
+        (programs / "mended").touch()
+        collector = Collector(
+            LeaseBook(tmp_path / "leases"), isolated_registry("hermes_backend_slurm.plugin"), {"conf": str(slurm.conf)}
+        )
+        collected = await collector.collect(backends=("slurm",))
+        assert (len(collected.removed), collected.failed, collected.problems) == (1, {}, [])
+        assert await eventually(lambda: len(slurm.jobs()) == 1, seconds=30)
+
+
+def _say(caller, words):
+    caller.stdin.write(words)
+    caller.stdin.flush()
+    said = caller.stdout.readline()
+    caller.kill()
+    return said, caller.communicate()
