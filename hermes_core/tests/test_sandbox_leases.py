@@ -83,6 +83,37 @@ async def test_a_lease_whose_taker_is_cancelled_as_it_is_written_does_not_stay(t
     assert book.read() == ([], [])
 
 
+async def test_a_heartbeat_does_not_write_what_a_lease_was_before_it_was_amended(tmp_path):
+    begun, gate = threading.Event(), threading.Event()
+
+    class Slow(LeaseBook):
+        def extend(self, lease, deadline):
+            begun.set()
+            gate.wait()
+            return super().extend(lease, deadline)
+
+    book, keeper = Slow(tmp_path), LeaseKeeper()
+    await keeper.take(book, lease(lifetime=1.0, deadline=time.time(), handle={"node": "old"}))
+    await asyncio.to_thread(begun.wait)
+    amending = asyncio.create_task(keeper.amend("s1", {"node": "new"}))
+    await asyncio.sleep(0)
+    gate.set()
+    await amending
+    for _ in range(2):  # at once, and after one more heartbeat
+        (found,) = book.read()[0]
+        assert found.handle == {"node": "new"}
+        assert found.deadline > found.created
+        begun.clear()
+        await asyncio.to_thread(begun.wait)
+    await keeper.give_up(book, "s1")
+    assert book.read() == ([], [])
+
+
+async def test_a_lease_that_is_not_held_is_not_amended(tmp_path):
+    await LeaseKeeper().amend("s1", {"node": "new"})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_killed_owner_leaves_no_process_and_gc_removes_the_rest(killed_owner, capsys):
     """predecessor 2.5 #4 and #5: what a killed process left piled up, or was deleted with everyone else's."""
     owner, sandbox_id, workspace, leases = killed_owner

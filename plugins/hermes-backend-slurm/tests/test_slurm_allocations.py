@@ -133,6 +133,25 @@ async def test_those_who_wait_share_one_job_and_the_last_to_be_cancelled_withdra
     assert await gone(slurm)
 
 
+async def test_a_cancellation_while_salloc_starts_leaves_no_job(slurm, tmp_path):
+    """The program was killed, and the job that it had asked for by then stayed in the queue."""
+    with slurm.allocation(2, "--partition=queue"):
+        backend = backend_on(slurm, tmp_path, partition="queue", nodes=2)
+        waiting = asyncio.ensure_future(backend.allocation())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        # The loop stands still meanwhile: to it, the program is still starting.
+        for _ in range(1000):
+            if len(slurm.jobs()) == 2:
+                break
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert await eventually(lambda: len(slurm.jobs()) == 1)
+        await backend.aclose()
+    assert await gone(slurm)
+
+
 async def test_closing_while_the_job_waits_withdraws_it(slurm, tmp_path):
     with slurm.allocation(2, "--partition=queue"):
         backend = backend_on(slurm, tmp_path, partition="queue", nodes=2)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from hermes_core.contracts.errors import BackendError
 from hermes_core.sandbox.completion import complete
@@ -27,6 +29,7 @@ class LeaseKeeper:
         self._held: dict[str, tuple[LeaseBook, Lease]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._beating: asyncio.Task[None] | None = None
+        self._amending: set[str] = set()
 
     async def take(self, book: LeaseBook, lease: Lease) -> None:
         """Write a lease and hold it; on disk when this returns, and not when it is cancelled."""
@@ -38,6 +41,22 @@ class LeaseKeeper:
         self._held[lease.sandbox_id] = (book, lease)
         if self._timer is None:
             self._schedule()
+
+    async def amend(self, sandbox_id: str, handle: Mapping[str, Any]) -> None:
+        """Write the lease of a sandbox anew, with another handle; on disk when this returns, if there is a lease."""
+        # No heartbeat may write what it was before, neither one that is going on nor one that begins meanwhile.
+        self._amending.add(sandbox_id)
+        try:
+            if self._beating is not None:
+                await asyncio.wait((self._beating,))
+            if sandbox_id not in self._held:
+                return
+            book, lease = self._held[sandbox_id]
+            amended = dataclasses.replace(lease, handle=handle)
+            self._held[sandbox_id] = (book, amended)
+            await complete(asyncio.to_thread(book.write, amended))
+        finally:
+            self._amending.discard(sandbox_id)
 
     async def give_up(self, book: LeaseBook, sandbox_id: str) -> None:
         """Strike a lease out."""
@@ -62,7 +81,10 @@ class LeaseKeeper:
 
     async def _extend(self) -> None:
         now = time.time()
-        for sandbox_id, (book, lease) in list(self._held.items()):
+        for sandbox_id in list(self._held):
+            if sandbox_id not in self._held or sandbox_id in self._amending:
+                continue
+            book, lease = self._held[sandbox_id]
             if lease.deadline - now > _lifetime(lease) / 2:
                 continue
             extended = None

@@ -67,10 +67,7 @@ class Allocation:
             job_id, nodes = await lease.granted(options.queue_timeout)
             return cls(slurm, job_id, await _names(slurm, nodes), lease)
         except BaseException as error:
-            try:
-                await complete(lease.give_back())
-            except BackendError as trouble:
-                remember(error, f"job {lease.name} may be left in the queue", trouble)
+            await complete(lease.give_up(error))
             raise
 
     @property
@@ -123,11 +120,10 @@ class AllocationLease:
 
     @classmethod
     async def ask(cls, slurm: Slurm, options: SlurmOptions, *, only: Sequence[str], time: str | None) -> Self:
-        """Put a job into the queue whose name says whose it is."""
+        """Put a job into the queue whose name says whose it is; when cancelled, it is not left there."""
         name = f"{own_mark()}:{uuid.uuid4().hex[:12]}"
         where = [f"--nodelist={','.join(only)}"] if only else []
-        process = await slurm.spawn(
-            "salloc",
+        arguments = [
             f"--job-name={name}",
             f"--nodes={len(only) or options.nodes}",
             *("--ntasks-per-node=1", "--no-kill", "--kill-command=KILL", "--chdir=/"),
@@ -135,8 +131,22 @@ class AllocationLease:
             *where,
             *options.wishes,
             *("/bin/sh", "-c", _WAIT),
-        )
-        return cls(slurm, process, name)
+        ]
+        # A start that is cancelled kills the program, and this one may have its job in the queue by then.
+        spawning = asyncio.ensure_future(slurm.spawn("salloc", *arguments))
+        try:
+            return cls(slurm, await asyncio.shield(spawning), name)
+        except asyncio.CancelledError as error:
+            await complete(cls._abandon(slurm, spawning, name, error))
+            raise
+
+    @classmethod
+    async def _abandon(
+        cls, slurm: Slurm, spawning: asyncio.Future[asyncio.subprocess.Process], name: str, error: BaseException
+    ) -> None:
+        await asyncio.wait((spawning,))
+        if not spawning.cancelled() and spawning.exception() is None:
+            await cls(slurm, spawning.result(), name).give_up(error)
 
     async def _read(self) -> None:
         assert self._process.stderr is not None
@@ -196,6 +206,13 @@ class AllocationLease:
             f"Slurm granted no allocation within {seconds:g} s{found}",
             hint="raise the option queue_timeout, ask for less, or run inside an allocation (`salloc -N2`)",
         )
+
+    async def give_up(self, error: BaseException) -> None:
+        """End the job because of an error, which is told what goes wrong and not replaced by it."""
+        try:
+            await self.give_back()
+        except BackendError as trouble:
+            remember(error, f"job {self.name} may be left in the queue", trouble)
 
     async def give_back(self) -> None:
         """End the job; safe to call twice."""

@@ -108,6 +108,7 @@ class PoolBackend(AgentBackend):
         """
         for member in self.members:
             member.backend.lease_dir = self.lease_dir
+        member.backend.keep_leases_with(self)
         checks = (member.backend.check(spec) for member in self.members)
         found = await asyncio.gather(*checks, return_exceptions=True)
         failed = [(member, error) for member, error in zip(self.members, found, strict=True) if error is not None]
@@ -156,6 +157,7 @@ class PoolBackend(AgentBackend):
     async def _prepared(self, member: Member, spec: SandboxSpec, deadline: float) -> SandboxSpec:
         """Let the member get what it needs; where there are others, half of the time is left for those."""
         member.backend.lease_dir = self.lease_dir
+        member.backend.keep_leases_with(self)
         now = asyncio.get_running_loop().time()
         seconds = (deadline - now) / (1 if len(self.members) == 1 else 2)
         try:

@@ -70,6 +70,20 @@ class MachineBackend(AgentBackend):
         del link
         return self.address()
 
+    def located(self, handle: Mapping[str, Any], provenance: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the handle of a sandbox whose machine has been chosen, by what is recorded of that machine.
+
+        Called before anything of the sandbox is there; a handle that differs is written to its lease first.
+        """
+        del provenance
+        return handle
+
+    async def _locate(self, handle: Mapping[str, Any], provenance: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = self.located(handle, provenance)
+        if found != handle:
+            await self._leases.amend(handle["sandbox_id"], found)
+        return found
+
     def refuse(self, spec: SandboxSpec) -> None:
         """Refuse also what only bubblewrap could enforce."""
         super().refuse(spec)
@@ -120,6 +134,7 @@ class MachineBackend(AgentBackend):
         async with contextlib.AsyncExitStack() as unless_made:
             link = await self.connect()
             unless_made.push_async_callback(link.aclose)
+            await self._locate(handle, self.provenance_of(link))
             host = kind(
                 link,
                 await self.look(link),
@@ -136,6 +151,10 @@ class MachineBackend(AgentBackend):
         return host
 
     def _share(self, spec: SandboxSpec, handle: Mapping[str, Any]) -> SharedSlot:
+        async def locate(provenance: Mapping[str, Any]) -> None:
+            nonlocal handle
+            handle = await self._locate(handle, provenance)
+
         return SharedSlot(
             self.places,
             self._make_place,
@@ -143,6 +162,7 @@ class MachineBackend(AgentBackend):
             limit=self.options.slots_per_agent,
             root=handle["root"],
             provenance=self.address(),
+            locate=locate,
             remove=lambda: self.reclaim(handle),
         )
 

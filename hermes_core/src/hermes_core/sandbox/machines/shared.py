@@ -16,7 +16,8 @@ class SharedSlot(SharedPlace):
     """A directory on the machine, and a slot of an agent that others use too.
 
     Its home is a directory beside the workspace, held by a slot of its own, so that the agent makes and deletes both
-    without a process more. `remove` deletes them when the agent has gone.
+    without a process more. `locate` learns, from what is recorded of its place, where they will be before they are;
+    `remove` deletes them when the agent has gone.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class SharedSlot(SharedPlace):
         limit: int,
         root: str,
         provenance: Mapping[str, Any],
+        locate: Callable[[Mapping[str, Any]], Awaitable[None]],
         remove: Callable[[], Awaitable[None]],
     ) -> None:
         # Limits of file sizes are the agent's, so those who share one must agree on them.
@@ -36,6 +38,7 @@ class SharedSlot(SharedPlace):
         self.workspace = root
         self.provenance = provenance
         self._spec = spec
+        self._locate = locate
         self._remove = remove
         self._home: AgentSlot | None = None
         self._lost = False
@@ -44,6 +47,12 @@ class SharedSlot(SharedPlace):
         home = f"{self.workspace}.home"
         own = {"HOME": home, "TMPDIR": f"{home}/tmp"}  # noqa: S108 - its own
         return {"workspace": self.workspace, "own_directory": True, "env": {**ENVIRONMENT, **own, **self._spec.env}}
+
+    async def admit(self, request: SlotRequest) -> None:
+        """Wait for a seat, and tell where it is."""
+        await super().admit(request)
+        if self._seat is not None:
+            await self._locate(self._seat.host.provenance)
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
         """Open both slots, or end all that runs in the present one."""

@@ -1,0 +1,109 @@
+"""An allocation that ends between a sandbox's lease and its place: the lease names where the place is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from slurm_backends import backend_on
+
+from hermes_core.sandbox.collecting import Collector
+from hermes_core.sandbox.leases import LeaseBook
+from hermes_testing.registries import isolated_registry
+from hermes_testing.watching import eventually, processes_here, sleep_token
+
+pytestmark = pytest.mark.component("slurm")
+PLUGINS = ("hermes_backend_slurm.plugin", "hermes_pool.plugin")
+CALLER = f"""
+import asyncio, json, sys
+from pathlib import Path
+from hermes_backend_slurm.backend import SlurmBackend
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_testing.registries import isolated_registry
+
+create = SlurmBackend.create
+
+async def late(self, spec, sandbox_id):
+    first = await self.allocation()
+    print("leased", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    while first.alive:
+        await asyncio.sleep(0.02)
+    return await create(self, spec, sandbox_id)
+
+async def main(name, options, leases, isolation, token):
+    SlurmBackend.create = late
+    backend = isolated_registry(*{PLUGINS!r}).create("backend", name, json.loads(options))
+    backend.lease_dir = Path(leases)
+    box = await backend.open(SandboxSpec(isolation=isolation))
+    await box.exec(f"touch kept; setsid sleep {{token}} & echo begun")
+    print("begun", flush=True)
+    await box.exec("sleep 600")
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def caller(request, own_slurm, tmp_path):
+    """A process that has written its lease, and goes on to make the sandbox when it is told to."""
+    name, isolation = request.param
+    own_root = {} if isolation == "none" else {"root_dir": "/tmp"}  # nobody does not reach the test's own
+    backend = backend_on(own_slurm, tmp_path, **own_root)
+    options = backend.options.model_dump(mode="json", exclude_unset=True)
+    if name == "pool":
+        options = {"backend": "slurm", "options": options}
+    token = sleep_token()
+    arguments = [name, json.dumps(options), str(tmp_path / "leases"), isolation, token]
+    with subprocess.Popen(
+        [sys.executable, "-c", CALLER, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        process.token = token
+        yield process
+        process.kill()
+
+
+async def said(process):
+    return await asyncio.to_thread(process.stdout.readline)
+
+
+def only_lease(folder):
+    (lease,) = LeaseBook(folder / "leases").read()[0]
+    return lease
+
+
+@pytest.mark.parametrize(
+    "caller",
+    [("slurm", "none"), ("pool", "none"), pytest.param(("slurm", "bwrap"), marks=pytest.mark.component("bwrap"))],
+    indirect=True,
+)
+async def test_gc_finds_a_killed_caller_s_sandbox_in_the_allocation_that_followed(own_slurm, tmp_path, caller):
+    """The lease went on to name the nodes of the first one; what was on the others stayed."""
+    assert await said(caller) == b"leased\n"
+    first = only_lease(tmp_path).handle
+    (node,) = first["nodes"]
+    # The first one's node can't be used any more: the second has the other.
+    own_slurm.call("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+    own_slurm.call("scancel", first["job_id"])
+    caller.stdin.write(b"go\n")
+    caller.stdin.flush()
+    assert await said(caller) == b"begun\n"
+    lease = only_lease(tmp_path)
+    assert lease.handle["job_id"] != first["job_id"]
+    assert lease.handle["nodes"] == [other for other in own_slurm.nodes if other != node]
+    for agent in own_slurm.agents():
+        os.kill(agent, signal.SIGKILL)  # nobody is left there to delete anything
+    caller.kill()
+    caller.wait()
+    collector = Collector(LeaseBook(tmp_path / "leases"), isolated_registry(*PLUGINS))
+    collected = await collector.collect(backends=())
+    assert (collected.removed, collected.failed) == ([lease.sandbox_id], {})
+    assert not Path(lease.handle["root"]).exists()
+    assert await eventually(lambda: processes_here(caller.token) == [], seconds=30)
+    assert await eventually(lambda: own_slurm.jobs() == [], seconds=30)
