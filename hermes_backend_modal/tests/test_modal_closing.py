@@ -63,9 +63,10 @@ async def test_letting_go_of_a_sandbox_or_a_connection_takes_no_longer_than_it_m
 async def test_closing_while_the_service_hangs_ends_in_time_and_keeps_the_lease(
     standin: StandIn, tmp_path: Path, isolation: str
 ) -> None:
-    made = ModalBackend(ModalOptions(**{**standin.options, "service_timeout": 0.5, "min_sandboxes": 0}))
+    made = ModalBackend(ModalOptions(**{**standin.options, "min_sandboxes": 0}))
     made.lease_dir = tmp_path
     sandbox = await made.open(SandboxSpec(isolation=isolation, network="none"))
+    made.options.service_timeout = 0.5
     calling = asyncio.create_task(sandbox.exec("sleep 600"))
     await asyncio.sleep(0)
     standin.ask("slow", call="*", seconds=600)
@@ -88,7 +89,7 @@ async def test_closing_while_the_service_hangs_ends_in_time_and_keeps_the_lease(
 async def test_a_program_whose_start_is_not_answered_is_given_up_with_its_sandbox(
     standin: StandIn, tmp_path: Path
 ) -> None:
-    made = ModalBackend(ModalOptions(**{**standin.options, "create_timeout": 2.0}))
+    made = ModalBackend(ModalOptions(**{**standin.options, "create_timeout": 5.0}))
     made.lease_dir = tmp_path
     standin.ask("slow", call="TaskExecStart", seconds=600)
     async with asyncio.timeout(120):

@@ -133,19 +133,19 @@ async def test_a_request_that_the_service_refuses_is_not_asked_again(standin, tm
 
 
 async def test_a_service_that_does_not_answer_is_given_up_in_time(standin, tmp_path, none_left):
-    standin.ask("slow", call="AppGetOrCreate", seconds=60)
-    said = await asyncio.wait_for(_fails(tmp_path, ModalTimeoutError, {**standin.options, "service_timeout": 0.3}), 10)
+    standin.ask("slow", call="AppGetOrCreate", seconds=600)
+    said = await asyncio.wait_for(_fails(tmp_path, ModalTimeoutError, {**standin.options, "service_timeout": 0.3}), 60)
     assert "did not answer within 0.3 s" in said
 
 
 async def test_nobody_at_the_address_is_said_in_time(standin, tmp_path):
     options = {**standin.options, "server_url": "http://127.0.0.1:1", "service_timeout": 0.5}
-    said = await asyncio.wait_for(_fails(tmp_path, ModalTimeoutError, options), 20)
+    said = await asyncio.wait_for(_fails(tmp_path, ModalTimeoutError, options), 60)
     assert "status.modal.com" in said
 
 
 async def test_a_sandbox_that_was_made_unheard_is_ended(standin, tmp_path, none_left):
-    standin.ask("slow", call="created", seconds=60)
+    standin.ask("slow", call="created", seconds=600)
     await _fails(tmp_path, ModalTimeoutError, {**standin.options, "create_timeout": 0.5})
     standin.ask("well")
 
@@ -166,18 +166,19 @@ async def test_a_sandbox_that_ends_in_use_says_why(standin, backend, status, sai
     await asyncio.sleep(0)
     standin.ask("end", sandbox=sandbox.provenance["modal_sandbox"], status=status)
     with pytest.raises(SandboxLostError, match=said):
-        await asyncio.wait_for(call, 30)
+        await asyncio.wait_for(call, 60)
     with pytest.raises(SandboxLostError):
         await sandbox.exec("echo ghost")
     await sandbox.aclose()
 
 
 async def test_the_service_s_time_limit_ends_a_sandbox_and_says_so(standin, tmp_path):
-    made = ModalBackend(ModalOptions(**standin.options, max_lifetime=1))
+    made = ModalBackend(ModalOptions(**standin.options, max_lifetime=900))
     made.lease_dir = tmp_path
     sandbox = await made.open(SPEC)
-    with pytest.raises(SandboxLostError, match="its time of 1 s was up"):
-        await asyncio.wait_for(sandbox.exec("sleep 600"), 30)
+    standin.ask("age", sandbox=sandbox.provenance["modal_sandbox"], seconds=900)
+    with pytest.raises(SandboxLostError, match="its time of 900 s was up"):
+        await asyncio.wait_for(sandbox.exec("sleep 600"), 60)
     await sandbox.aclose()
     await made.aclose()
 
@@ -221,7 +222,7 @@ async def test_a_token_that_has_expired_is_said_at_once_wherever_it_shows(standi
 
 
 async def test_a_quota_that_is_reached_keeps_waiting_rollouts_for_those_that_have_a_slot(standin, tmp_path):
-    made = ModalBackend(ModalOptions(**standin.options, slots_per_sandbox=1, min_sandboxes=0, acquire_timeout=60))
+    made = ModalBackend(ModalOptions(**standin.options, slots_per_sandbox=1, min_sandboxes=0, acquire_timeout=300))
     made.lease_dir = tmp_path
     running = await made.open(POOLED)
     standin.ask("fail", call="SandboxCreateV2", status="RESOURCE_EXHAUSTED", text="limit of 1 reached", times=999)
@@ -250,18 +251,23 @@ async def test_a_quota_that_is_reached_keeps_waiting_rollouts_for_those_that_hav
 async def test_what_keeps_a_pool_from_growing_is_the_reason_when_the_time_is_up_and_leaves_the_others_alone(
     standin, tmp_path, status, text, hint
 ):
-    made = ModalBackend(ModalOptions(**standin.options, slots_per_sandbox=1, min_sandboxes=0))
+    options = {"slots_per_sandbox": 1, "min_sandboxes": 0, "acquire_timeout": 300}
+    made = ModalBackend(ModalOptions(**standin.options, **options))
     made.lease_dir = tmp_path
     async with await made.open(POOLED) as running:
-        assert isinstance(made.places, SlotPool)
-        # Only now: the first one's time included the start of its sandbox.
-        made.places.options.acquire_timeout = 2.0
+        pool = made.places
+        assert isinstance(pool, SlotPool)
         standin.ask("fail", call="SandboxCreateV2", status=status, text=text, times=999)
+        waiting = asyncio.create_task(made.open(POOLED))
+        assert await eventually(lambda: pool.stats().last_failure is not None, seconds=60)
+        pool.options.acquire_timeout = 0.2
         with pytest.raises(
             HermesError, match=f"a sandbox of app 'atropos-sandbox' cannot be created.*{text}"
         ) as caught:
             await asyncio.wait_for(made.open(POOLED), 60)
         assert hint in str(caught.value)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
         assert (await running.exec("echo on")).output == "on\n"
         standin.ask("well")
     await made.aclose()

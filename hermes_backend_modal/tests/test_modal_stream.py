@@ -46,11 +46,10 @@ async def test_input_that_is_refused_once_arrives_once(standin, backend):
 async def test_commands_overlap_although_each_request_is_slow(standin, backend):
     async with await backend.open(SPEC) as sandbox:
         standin.ask("slow", call="TaskExecStdinWrite", seconds=0.2)
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        before = standin.ask()["calls"]["TaskExecStdinWrite"]
         await asyncio.gather(*(sandbox.stat(".") for _ in range(20)))
         # What waits while one request is on its way travels in the next one.
-        assert loop.time() - began < 2.0
+        assert standin.ask()["calls"]["TaskExecStdinWrite"] - before < 10
 
 
 async def test_an_agent_that_was_killed_is_a_lost_sandbox_that_can_be_closed(standin, tmp_path):
@@ -71,11 +70,13 @@ async def test_an_exec_without_a_time_limit_of_its_own_is_asked_for(standin, bac
 
 
 async def test_a_helper_program_that_does_not_end_is_given_up_and_said(standin, tmp_path):
-    made = ModalBackend(ModalOptions(**standin.options, service_timeout=0.5))
+    made = ModalBackend(ModalOptions(**standin.options))
     made.lease_dir = tmp_path
     async with await made.open(SPEC) as sandbox:
+        made.options.service_timeout = 0.5
         place = await anext(aiter(made.service.tagged({"hermes_sandbox": sandbox.id})))
         with pytest.raises(ModalTimeoutError, match="did not end within 1 s"):
             await made.service.run(place, ["sleep", "600"])
+        made.options.service_timeout = 60.0
         assert (await sandbox.exec("echo usable")).output == "usable\n"
     await made.aclose()

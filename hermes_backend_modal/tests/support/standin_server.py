@@ -96,6 +96,8 @@ def order(state: State, asked: Mapping[str, Any]) -> Any:
         faults.drop_output = asked["times"]
     elif asked["do"] == "end":
         state.sandboxes[asked["sandbox"]].end(asked["status"])
+    elif asked["do"] == "age":
+        state.sandboxes[asked["sandbox"]].created -= asked["seconds"]
     elif asked["do"] == "peak":
         state.most_at_once = 0
     elif asked["do"] == "well":

@@ -44,10 +44,13 @@ async def test_what_keeps_containers_from_being_added_is_said_at_its_time_and_le
 ) -> None:
     backend = backends(slots_per_container=1)
     async with await backend.open(SLOT) as running:
-        assert isinstance(backend.places, SlotPool)
-        # Only now: the first one's time included the start of its container.
-        backend.places.options.acquire_timeout = 2.0
+        pool = backend.places
+        assert isinstance(pool, SlotPool)
         standin.faults(**fault)
+        pool.options.acquire_timeout = 300.0
+        waiting = asyncio.ensure_future(backend.open(SLOT))
+        assert await eventually(lambda: pool.stats().last_failure is not None, seconds=60)
+        pool.options.acquire_timeout = 0.2
         with pytest.raises(HermesError, match=said) as caught:
             async with asyncio.timeout(60):
                 await backend.open(SLOT)
@@ -55,8 +58,7 @@ async def test_what_keeps_containers_from_being_added_is_said_at_its_time_and_le
         assert (await running.exec("echo on")).output == "on\n"
         standin.faults()
         # Mended, it goes on by itself.
-        backend.places.options.acquire_timeout = 60.0
-        async with await backend.open(SLOT) as second:
+        async with await asyncio.wait_for(waiting, 120) as second:
             assert (await second.exec("echo second")).output == "second\n"
     await backend.aclose()
     assert LeaseBook(backends.leases).read() == ([], [])
@@ -91,7 +93,7 @@ async def test_a_server_whose_clock_is_a_day_off_changes_nothing(
 async def test_a_stream_that_falls_silent_is_given_up_in_time_with_its_allocation_and_the_others_go_on(
     standin: StandIn, backends: Backends
 ) -> None:
-    backend = backends(patience=1.0)
+    backend = backends(patience=5.0)
     lost = await backend.open(SLOT)
     other = backends(sandbox_job_id="another")
     async with await other.open(SLOT) as healthy:

@@ -84,7 +84,7 @@ async def test_an_old_config_opens_sandboxes_as_it_stands(
 ) -> None:
     old = AgentEnvConfig(
         tool_pool_mode="nomad", nomad_address=standin.address, sandbox_image="hermes:1", allow_network=False,
-        sandbox_job_id="old", min_containers=0, max_containers=3, acquire_timeout_s=20.0, purge_job_on_start=True,
+        sandbox_job_id="old", min_containers=0, max_containers=3, acquire_timeout_s=120.0, purge_job_on_start=True,
         **fields,
     )  # fmt: skip
     options = dict(old.backend_ref().options)
@@ -99,7 +99,7 @@ async def test_an_old_config_opens_sandboxes_as_it_stands(
 _SCRIPT = 'read -r nonce; [ "$(cat made)" = yes ] && echo "$nonce made 1" || echo "$nonce made 0"'
 _TASK = {
     "prompt": "Make a file.",
-    "solution": ["sleep 3; echo yes > made"],
+    "solution": ["sleep 5; echo yes > made"],
     "verifier": {"name": "script", "options": {"interpreter": "bash", "reward": "report", "script": _SCRIPT}},
 }
 
@@ -121,7 +121,7 @@ def test_a_container_that_is_evicted_costs_a_run_its_own_rollouts_only_and_those
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as run:
         assert asyncio.run(eventually(lambda: _runs_agents(standin, 3), seconds=60))
         standin.order("evict", standin.running()[0]["ID"])
-        said, _ = run.communicate(timeout=90)
+        said, _ = run.communicate(timeout=300)
     assert run.returncode == 0, said.decode()
     rollouts = [
         json.loads(line) for line in (tmp_path / "out" / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()

@@ -73,7 +73,7 @@ async def test_what_is_written_arrives_in_frames_of_limited_size() -> None:
         stream.write(data)
         stream.write(memoryview(b"more"))
         stream.close()
-        await asyncio.wait_for(closed.wait(), 10)
+        await asyncio.wait_for(closed.wait(), 60)
         assert b"".join(got) == data + b"more"
         assert max(map(len, got)) <= 1 << 15
         with pytest.raises(asyncio.IncompleteReadError):
@@ -109,7 +109,7 @@ async def test_who_writes_waits_for_one_who_does_not_read() -> None:
         async def all_there() -> bool:
             return got == written
 
-        assert await eventually(all_there, seconds=20)
+        assert await eventually(all_there, seconds=60)
 
 
 async def test_what_nobody_reads_is_not_taken_from_the_connection() -> None:
@@ -130,7 +130,7 @@ async def test_what_nobody_reads_is_not_taken_from_the_connection() -> None:
             await asyncio.sleep(0.2)
             return before == sent > 0
 
-        assert await eventually(stands_still, seconds=20)
+        assert await eventually(stands_still, seconds=60)
         assert sent < 50_000_000
         more = sent + 3_000_000
         assert (await stream.reader.readexactly(more)).count(0) == more
@@ -147,7 +147,7 @@ async def test_silence_is_broken_by_empty_frames() -> None:
                 enough.set()
 
     async with _stream(serve, heartbeat=0.01):
-        await asyncio.wait_for(enough.wait(), 10)
+        await asyncio.wait_for(enough.wait(), 60)
     assert set(heard) == {"{}"}
 
 
@@ -160,11 +160,11 @@ async def test_a_window_gathers_what_is_written() -> None:
             frames.append(base64.b64decode(json.loads(message.data)["stdin"]["data"]))
             arrived.set()
 
-    async with _stream(serve, window=0.2) as stream:
+    async with _stream(serve, window=1.0) as stream:
         for piece in (b"a", b"b", b"c"):
             stream.write(piece)
             await asyncio.sleep(0)
-        await asyncio.wait_for(arrived.wait(), 10)
+        await asyncio.wait_for(arrived.wait(), 60)
     assert frames == [b"abc"]
 
 
@@ -190,11 +190,11 @@ async def test_an_end_that_is_none_says_what_it_was(frames: list[str], said: str
 
     async with _stream(serve) as stream:
         with pytest.raises(ConnectionAbortedError, match=said):
-            await asyncio.wait_for(stream.reader.readexactly(1), 10)
+            await asyncio.wait_for(stream.reader.readexactly(1), 60)
         # Nobody has to wait for room that nobody will make.
         stream.write(bytes(1 << 20))
         with pytest.raises(ConnectionResetError):
-            await asyncio.wait_for(stream.drain(), 10)
+            await asyncio.wait_for(stream.drain(), 60)
 
 
 async def test_a_connection_that_ends_with_its_allocation_says_what_became_of_that() -> None:
@@ -203,7 +203,7 @@ async def test_a_connection_that_ends_with_its_allocation_says_what_became_of_th
 
     async with _stream(serve, _gone) as stream:
         with pytest.raises(ConnectionAbortedError, match="allocation 12 is complete"):
-            await asyncio.wait_for(stream.reader.readexactly(1), 10)
+            await asyncio.wait_for(stream.reader.readexactly(1), 60)
 
 
 async def test_a_program_without_input_is_waited_for_with_its_output() -> None:
@@ -224,5 +224,5 @@ async def test_a_program_without_input_is_waited_for_with_its_output() -> None:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     async with aiohttp.ClientSession() as session:
         websocket = await session.ws_connect(f"http://127.0.0.1:{runner.addresses[0][1]}/")
-        assert await run(websocket, _nothing, timeout=10) == (4, "out err")
+        assert await run(websocket, _nothing, timeout=60) == (4, "out err")
     await runner.cleanup()
