@@ -221,6 +221,19 @@ def test_gc_leaves_the_sandbox_of_a_namesake_on_another_machine(tmp_path, capsys
     assert [found.owner() for found in book.read()[0]] == ["elsewhere"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "removed"),
+    [({"deadline": 1.0}, ["s1"]), ({"deadline": 1e12}, []), ({"deadline": 1.0, "node": "another"}, [])],
+)
+def test_kill_removes_what_is_late_where_nothing_proves_which_machine_this_is(tmp_path, capsys, changes, removed):
+    book = LeaseBook(tmp_path / "leases")
+    left = tmp_path / "hermes-sandbox-s1"
+    book.write(lease(handle={"sandbox_id": "s1", "root": str(left)}, machine_id="", **EARLIER, **changes))
+    left.mkdir()
+    status, answer = sandboxes(capsys, "kill", book.directory, "s1")
+    assert (status == 0, answer["removed"], left.exists()) == (bool(removed), removed, not removed)
+
+
 def test_gc_removes_what_an_earlier_boot_of_this_machine_left(tmp_path, capsys, monkeypatch):
     here = dataclasses.replace(Here.now(), machine_id="m1")
     monkeypatch.setattr(Here, "now", lambda: here)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.errors import BackendError, HermesError
 from hermes_core.discovery.option_secrets import discretion
+from hermes_core.sandbox.here import Here
 from hermes_core.sandbox.leases import Lease, LeaseBook
 
 if TYPE_CHECKING:
@@ -118,11 +119,14 @@ class Collector:
 
 
 def _require_reach(backend: AgentBackend, lease: Lease) -> None:
-    if lease.owner() == "elsewhere" and not (backend.declaration.is_remote or backend.declaration.images):
-        raise BackendError(
-            f"it belongs to process {lease.owner_pid} of machine {lease.node}, in another place than this process",
-            hint="call hermes-core there",
-        )
+    if lease.owner() != "elsewhere" or backend.declaration.is_remote or backend.declaration.images:
+        return
+    if lease.is_overdue and lease.node == Here.now().node:
+        return  # nobody moves its deadline any more: this machine has been started again, and nothing proves that
+    raise BackendError(
+        f"it belongs to process {lease.owner_pid} of machine {lease.node}, in another place than this process",
+        hint="call hermes-core there; if it is this machine, which was started again since, wait for its deadline",
+    )
 
 
 def _explain(error: Exception, lease: Lease) -> str:
