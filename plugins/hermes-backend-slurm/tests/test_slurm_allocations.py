@@ -147,7 +147,7 @@ async def test_a_cancellation_while_salloc_starts_leaves_no_job(slurm, tmp_path)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert await eventually(lambda: len(slurm.jobs()) == 1)
+        assert await eventually(lambda: len(slurm.jobs()) == 1, seconds=30)
         await backend.aclose()
     assert await gone(slurm)
 

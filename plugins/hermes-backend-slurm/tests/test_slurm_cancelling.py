@@ -73,7 +73,15 @@ def using(programs, cluster, folder, **options):
         return backend_on(cluster, folder, **options)
 
 
-async def test_a_cancelled_wait_in_the_queue_stays_one_and_closing_ends_its_job(slurm, tmp_path, programs, caplog):
+def mend(programs, monkeypatch):
+    """Let scancel do what it is for, in as much time as it needs."""
+    (programs / "mended").touch()
+    monkeypatch.setattr("hermes_backend_slurm.commands._CANCELLING", 60.0)
+
+
+async def test_a_cancelled_wait_in_the_queue_stays_one_and_closing_ends_its_job(
+    slurm, tmp_path, programs, caplog, monkeypatch
+):
     """What scancel complained about was raised in its place."""
     with slurm.allocation(2, "--partition=queue"):
         backend = using(programs, slurm, tmp_path, partition="queue", nodes=2)
@@ -86,13 +94,15 @@ async def test_a_cancelled_wait_in_the_queue_stays_one_and_closing_ends_its_job(
         assert len(slurm.jobs()) == 2
         with pytest.raises(BackendError, match=r"scancel|cannot be cancelled"):
             await backend.aclose()
-        (programs / "mended").touch()
+        mend(programs, monkeypatch)
         await backend.aclose()
         assert await eventually(lambda: len(slurm.jobs()) == 1, seconds=30)
     assert await eventually(lambda: slurm.jobs() == [], seconds=30)
 
 
-async def test_those_who_wait_for_a_job_are_told_of_the_closing_and_not_of_scancel(slurm, tmp_path, programs):
+async def test_those_who_wait_for_a_job_are_told_of_the_closing_and_not_of_scancel(
+    slurm, tmp_path, programs, monkeypatch
+):
     with slurm.allocation(2, "--partition=queue"):
         backend = using(programs, slurm, tmp_path, partition="queue", nodes=2)
         waiting = asyncio.ensure_future(backend.open(SandboxSpec()))
@@ -101,7 +111,7 @@ async def test_those_who_wait_for_a_job_are_told_of_the_closing_and_not_of_scanc
             await backend.aclose()
         with pytest.raises(BackendError, match="closed while"):
             await waiting
-        (programs / "mended").touch()
+        mend(programs, monkeypatch)
         await backend.aclose()
     assert await eventually(lambda: slurm.jobs() == [], seconds=30)
 
@@ -117,13 +127,13 @@ async def test_a_cancelled_program_stays_one_and_its_step_is_named(slurm, tmp_pa
         with pytest.raises(asyncio.CancelledError):
             await running
         assert "may still run" in caplog.text
-        (programs / "mended").touch()
+        mend(programs, monkeypatch)
         await link.aclose()
         await backend.aclose()
     assert await eventually(lambda: processes_here(token) == [], seconds=30)
 
 
-async def test_gc_ends_the_job_that_a_cancelled_and_killed_caller_left(slurm, tmp_path, programs):
+async def test_gc_ends_the_job_that_a_cancelled_and_killed_caller_left(slurm, tmp_path, programs, monkeypatch):
     with slurm.allocation(2, "--partition=queue"):
         backend = using(programs, slurm, tmp_path, partition="queue", nodes=2)
         options = json.dumps(backend.options.model_dump(mode="json", exclude_unset=True))
@@ -137,7 +147,7 @@ async def test_gc_ends_the_job_that_a_cancelled_and_killed_caller_left(slurm, tm
         answer, _ = await asyncio.to_thread(_say, caller, b"cancel\n")
         assert answer == b"True\n"
         assert len(slurm.jobs()) == 2
-        (programs / "mended").touch()
+        mend(programs, monkeypatch)
         collector = Collector(
             LeaseBook(tmp_path / "leases"), isolated_registry("hermes_backend_slurm.plugin"), {"conf": str(slurm.conf)}
         )
