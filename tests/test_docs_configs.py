@@ -17,6 +17,12 @@ from hermes_core.runner.config import RunConfig
 CONFIGS = dict(configs())
 
 
+def readmes():
+    folders = (ROOT, *ROOT.glob("hermes_*"), *ROOT.glob("plugins/*"))
+    found = [folder / "README.md" for folder in folders if (folder / "README.md").is_file()]
+    return sorted(path for path in found if blocks(path.read_text(encoding="utf-8"), "yaml"))
+
+
 @pytest.fixture(scope="module")
 def registry():
     return load_plugins(PluginSettings(), environ={})
@@ -47,6 +53,16 @@ def test_a_config_of_the_docs_is_valid_with_the_options_of_its_backends(registry
     if config.engine != "local":
         registry.load("engine", config.engine).Options.model_validate(config.engine_options)
     assert (ROOT / config.tasks).is_file()
+
+
+@pytest.mark.parametrize("readme", [str(path.relative_to(ROOT)) for path in readmes()])
+def test_every_config_of_a_readme_is_valid_with_the_options_of_its_backends(registry, readme):
+    """Some are about a part of a config and leave the tasks out."""
+    for block in blocks((ROOT / readme).read_text(encoding="utf-8"), "yaml"):
+        config = RunConfig.parse({"tasks": "-", **yaml.safe_load(block)}, source=readme)
+        options = {**config.backends, config.terminal_backend: config.backend_ref().options}
+        for backend, values in options.items():
+            registry.load("backend", backend).Options.model_validate(values)
 
 
 def test_the_profile_of_the_page_is_taken(monkeypatch, tmp_path, registry):
