@@ -103,6 +103,8 @@ def test_profiles_of_the_environment_mean_nothing_where_none_is_asked_for(monkey
         ("gpu", "gpu: T4", "a profile is a mapping"),
         ("gpu", "- gpu", "is to map names"),
         ("gpu", "gpu: {", "are no YAML"),
+        ("gpu", 'gpu: {env_vars: "A=s3cret}', "are no YAML: found unexpected end of stream in line 1"),
+        ("gpu", "gpu: A=s3cret", "a profile is a mapping of options, found str"),
         ("gpu", None, "cannot be read"),
     ],
 )
@@ -110,8 +112,9 @@ def test_a_profile_that_cannot_be_had_is_explained(tmp_path, name, text, said):
     path = tmp_path / "profiles.yaml"
     if text is not None:
         path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValidationError, match=said):
+    with pytest.raises(ValidationError, match=said) as caught:
         _options(profile=name, profiles_file=path)
+    assert "s3cret" not in caught.value.errors()[0]["msg"]
 
 
 def test_a_variable_that_names_no_option_is_explained(monkeypatch):

@@ -224,3 +224,9 @@ def test_whatever_json_a_line_holds_it_is_a_task_or_a_problem(value: dict[str, o
 @given(line=st.binary(max_size=60))
 def test_whatever_bytes_a_line_holds_it_is_a_task_or_a_problem(line: bytes) -> None:
     assert isinstance(parse_line(line, source="f:1", folder=Path("/nonexistent")), Task | TaskProblem)
+
+
+@pytest.mark.parametrize("env", [{"A": ["s3cret"]}, "A=s3cret", ["A=s3cret"]])
+def test_a_variable_of_a_task_is_in_no_complaint(env: object) -> None:
+    said = complaint(sandbox={"env": env})
+    assert ("env" in said, "s3cret" in said) == (True, False)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from hermes_core.contracts.secrecy import yaml_problem
+
 _FILE: Final = "ATROPOS_MODAL_PROFILES_FILE"
 _PREFIX: Final = "ATROPOS_MODAL_PROFILE_"
 
@@ -56,7 +58,8 @@ def find_profile(name: str, file: str | Path | None, known: set[str]) -> dict[st
     found = from_file.get(name, {})
     if not isinstance(found, Mapping):
         # pydantic takes no TypeError for a complaint about a value.
-        raise ValueError(f"{path}: a profile is a mapping of options, found {found!r} for {name!r}")  # noqa: TRY004 - see above
+        kind = type(found).__name__
+        raise ValueError(f"{path}: a profile is a mapping of options, found {kind} for {name!r}")  # noqa: TRY004 - see above
     # The predecessor's profiles carry their own name.
     options = {
         **{option: value for option, value in found.items() if option != "name"},
@@ -78,7 +81,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         content = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        raise ValueError(f"the Modal profiles in {path} are no YAML: {error}") from error
+        raise ValueError(f"the Modal profiles in {path} are no YAML: {yaml_problem(error)}") from None
     profiles = content.get("profiles", content) if isinstance(content, Mapping) else None
     if not isinstance(profiles, Mapping):
         raise ValueError(f"{path} is to map names of profiles to their options")  # noqa: TRY004 - as above

@@ -73,15 +73,29 @@ def hidden(value: Any, name: str = "") -> Any:
     return _Walk().walk(value, name)
 
 
-def shown_value(value: Any, place: Sequence[Any]) -> str:
-    """Return the `repr` of a value for an error, hidden where any name on the way to it, `place`, says that it must."""
+def hidden_at(value: Any, place: Sequence[Any]) -> Any:
+    """Return a plain value hidden where any name on the way to it, `place`, says that it must be."""
     for step in reversed(place):
         value = {str(step): value}
     value = hidden(value)
     for step in place:
         if isinstance(value, Mapping):
             value = value[str(step)]
-    return f"{value!r:.200}"
+    return value
+
+
+def shown_value(value: Any, place: Sequence[Any]) -> str:
+    """Return the `repr` of such a value for an error."""
+    return f"{hidden_at(value, place)!r:.200}"
+
+
+def yaml_problem(error: Exception) -> str:
+    """Say what is wrong with a YAML text and where, without the line itself: there may be a secret in it."""
+    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+    if problem is None or mark is None:
+        return str(error) if isinstance(error, UnicodeDecodeError) else type(error).__name__
+    said = re.sub(r"'[^']{2,}'", "'…'", problem)
+    return f"{said} in line {mark.line + 1}, column {mark.column + 1}"
 
 
 def kept(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -12,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.contracts.secrecy import WITHHELD, find_withheld, shown_value
+from hermes_core.contracts.secrecy import WITHHELD, find_withheld, shown_value, yaml_problem
 from hermes_core.discovery import PluginSettings
 from hermes_core.rollout import RolloutLimits
 from hermes_core.specs import Access, Ref
@@ -232,19 +231,10 @@ def load_config(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"config {path}: {error.strerror}", hint="check the path after --config") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"config {path} is not valid YAML in UTF-8: {_yaml_problem(error)}") from None
+        raise ConfigError(f"config {path} is not valid YAML in UTF-8: {yaml_problem(error)}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"config {path}: wanted a mapping of keys to values, found {type(values).__name__}")
     return values
-
-
-def _yaml_problem(error: Exception) -> str:
-    """Say what is wrong and where, without the line itself: there may be a secret in it."""
-    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
-    if problem is None or mark is None:
-        return str(error) if isinstance(error, UnicodeDecodeError) else type(error).__name__
-    said = re.sub(r"'[^']{2,}'", "'…'", problem)
-    return f"{said} in line {mark.line + 1}, column {mark.column + 1}"
 
 
 def _readable(error: ValidationError, source: str) -> ConfigError:

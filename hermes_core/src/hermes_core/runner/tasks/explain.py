@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from hermes_core.contracts.secrecy import hidden_at
+
 _SHOWN = 4
 
 
@@ -40,8 +42,10 @@ def _one(problem: Any, known: dict[str, Sequence[str]]) -> str:
         return f"{'.'.join(map(str, where[:-1]))}: {text}" if where[:-1] else text
     if kind == "missing":
         return f"{field!r} is missing"
+    # Harbor's section `environment` is no map of variables; its `env` is.
+    names = [part for part in where if part != "environment"]
     message = str(problem["msg"]).removeprefix("Value error, ")
-    found = "" if kind == "value_error" else f", found {shortened(problem['input'])}"
+    found = "" if kind == "value_error" else f", found {shortened(hidden_at(problem['input'], names))}"
     return f"{field!r}: {message[:1].lower()}{message[1:]}{found}" if field else f"{message}{found}"
 
 
