@@ -48,7 +48,7 @@ async def test_a_container_that_somebody_removes_in_a_call_loses_the_sandbox(
         await _reach(sandbox, "started")
         await asyncio.to_thread(_docker, *how, container_name(sandbox.id))
         with pytest.raises(SandboxLostError, match=said):
-            await asyncio.wait_for(call, 30)
+            await asyncio.wait_for(call, 60)
         with pytest.raises(SandboxLostError):
             await sandbox.read_file("started")
     assert _containers(sandbox.id) == []
@@ -118,7 +118,7 @@ async def test_a_caller_that_is_killed_takes_its_container_with_it(tmp_path: Pat
     with holder:
         assert _containers(sandbox_id) != []
         holder.send_signal(signal.SIGKILL)
-    assert await eventually(lambda: _containers(sandbox_id) == [], seconds=20)
+    assert await eventually(lambda: _containers(sandbox_id) == [], seconds=60)
 
 
 async def test_what_a_living_owner_has_is_not_swept(tmp_path: Path, image: str, backend: DockerBackend) -> None:

@@ -17,7 +17,7 @@ pytestmark = [
 
 async def reads(processes: Processes, process_id: str, wanted: bytes) -> bytes:
     """Wait until the output holds `wanted`; returns all of it."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             output = await processes.read(process_id)
             if wanted in output.data:

@@ -174,7 +174,7 @@ async def test_a_container_that_goes_takes_its_slots_and_the_next_gets_another(b
     await second.exec("true")
     await asyncio.to_thread(subprocess.run, ["docker", "rm", "-f", container], check=True, capture_output=True)
     with pytest.raises(SandboxLostError, match="killed or removed by somebody else"):
-        await asyncio.wait_for(call, 30)
+        await asyncio.wait_for(call, 60)
     with pytest.raises(SandboxLostError):
         await second.exec("true")
     async with await backend.open(_ask()) as third:

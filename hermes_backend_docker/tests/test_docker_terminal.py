@@ -54,7 +54,7 @@ async def _tmux(rollout: Any, action: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def _sees(rollout: Any, wanted: str) -> dict[str, Any]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while wanted not in (answer := await _tmux(rollout, "capture"))["screen"]:
             assert answer.get("status") != "exited", answer
     return answer

@@ -166,7 +166,7 @@ async def test_a_lease_stays_where_the_present_token_does_not_see_the_sandbox(
     for said in done.failed.values():
         assert "is in Modal's workspace 'one'" in said
         assert found in said
-        assert "with a token of workspace 'one'" in said
+        assert "MODAL_TOKEN_ID=ak-one MODAL_TOKEN_SECRET=… hermes-core sandboxes gc, with a token of 'one'" in said
     # Any token of that workspace will do.
     _use(standin, monkeypatch, "one-more")
     done = await _collect(tmp_path)
@@ -181,7 +181,7 @@ async def test_a_lease_of_before_workspaces_were_noted_is_collected_as_it_was(
     await _left_with_its_lease(standin, tmp_path, "gvisor")
     book = LeaseBook(tmp_path)
     (lease,) = book.read()[0]
-    old = {name: value for name, value in lease.handle.items() if name not in {"workspace", "app"}}
+    old = {name: value for name, value in lease.handle.items() if name not in {"workspace", "app", "token_id"}}
     book.write(dataclasses.replace(lease, handle=old))
     _use(standin, monkeypatch, "one")
     assert (await _collect(tmp_path)).removed == [lease.sandbox_id]

@@ -81,7 +81,7 @@ async def test_a_sandbox_that_ends_takes_its_slots_and_the_next_gets_another(sta
     await second.exec("true")
     standin.ask("end", sandbox=found["id"], status=3)
     with pytest.raises(SandboxLostError, match="has ended"):
-        await asyncio.wait_for(call, 30)
+        await asyncio.wait_for(call, 60)
     async with await backend.open(SPEC) as third:
         assert (await third.exec("echo fresh")).output == "fresh\n"
     await asyncio.gather(first.aclose(), second.aclose())

@@ -43,6 +43,7 @@ class Service:
         self.options = options
         self._client: Any = None
         self._app: Any = None
+        self._token_id = ""
         self._workspace: str | None = None
         self._located: dict[str, str] = {}
         self._turn = asyncio.Lock()
@@ -51,7 +52,7 @@ class Service:
 
     @property
     def place(self) -> dict[str, str]:
-        """Where sandboxes are made and looked for; workspace and app are known when they have been located."""
+        """Where sandboxes are made; workspace, app and token are known when they have been located."""
         return {**place_of(self.options), **self._located}
 
     async def require_place(self, handle: Mapping[str, Any]) -> None:
@@ -71,7 +72,8 @@ class Service:
                 )
         if (wanted := handle.get("workspace")) is None:
             return
-        hint = f"MODAL_TOKEN_ID=… MODAL_TOKEN_SECRET=… hermes-core sandboxes gc, with a token of workspace {wanted!r}"
+        token_id = handle.get("token_id", "…")
+        hint = f"MODAL_TOKEN_ID={token_id} MODAL_TOKEN_SECRET=… hermes-core sandboxes gc, with a token of {wanted!r}"
         try:
             workspace = await self.workspace()
         except ModalAuthError as error:
@@ -102,7 +104,7 @@ class Service:
                 url, credentials = find_credentials(self.options)
                 made = _SDK.Client(url, api_pb2.CLIENT_TYPE_CLIENT, credentials)
                 await self.ask("Modal cannot be connected to", made.__aenter__())
-                self._client = made
+                self._client, self._token_id = made, credentials[0]
             return self._client
 
     async def workspace(self) -> str:
@@ -118,7 +120,7 @@ class Service:
     async def locate(self) -> None:
         """Learn which workspace and app sandboxes are made in: whoever looks for them later has to look there."""
         app = await self.app()
-        self._located = {"workspace": await self.workspace(), "app": str(app.app_id)}
+        self._located = {"workspace": await self.workspace(), "app": str(app.app_id), "token_id": self._token_id}
 
     async def app(self, *, make: bool = True) -> Any:
         """Return the app that the sandboxes belong to, looked up once; made only where sandboxes are to be made."""

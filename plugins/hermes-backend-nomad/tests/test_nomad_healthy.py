@@ -64,6 +64,33 @@ async def test_what_keeps_containers_from_being_added_is_said_at_its_time_and_le
     assert LeaseBook(backends.leases).read() == ([], [])
 
 
+async def test_a_nomad_that_stops_answering_is_said_at_its_time_and_those_that_run_go_on(
+    standin: StandIn, backends: Backends
+) -> None:
+    backend = backends(slots_per_container=1, request_timeout=2.0)
+    async with await backend.open(SLOT) as running:
+        pool = backend.places
+        assert isinstance(pool, SlotPool)
+        standin.faults(delay=300.0)
+        waiting = asyncio.ensure_future(backend.open(SLOT))
+        assert await eventually(lambda: pool.stats().last_failure is not None, seconds=60)
+        pool.options.acquire_timeout = 0.2
+        with pytest.raises(HermesError, match=r"Nomad at \S+ has not answered \w+ /v1/\S+ within 2 s") as caught:
+            async with asyncio.timeout(60):
+                await backend.open(SLOT)
+        assert "nomad server members" in (caught.value.hint or "")
+        # Its connection stays, whatever the servers do.
+        assert (await running.exec("echo on")).output == "on\n"
+        standin.faults()
+        pool.options.acquire_timeout = 60.0
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        async with await backend.open(SLOT) as second:
+            assert (await second.exec("echo second")).output == "second\n"
+    await backend.aclose()
+    assert LeaseBook(backends.leases).read() == ([], [])
+
+
 @pytest.mark.parametrize("skew", [-86_400.0, 86_400.0], ids=["behind", "ahead"])
 async def test_a_server_whose_clock_is_a_day_off_changes_nothing(
     standin: StandIn, backends: Backends, skew: float
