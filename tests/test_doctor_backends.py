@@ -15,7 +15,17 @@ from hermes_core.discovery import metadata, requirements
 @pytest.fixture(autouse=True)
 def bare(monkeypatch, tmp_path):
     """No engine is near: no variable names one, no program is on PATH, no file of this user's is read."""
-    for name in ("DOCKER_HOST", "NOMAD_ADDR", "MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET", "SLURM_CONF", "RAY_ADDRESS"):
+    # An engine that is there would pull the default image.
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
+    for name in (
+        "NOMAD_ADDR",
+        "MODAL_TOKEN_ID",
+        "MODAL_TOKEN_SECRET",
+        "SLURM_CONF",
+        "SLURM_JOB_ID",
+        "RAY_ADDRESS",
+        "TERMINAL_SSH_HOST",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("MODAL_CONFIG_PATH", str(tmp_path / "modal.toml"))
