@@ -113,6 +113,17 @@ def test_an_engine_that_does_not_answer_is_asked_once(capsys):
     assert levels[0]["hint"] == levels[1]["hint"]
 
 
+@pytest.mark.component("docker")
+def test_the_default_image_is_not_pulled_unasked(doctor, monkeypatch):
+    """It has more than a gigabyte, and a run names another one."""
+    monkeypatch.delenv("DOCKER_HOST")
+    _, out = doctor("docker")
+    if "is not on the engine" not in out:
+        pytest.skip("the default image is here")
+    assert """→ hermes-core doctor docker --backend-options '{"image": "nikolaik/""" in out
+    assert "cannot be pulled" not in out
+
+
 @pytest.mark.component("bwrap")
 def test_a_folder_that_the_sandboxes_user_cannot_enter_is_told_from_a_missing_bubblewrap(doctor, tmp_path):
     if os.geteuid() != 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -132,7 +133,8 @@ def _try(registry: Registry, name: str, options: Mapping[str, Any]) -> Row:
     if trouble is not None:
         return _row(name, works=(), troubles={trouble: ()})
     try:
-        found = asyncio.run(try_backends(registry, (name,), options, default_lease_dir(), levels_only=True))
+        given = options or _fetching_nothing(registry, name)
+        found = asyncio.run(try_backends(registry, (name,), given, default_lease_dir(), levels_only=True))
     except Exception as error:  # noqa: BLE001 - the plugin boundary: what one backend does hides no other
         said = getattr(error, "message", f"{type(error).__name__}: {error}")
         hint = getattr(error, "hint", None) or f"hermes-core --debug sandboxes probe {name} shows where"
@@ -144,6 +146,17 @@ def _try(registry: Registry, name: str, options: Mapping[str, Any]) -> Row:
             troubles.setdefault(advice(one, options), (one.detail, []))[1].append(one.isolation)
     told = {(said, hint): levels for hint, (said, levels) in troubles.items()}
     return _row(name, works=[one.isolation for one in found if one.works], troubles=told)
+
+
+def _fetching_nothing(registry: Registry, name: str) -> Mapping[str, Any]:
+    """Return options with which no image is pulled: nobody has said which one a run would use, and they are large."""
+    from hermes_core.contracts.errors import HermesError
+
+    with contextlib.suppress(HermesError):  # which tells of itself when the backend is made
+        model = getattr(registry.load("backend", name), "Options", None)
+        if "pull" in getattr(model, "model_fields", {}):
+            return {"pull": "never"}
+    return {}
 
 
 def _row(

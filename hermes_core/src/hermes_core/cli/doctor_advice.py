@@ -18,6 +18,7 @@ _PROGRAMS: Final = {"srun": "apt-get install slurm-client, or `module load slurm
 _MODULE: Final = re.compile(r"the module '([^']+)', which it needs, is not installed")
 _OPTION: Final = re.compile(r"^the options of backend:(\S+) are wrong: (\S+) is missing$")
 _UNSET: Final = re.compile(r" is missing$| has no address,|^the pool has no backend$")
+_NOT_FETCHED: Final = re.compile(r"^image (\S+) is not (?:on the engine|in the cache)")
 _EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "ssh": {"host": "HOST", "user": "USER"},
     "ray": {"address": "auto"},
@@ -48,6 +49,9 @@ def advice(finding: Finding, options: Mapping[str, Any]) -> str:
     if not options and finding.backend in _EXAMPLES and _UNSET.search(finding.detail):
         example = json.dumps(_EXAMPLES[finding.backend])
         return f"hermes-core doctor {finding.backend} --backend-options '{example}'"
+    if not options and (image := _NOT_FETCHED.match(finding.detail)):
+        example = json.dumps({"image": image[1]})
+        return f"hermes-core doctor {finding.backend} --backend-options '{example}' fetches it, or your run's own"
     if absent := _OPTION.match(finding.detail):
         return f"set the option {absent[2]} of {absent[1]}; its page in docs/backends has all of them"
     return finding.hint or f"hermes-core --debug sandboxes probe {finding.backend} tells more"
