@@ -69,7 +69,11 @@ async def test_a_model_cannot_pass_for_another_trajectory(server: ToolServer) ->
 
 
 async def test_what_a_tool_does_wrong_is_an_answer(server: ToolServer) -> None:
-    for query, says in (("x", "RuntimeError: it broke"), ("exit", "SystemExit"), ("nothing", "wanted ToolResult")):
+    for query, says in (
+        ("x", "failing failed: RuntimeError"),
+        ("exit", "SystemExit"),
+        ("nothing", "wanted ToolResult"),
+    ):
         result = await server.execute(call("failing", query))
         assert not result.success
         assert says in str(result.error)

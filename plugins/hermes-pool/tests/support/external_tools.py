@@ -7,10 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.tool import ToolResult
 from hermes_core.hookspecs import hookimpl
 from hermes_core.specs import ToolSpec
 
+SECRET = "https://lab:hunter2@db.internal:5432/x?token=abc123 of /home/lab/.netrc refused"
+"""What an exception may hold that is no model's to read."""
 _TEXT = {"type": "string"}
 
 
@@ -70,6 +73,10 @@ class Failing:
                 return None  # type: ignore[return-value]  # what is tested
             case "error":
                 return ToolResult(content="{}", error="the tool says no")
+            case "secret":
+                raise ConnectionError(SECRET)
+            case "ours":
+                raise ConfigError(SECRET)
             case _:
                 raise RuntimeError("it broke")
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_pool.services.artifacts import ArtifactRefusedError
-    from hermes_pool.services.executor import ToolExecutor, ToolExecutorConfig
+    from hermes_pool.services.executor import ToolExecutor
     from hermes_pool.services.executor_client import ToolExecutorClient
+    from hermes_pool.services.executor_config import ToolExecutorConfig
     from hermes_pool.services.sandbox_tools import SandboxToolBackend
     from hermes_pool.services.tool_backend import ExecutionResult, ToolBackend
     from hermes_pool.services.tool_server import ToolServer
@@ -21,7 +22,7 @@ _HOMES = {
     "ToolBackend": "hermes_pool.services.tool_backend",
     "ToolExecutor": "hermes_pool.services.executor",
     "ToolExecutorClient": "hermes_pool.services.executor_client",
-    "ToolExecutorConfig": "hermes_pool.services.executor",
+    "ToolExecutorConfig": "hermes_pool.services.executor_config",
     "ToolServer": "hermes_pool.services.tool_server",
 }
 

@@ -6,11 +6,9 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar, final
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from hermes_core.atropos.agent_tools import (
     InstalledTool,
@@ -29,7 +27,9 @@ from hermes_core.contracts.sandbox import SandboxSpec, TerminalBackend
 from hermes_core.discovery import Registry, load_plugins
 from hermes_pool.services import wire
 from hermes_pool.services.artifacts import ArtifactRefusedError
-from hermes_pool.services.policy import DEFAULT_TIMEOUT, MARGIN, Policy, timeout_of, without_policy
+from hermes_pool.services.executor_config import ToolExecutorConfig
+from hermes_pool.services.failing import discreet
+from hermes_pool.services.policy import MARGIN, timeout_of, without_policy
 from hermes_pool.services.sandbox_tools import ALIASES, SandboxToolBackend
 from hermes_pool.services.stats import CallStats
 from hermes_pool.services.tool_backend import ToolBackend
@@ -41,38 +41,6 @@ _RELEASED: Final = 65_536
 """Ids of released trajectories that are known, so that a late call does not open a sandbox again."""
 _LOG: Final = logging.getLogger(__name__)
 NO_SLOT: Final = "No active slot for trajectory (run a sandbox tool first)"
-
-
-class ToolExecutorConfig(BaseModel):
-    """How an executor works; an unknown field is an error.
-
-    `batch_window_ms` and `max_batch_size` are the predecessor's: calls are sent at once here, and none waits for a
-    batch, so that they change nothing.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    batch_window_ms: int = Field(default=20, ge=0)
-    max_batch_size: int = Field(default=200, ge=1)
-    allow_network: bool = True
-    require_sandbox: bool = False
-    require_stateful_sandbox: bool = False
-    tool_server_url: str | None = None
-    """`inprocess`: external tools run in this process. None: they are refused."""
-    tool_server_token: str | None = None
-    default_timeout_s: float = Field(default=DEFAULT_TIMEOUT, ge=1, le=600)
-    idle_timeout_s: float = Field(default=3600.0, gt=0)
-    """Seconds without a call after which a trajectory that nobody released is released."""
-    close_timeout_s: float = Field(default=60.0, gt=0)
-    """Seconds in which `close` must have ended everything."""
-
-    def policy(self) -> Policy:
-        """Return what commands may do."""
-        return Policy(
-            allow_network=self.allow_network,
-            require_sandbox=self.require_sandbox,
-            require_stateful_sandbox=self.require_stateful_sandbox,
-        )
 
 
 class ExternalTools(Protocol):
@@ -348,35 +316,24 @@ class ToolExecutor:
         self._is_closed = True
         limit = self.config.close_timeout_s
         closing = [asyncio.ensure_future(self.release_trajectory(name)) for name in list(self._trajectories)]
-        pending: set[asyncio.Task[None]] = set()
-        if closing:
-            done, pending = await asyncio.wait(closing, timeout=limit)
-            for task in pending:
-                task.cancel()
-            errors = [error for task in done if (error := task.exception()) is not None]
-        else:
-            errors = []
-        if pending:
-            raise BackendError(
-                f"{len(pending)} of {len(closing)} trajectories were not released within {limit:g} s",
-                hint="hermes-core sandboxes gc removes what is left when this process has ended",
-            )
-        await self._close_rest(limit)
-        if errors:
-            raise errors[0]
+        problems: list[BaseException] = []
+        try:
+            problems += await _ended(closing, limit, f"{{}} of {len(closing)} trajectories were not released")
+        finally:
+            problems += await self._close_rest(limit, is_stuck=bool(problems))
+        if problems:
+            raise problems[0]
 
-    async def _close_rest(self, limit: float) -> None:
-        parts: list[Awaitable[None]] = []
-        if self._external is not None:
-            external, self._external = self._external, None
+    async def _close_rest(self, limit: float, *, is_stuck: bool) -> list[BaseException]:
+        """Close the rest, also where sandboxes cannot be closed, which are not waited for a second time then."""
+        parts: list[Coroutine[Any, Any, None]] = []
+        external, self._external = self._external, None
+        if external is not None:
             parts.append(external.aclose())
         if self._own is not None:
-            parts.append(self._own.stop())
-        try:
-            async with asyncio.timeout(limit):
-                await asyncio.gather(*parts)
-        except TimeoutError as error:
-            raise BackendError(f"the executor could not be closed within {limit:g} s") from error
+            parts.append(self._own.let_go() if is_stuck else self._own.stop())
+        closing = [asyncio.ensure_future(part) for part in parts]
+        return await _ended(closing, limit, "{} parts of the executor were not closed")
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -388,12 +345,30 @@ class ToolExecutor:
         await self.close()
 
 
+async def _ended(tasks: Sequence[asyncio.Task[None]], limit: float, complaint: str) -> list[BaseException]:
+    """Wait for tasks, no longer than `limit` seconds, and return what went wrong; those that are late are cancelled."""
+    if not tasks:
+        return []
+    done, late = await asyncio.wait(tasks, timeout=limit)
+    for task in late:
+        task.cancel()
+    errors = [error for task in done if not task.cancelled() and (error := task.exception()) is not None]
+    if not late:
+        return errors
+    told = BackendError(
+        f"{complaint.format(len(late))} within {limit:g} s",
+        hint="hermes-core sandboxes gc removes what is left when this process has ended",
+    )
+    return [told, *errors]
+
+
 async def _hosted(tool: Tool, call: ToolCall, trajectory_id: str, seconds: float) -> ToolResult:
     """Run an environment's own tool, in this process."""
     sent = ToolCall(call.name, without_policy(call.arguments), call.raw_text, call.uniq_id)
+    about = {"trajectory_id": trajectory_id, "task_id": trajectory_id}
     try:
         async with asyncio.timeout(seconds + MARGIN):
-            return await executed(tool, sent, {"trajectory_id": trajectory_id, "task_id": trajectory_id})
+            return await executed(discreet(tool, sent, about), sent, about)
     except TimeoutError:
         return ToolResult(success=False, error=f"{call.name} timed out after {seconds:g}s", metadata={"timeout": True})
 

@@ -13,6 +13,7 @@ from hermes_core.atropos.workbench import as_result
 from hermes_core.contracts.errors import BackendError, HermesError, UnknownComponentError
 from hermes_core.contracts.model import encode
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
+from hermes_core.contracts.secrecy import shown
 from hermes_core.discovery import Registry, load_plugins
 from hermes_core.rollout import Runtime
 from hermes_core.rollout.context import RolloutContext
@@ -100,9 +101,7 @@ class SandboxToolBackend:
     async def stop(self, *, purge: bool = False) -> None:
         """Close every sandbox; with `purge` also remove what killed processes left behind on this backend."""
         results = await asyncio.gather(*(self.release(slot) for slot in self.slots), return_exceptions=True)
-        if self._runtime is not None:
-            runtime, self._runtime = self._runtime, None
-            await runtime.aclose()
+        await self.let_go()
         if purge:
             await sweep(self._backend)
         if self._owns_backend:
@@ -110,6 +109,12 @@ class SandboxToolBackend:
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+
+    async def let_go(self) -> None:
+        """Close what calls need besides their sandboxes, whatever has become of those; nothing is run afterwards."""
+        runtime, self._runtime = self._runtime, None
+        if runtime is not None:
+            await runtime.aclose()
 
     async def acquire(self, trajectory_id: str) -> SandboxSlot:
         """Open a sandbox; when cancelled, nothing is left."""
@@ -201,9 +206,9 @@ class SandboxToolBackend:
         except BackendError:
             raise
         except (ArgumentsError, HermesError) as error:
-            return ExecutionResult(success=False, error=getattr(error, "message", str(error)))
+            return ExecutionResult(success=False, error=shown(getattr(error, "message", str(error))))
         except Exception as error:  # noqa: BLE001 - the plugin boundary: a tool's failure is the caller's to read
-            return ExecutionResult(success=False, error=f"{type(error).__name__}: {error}")
+            return ExecutionResult(success=False, error=f"{type(error).__name__}: {shown(str(error))}")
 
     async def _run(
         self, slot: SandboxSlot, name: str, arguments: dict[str, Any], seconds: float, execution_id: str | None

@@ -12,7 +12,7 @@ from typing import Any, Final, cast, final
 from hermes_core.atropos.agent_tools import InstalledTool, Tool, ToolCall, ToolRegistry, ToolResult
 from hermes_core.atropos.workbench import answering, as_result
 from hermes_core.contracts import tool as contract
-from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError, HermesError
+from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError
 from hermes_core.contracts.model import encode
 from hermes_core.discovery import Registry
 from hermes_core.rollout import Runtime
@@ -22,8 +22,10 @@ from hermes_core.rollout.sync_context import SyncToolContext
 from hermes_core.rollout.workers import WorkerThreads
 from hermes_core.specs import ToolSpec
 from hermes_core.tools.arguments import ArgumentsError
+from hermes_pool.services.failing import told
 from hermes_pool.services.policy import LONGEST, timeout_of, without_policy
 from hermes_pool.services.stats import CallStats
+from hermes_pool.services.threads import ToolStuckError, ToolThreads
 
 MAX_CONCURRENCY: Final = 16
 DEFAULT_TIMEOUT: Final = 120.0
@@ -74,12 +76,18 @@ class ToolServer:
         self._runtime = Runtime(registry)
         # One tool may take every place: the threads' own limit is half of them for each.
         self._workers = WorkerThreads(2 * max_concurrency)
+        self._threads = ToolThreads(self._workers, most=max_concurrency)
         self._served = {tool.spec.name: tool for tool in [*self._of_registry(registry), *self._of_environment(tools)]}
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools that are served."""
         return tuple(tool.spec for tool in self._served.values())
+
+    @property
+    def left_threads(self) -> dict[str, int]:
+        """How many threads of each synchronous tool go on after their time; with `max_concurrency` it is refused."""
+        return self._threads.left
 
     async def execute(
         self, call: ToolCall, trajectory_id: str = "", timeout: float | None = None, **about: str
@@ -154,10 +162,10 @@ class ToolServer:
                     made.append(cast("contract.Tool", self._runtime.registry.create("tool", spec.name, {})))
                 context = RolloutContext(self._runtime, rollout_id=about.get("trajectory_id", ""), sandbox=None)
                 answer = await self._called(spec, made[0], arguments, context, _named(made[0].call, about))
-            except (ArgumentsError, HermesError) as error:
+            except (ArgumentsError, ToolStuckError) as error:
                 return _failed(getattr(error, "message", str(error)))
-            except Exception as error:  # noqa: BLE001 - the plugin boundary: a tool's failure is the model's to read
-                return _failed(f"{type(error).__name__}: {error}")
+            except Exception as error:  # noqa: BLE001 - the plugin boundary: that it failed is the model's to know
+                return _failed(told(error, call, about))
             if not isinstance(answer, contract.ToolResult):
                 return _failed(f"tool {spec.name!r} returned {type(answer).__name__}, wanted ToolResult")
             result = as_result(answer.content)
@@ -172,7 +180,7 @@ class ToolServer:
         if inspect.iscoroutinefunction(tool.call):
             return await contained(tool.call(arguments, context, **more))
         sync = SyncToolContext(context)
-        return await contained(self._workers.run(spec.target, lambda: tool.call(arguments, sync, **more)))
+        return await contained(self._threads.run(spec.name, spec.target, lambda: tool.call(arguments, sync, **more)))
 
     def _own_tool(self, tool: Tool) -> Run:
         async def run(call: ToolCall, about: Mapping[str, str]) -> ToolResult:
@@ -182,11 +190,11 @@ class ToolServer:
                 if inspect.iscoroutinefunction(function):
                     answer = await contained(function(**arguments))
                 else:
-                    answer = await contained(self._workers.run(call.name, lambda: function(**arguments)))
-            except (ArgumentsError, HermesError) as error:
+                    answer = await contained(self._threads.run(call.name, call.name, lambda: function(**arguments)))
+            except (ArgumentsError, ToolStuckError) as error:
                 return _failed(getattr(error, "message", str(error)))
             except Exception as error:  # noqa: BLE001 - the boundary to an environment's own tool
-                return _failed(f"{type(error).__name__}: {error}")
+                return _failed(told(error, call, about))
             if not isinstance(answer, ToolResult):
                 return _failed(f"tool {call.name!r} returned {type(answer).__name__}, wanted ToolResult")
             return answer

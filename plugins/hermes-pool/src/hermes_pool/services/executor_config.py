@@ -1,0 +1,54 @@
+"""What a tool executor is told."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from hermes_pool.services.policy import DEFAULT_TIMEOUT, Policy
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class ToolExecutorConfig(BaseModel):
+    """How an executor works; an unknown field is an error.
+
+    `batch_window_ms` and `max_batch_size` are the predecessor's, and change nothing: calls are sent at once, so that
+    none waits for a batch, and no batch can be too large. Setting one is noted in the log.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    batch_window_ms: int = Field(default=20, ge=0)
+    max_batch_size: int = Field(default=200, ge=1)
+    allow_network: bool = True
+    require_sandbox: bool = False
+    require_stateful_sandbox: bool = False
+    tool_server_url: str | None = None
+    """`inprocess`: external tools run in this process. None: they are refused."""
+    tool_server_token: str | None = None
+    default_timeout_s: float = Field(default=DEFAULT_TIMEOUT, ge=1, le=600)
+    idle_timeout_s: float = Field(default=3600.0, gt=0)
+    """Seconds without a call after which a trajectory that nobody released is released."""
+    close_timeout_s: float = Field(default=60.0, gt=0)
+    """Seconds in which `close` must have ended everything."""
+
+    @model_validator(mode="after")
+    def _note_batches(self) -> Self:
+        for name in sorted(self.model_fields_set & {"batch_window_ms", "max_batch_size"}):
+            # A window of nothing is what there is.
+            if (value := getattr(self, name)) != 0:
+                _LOG.warning(
+                    "%s: %s has no effect: calls are sent at once, never in batches; leave it out", name, value
+                )
+        return self
+
+    def policy(self) -> Policy:
+        """Return what commands may do."""
+        return Policy(
+            allow_network=self.allow_network,
+            require_sandbox=self.require_sandbox,
+            require_stateful_sandbox=self.require_stateful_sandbox,
+        )
