@@ -181,7 +181,7 @@ async def test_whoever_waits_too_long_is_told_the_numbers_of_all_members(pool):
 
 
 async def test_nobody_waits_for_a_host_that_is_set_apart_while_another_member_has_room(pool):
-    backend = pool(max_hosts=1, slots_per_host=4, health_interval=0.05, quarantine=30, acquire_timeout=5)
+    backend = pool(max_hosts=1, slots_per_host=4, health_interval=0.05, quarantine=300, acquire_timeout=60)
     first, second = [await backend.open(SandboxSpec()) for _ in range(2)]
     await second.aclose()
     (host,) = engines(backend)[0].hosts
@@ -194,7 +194,7 @@ async def test_nobody_waits_for_a_host_that_is_set_apart_while_another_member_ha
 
 
 async def test_who_waits_goes_on_when_a_host_that_was_set_apart_is_well_again(pool):
-    backend = pool(members=1, max_hosts=1, slots_per_host=2, health_interval=0.05, quarantine=0.2)
+    backend = pool(members=1, max_hosts=1, slots_per_host=2, health_interval=0.05, quarantine=300)
     first = await backend.open(SandboxSpec())
     (host,) = engines(backend)[0].hosts
     host.complaint = "the disk is full"
@@ -202,7 +202,8 @@ async def test_who_waits_goes_on_when_a_host_that_was_set_apart_is_well_again(po
     opening = asyncio.create_task(backend.open(SandboxSpec()))
     assert await eventually(lambda: backend.stats().waiting == 1)
     host.complaint = None
-    await (await asyncio.wait_for(opening, 10)).aclose()
+    backend.members[0].pool.options.quarantine = 0.05
+    await (await asyncio.wait_for(opening, 60)).aclose()
     await first.aclose()
 
 
@@ -278,7 +279,7 @@ async def test_a_member_that_was_set_apart_is_tried_again(pool):
     backend = pool(max_hosts=1, slots_per_host=1, quarantine=0.1)
     engines(backend)[0].failing = lambda number: BackendError("connection refused") if number == 1 else None
     first = await backend.open(SandboxSpec())
-    second = await asyncio.wait_for(backend.open(SandboxSpec()), 10)
+    second = await asyncio.wait_for(backend.open(SandboxSpec()), 60)
     assert {first.provenance["member"], second.provenance["member"]} == {"engine#1", "engine#2"}
     await first.aclose()
     await second.aclose()
@@ -346,4 +347,4 @@ async def test_a_lost_member_fails_its_own_sandboxes_only(pool):
             lost += 1
         await sandbox.aclose()
     assert lost == 1
-    assert await asyncio.wait_for(waiting, 10) == "7"
+    assert await asyncio.wait_for(waiting, 60) == "7"

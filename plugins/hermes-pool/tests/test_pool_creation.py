@@ -28,7 +28,7 @@ async def test_a_failed_start_is_tried_again_and_fails_nobody():
     async with places(max_hosts=1, slots_per_host=3) as (pool, engine):
         engine.failing = first(2)
         seats = await asyncio.wait_for(
-            asyncio.gather(*(pool.acquire("key", engine.make, 9, request()) for _ in range(3))), 10
+            asyncio.gather(*(pool.acquire("key", engine.make, 9, request()) for _ in range(3))), 60
         )
         assert engine.asked == 3
         assert pool.stats().failed == 2
@@ -40,7 +40,7 @@ async def test_many_failures_in_a_row_are_told_with_the_engine_s_own_words():
     async with places(max_hosts=2, max_failures=3, concurrent_starts=1) as (pool, engine):
         engine.failing = first(9, BackendError("engine e: quota of 3 nodes reached", hint="ask for more nodes"))
         tasks = [asyncio.create_task(pool.acquire("key", engine.make, 9, request())) for _ in range(4)]
-        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
+        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
         assert {type(result) for result in results} == {BackendError}
         assert len({id(result) for result in results}) == 4
         for result in results:
@@ -58,7 +58,7 @@ async def test_a_failure_for_good_is_told_at_once(error):
     async with places(max_hosts=2) as (pool, engine):
         engine.failing = first(1, error)
         with pytest.raises(type(error), match=str(error).split("\n", maxsplit=1)[0]):
-            await asyncio.wait_for(pool.acquire("key", engine.make, 9, request()), 10)
+            await asyncio.wait_for(pool.acquire("key", engine.make, 9, request()), 60)
         assert engine.asked == 1
 
 
@@ -85,7 +85,7 @@ async def test_scale_that_is_refused_leaves_those_who_wait_to_the_hosts_there_ar
         assert not waiting.done()
         assert pool.stats().last_failure == "job scaling blocked due to active deployment"
         await seat.release()
-        await (await asyncio.wait_for(waiting, 5)).release()
+        await (await asyncio.wait_for(waiting, 60)).release()
 
 
 async def test_the_deadline_names_why_no_more_hosts_could_be_started():

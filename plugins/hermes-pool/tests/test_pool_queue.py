@@ -113,7 +113,7 @@ async def test_whoever_is_cancelled_keeps_neither_a_slot_nor_a_place_in_the_queu
         await seat.release()
         waiting[1].cancel()
         await asyncio.wait((waiting[1],))
-        last = await asyncio.wait_for(waiting[2], 5)
+        last = await asyncio.wait_for(waiting[2], 60)
         assert (pool.stats().used, pool.stats().waiting) == (1, 0)
         await last.release()
         assert (pool.stats().used, pool.stats().free) == (0, 1)
@@ -140,7 +140,7 @@ async def test_those_who_wait_do_not_keep_a_user_from_being_renewed():
         sandbox = await made.open(SandboxSpec())
         waiting = [asyncio.create_task(play(made, n)) for n in range(made.concurrent_starts + 4)]
         assert await eventually(lambda: made.pool.stats().waiting == len(waiting))
-        await asyncio.wait_for(sandbox.renew(), 5)
+        await asyncio.wait_for(sandbox.renew(), 60)
         await sandbox.aclose()
         assert await asyncio.wait_for(asyncio.gather(*waiting), 30) == [str(n) for n in range(len(waiting))]
 
@@ -185,7 +185,7 @@ async def test_closing_the_pool_refuses_those_who_wait():
         await pool.acquire("key", engine.make, 9, request())
         waiting = asyncio.create_task(pool.acquire("key", engine.make, 9, request()))
         await asyncio.sleep(0)
-        await asyncio.wait_for(pool.aclose(), 10)
+        await asyncio.wait_for(pool.aclose(), 60)
         with pytest.raises(BackendError, match="being closed"):
             await waiting
         assert engine.alive == []
@@ -196,7 +196,7 @@ async def test_closing_the_pool_ends_starts_in_progress():
         engine.gate.clear()
         waiting = asyncio.create_task(pool.acquire("key", engine.make, 9, request()))
         assert await eventually(lambda: engine.starting == 1)
-        await asyncio.wait_for(pool.aclose(), 10)
+        await asyncio.wait_for(pool.aclose(), 60)
         with pytest.raises(BackendError, match="being closed"):
             await waiting
         assert engine.starting == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -174,9 +173,9 @@ def test_a_timeout_is_the_arguments_or_the_models_or_the_default(given: Any, ask
 
 
 async def test_a_command_ends_at_its_timeout_and_the_trajectory_goes_on(executor: ToolExecutor) -> None:
-    result = await executor.execute("t1", terminal("echo begun; sleep 600", timeout=600), timeout_s=1)
+    result = await executor.execute("t1", terminal("echo begun; sleep 600", timeout=600), timeout_s=5)
     assert (result.success, result.output) == (False, "begun")
-    assert result.error == "Command timed out after 1s"
+    assert result.error == "Command timed out after 5s"
     assert (result.metadata["timeout"], result.metadata["exit_code"]) == (True, 124)
     assert (await executor.execute("t1", terminal("echo on"))).output == "on"
 
@@ -269,7 +268,6 @@ async def test_a_batch_is_answered_in_order_and_its_places_do_not_wait_for_each_
     backend = SandboxToolBackend(inner, owns_backend=True)
     await backend.start()
     one, two = await asyncio.gather(backend.acquire("one"), backend.acquire("two"))
-    began = time.perf_counter()
     results = await backend.execute_batch(
         [
             (one, "terminal", {"command": "until [ -e go ]; do sleep 0.02; done; echo a"}),
@@ -277,9 +275,8 @@ async def test_a_batch_is_answered_in_order_and_its_places_do_not_wait_for_each_
             (one, "terminal", {"command": "echo c"}),
             (two, "no_such_tool", {}),
         ],
-        timeout_s=30,
+        timeout_s=60,
     )
-    assert time.perf_counter() - began < 25
     assert [result.output for result in results] == ["a", "b", "c", ""]
     assert results[3].error == "Unknown tool: no_such_tool"
     await backend.stop()

@@ -60,7 +60,7 @@ def body(command: str = "true", **more: Any) -> dict[str, Any]:
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -31,7 +31,7 @@ async def test_four_trajectories_finish_on_two_slots(registry: Registry) -> None
         await executor.release_trajectory(name)
         return found.output
 
-    async with backend(max_hosts=1, slots_per_host=2) as made, asyncio.timeout(30):
+    async with backend(max_hosts=1, slots_per_host=2) as made, asyncio.timeout(60):
         async with ToolExecutor(made, registry=registry) as executor:
             names = ["a", "b", "c", "d"]
             answers = await asyncio.gather(*(played(executor, name) for name in names))
@@ -42,31 +42,35 @@ async def test_four_trajectories_finish_on_two_slots(registry: Registry) -> None
 async def test_a_full_pool_says_so_with_its_numbers_here_and_over_http(registry: Registry) -> None:
     """Predecessor 2.3 number 5: it waited for ever."""
     async with (
-        backend(max_hosts=1, slots_per_host=1, acquire_timeout=0.2) as made,
+        backend(max_hosts=1, slots_per_host=1) as made,
         ToolExecutor(made, registry=registry) as executor,
         served(ExecutorService(executor).application()) as url,
         ToolExecutorClient(url) as client,
     ):
         await client.execute("has", terminal("true"))
+        made.pool.options.acquire_timeout = 0.2
         for caller in (executor, client):
             with pytest.raises(SlotUnavailableError) as raised:
                 await caller.execute("waits", terminal("true"))
             assert raised.value.retryable
             assert (raised.value.stats.total, raised.value.stats.used) == (1, 1)
         await client.release_trajectory("has")
+        made.pool.options.acquire_timeout = 60
         assert (await client.execute("waits", terminal("echo now"))).output == "now"
 
 
 async def test_a_call_that_got_no_slot_may_be_sent_again_under_its_id(registry: Registry) -> None:
     """The refusal was its answer for good, though it is said to be worth another try."""
     async with (
-        backend(max_hosts=1, slots_per_host=1, acquire_timeout=0.2) as made,
+        backend(max_hosts=1, slots_per_host=1) as made,
         ToolExecutor(made, registry=registry) as executor,
     ):
         await executor.execute("has", terminal("true"))
+        made.pool.options.acquire_timeout = 0.2
         with pytest.raises(SlotUnavailableError):
             await executor.execute("waits", terminal("echo ran"), execution_id="e1")
         await executor.release_trajectory("has")
+        made.pool.options.acquire_timeout = 60
         for _ in range(2):
             found = await executor.execute("waits", terminal("echo ran | tee -a count"), execution_id="e1")
             assert found.output == "ran"

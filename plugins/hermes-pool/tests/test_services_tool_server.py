@@ -92,7 +92,7 @@ def gate(tmp_path: Path) -> Iterator[Path]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 

@@ -57,6 +57,7 @@ class Slow:
 
     def call(self, arguments: dict[str, Any], context: Any) -> ToolResult:
         gate = Path(arguments["query"])
+        Path(f"{gate}.begun-{threading.get_ident()}").touch()
         while not gate.exists():
             time.sleep(0.01)
         return ToolResult(content=threading.current_thread().name)

@@ -37,6 +37,6 @@ async def executor_on(backend: Any, tools: ToolRegistry | None = None, **config:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until something has become true."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)

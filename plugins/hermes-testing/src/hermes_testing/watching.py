@@ -37,7 +37,7 @@ async def runs_inside(sandbox: Sandbox, token: str) -> bool:
     return found.stdout.strip() == b"yes"
 
 
-async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, seconds: float = 10.0) -> bool:
+async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, seconds: float = 60.0) -> bool:
     """Wait until a condition holds; False if it never did."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
