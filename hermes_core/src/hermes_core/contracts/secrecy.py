@@ -118,12 +118,15 @@ def texts(values: Any) -> frozenset[str]:
 
 
 def comparable(value: Any, name: str = "") -> Any:
-    """Return hidden values as two runs may be compared by them: no secret counts, of environments only the names."""
+    """Return hidden values as two runs may be compared by them: no secret counts, of environments only the names.
+
+    Neither does it count whether there is a secret at all: it may have come to be, or no longer be, in a variable.
+    """
     if isinstance(value, Mapping):
         if _is_environment(name):
-            return sorted(key for key in map(str, value) if not is_secret_name(key))
+            return {key: WITHHELD for key in sorted(map(str, value)) if not is_secret_name(key)}
         pairs = {key: comparable(hidden(item, str(key)), str(key)) for key, item in value.items() if item != WITHHELD}
-        return {key: item for key, item in pairs.items() if item != WITHHELD}
+        return {key: item for key, item in pairs.items() if item not in (WITHHELD, {})}
     if isinstance(value, list | tuple):
         return [comparable(item) for item in value if item != WITHHELD]
     return value.replace(f"{WITHHELD}@", "") if isinstance(value, str) else value
