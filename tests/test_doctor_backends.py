@@ -162,6 +162,28 @@ def test_a_config_is_tried_as_it_stands(doctor, tmp_path):
     assert status == 0
 
 
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [("isolation: container", "isolation 'container'"), ("sandbox: {memory_mb: 64}\nisolation: none", "memory")],
+)
+def test_what_a_config_asks_of_a_backend_that_works_is_tried_as_well(doctor, tmp_path, keys, message):
+    """A run would stop at it; that some other level works helps nobody."""
+    config = tmp_path / "run.yaml"
+    config.write_text(f"terminal_backend: local\nbackend_options: {{slots_per_agent: 2}}\n{keys}\n")
+    status, out = doctor("--config", str(config))
+    assert status == 1
+    assert "local  works at none" in out
+    assert f"{config}: " in out
+    assert message in out.split(f"{config}: ")[1]
+
+
+def test_a_name_that_nobody_declares_is_told_before_anything_is_printed(capsys, tmp_path):
+    assert main(["doctor", "dokcer"], environ={}) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "did you mean docker?" in err
+
+
 def test_all_are_tried_and_each_reason_is_told_once_with_a_next_command(doctor, monkeypatch):
     """Also where one of them breaks in a way that it does not know itself, as `local` does without even `rm`."""
     monkeypatch.setenv("PATH", "/nowhere")

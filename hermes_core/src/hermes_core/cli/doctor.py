@@ -11,10 +11,12 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from hermes_core.contracts.sandbox import SandboxSpec
     from hermes_core.discovery import Registry
     from hermes_core.discovery.settings import PluginSettings
     from hermes_core.runner.config import RunConfig
@@ -37,15 +39,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Print what was found; exit 1 where a plugin is broken, or the backend that a run would use works at no level."""
     from hermes_core.contracts.errors import PluginError
 
-    settings, options, wanted = _what_to_try(arguments)
-    everything = not options
-    broken = _broken_plugins(settings, arguments.timeout) if everything else []
-    if everything and not arguments.json:
+    plan = _what_to_try(arguments)
+    broken = [] if plan.options else _broken_plugins(plan.settings, arguments.timeout)
+    if not plan.options and not arguments.json:
         _print_plugins(broken)
     rows: list[Row] = []
     try:
         printing = _Printing(sys.stdout)
-        for name, row in _rows(settings, options, printing if not arguments.json else None):
+        for name, row in _rows(plan, printing if not arguments.json else None):
             rows.append(row)
             if not arguments.json:
                 printing.row(name, row)
@@ -55,23 +56,41 @@ def run(arguments: argparse.Namespace) -> int:
         # A plugin that was asked for by name is among the broken ones, and stops every command.
     if arguments.json:
         sys.stdout.write(json.dumps({"plugins": broken, "backends": rows}, indent=2, ensure_ascii=False) + "\n")
-    lame = any(row["backend"] == wanted and not row["works"] for row in rows)
+    lame = any(row["backend"] == plan.wanted and not (row["works"] and plan.is_met(row)) for row in rows)
     return 1 if broken or lame else 0
 
 
-def _what_to_try(arguments: argparse.Namespace) -> tuple[PluginSettings, dict[str, Mapping[str, Any]], str | None]:
-    """Return the plugins, the backends that were asked for with their options, none for all, and which must work."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """The backends to try with their options, none for all, and what one of them must be able to do."""
+
+    settings: PluginSettings
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    wanted: str | None = None
+    spec: SandboxSpec | None = None
+    source: str = ""
+
+    def is_met(self, row: Row) -> bool:
+        """Tell whether nothing of what the config asks for was found missing."""
+        return all(self.source not in trouble["levels"] for trouble in row["troubles"])
+
+
+def _what_to_try(arguments: argparse.Namespace) -> _Plan:
     settings: PluginSettings = arguments.plugin_settings
-    given = _options(arguments)
+    given, name = _options(arguments), arguments.backend
     if arguments.config is None:
-        return settings, {arguments.backend: given} if arguments.backend else {}, arguments.backend
+        return _Plan(settings=settings, options={name: given} if name else {}, wanted=name)
     config = _config(Path(arguments.config))
-    wanted: str = arguments.backend or config.terminal_backend
+    wanted: str = name or config.terminal_backend
     options: dict[str, Mapping[str, Any]] = {**config.backends, config.terminal_backend: config.backend_ref().options}
     options[wanted] = {**options.get(wanted, {}), **given}
-    if arguments.backend is not None:
-        options = {wanted: options[wanted]}
-    return settings.with_config(config.plugins.model_dump()), options, wanted
+    return _Plan(
+        settings=settings.with_config(config.plugins.model_dump()),
+        options=options if name is None else {name: options[name]},
+        wanted=wanted,
+        spec=config.sandbox_spec(),
+        source=arguments.config,
+    )
 
 
 def _config(path: Path) -> RunConfig:
@@ -100,27 +119,57 @@ def _broken_plugins(settings: PluginSettings, timeout: float) -> list[dict[str, 
     return [{"plugin": one.subject, "message": one.message} for one in found if one.level == "error"]
 
 
-def _rows(
-    settings: PluginSettings, wanted: Mapping[str, Mapping[str, Any]], printing: _Printing | None
-) -> Iterator[tuple[str, Row]]:
+def _rows(plan: _Plan, printing: _Printing | None) -> Iterator[tuple[str, Row]]:
     """Try one backend after the other; where it is printed, its name stands there while it is tried."""
     from hermes_core.discovery import load_plugins
     from hermes_core.discovery.option_secrets import discretion
 
-    registry = load_plugins(settings)
-    names = list(wanted) or list(registry.names("backend"))
-    absent = [] if wanted else list(_absent(registry))
+    registry = load_plugins(plan.settings)
+    names = list(plan.options) or list(registry.names("backend"))
+    for name in names:
+        registry.spec("backend", name)  # a name that nobody declares is told before anything is printed
+    absent = [] if plan.options else list(_absent(registry))
     if printing is not None:
         printing.width = max(map(len, (*names, *(row["backend"] for row in absent))), default=0)
     for name in names:
         if printing is not None:
             printing.begin(name)
-        options = wanted.get(name, {})
-        yield name, discretion(registry, "backend", name, options).values(_try(registry, name, options))
+        options = plan.options.get(name, {})
+        row = _try(registry, name, options)
+        if name == plan.wanted and plan.spec is not None and row["works"]:
+            row = _with_the_config(row, plan.source, _as_configured(registry, name, options, plan.spec))
+        yield name, discretion(registry, "backend", name, options).values(row)
     for row in absent:
         if printing is not None:
             printing.begin(row["backend"])
         yield row["backend"], row
+
+
+def _as_configured(
+    registry: Registry, name: str, options: Mapping[str, Any], spec: SandboxSpec
+) -> tuple[str, str] | None:
+    """Return why a run would stop at its check, None if it would not: a level may work, and not what is asked of it."""
+    from hermes_core.contracts.errors import HermesError
+
+    async def check() -> None:
+        backend: Any = registry.create("backend", name, options)
+        try:
+            await backend.check(spec)
+        finally:
+            await backend.aclose()
+
+    try:
+        asyncio.run(check())
+    except HermesError as error:
+        return error.message, error.hint or f"hermes-core sandboxes probe {name} tries all that it declares"
+    return None
+
+
+def _with_the_config(row: Row, source: str, trouble: tuple[str, str] | None) -> Row:
+    if trouble is None:
+        return row
+    said, hint = trouble
+    return {**row, "troubles": [*row["troubles"], {"levels": [source], "message": said, "hint": hint}]}
 
 
 def _try(registry: Registry, name: str, options: Mapping[str, Any]) -> Row:
