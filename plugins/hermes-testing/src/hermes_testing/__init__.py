@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hermes_testing.registries import isolated_registry
     from hermes_testing.suites.backend import BackendSuite
     from hermes_testing.suites.base import needs
+    from hermes_testing.suites.engine import EngineSuite
     from hermes_testing.suites.parser import ParserSuite
     from hermes_testing.suites.plugin import PluginSuite
     from hermes_testing.suites.tool import ToolSuite
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "BackendSuite": "suites.backend",
+    "EngineSuite": "suites.engine",
     "ParserSuite": "suites.parser",
     "PluginSuite": "suites.plugin",
     "ToolSuite": "suites.tool",
@@ -36,7 +38,16 @@ _HOMES = {
     "needs": "suites.base",
 }
 
-__all__ = ["BackendSuite", "ParserSuite", "PluginSuite", "ToolSuite", "VerifierSuite", "isolated_registry", "needs"]
+__all__ = [
+    "BackendSuite",
+    "EngineSuite",
+    "ParserSuite",
+    "PluginSuite",
+    "ToolSuite",
+    "VerifierSuite",
+    "isolated_registry",
+    "needs",
+]
 
 
 def __getattr__(name: str) -> object:

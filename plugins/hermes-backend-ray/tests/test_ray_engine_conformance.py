@@ -1,0 +1,16 @@
+"""The engine passes the suite of all engines, on a real cluster of three nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from hermes_testing import EngineSuite
+
+
+@pytest.mark.slow
+class TestEngine(EngineSuite):
+    plugin, component = "hermes_backend_ray.plugin", "ray"
+
+    @pytest.fixture(autouse=True)
+    def _cluster(self, ray_driver):
+        self.options = {"address": ray_driver.address, "workers": 2, "num_cpus": 0}

@@ -1,0 +1,21 @@
+"""The suite every rollout engine passes."""
+
+from __future__ import annotations
+
+from hermes_testing.suites.engine_endings import Endings
+from hermes_testing.suites.engine_events import Events
+from hermes_testing.suites.engine_losses import Losses
+from hermes_testing.suites.engine_outcomes import Outcomes
+from hermes_testing.suites.engine_refusals import Refusals
+
+
+class EngineSuite(Outcomes, Events, Refusals, Losses, Endings):
+    """Behaviour of a rollout engine, in whole runs with a model that the suite plays.
+
+    Set `plugin`, `component` and `options`, which must give room for `at_once` rollouts at a time, on two workers or
+    more where it has workers. Their processes must be able to import hermes-testing and to reach `model_host`.
+    Capabilities that may be named in `lacks`:
+
+    - `workers`: rollouts are played by processes of their own, which can be lost.
+    - `visible_processes`: this machine sees the processes of the rollouts' sandboxes.
+    """

@@ -1,0 +1,186 @@
+"""What the parts of the engine suite share: a model that is held and let go, and runs in a folder of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import platform
+import signal
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+import pytest_asyncio
+
+from hermes_core.contracts.engine import EngineRun, RolloutEngine
+from hermes_core.rollout import RolloutSpec
+from hermes_core.runner.config import RunConfig
+from hermes_core.runner.plan import plan_groups, rollouts
+from hermes_core.runner.run import Run, RunResult
+from hermes_core.runner.tasks import load_tasks
+from hermes_testing.engine_plugin import ANSWER, MODULE, TOOLSET
+from hermes_testing.model_server import MODEL, ModelServer, Step, serving_model
+from hermes_testing.registries import isolated_registry
+from hermes_testing.suites.base import ComponentSuite
+from hermes_testing.watching import eventually
+
+if TYPE_CHECKING:
+    from hermes_core.discovery import Registry
+
+_ENDING = 30.0
+
+EVENTS = ("hermes_rollout_started", "hermes_tool_called", "hermes_rollout_scored", "hermes_rollout_finished")
+
+
+def scripted(name: str, *steps: Step, **fields: Any) -> dict[str, Any]:
+    """Write a task whose prompt says what the model does."""
+    prompt = json.dumps({"task": name, "steps": steps})
+    return {"id": name, "prompt": prompt, "verifier": {"name": ANSWER}, **fields}
+
+
+class Bench:
+    """Runs of one test: the tasks and the output lie in its folder, the model is the test's."""
+
+    def __init__(self, suite: EngineBase, registry: Registry, server: ModelServer, folder: Path) -> None:
+        self.server = server
+        self.registry = registry
+        self.folder = folder
+        self._suite = suite
+        self._events: list[tuple[str, Any]] = []
+
+    def tasks(self, items: Iterable[Mapping[str, Any]]) -> Path:
+        """Write a task file."""
+        path = self.folder / "tasks.jsonl"
+        path.write_text("".join(json.dumps(item) + "\n" for item in items), encoding="utf-8")
+        return path
+
+    def config(self, *, engine: str | None = None, out: str = "out", **values: Any) -> RunConfig:
+        """Return the config of a run of `tasks`; `engine` is the suite's where none is named."""
+        suite = self._suite
+        given = {
+            "tasks": str(self.folder / "tasks.jsonl"),
+            "out": str(self.folder / out),
+            "model": self.server.url,
+            "model_name": MODEL,
+            "model_retries": 0,
+            "enabled_toolsets": ["terminal", TOOLSET],
+            "max_concurrent": suite.at_once,
+            "engine": engine or suite.component,
+            "engine_options": {} if engine else dict(suite.options),
+            **suite.run_fields,
+            **values,
+        }
+        return RunConfig.parse(given, source="the suite")
+
+    async def run(
+        self, *items: Mapping[str, Any], registry: Registry | None = None, api_key: str | None = None, **values: Any
+    ) -> RunResult:
+        """Run to the end; tasks that are in the folder stay where none are given."""
+        if items:
+            self.tasks(items)
+        made = Run(self.config(**values), registry or self.registry, api_key=api_key, stream=io.StringIO())
+        return await made.execute()
+
+    def lines(self, out: str = "out", name: str = "rollouts.jsonl") -> list[dict[str, Any]]:
+        """Return what is recorded."""
+        path = self.folder / out / name
+        text = path.read_bytes() if path.is_file() else b""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
+
+    def ended(self, out: str = "out") -> list[str]:
+        """Return the tasks of the recorded rollouts, in their order."""
+        return [line["task_id"] for line in self.lines(out)]
+
+    def watch(self) -> list[tuple[str, Any]]:
+        """Begin to keep the run's events as a plugin of the run would get them."""
+        self.registry.forward_events(lambda hook, event: self._events.append((hook, event)), listened=EVENTS)
+        return self._events
+
+    async def held(self, count: int) -> None:
+        """Wait until so many answers of the model are held."""
+        await self.server.until(lambda: self.server.held.total() >= count, seconds=self._suite.patience)
+
+    async def eventually(self, holds: Callable[[], bool]) -> bool:
+        """Wait for what no event tells of."""
+        return await eventually(holds, seconds=self._suite.patience)
+
+    def engine_run(self, *, turned: Callable[[str], None] = lambda _: None, **values: Any) -> EngineRun:
+        """Return what an engine is opened with, as a run opens it."""
+        config = self.config(**values)
+        return EngineRun(
+            run_id="run_of_the_suite",
+            config=config.model_dump(mode="json"),
+            registry=self.registry,
+            max_concurrent=config.max_concurrent,
+            turned=turned,
+        )
+
+    def specs(self, **values: Any) -> list[RolloutSpec]:
+        """Return the rollouts of the tasks in the folder, as a run plans them."""
+        config = self.config(**values)
+        loaded = load_tasks(Path(config.tasks), self.registry)
+        plan = plan_groups(loaded.tasks, config, self.registry)
+        return list(rollouts(plan.groups, config, "run_of_the_suite", {}))
+
+    @contextlib.asynccontextmanager
+    async def opened(self, run: EngineRun | None = None) -> AsyncIterator[RolloutEngine]:
+        """Open an engine by itself, without a run around it."""
+        engine: RolloutEngine = self._suite.make(self.registry)
+        try:
+            await engine.open(run or self.engine_run())
+            yield engine
+        finally:
+            await engine.aclose()
+
+
+class EngineBase(ComponentSuite):
+    """Fixtures: `bench`, on which runs are played.
+
+    `at_once` is how many rollouts the engine can play at a time with the suite's `options`; `run_fields` are further
+    keys of every run's config (a backend, say); `model_host` is this machine's address as the workers reach it;
+    `patience` is how many seconds something may take.
+    """
+
+    kind = "engine"
+    at_once: ClassVar[int] = 4
+    model_host: ClassVar[str] = "127.0.0.1"
+    patience: ClassVar[float] = 60.0
+    run_fields: ClassVar[Mapping[str, Any]] = {}
+
+    @pytest.fixture
+    def registry(self) -> Registry:
+        """A registry of the core, this plugin and the suite's own parts."""
+        return isolated_registry(self.plugin, MODULE)
+
+    @pytest_asyncio.fixture
+    async def bench(self, registry: Registry, tmp_path: Path) -> AsyncIterator[Bench]:
+        """A model server of the test's own, and a folder."""
+        async with serving_model(self.model_host) as server:
+            yield Bench(self, registry, server, tmp_path)
+
+    async def lose(self, place: Mapping[str, Any]) -> None:
+        """End a worker without a word; `place` is the `pid` and the `host` of the process that plays.
+
+        Override it for workers that are no processes of this machine.
+        """
+        if place["host"] != platform.node() or place["pid"] == os.getpid():
+            raise NotImplementedError(f"{type(self).__qualname__} must implement lose(place), or lack 'workers'")
+        os.kill(place["pid"], signal.SIGKILL)
+
+
+@contextlib.asynccontextmanager
+async def in_the_background(work: Any) -> AsyncIterator[asyncio.Task[Any]]:
+    """Begin something that is ended with the test, however that ends."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        # Bounded: an engine that does not end a rollout must fail its test and not hang the others.
+        await asyncio.wait({task}, timeout=_ENDING)
+        if task.done() and not task.cancelled():
+            task.exception()

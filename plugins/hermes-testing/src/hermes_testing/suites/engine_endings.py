@@ -1,0 +1,166 @@
+"""Ends before the end: a run that is cancelled, a rollout that is, a caller that is killed; and going on afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from typing import Any, Self
+
+import pytest
+
+from hermes_testing.engine_plugin import MODULE
+from hermes_testing.model_server import call, say
+from hermes_testing.suites.base import needs
+from hermes_testing.suites.engine_base import Bench, EngineBase, in_the_background, scripted
+from hermes_testing.watching import processes_here, sleep_token
+
+_CALLER = """
+import asyncio, io, json, sys
+from hermes_core.runner.config import RunConfig
+from hermes_core.runner.run import Run
+from hermes_testing import isolated_registry
+
+config, modules = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+run = Run(RunConfig.parse(config, source="the suite"), isolated_registry(*modules), stream=io.StringIO())
+asyncio.run(run.execute())
+"""
+
+
+def sleeping(name: str, token: str) -> dict[str, Any]:
+    """Write a task whose rollout runs a command that does not end."""
+    return scripted(name, call("terminal", {"command": f"sleep {token}"}), say(f"answer of {name}"))
+
+
+class Endings(EngineBase):
+    """Nothing is left, and nothing is lost that was recorded."""
+
+    @needs("visible_processes")
+    async def test_a_cancelled_run_has_ended_every_rollout_where_it_was_played(self, bench: Bench) -> None:
+        """When it returns, not some time later."""
+        token = sleep_token()
+        items = [sleeping(f"t{number}", token) for number in range(self.at_once)]
+        async with in_the_background(bench.run(*items)) as running:
+            assert await bench.eventually(lambda: len(processes_here(token)) >= self.at_once)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(asyncio.shield(running), self.patience)
+            assert processes_here(token) == []
+        assert bench.lines() == []
+
+    @needs("visible_processes")
+    async def test_a_cancelled_rollout_ends_alone(self, bench: Bench) -> None:
+        """`play` returns when it is over where it was played; what else is played goes on."""
+        token = sleep_token()
+        bench.tasks([sleeping("sleeps", token), scripted("waits", say("answer", hold=True))])
+        first, second = bench.specs()
+        async with (
+            bench.opened() as engine,
+            in_the_background(engine.play(second)) as other,
+            in_the_background(engine.play(first)) as struck,
+        ):
+            await bench.held(1)
+            assert await bench.eventually(lambda: processes_here(token) != [])
+            struck.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(asyncio.shield(struck), self.patience)
+            assert processes_here(token) == []
+            assert not other.done()
+            bench.server.release("waits")
+            outcome = await asyncio.wait_for(asyncio.shield(other), self.patience)
+            assert (outcome.rollout_id, outcome.reward) == (second.rollout_id, 1.0)
+
+    async def test_a_cancelled_rollout_gives_its_place_back(self, bench: Bench) -> None:
+        """As many as before play after it."""
+        names = [f"t{number}" for number in range(self.at_once)]
+        bench.tasks([scripted(name, say("answer", hold=True)) for name in names])
+        specs = bench.specs()
+        async with bench.opened() as engine:
+            for _ in range(2):
+                plays = [asyncio.ensure_future(engine.play(spec)) for spec in specs]
+                await bench.held(self.at_once)
+                for play in plays:
+                    play.cancel()
+                await asyncio.wait(plays, timeout=self.patience)
+                assert [play.cancelled() for play in plays] == [True] * self.at_once
+                await bench.server.until(lambda: not bench.server.held.total(), seconds=self.patience)
+
+    async def test_a_run_that_was_cancelled_is_continued(self, bench: Bench) -> None:
+        """What is recorded is not played again, what is not is played."""
+        names = [f"t{number}" for number in range(self.at_once)]
+        items = [scripted(name, say(f"answer {name}", hold=True)) for name in names]
+        async with in_the_background(bench.run(*items)) as running:
+            await bench.held(self.at_once)
+            bench.server.release("t0")
+            assert await bench.eventually(lambda: bench.ended() == ["t0"] or running.done())
+        assert bench.ended() == ["t0"]
+        bench.server.release(*names)
+        await bench.run()
+        assert Counter(bench.ended()) == dict.fromkeys(names, 1)
+        assert bench.server.asked == {("t0", 0): 1, **{(name, 0): 2 for name in names[1:]}}
+
+    async def test_a_run_whose_caller_was_killed_is_continued(self, bench: Bench) -> None:
+        """By the same config, in the same folder; each rollout is recorded once."""
+        names = [f"t{number}" for number in range(self.at_once)]
+        bench.tasks([scripted(name, say(f"answer {name}", hold=True)) for name in names])
+        async with self.a_caller(bench) as caller:
+            await bench.held(self.at_once)
+            bench.server.release("t0")
+            assert await bench.eventually(lambda: bench.ended() == ["t0"])
+            caller.kill()
+        bench.server.release(*names)
+        await bench.run()
+        assert Counter(bench.ended()) == dict.fromkeys(names, 1)
+        assert bench.server.asked["t0", 0] == 1
+
+    @needs("visible_processes")
+    async def test_what_a_killed_caller_had_played_ends(self, bench: Bench) -> None:
+        """Nobody would ever read what becomes of it."""
+        token = sleep_token()
+        bench.tasks([sleeping(f"t{number}", token) for number in range(2)])
+        async with self.a_caller(bench) as caller:
+            assert await bench.eventually(lambda: len(processes_here(token)) >= 2)
+            caller.kill()
+            assert await bench.eventually(lambda: processes_here(token) == [])
+
+    @needs("visible_processes")
+    async def test_closing_ends_what_is_still_played(self, bench: Bench) -> None:
+        """An engine that is closed has nothing running anywhere."""
+        token = sleep_token()
+        bench.tasks([sleeping("t", token)])
+        (spec,) = bench.specs()
+        async with bench.opened() as engine:
+            playing = asyncio.ensure_future(engine.play(spec))
+            assert await bench.eventually(lambda: processes_here(token) != [])
+        assert await bench.eventually(lambda: processes_here(token) == [])
+        playing.cancel()
+        await asyncio.wait({playing}, timeout=self.patience)
+
+    def a_caller(self, bench: Bench) -> _Caller:
+        """Provide a process of its own that plays the run of the tasks in the folder."""
+        config = json.dumps(bench.config().model_dump(mode="json"))
+        return _Caller([sys.executable, "-c", _CALLER, config, json.dumps([self.plugin, MODULE])])
+
+
+class _Caller:
+    """A process that is killed at the end at the latest."""
+
+    def __init__(self, command: list[str]) -> None:
+        path = os.pathsep.join(item for item in sys.path if item)
+        self._process = subprocess.Popen(
+            command, env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    def kill(self) -> None:
+        """End it without a word."""
+        self._process.kill()
+
+    async def __aexit__(self, *error: object) -> None:
+        self.kill()
+        await asyncio.to_thread(self._process.wait)

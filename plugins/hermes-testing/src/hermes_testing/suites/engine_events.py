@@ -1,0 +1,78 @@
+"""What the run is told while rollouts are played: turns, and events for its plugins."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+from hermes_core.contracts.events import RolloutFinished, RolloutScored, ToolCalled
+from hermes_testing.model_server import call, say
+from hermes_testing.suites.engine_base import EVENTS, Bench, EngineBase, in_the_background, scripted
+
+_TRUE = call("terminal", {"command": "true"})
+
+
+class Events(EngineBase):
+    """News of rollouts, wherever they are played."""
+
+    async def test_every_event_reaches_the_run_s_plugins_once_and_in_order(self, bench: Bench) -> None:
+        """Of each rollout: begun, each call, scored, finished."""
+        seen = bench.watch()
+        await bench.run(*(scripted(f"t{number}", _TRUE, _TRUE, say("answer")) for number in range(3)), group_size=2)
+        started, called, scored, finished = EVENTS
+        for line in bench.lines():
+            hooks = [hook for hook, event in seen if event.rollout_id == line["rollout_id"]]
+            assert hooks == [started, called, called, scored, finished]
+        assert len(seen) == 5 * len(bench.lines())
+
+    async def test_events_say_what_is_recorded(self, bench: Bench) -> None:
+        """Which tool, which reward, which outcome."""
+        seen = bench.watch()
+        await bench.run(scripted("t", call("no_such_tool"), _TRUE, say("answer")))
+        (line,) = bench.lines()
+        events: list[Any] = [event for _, event in seen]
+        assert [(event.name, event.turn) for event in events if isinstance(event, ToolCalled)][-1][0] == "terminal"
+        assert [event.reward for event in events if isinstance(event, RolloutScored)] == [line["reward"]]
+        (end,) = [event for event in events if isinstance(event, RolloutFinished)]
+        assert {key: end.outcome[key] for key in ("stop_reason", "turns", "reward_parts", "final_response")} == {
+            key: line[key] for key in ("stop_reason", "turns", "reward_parts", "final_response")
+        }
+
+    async def test_events_come_while_a_rollout_is_played(self, bench: Bench) -> None:
+        """Who watches a run sees what it does now, not what it did."""
+        seen = bench.watch()
+        async with in_the_background(bench.run(scripted("t", _TRUE, say("answer", hold=True)))) as running:
+            await bench.held(1)
+            assert await bench.eventually(lambda: len(seen) >= 2)
+            assert [hook for hook, _ in seen] == list(EVENTS[:2])
+            bench.server.release("t")
+            await running
+
+    async def test_a_failed_attempt_is_finished_for_plugins_too(self, bench: Bench) -> None:
+        """Each attempt has one end."""
+        seen = bench.watch()
+        await bench.run(scripted("t", say("answer", status=503, times=1)))
+        ends = [event.outcome["stop_reason"] for _, event in seen if isinstance(event, RolloutFinished)]
+        assert ends == ["model_error", "final_answer"]
+
+    async def test_every_turn_is_told_when_the_model_has_answered(self, bench: Bench) -> None:
+        """On the run's own thread, with the rollout's id, once; the progress display counts them."""
+        turns: list[tuple[str, int]] = []
+        bench.tasks([scripted("t", _TRUE, _TRUE, say("answer", hold=True))])
+        run = bench.engine_run(turned=lambda rollout_id: turns.append((rollout_id, threading.get_ident())))
+        (spec,) = bench.specs()
+        async with bench.opened(run) as engine, in_the_background(engine.play(spec)) as playing:
+            await bench.held(1)
+            assert await bench.eventually(lambda: len(turns) == 2)
+            bench.server.release("t")
+            await playing
+            assert await bench.eventually(lambda: len(turns) == 3)
+        assert Counter(turns) == {(spec.rollout_id, threading.get_ident()): 3}
+
+    async def test_events_come_on_the_run_s_own_thread(self, bench: Bench) -> None:
+        """Plugins need no locks."""
+        threads = set()
+        bench.registry.forward_events(lambda _hook, _event: threads.add(threading.get_ident()), listened=EVENTS)
+        await bench.run(scripted("t", _TRUE, say("answer")))
+        assert threads == {threading.get_ident()}

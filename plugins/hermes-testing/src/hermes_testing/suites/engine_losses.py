@@ -1,0 +1,78 @@
+"""Workers that die: what they played is lost and told so, and nothing else is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from hermes_core.runner.run import RunResult
+from hermes_testing.engine_plugin import WHERE
+from hermes_testing.model_server import call, say
+from hermes_testing.suites.base import needs
+from hermes_testing.suites.engine_base import Bench, EngineBase, in_the_background, scripted
+
+
+@dataclass
+class Loss:
+    """A run in which a worker was lost with the rollouts `victims`, while `others` were played elsewhere."""
+
+    result: RunResult
+    victims: set[str]
+    others: set[str]
+
+
+class Losses(EngineBase):
+    """Where rollouts are played by workers that can be lost; `lose` ends one."""
+
+    @needs("workers")
+    async def test_a_lost_worker_costs_only_its_own_rollouts(self, bench: Bench) -> None:
+        """They are played again, by whoever is left; all others are not touched."""
+        async with self.a_loss(bench) as loss:
+            lines = {line["rollout_id"]: line for line in bench.lines()}
+            assert Counter(line["rollout_id"] for line in bench.lines()) == dict.fromkeys(loss.victims | loss.others, 1)
+            assert {lines[rollout]["attempt"] for rollout in loss.others} == {1}
+            assert {lines[rollout]["attempt"] for rollout in loss.victims} == {2}
+            assert {line["reward"] for line in lines.values()} == {1.0}
+            assert loss.result.clean
+
+    @needs("workers")
+    async def test_a_lost_attempt_says_that_the_backend_is_to_blame_and_where_it_was(self, bench: Bench) -> None:
+        """An attempt of its own, retryable; never a reward of 0."""
+        async with self.a_loss(bench) as loss:
+            attempts = bench.lines(name="attempts.jsonl")
+            assert {line["rollout_id"] for line in attempts} == loss.victims
+            for line in attempts:
+                assert (line["attempt"], line["stop_reason"], line["reward"]) == (1, "tool_backend_error", None)
+                failure = line["failure"]
+                assert (failure["blame"], failure["type"]) == ("backend", "EngineLostError")
+                assert failure["retryable"] is True
+                assert set(line["provenance"]["engine"]) > {"name"}
+
+    @needs("workers")
+    async def test_the_run_says_how_many_workers_it_has_lost(self, bench: Bench) -> None:
+        """And names all of them, with their nodes."""
+        async with self.a_loss(bench) as loss:
+            engine = loss.result.summary["run"]["engine"]
+            assert engine["lost_workers"] == 1
+            assert len(engine["workers"]) >= 2
+            assert all(worker["node"] for worker in engine["workers"])
+
+    @asynccontextmanager
+    async def a_loss(self, bench: Bench) -> AsyncIterator[Loss]:
+        """Play a run, lose the worker of its first rollout when all workers play, and provide what came of it."""
+        names = [f"t{number}" for number in range(self.at_once)]
+        items: list[dict[str, Any]] = [scripted(name, call(WHERE), say(f"answer {name}", hold=True)) for name in names]
+        async with in_the_background(bench.run(*items)) as running:
+            await bench.held(self.at_once)
+            places = bench.server.places()
+            first = next(iter(places.values()))
+            victims = {rollout for rollout, place in places.items() if place == first}
+            others = places.keys() - victims
+            assert others, "all rollouts were played by one worker; the suite's options must start two"
+            await self.lose(first)
+            bench.server.release(*names)
+            assert await bench.eventually(running.done), "the loss was not noticed"
+            yield Loss(running.result(), victims, set(others))

@@ -1,0 +1,177 @@
+"""What comes of a run: every rollout once, each with its own outcome, as exact as where it was played by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from functools import partial
+from typing import Any
+
+from hermes_core.contracts.engine import RolloutEngine
+from hermes_testing.engine_plugin import WHERE
+from hermes_testing.model_server import call, say
+from hermes_testing.suites.engine_base import Bench, EngineBase, in_the_background, scripted
+
+SAME = (
+    "task_id",
+    "index",
+    "seed",
+    "attempt",
+    "reward",
+    "reward_status",
+    "reward_parts",
+    "reward_detail",
+    "stop_reason",
+    "disposition",
+    "turns",
+    "final_response",
+    "messages",
+    "tool_errors",
+    "counters",
+    "samples",
+)
+_ODD = "answer \ud800 \x00 ١٢٣ 0.1"
+_LONG = 'echo "$CONFORMANCE"; seq 1 4000'
+
+
+def varied() -> list[dict[str, Any]]:
+    """Return tasks that end in different ways, with texts that a careless way to a worker would change."""
+    return [
+        scripted("plain", say("answer of plain")),
+        scripted("odd", call("terminal", {"command": r"printf 'a\377b\n'"}), say(_ODD)),
+        scripted("long", call("terminal", {"command": _LONG}), say("answer of long")),
+        scripted("wrong", call("no_such_tool"), call(WHERE, {"x": 1}), say("no idea")),
+        scripted("endless", call("terminal", {"command": "true"}), limits={"max_agent_turns": 3}),
+    ]
+
+
+def facts(lines: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, Any]]:
+    """Return what the engine must not change of what is recorded, by task and place in the group."""
+    return {(line["task_id"], line["index"]): {key: line.get(key) for key in SAME} for line in lines}
+
+
+def _recorded(bench: Bench, count: int, running: asyncio.Task[Any]) -> bool:
+    return len(bench.lines()) >= count or running.done()
+
+
+def _let_go(bench: Bench, task: str) -> bool:
+    return not bench.server.held[task]
+
+
+class Outcomes(EngineBase):
+    """Runs that go well."""
+
+    async def test_it_has_the_contract_s_methods(self, bench: Bench) -> None:
+        """`capacity`, `provenance`, `open`, `refusals`, `play`, `aclose`."""
+        assert isinstance(self.make(bench.registry), RolloutEngine)
+
+    async def test_every_rollout_is_recorded_once(self, bench: Bench) -> None:
+        """Each of each group, and nothing else."""
+        await bench.run(*varied(), group_size=3)
+        found = Counter((line["task_id"], line["index"]) for line in bench.lines())
+        assert found == {(item["id"], index): 1 for item in varied() for index in range(3)}
+        assert len({line["rollout_id"] for line in bench.lines()}) == len(found)
+
+    async def test_a_rollout_is_played_once(self, bench: Bench) -> None:
+        """The model is asked for each turn of each rollout once: what is sampled is paid for."""
+        await bench.run(*varied(), group_size=2)
+        turns = {"plain": 1, "odd": 2, "long": 2, "wrong": 3, "endless": 3}
+        assert bench.server.asked == {(task, turn): 2 for task, most in turns.items() for turn in range(most)}
+
+    async def test_outcomes_are_those_of_the_local_engine(self, bench: Bench) -> None:
+        """To the last character and the last bit, by the same config."""
+        values: dict[str, Any] = {"group_size": 2, "seed": 7, "sandbox": {"env": {"CONFORMANCE": "of the run"}}}
+        await bench.run(*varied(), engine="local", out="here", **values)
+        await bench.run(out="there", **values)
+        assert facts(bench.lines("there")) == facts(bench.lines("here"))
+
+    async def test_a_run_adds_up_to_what_it_does_on_the_local_engine(self, bench: Bench) -> None:
+        """Tokens, counters, rewards, passes, turns and tool errors of the summary."""
+        here = await bench.run(*varied(), engine="local", out="here", group_size=2)
+        there = await bench.run(out="there", group_size=2)
+        for part in ("rollouts", "reward", "pass", "tokens", "counters", "turns", "tool_errors", "exactness"):
+            assert there.summary[part] == here.summary[part], part
+
+    async def test_seeds_and_ids_are_those_of_the_run(self, bench: Bench) -> None:
+        """They do not depend on where a rollout is played: another engine continues the run."""
+        await bench.run(*varied(), engine="local")
+        before = {line["rollout_id"]: line["seed"] for line in bench.lines()}
+        kept = (bench.folder / "out" / "rollouts.jsonl").read_bytes().splitlines(keepends=True)[:1]
+        (bench.folder / "out" / "rollouts.jsonl").write_bytes(b"".join(kept))
+        await bench.run()
+        assert {line["rollout_id"]: line["seed"] for line in bench.lines()} == before
+
+    async def test_rollouts_that_end_in_another_order_keep_their_own_outcomes(self, bench: Bench) -> None:
+        """The last one to begin may be the first one to end."""
+        names = [f"t{number}" for number in range(self.at_once)]
+        items = [scripted(name, say(f"answer of {name}", hold=True)) for name in names]
+        async with in_the_background(bench.run(*items)) as running:
+            await bench.held(self.at_once)
+            for done, name in enumerate(reversed(names), start=1):
+                bench.server.release(name)
+                assert await bench.eventually(partial(_recorded, bench, done, running))
+            await running
+        assert bench.ended() == list(reversed(names))
+        assert {line["task_id"]: line["final_response"] for line in bench.lines()} == {
+            name: f"answer of {name}" for name in names
+        }
+
+    async def test_as_many_play_at_a_time_as_were_asked_for(self, bench: Bench) -> None:
+        """Neither fewer, where the engine has room, nor more than the run allows."""
+        items = [scripted(f"t{number}", say("answer", hold=True)) for number in range(self.at_once + 3)]
+        async with in_the_background(bench.run(*items)) as running:
+            await bench.held(self.at_once)
+            bench.server.release(*(item["id"] for item in items))
+            await running
+        assert bench.server.most == self.at_once
+
+    async def test_a_smaller_run_plays_no_more_than_it_allows(self, bench: Bench) -> None:
+        """`max_concurrent` holds, however many workers there are."""
+        items = [scripted(f"t{number}", say("answer", hold=True)) for number in range(4)]
+        async with in_the_background(bench.run(*items, max_concurrent=1)) as running:
+            for item in items:
+                await bench.held(1)
+                bench.server.release(item["id"])
+                await bench.server.until(partial(_let_go, bench, item["id"]), seconds=self.patience)
+            await running
+        assert bench.server.most == 1
+
+    async def test_capacity_is_known_when_it_is_open(self, bench: Bench) -> None:
+        """A number of rollouts, or None for as many as it is asked."""
+        async with bench.opened() as engine:
+            capacity = engine.capacity
+        assert capacity is None or (type(capacity) is int and capacity >= 1)
+
+    async def test_an_attempt_that_is_repeated_is_played_anew(self, bench: Bench) -> None:
+        """The run's policy decides about it, and both attempts are recorded under one id."""
+        await bench.run(scripted("t", say("answer", status=503, times=1)))
+        ((first,), (last,)) = bench.lines(name="attempts.jsonl"), bench.lines()
+        assert (first["attempt"], first["stop_reason"]) == (1, "model_error")
+        assert (last["attempt"], last["stop_reason"], last["reward"]) == (2, "final_answer", 1.0)
+        assert first["rollout_id"] == last["rollout_id"]
+
+    async def test_the_record_names_the_engine(self, bench: Bench) -> None:
+        """Of every rollout, and of the run; what the engine says of itself is data."""
+        result = await bench.run(*varied())
+        assert {line["provenance"]["engine"]["name"] for line in bench.lines()} == {self.component}
+        engine = result.summary["run"]["engine"]
+        assert engine["name"] == self.component
+        assert not engine.get("unconfirmed")
+        assert not engine.get("lost_workers")
+        for worker in engine.get("workers", ()):
+            assert worker["node"]
+
+    async def test_two_engines_play_side_by_side(self, bench: Bench) -> None:
+        """In one process, each for its own run: nothing of an engine is the process's."""
+        one, two = Bench(self, bench.registry, bench.server, bench.folder / "one"), bench
+        one.folder.mkdir()
+        mine = [scripted(f"a{number}", say("answer of one", hold=True)) for number in range(2)]
+        other = [scripted(f"b{number}", say("answer of two", hold=True)) for number in range(2)]
+        async with in_the_background(one.run(*mine)) as first, in_the_background(two.run(*other)) as second:
+            await bench.held(4)
+            bench.server.release("a0", "a1")
+            await first
+            bench.server.release("b0", "b1")
+            await second
+        assert sorted(one.ended()) == ["a0", "a1"]
+        assert sorted(two.ended()) == ["b0", "b1"]
