@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from hermes_testing import EngineSuite
@@ -10,7 +12,8 @@ from hermes_testing import EngineSuite
 @pytest.mark.slow
 class TestEngine(EngineSuite):
     plugin, component = "hermes_backend_ray.plugin", "ray"
+    loss_options: ClassVar = {"workers": 2}
 
     @pytest.fixture(autouse=True)
     def _cluster(self, ray_driver):
-        self.options = {"address": ray_driver.address, "workers": 2, "num_cpus": 0}
+        self.options = {"address": ray_driver.address, "workers": 1, "num_cpus": 0}

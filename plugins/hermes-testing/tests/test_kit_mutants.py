@@ -75,9 +75,11 @@ def test_each_mutant_is_caught_by_its_named_tests(kind, tmp_path):
     assert {name: caught - (BY_CHANCE - expected[name]) for name, caught in found.items()} == expected
 
 
+PARTS = ["engine"]
+"""What is too slow to be run whole by every mutant, beside the parts of the backend suite."""
 BACKEND_PARTS = sorted(path.name.removesuffix("_mutants.py") for path in MUTANTS.glob("backend_*_mutants.py"))
 SAMPLE = 1 if os.environ.get("HERMES_KIT_MUTANTS") == "all" else 6
-"""A broken backend runs the tests that must fail and every so manieth of the others, drawn by the names of both."""
+"""A broken backend or engine runs the tests that must fail and every so manieth other, drawn by the names of both."""
 
 
 def drawn(kind):
@@ -91,8 +93,8 @@ def drawn(kind):
     return nodes
 
 
-@pytest.mark.parametrize("kind", BACKEND_PARTS)
-def test_each_broken_backend_is_caught_by_its_named_tests(kind, tmp_path):
+@pytest.mark.parametrize("kind", [*BACKEND_PARTS, *PARTS])
+def test_each_broken_backend_or_engine_is_caught_by_its_named_tests(kind, tmp_path):
     assert failures(drawn(kind), tmp_path) == expectations(kind)
 
 
@@ -102,7 +104,7 @@ def test_there_are_enough_broken_backends():
 
 @pytest.mark.parametrize(
     ("kind", "enough"),
-    [("parser", 20), ("field", 5), ("stream", 5), ("plugin", 10), ("tool", 8), ("verifier", 8)],
+    [("parser", 20), ("field", 5), ("stream", 5), ("plugin", 10), ("tool", 8), ("verifier", 8), ("engine", 40)],
 )
 def test_there_are_enough_mutants(kind, enough):
     assert sum(bool(caught) for caught in expectations(kind).values()) >= enough

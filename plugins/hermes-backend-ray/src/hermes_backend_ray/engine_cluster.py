@@ -15,6 +15,8 @@ from hermes_core.contracts.errors import BackendError, ConfigError
 _ROUNDING: Final = 1e-6
 """Ray keeps amounts in ten-thousandths; a comparison of floats must not decide."""
 
+_KILLS_CHILDREN: Final = "RAY_kill_child_processes_on_worker_exit"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
@@ -27,6 +29,15 @@ class Node:
     def has(self, needs: Mapping[str, float]) -> bool:
         """Tell whether a worker could ever run there."""
         return all(self.resources.get(name, 0.0) + _ROUNDING >= amount for name, amount in needs.items())
+
+
+def _sparing(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep Ray from killing a worker's children as it ends.
+
+    Those are the sandboxes' agents, which end everything that runs inside when they see the end of their input, as they
+    do when the worker has gone. Killed first, they leave it running.
+    """
+    return {**runtime_env, "env_vars": {_KILLS_CHILDREN: "0", **runtime_env.get("env_vars", {})}}
 
 
 class EngineCluster:
@@ -57,7 +68,8 @@ class EngineCluster:
 
         # Actors that need no CPU would all be put on one node otherwise.
         where = "SPREAD" if node is None else NodeAffinitySchedulingStrategy(node.id, soft=False)
-        return ray.remote(RolloutWorker).options(scheduling_strategy=where, **options).remote()
+        given = {**options, "runtime_env": _sparing(options.get("runtime_env", {}))}
+        return ray.remote(RolloutWorker).options(scheduling_strategy=where, **given).remote()
 
     async def close(self) -> None:
         """Disconnect, if nobody else uses the connection, and we made it."""

@@ -12,8 +12,8 @@ from hermes_testing.suites.engine_refusals import Refusals
 class EngineSuite(Outcomes, Events, Refusals, Losses, Endings):
     """Behaviour of a rollout engine, in whole runs with a model that the suite plays.
 
-    Set `plugin`, `component` and `options`, which must give room for `at_once` rollouts at a time, on two workers or
-    more where it has workers. Their processes must be able to import hermes-testing and to reach `model_host`.
+    Set `plugin`, `component` and `options`, which must give room for `at_once` rollouts at a time; with `loss_options`
+    there must be two workers, where it has any. They must be able to import hermes-testing and to reach `model_host`.
     Capabilities that may be named in `lacks`:
 
     - `workers`: rollouts are played by processes of their own, which can be lost.

@@ -37,9 +37,11 @@ EVENTS = ("hermes_rollout_started", "hermes_tool_called", "hermes_rollout_scored
 
 
 def scripted(name: str, *steps: Step, **fields: Any) -> dict[str, Any]:
-    """Write a task whose prompt says what the model does."""
+    """Write a task whose prompt says what the model does; a sandbox, which takes time, only where it is used."""
     prompt = json.dumps({"task": name, "steps": steps})
-    return {"id": name, "prompt": prompt, "verifier": {"name": ANSWER}, **fields}
+    uses_sandbox = any(step.get("tool") == "terminal" for step in steps) or fields.keys() & {"setup", "files"}
+    toolsets = ["terminal", TOOLSET] if uses_sandbox else [TOOLSET]
+    return {"id": name, "prompt": prompt, "enabled_toolsets": toolsets, "verifier": {"name": ANSWER}, **fields}
 
 
 class Bench:
@@ -67,7 +69,6 @@ class Bench:
             "model": self.server.url,
             "model_name": MODEL,
             "model_retries": 0,
-            "enabled_toolsets": ["terminal", TOOLSET],
             "max_concurrent": suite.at_once,
             "engine": engine or suite.component,
             "engine_options": {} if engine else dict(suite.options),
@@ -140,9 +141,9 @@ class Bench:
 class EngineBase(ComponentSuite):
     """Fixtures: `bench`, on which runs are played.
 
-    `at_once` is how many rollouts the engine can play at a time with the suite's `options`; `run_fields` are further
-    keys of every run's config (a backend, say); `model_host` is this machine's address as the workers reach it;
-    `patience` is how many seconds something may take.
+    `at_once` is how many rollouts the engine can play at a time with the suite's `options`; `loss_options` are added to
+    those where a worker is lost, which takes two; `run_fields` are further keys of every run's config (a backend, say);
+    `model_host` is this machine's address as the workers reach it; `patience` is how many seconds something may take.
     """
 
     kind = "engine"
@@ -150,6 +151,7 @@ class EngineBase(ComponentSuite):
     model_host: ClassVar[str] = "127.0.0.1"
     patience: ClassVar[float] = 60.0
     run_fields: ClassVar[Mapping[str, Any]] = {}
+    loss_options: ClassVar[Mapping[str, Any]] = {}
 
     @pytest.fixture
     def registry(self) -> Registry:

@@ -7,10 +7,11 @@ from collections import Counter
 from typing import Any
 
 from hermes_core.contracts.events import RolloutFinished, RolloutScored, ToolCalled
+from hermes_testing.engine_plugin import WHERE
 from hermes_testing.model_server import call, say
 from hermes_testing.suites.engine_base import EVENTS, Bench, EngineBase, in_the_background, scripted
 
-_TRUE = call("terminal", {"command": "true"})
+_CALL = call(WHERE)
 
 
 class Events(EngineBase):
@@ -19,7 +20,7 @@ class Events(EngineBase):
     async def test_every_event_reaches_the_run_s_plugins_once_and_in_order(self, bench: Bench) -> None:
         """Of each rollout: begun, each call, scored, finished."""
         seen = bench.watch()
-        await bench.run(*(scripted(f"t{number}", _TRUE, _TRUE, say("answer")) for number in range(3)), group_size=2)
+        await bench.run(*(scripted(f"t{number}", _CALL, _CALL, say("answer")) for number in range(3)), group_size=2)
         started, called, scored, finished = EVENTS
         for line in bench.lines():
             hooks = [hook for hook, event in seen if event.rollout_id == line["rollout_id"]]
@@ -29,10 +30,10 @@ class Events(EngineBase):
     async def test_events_say_what_is_recorded(self, bench: Bench) -> None:
         """Which tool, which reward, which outcome."""
         seen = bench.watch()
-        await bench.run(scripted("t", call("no_such_tool"), _TRUE, say("answer")))
+        await bench.run(scripted("t", call("no_such_tool"), _CALL, say("answer")))
         (line,) = bench.lines()
         events: list[Any] = [event for _, event in seen]
-        assert [(event.name, event.turn) for event in events if isinstance(event, ToolCalled)][-1][0] == "terminal"
+        assert [(event.name, event.turn) for event in events if isinstance(event, ToolCalled)][-1][0] == WHERE
         assert [event.reward for event in events if isinstance(event, RolloutScored)] == [line["reward"]]
         (end,) = [event for event in events if isinstance(event, RolloutFinished)]
         assert {key: end.outcome[key] for key in ("stop_reason", "turns", "reward_parts", "final_response")} == {
@@ -42,7 +43,7 @@ class Events(EngineBase):
     async def test_events_come_while_a_rollout_is_played(self, bench: Bench) -> None:
         """Who watches a run sees what it does now, not what it did."""
         seen = bench.watch()
-        async with in_the_background(bench.run(scripted("t", _TRUE, say("answer", hold=True)))) as running:
+        async with in_the_background(bench.run(scripted("t", _CALL, say("answer", hold=True)))) as running:
             await bench.held(1)
             assert await bench.eventually(lambda: len(seen) >= 2)
             assert [hook for hook, _ in seen] == list(EVENTS[:2])
@@ -59,7 +60,7 @@ class Events(EngineBase):
     async def test_every_turn_is_told_when_the_model_has_answered(self, bench: Bench) -> None:
         """On the run's own thread, with the rollout's id, once; the progress display counts them."""
         turns: list[tuple[str, int]] = []
-        bench.tasks([scripted("t", _TRUE, _TRUE, say("answer", hold=True))])
+        bench.tasks([scripted("t", _CALL, _CALL, say("answer", hold=True))])
         run = bench.engine_run(turned=lambda rollout_id: turns.append((rollout_id, threading.get_ident())))
         (spec,) = bench.specs()
         async with bench.opened(run) as engine, in_the_background(engine.play(spec)) as playing:
@@ -74,5 +75,5 @@ class Events(EngineBase):
         """Plugins need no locks."""
         threads = set()
         bench.registry.forward_events(lambda _hook, _event: threads.add(threading.get_ident()), listened=EVENTS)
-        await bench.run(scripted("t", _TRUE, say("answer")))
+        await bench.run(scripted("t", _CALL, say("answer")))
         assert threads == {threading.get_ident()}

@@ -65,7 +65,8 @@ class Losses(EngineBase):
         """Play a run, lose the worker of its first rollout when all workers play, and provide what came of it."""
         names = [f"t{number}" for number in range(self.at_once)]
         items: list[dict[str, Any]] = [scripted(name, call(WHERE), say(f"answer {name}", hold=True)) for name in names]
-        async with in_the_background(bench.run(*items)) as running:
+        options = {**self.options, **self.loss_options}
+        async with in_the_background(bench.run(*items, engine_options=options)) as running:
             await bench.held(self.at_once)
             places = bench.server.places()
             first = next(iter(places.values()))

@@ -41,7 +41,7 @@ def varied() -> list[dict[str, Any]]:
         scripted("odd", call("terminal", {"command": r"printf 'a\377b\n'"}), say(_ODD)),
         scripted("long", call("terminal", {"command": _LONG}), say("answer of long")),
         scripted("wrong", call("no_such_tool"), call(WHERE, {"x": 1}), say("no idea")),
-        scripted("endless", call("terminal", {"command": "true"}), limits={"max_agent_turns": 3}),
+        scripted("endless", call("no_such_tool"), limits={"max_agent_turns": 3}),
     ]
 
 

@@ -1,0 +1,79 @@
+"""A worker of the reference engine: plays what it is told on its input, and ends with that."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import pickle
+import sys
+
+from hermes_core.contracts.engine import EngineRun
+from hermes_core.contracts.errors import HermesError
+from hermes_core.runner.local_engine import LocalEngine
+from hermes_testing import isolated_registry
+
+
+def tell(*news):
+    sys.stdout.write(base64.b64encode(pickle.dumps(news)).decode() + "\n")
+    sys.stdout.flush()
+
+
+def described(error):
+    """An error as plain values; one that is none of the core's costs the attempt."""
+    if isinstance(error, HermesError):
+        return type(error).__name__, error.message, error.hint
+    return "BackendError", f"{type(error).__name__}: {error}", None
+
+
+class Worker:
+    def __init__(self):
+        self.engine = LocalEngine()
+        self.playing = {}
+
+    async def open(self, _key, modules, values):
+        registry = isolated_registry(*modules)
+        registry.forward_events(lambda hook, event: tell("event", hook, event), listened=values.pop("hooks"))
+        await self.engine.open(
+            EngineRun(registry=registry, turned=lambda rollout: tell("turned", rollout, None), **values)
+        )
+
+    async def refusals(self, _key, tasks):
+        return {id_: described(error) for id_, error in (await self.engine.refusals(tasks)).items()}
+
+    async def play(self, _key, rollout):
+        return await self.engine.play(rollout)
+
+    async def answer(self, key, method, *arguments):
+        try:
+            tell("answer", key, await getattr(self, method)(key, *arguments))
+        except asyncio.CancelledError:
+            tell("cancelled", key, None)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run must be told
+            tell("raised", key, described(error))
+        finally:
+            del self.playing[key]
+
+    async def aclose(self):
+        for task in (left := list(self.playing.values())):
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await self.engine.aclose()
+
+
+async def main():
+    worker, told = Worker(), asyncio.StreamReader(limit=2**26)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(told), sys.stdin)
+    while line := await told.readline():
+        order, key, *rest = pickle.loads(base64.b64decode(line))
+        if order == "cancel":
+            if key in worker.playing:
+                worker.playing[key].cancel()
+        else:
+            worker.playing[key] = asyncio.create_task(worker.answer(key, order, *rest))
+    if "--stays" in sys.argv:
+        await asyncio.Event().wait()
+    await worker.aclose()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
