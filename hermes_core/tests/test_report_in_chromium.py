@@ -87,6 +87,53 @@ def sample(tmp_path_factory) -> Path:
     return folder / "report.html"
 
 
+ENGINE = {
+    "name": "ray",
+    "workers": [
+        {"name": "ray", "worker": "w1", "node": "ab12cd34", "played": 90, "slots": 4, "lost": None},
+        {"name": "ray", "worker": "w2", "node": "ab12cd34", "played": 60, "slots": 4, "lost": None},
+        {"name": "ray", "worker": "w3", "node": "ef56ab78", "played": 31, "slots": 4, "lost": "its node has died"},
+        {"name": "ray", "worker": EVIL, "node": "0912fe33", "played": 19, "slots": 4, "lost": None},
+        "no worker at all",
+    ],
+    "lost_workers": 1,
+    "unconfirmed": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def played_on_nodes(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("nodes")
+    outcomes = list(sample_run.outcomes())
+    for number, one in enumerate(outcomes):
+        one["provenance"]["engine"] = {"name": "ray" if number else "local"}
+    write(folder / "report.html", outcomes, run={**sample_run.RUN, "engine": ENGINE})
+    return folder / "report.html"
+
+
+def test_the_page_shows_which_engine_played_where_and_what_it_lost(played_on_nodes, tmp_path):
+    root = dump(played_on_nodes, tmp_path).root
+    (tile,) = [tile for tile in root.one(id="tiles").all("div", class_="tile") if tile.one("h2").text == "Engine"]
+    for words in ("ray", "4 workers on 3 nodes", "1 worker lost", "rollouts played by ray 199, local 1"):
+        assert words in tile.text
+    found = root.one(id="nodes")
+    assert "hidden" not in found.attributes
+    rows_of = [[cell.text for cell in row.all() if cell.tag in {"th", "td"}] for row in found.one("tbody").all("tr")]
+    assert rows_of[0] == ["ab12cd34", "w1, w2", "150", "none"]
+    assert rows_of[1] == ["ef56ab78", "w3", "31", "w3: its node has died"]
+    assert rows_of[2][2:] == ["19", "none"]
+    assert "2 cancelled rollouts may have left a sandbox" in root.one(id="notices").text
+    assert root.one("title").text != "owned"
+
+
+@pytest.mark.parametrize("engine", [{"name": "local"}, {}, {"name": "odd", "workers": 3}, "nothing"])
+def test_a_run_without_workers_has_no_table_of_nodes(tmp_path, engine):
+    write(tmp_path / "report.html", [outcome()], run={"engine": engine})
+    root = dump(tmp_path / "report.html", tmp_path).root
+    assert "hidden" in root.one(id="nodes").attributes
+    assert ("in the command's own process" in root.one(id="tiles").text) == (engine == {"name": "local"})
+
+
 def test_the_table_is_sorted_and_filtered_by_the_address(sample, tmp_path):
     page = dump(sample, tmp_path, sort="reward", dir="desc", task="merge-two-csv-files")
     chosen = [one for one in sample_run.outcomes() if one["task_id"] == "merge-two-csv-files"]

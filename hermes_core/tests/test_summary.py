@@ -182,6 +182,36 @@ def test_what_plugins_and_sinks_did_wrong_is_said():
     assert "trouble" not in render(build(outcome(), run={"event_problems": [], "sink_errors": {}}))
 
 
+WORKERS = [
+    {"worker": "w1", "node": "ab12cd34ef56ab", "lost": None},
+    {"worker": "w2", "node": "ab12cd34ef56ab", "lost": None},
+    {"worker": "w3", "node": "99", "lost": "the node has died"},
+]
+
+
+def test_who_played_and_where_is_said():
+    local, ray = ({"provenance": {"engine": {"name": name}}} for name in ("local", "ray"))
+    engine = {"name": "ray", "workers": WORKERS, "lost_workers": 1, "unconfirmed": 2}
+    summary = build(*[outcome(**ray)] * 3, outcome(**local), run={"engine": engine})
+    assert summary["rollouts"]["engine"] == {"ray": 3, "local": 1}
+    text = render(summary, 100)
+    assert "ray: 3 workers on 2 nodes, 1 lost" in text
+    assert "ray 3, local 1" in text
+    assert "w3 on node 99: the node has died" in text
+    assert "2 cancelled rollouts: hermes-core sandboxes gc where they were played" in text
+
+
+def test_a_run_in_the_command_s_own_process_says_so():
+    text = render(build(outcome(provenance={"engine": {"name": "local"}}), run={"engine": {"name": "local"}}))
+    assert "local, in the command's own process" in text
+    assert "played by" not in text
+
+
+@pytest.mark.parametrize("engine", ["odd", {"name": "odd", "workers": 3}, {"name": "odd", "workers": ["w1", None]}])
+def test_what_an_engine_says_in_another_form_does_no_harm(engine):
+    assert "workers on" not in render(build(outcome(provenance={"engine": engine}), run={"engine": engine}))
+
+
 def test_tool_errors_are_counted_by_tool_whatever_names_the_model_invents():
     def wrong(name: str) -> ToolError:
         return ToolError(turn=1, tool_name=name, arguments="", error="", tool_result="")

@@ -101,6 +101,7 @@ class SummaryBuilder:
         self._threshold = pass_threshold
         self._counts = {key: Counter[str]() for key in ("stop_reason", "reward_status", "disposition", "split")}
         self._tasks: dict[str, _Task] = {}
+        self._engines: Counter[str] = Counter()
         self._failures = FailureGroups()
         self._exactness = ExactnessSummary()
         self._drop_causes: Counter[str] = Counter()
@@ -133,7 +134,7 @@ class SummaryBuilder:
         self._add_numbers(outcome)
         self._add_reward(outcome, task)
         self._add_failures(outcome)
-        self._keep_shared(outcome.get("provenance") or {})
+        self._add_provenance(outcome.get("provenance") or {})
 
     def _add_numbers(self, outcome: Mapping[str, Any]) -> None:
         for name, value in (outcome.get("counters") or {}).items():
@@ -167,8 +168,11 @@ class SummaryBuilder:
             if failure:
                 self._failures.add(phase, failure, str(outcome.get("rollout_id")))
 
-    def _keep_shared(self, provenance: Mapping[str, Any]) -> None:
-        """Keep the provenance that every rollout has in common."""
+    def _add_provenance(self, provenance: Mapping[str, Any]) -> None:
+        """Count which engine played it, and keep the provenance that every rollout has in common."""
+        engine = provenance.get("engine")
+        if isinstance(engine, Mapping) and engine.get("name"):
+            _count_name(self._engines, engine["name"])
         if self._shared is None:
             self._shared = dict(provenance)
         elif self._shared != provenance:
@@ -224,7 +228,7 @@ class SummaryBuilder:
         without = {"dropped": dropped, "no_reward": total - self._reward.n - dropped}
         causes = {"drop_causes": _ranked(self._drop_causes), "masked": self._counts["disposition"]["mask"]}
         others = {name: self._totals[name] for name in ("retried", "unreadable_lines")}
-        return {**scored, **without, **causes, **others, **counts}
+        return {**scored, **without, **causes, **others, **counts, "engine": _ranked(self._engines)}
 
     def _reward_json(self, tasks: Iterable[_Task]) -> dict[str, Any]:
         over = self._reward

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hermes_core.runner.display_text import one_line, plural
+from hermes_core.runner.summary_engine import engine_facts
 
 _MAX_FAILURES = 5
 _MAX_NAMES = 8
@@ -158,18 +159,10 @@ def _facts(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     if tokens["prompt"] or tokens["completion"]:
         yield "tokens", f"{tokens['prompt']:,} prompt, {tokens['completion']:,} completion"
     yield from _exactness(summary.get("exactness"))
-    yield from _engine(summary["run"].get("engine") or {})
+    yield from engine_facts(summary["run"], rollouts.get("engine") or {})
     if speed.get("wall_seconds"):
         per_second = f"{_number(speed['turns_per_second'], 1)} turns/s, {_number(speed['rollouts_per_second'], 2)}"
         yield "wall time", f"{speed['wall_seconds']:,.1f} s, {per_second} rollouts/s"
-
-
-def _engine(engine: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    """Say who played, where it was somebody else than this process."""
-    if workers := engine.get("workers"):
-        nodes = len({worker.get("node") for worker in workers})
-        lost = f", {engine['lost_workers']} lost" if engine.get("lost_workers") else ""
-        yield "engine", f"{engine['name']}: {plural(len(workers), 'worker')} on {plural(nodes, 'node')}{lost}"
 
 
 def _exactness(report: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:

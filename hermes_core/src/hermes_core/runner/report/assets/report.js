@@ -201,7 +201,30 @@
       tile("Tool errors", number(errors.total, 0), `in ${plural(errors.rollouts, "rollout")}`, ...worst),
       tokens.prompt + tokens.completion > 0 && tile("Tokens", compact(tokens.prompt + tokens.completion), `${compact(tokens.prompt)} prompt`, `${compact(tokens.completion)} completion`),
       summary.exactness && exactTile(summary.exactness),
+      engine.name && engineTile(),
       known(speed.wall_seconds) && tile("Wall time", seconds(speed.wall_seconds), `${number(speed.rollouts_per_second, 2)} rollouts per second`));
+  }
+  // What an engine says of itself is a plugin's: what has another form than the contract's is passed over.
+  const engine = summary.run.engine !== null && typeof summary.run.engine === "object" ? summary.run.engine : {};
+  const workers = (Array.isArray(engine.workers) ? engine.workers : []).filter((worker) => worker !== null && typeof worker === "object");
+  const nodes = [...new Set(workers.map((worker) => String(worker.node)))].map((node) => [node, workers.filter((worker) => String(worker.node) === node)]);
+  function engineTile() {
+    const played = Object.entries(summary.rollouts.engine || {});
+    const others = played.some(([name]) => name !== engine.name);
+    const where = workers.length ? `${plural(workers.length, "worker")} on ${plural(nodes.length, "node")}` : engine.name === "local" && "in the command's own process";
+    return tile("Engine", visible(engine.name), where, engine.lost_workers > 0 && el("span", { class: "bad" }, `${plural(engine.lost_workers, "worker")} lost`),
+      others && `rollouts played by ${played.map(([name, count]) => `${visible(name)} ${number(count, 0)}`).join(", ")}`);
+  }
+  function nodeTable() {
+    byId("nodes").hidden = !nodes.length;
+    const rowOf = ([node, ones]) => {
+      const lost = ones.filter((worker) => worker.lost).map((worker) => `${worker.worker ?? "a worker"}: ${worker.lost}`);
+      return el("tr", {}, el("th", { scope: "row", class: "name" }, visible(node)), el("td", { class: "name" }, visible(ones.map((worker) => worker.worker ?? "?").join(", "))),
+        el("td", { class: "num" }, number(ones.reduce((sum, worker) => sum + (Number(worker.played) || 0), 0), 0)), el("td", { class: lost.length ? "name bad" : "muted" }, lost.length ? visible(lost.join("; ")) : "none"));
+    };
+    const head = ["Node", "Workers", "Rollouts played", "Lost"].map((label) => el("th", { scope: "col", class: label.startsWith("Rollouts") ? "num" : "name" }, label));
+    fill("nodes-list", el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, head)), el("tbody", {}, nodes.slice(0, PAGE).map(rowOf)))),
+      nodes.length > PAGE && el("p", { class: "muted small" }, `${plural(nodes.length - PAGE, "more node")} in summary.json`));
   }
   function exactTile(exact) {
     const shares = ["sampled_trained_share", "turns_with_loss_share", "prefix_exact_share", "template_parity", "logprob_coverage"].filter((key) => known(exact[key]));
@@ -291,6 +314,7 @@
     if (missing > 0) notices.push(`${number(missing, 0)} of ${plural(summary.run.planned, "planned rollout")} ${missing === 1 ? "was" : "were"} not played.`);
     const problems = Array.isArray(summary.run.problems) ? summary.run.problems : [];
     const listed = problems.slice(0, 50).map((problem) => el("p", { class: "message" }, visible(`${problem.task_id || problem.source}: ${problem.message}`)));
+    if (engine.unconfirmed > 0) notices.push(`${plural(engine.unconfirmed, "cancelled rollout")} may have left a sandbox where the engine played: hermes-core sandboxes gc there.`);
     for (const event of summary.run.event_problems || []) notices.push(visible(`Plugin ${event.plugin}, ${event.hook} (${event.kind}), ${number(event.count, 0)} ×: ${event.message}`));
     for (const [message, count] of Object.entries(summary.run.sink_errors || {})) notices.push(visible(`Sink, ${number(count, 0)} ×: ${message}`));
     fill("notices", notices.map((text) => el("p", { class: "notice" }, text)), problems.length > 0 && el("details", { class: "notice" },
@@ -472,6 +496,7 @@
   fillSelect("f-stop", new Set(rows.map((row) => row.stop)));
   fillSelect("f-status", new Set(rows.map((row) => row.status)));
   tiles();
+  nodeTable();
   facts();
   fill("time", timeBar(Object.entries(summary.time.seconds)));
   show();

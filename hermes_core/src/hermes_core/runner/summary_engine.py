@@ -1,0 +1,51 @@
+"""Who played a run and where, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from hermes_core.runner.display_text import plural
+
+_MOST: Final = 3
+"""Lost workers that are named."""
+
+
+def engine_facts(run: Mapping[str, Any], played: Mapping[str, int]) -> Iterable[tuple[str, str]]:
+    """Yield what the run's facts say of its engine; `played` counts the rollouts by engine, earlier ones included.
+
+    What an engine says of itself comes from a plugin: what is not of the form that the contract names is passed over.
+    """
+    engine = _mapping(run.get("engine"))
+    name = engine.get("name")
+    if name:
+        yield "engine", f"{name}{_where(str(name), engine)}"
+    if played.keys() - {name}:
+        yield "played by", ", ".join(f"{other} {count}" for other, count in played.items())
+    for worker in _lost(engine)[:_MOST]:
+        yield "worker lost", f"{worker.get('worker')} on node {str(worker.get('node'))[:12]}: {worker['lost']}"
+    if unconfirmed := engine.get("unconfirmed"):
+        yield "unconfirmed", f"{unconfirmed} cancelled rollouts: hermes-core sandboxes gc where they were played"
+
+
+def workers_of(engine: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the workers that an engine names."""
+    found = engine.get("workers")
+    return [worker for worker in found if isinstance(worker, Mapping)] if isinstance(found, list) else []
+
+
+def _where(name: str, engine: Mapping[str, Any]) -> str:
+    workers = workers_of(engine)
+    if not workers:
+        return ", in the command's own process" if name == "local" else ""
+    nodes = len({str(worker.get("node")) for worker in workers})
+    lost = f", {engine['lost_workers']} lost" if engine.get("lost_workers") else ""
+    return f": {plural(len(workers), 'worker')} on {plural(nodes, 'node')}{lost}"
+
+
+def _lost(engine: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [worker for worker in workers_of(engine) if worker.get("lost")]
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
