@@ -1,4 +1,4 @@
-"""The README names every behaviour that a backend or an engine is tested for. To write the lists anew, run this file."""
+"""The README names every behaviour that backends and engines are tested for. To write the lists anew, run this file."""
 
 from __future__ import annotations
 

@@ -1,0 +1,168 @@
+"""Engines that refuse, fail and end in another way."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+from engine_passing import Passing
+from pydantic import BaseModel
+
+from hermes_core.contracts.errors import EngineLostError, HermesError, UserError
+
+
+class Lenient(Passing):
+    class Options(BaseModel):
+        pass
+
+    def __init__(self, options):
+        super().__init__()
+
+
+class OpensLater(Passing):
+    """Looks at the config when the first rollout comes."""
+
+    opened = False
+
+    async def open(self, run):
+        self.run = run
+
+    async def begin(self):
+        if not self.opened:
+            self.opened = True
+            await self.inner.open(self.run)
+
+    async def refusals(self, tasks):
+        await self.begin()
+        return await super().refusals(tasks)
+
+    async def play(self, rollout):
+        await self.begin()
+        return await super().play(rollout)
+
+
+class ChecksNoModel(Passing):
+    """Does not ask whether the model's server is there."""
+
+    async def open(self, run):
+        try:
+            await super().open(run)
+        except HermesError as error:
+            if "127.0.0.1:9" not in str(error):
+                raise
+
+
+class RaisesItsOwn(Passing):
+    async def open(self, run):
+        try:
+            await super().open(run)
+        except HermesError as error:
+            raise RuntimeError(str(error)) from error
+
+
+class ClosesOnlyWhatIsOpen(Passing):
+    async def aclose(self):
+        if self.inner._player is None:
+            raise RuntimeError("it is not open")
+        await super().aclose()
+
+
+class RefusesNothing(Passing):
+    async def refusals(self, tasks):
+        return {}
+
+
+class RefusesAll(Passing):
+    async def refusals(self, tasks):
+        refused = await self.inner.refusals(tasks)
+        return {task.id: next(iter(refused.values())) for task in tasks} if refused else {}
+
+
+class RefusesSetUps(Passing):
+    async def refusals(self, tasks):
+        mine = {task.id: EngineLostError("tasks with files are not for this engine") for task in tasks if task.files}
+        return {**mine, **await self.inner.refusals(tasks)}
+
+
+class OneFailureEndsAll(Passing):
+    async def play(self, rollout):
+        outcome = await self.inner.play(rollout)
+        if outcome.reward_status == "error":
+            raise UserError("a rollout has failed")
+        return outcome
+
+
+class SwallowsFatalErrors(Passing):
+    async def play(self, rollout):
+        try:
+            return await self.inner.play(rollout)
+        except HermesError as error:
+            raise EngineLostError(error.message) from error
+
+
+class ForgetsTheKey(Passing):
+    async def open(self, run):
+        await super().open(dataclasses.replace(run, api_key=None))
+
+
+class WritesTheKey(Passing):
+    @property
+    def provenance(self):
+        return {"key": self.run.api_key}
+
+
+class CancelsLater(Passing):
+    """Returns from a cancelled rollout before that has ended."""
+
+    def __init__(self):
+        super().__init__()
+        self.left = set()
+
+    async def play(self, rollout):
+        playing = asyncio.ensure_future(self.inner.play(rollout))
+        try:
+            return await asyncio.shield(playing)
+        except asyncio.CancelledError:
+            self.left.add(playing)
+            asyncio.get_running_loop().call_later(0.3, playing.cancel)
+            raise
+
+
+class CancelsAll(Passing):
+    """Ends everything that is played, with one rollout."""
+
+    def __init__(self):
+        super().__init__()
+        self.playing = set()
+
+    async def play(self, rollout):
+        playing = asyncio.ensure_future(self.inner.play(rollout))
+        self.playing.add(playing)
+        try:
+            return await asyncio.shield(playing)
+        except asyncio.CancelledError:
+            for task in self.playing:
+                task.cancel()
+            await asyncio.gather(*self.playing, return_exceptions=True)
+            raise
+        finally:
+            self.playing.discard(playing)
+
+
+class KeepsPlaces(Passing):
+    """A cancelled rollout keeps its place."""
+
+    def __init__(self):
+        super().__init__()
+        self.places = asyncio.Semaphore(4)
+
+    async def play(self, rollout):
+        await self.places.acquire()
+        outcome = await self.inner.play(rollout)
+        self.places.release()
+        return outcome
+
+
+class ClosesNothing(Passing):
+    async def aclose(self):
+        pass

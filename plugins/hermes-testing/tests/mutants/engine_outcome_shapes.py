@@ -1,0 +1,137 @@
+"""Engines that change what comes of a rollout."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any, ClassVar
+
+from engine_passing import Passing
+
+
+class PlaysTwice(Passing):
+    async def play(self, rollout):
+        await self.inner.play(dataclasses.replace(rollout, provenance={}))
+        return await self.inner.play(rollout)
+
+
+class LosesCounts(Passing):
+    async def play(self, rollout):
+        outcome = await self.inner.play(rollout)
+        return dataclasses.replace(outcome, counters={**outcome.counters, "completion_tokens": 0})
+
+
+class MendsTexts(Passing):
+    async def play(self, rollout):
+        outcome = await self.inner.play(rollout)
+        text = outcome.final_response.encode("utf-8", "replace").decode()
+        return dataclasses.replace(outcome, final_response=text)
+
+
+class RoundsParts(Passing):
+    async def play(self, rollout):
+        outcome = await self.inner.play(rollout)
+        parts = {name: round(value, 6) for name, value in outcome.reward_parts.items()}
+        return dataclasses.replace(outcome, reward_parts=parts)
+
+
+class DrawsItsOwnSeeds(Passing):
+    async def play(self, rollout):
+        return await self.inner.play(dataclasses.replace(rollout, seed=rollout.seed + 1))
+
+
+class ForgetsTheSandbox(Passing):
+    async def open(self, run):
+        await super().open(dataclasses.replace(run, config={**run.config, "sandbox": {}}))
+
+
+class HeadOfLine(Passing):
+    """Gives back outcomes in the order in which rollouts began."""
+
+    before: asyncio.Future[None] | None = None
+
+    async def play(self, rollout):
+        before, self.before = self.before, asyncio.get_running_loop().create_future()
+        done = self.before
+        try:
+            outcome = await self.inner.play(rollout)
+            if before is not None:
+                await asyncio.wait({before})
+            return outcome
+        finally:
+            done.set_result(None)
+
+
+class MixesUp(Passing):
+    """Gives the answer of one rollout to another that is played at the same time."""
+
+    def __init__(self):
+        super().__init__()
+        self.answers = []
+        self.playing = 0
+
+    async def play(self, rollout):
+        self.playing += 1
+        mixed = self.playing > 3
+        try:
+            outcome = await self.inner.play(rollout)
+        finally:
+            self.playing -= 1
+        self.answers.append(outcome.final_response)
+        return dataclasses.replace(outcome, final_response=self.answers[0]) if mixed else outcome
+
+
+class OneAtATime(Passing):
+    def __init__(self):
+        super().__init__()
+        self.lock = asyncio.Lock()
+
+    async def play(self, rollout):
+        async with self.lock:
+            return await self.inner.play(rollout)
+
+
+class SmallCapacity(Passing):
+    capacity = 2
+
+
+class ImpatientCapacity(Passing):
+    capacity = 0.5
+
+
+class RemembersOutcomes(Passing):
+    """Takes a second attempt for a repeated question."""
+
+    def __init__(self):
+        super().__init__()
+        self.known = {}
+
+    async def play(self, rollout):
+        if rollout.rollout_id in self.known:
+            return dataclasses.replace(self.known[rollout.rollout_id], attempt=rollout.attempt)
+        self.known[rollout.rollout_id] = await self.inner.play(rollout)
+        return self.known[rollout.rollout_id]
+
+
+class StripsProvenance(Passing):
+    async def play(self, rollout):
+        return dataclasses.replace(await self.inner.play(rollout), provenance={"engine": {"name": "somebody"}})
+
+
+class NamesNoNodes(Passing):
+    @property
+    def provenance(self):
+        return {"workers": [{"node": ""}]}
+
+
+class OnePerProcess(Passing):
+    """Keeps what it has opened in its class."""
+
+    shared: ClassVar[dict[str, Any]] = {}
+
+    async def open(self, run):
+        await super().open(run)
+        self.shared["engine"] = self.inner
+
+    async def play(self, rollout):
+        return await self.shared["engine"].play(rollout)

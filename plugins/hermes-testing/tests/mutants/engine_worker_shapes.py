@@ -1,0 +1,86 @@
+"""Engines with workers of which one thing is broken."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from desks import Desk, Desks
+
+from hermes_core.contracts.errors import EngineLostError
+from hermes_core.contracts.rollout import RewardStatus
+from hermes_core.rollout.record import failed_outcome
+
+
+class _Workers(Desks):
+    is_broken = True
+
+
+class _DragsAll(Desk):
+    def lose(self):
+        for desk in self.engine.desks:
+            Desk.lose(desk)
+            desk.loss = None if desk is not self else desk.loss
+
+
+class LosesAll(_Workers):
+    """One worker's end is every worker's."""
+
+    desk_class = _DragsAll
+
+
+class BlamesNobody(_Workers):
+    """A lost rollout is an outcome with a reward of 0."""
+
+    async def play(self, rollout):
+        try:
+            return await super().play(rollout)
+        except EngineLostError as error:
+            lost = failed_outcome(rollout, error)
+            return dataclasses.replace(lost, reward=0.0, reward_status=RewardStatus.OK)
+
+
+class _Nowhere(Desk):
+    def lost(self):
+        return EngineLostError("a worker was lost")
+
+
+class SaysNotWhere(_Workers):
+    desk_class = _Nowhere
+
+
+class CountsNoLosses(_Workers):
+    @property
+    def provenance(self):
+        return {**super().provenance, "lost_workers": 0}
+
+
+class _Deaf(Desk):
+    def lose(self):
+        pass
+
+
+class NoticesNothing(_Workers):
+    """Waits for ever for a worker that is no more."""
+
+    desk_class = _Deaf
+
+
+class _Stays(Desk):
+    flags = ("--stays",)
+
+    async def aclose(self):
+        self._process.kill()
+        await super().aclose()
+
+
+class PlaysOn(_Workers):
+    """Its workers outlive the caller."""
+
+    desk_class = _Stays
+
+
+class FirstWorkerOnly(_Workers):
+    """Knows two workers and uses one."""
+
+    def free(self):
+        return self.desks[0]
