@@ -10,12 +10,13 @@ import pytest
 from engine_runs import Seen, registry
 from scripted_actor import ScriptedActor
 
-from hermes_backend_ray.engine_cluster import EngineCluster, Node
+from hermes_backend_ray.engine_cluster import EngineCluster
 from hermes_backend_ray.engine_crew import Crew, WorkerGoneError
 from hermes_backend_ray.engine_link import WorkerLink
 from hermes_backend_ray.engine_options import EngineOptions
 from hermes_backend_ray.engine_wire import described, pack, pack_outcome, rebuilt, unpack
 from hermes_backend_ray.engine_worker import Outbox, Playroom
+from hermes_backend_ray.nodes import Node
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError, EngineLostError, ModelAuthError, TaskError, UserError
 from hermes_core.contracts.events import RolloutStarted
@@ -243,7 +244,7 @@ def crew_of(known, options, *nodes, fails=0):
     return Crew(Shelf(*nodes), options, start)
 
 
-NODES = [Node(id=f"n{number}", host="h", resources={"CPU": number}) for number in range(3)]
+NODES = [Node(id=f"n{number}", address="h", resources={"CPU": number}) for number in range(3)]
 
 
 async def test_each_node_that_has_what_a_worker_needs_gets_one(known):

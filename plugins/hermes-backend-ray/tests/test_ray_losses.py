@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
@@ -15,11 +17,14 @@ import pytest
 from ray._private.state import actors  # the public way to it needs the dashboard
 
 from hermes_backend_ray.backend import RayBackend
+from hermes_backend_ray.nodes import alive_nodes
 from hermes_backend_ray.options import RayOptions
-from hermes_core.contracts.errors import SandboxLostError
+from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox.agent.processes import read_process
+from hermes_core.sandbox.collecting import Collector
 from hermes_core.sandbox.leases import LeaseBook
+from hermes_testing import isolated_registry
 from hermes_testing.watching import eventually, processes_here, sleep_token
 
 pytestmark = pytest.mark.slow
@@ -36,8 +41,8 @@ def places(ray_driver, tmp_path):
     class Places:
         root = tmp_path / "root"
 
-        def node(self):
-            nodes.append(ray_driver.add_node(num_cpus=1, resources={name: 100}))
+        def node(self, **options):
+            nodes.append(ray_driver.add_node(num_cpus=1, resources={name: 100}, **options))
             return nodes[-1]
 
         def kill(self, node):
@@ -138,6 +143,54 @@ async def test_a_sandbox_of_bubblewrap_ends_with_its_node(places):
     assert processes_here(token) == []
     assert not root.exists()
     await backend.aclose()
+
+
+MACHINE = "127.0.0.2"
+"""Another address of this machine is another machine to Ray."""
+
+
+async def test_a_lease_is_kept_while_a_machine_is_down_that_may_hold_its_files(places, tmp_path):
+    """It was struck out, and the files were there for good when the machine came back."""
+    node, book = places.node(node_ip_address=MACHINE), LeaseBook(tmp_path / "leases")
+    backend = places.backend()
+    sandbox = await backend.open(SandboxSpec())
+    places.kill(node)
+    assert await eventually(lambda: MACHINE not in {one.address for one in alive_nodes()}, seconds=100)
+    with pytest.raises(BackendError, match=rf"on a machine of the Ray cluster .* that is down: {MACHINE} \("):
+        await sandbox.aclose()
+    (lease,), _ = book.read()
+    registry = isolated_registry("hermes_backend_ray.plugin")
+    done = await Collector(book, registry).remove([lease])
+    assert MACHINE in done.failed[sandbox.id]
+    assert "the lease is kept until" in done.failed[sandbox.id]
+    assert [kept.sandbox_id for kept in book.read()[0]] == [sandbox.id]
+    places.node(node_ip_address=MACHINE)
+    assert (await Collector(book, registry).remove([lease])).removed == [sandbox.id]
+    assert book.read() == ([], [])
+    assert list(places.root.iterdir()) == []
+    with contextlib.suppress(BackendError):  # what the sandbox ended with
+        await backend.aclose()
+
+
+async def test_a_machine_that_does_not_come_back_is_not_waited_for(places, tmp_path):
+    node, book = places.node(node_ip_address="127.0.0.3"), LeaseBook(tmp_path / "leases")
+    backend = places.backend()
+    sandbox = await backend.open(SandboxSpec())
+    (lease,), _ = book.read()
+    places.kill(node)
+    assert await eventually(lambda: "127.0.0.3" not in {one.address for one in alive_nodes()}, seconds=100)
+    later = {**lease.handle, "opened": time.time() + 60}
+    await backend.reclaim(later)  # it had gone before that one was opened
+    long_ago = places.backend(forget_after=0)
+    await long_ago.reclaim(lease.handle)
+    await long_ago.aclose()
+    registry = isolated_registry("hermes_backend_ray.plugin")
+    collector = Collector(book, registry, {"gone": ["127.0.0.2", "127.0.0.3"]})
+    assert (await collector.remove([lease])).removed == [sandbox.id]
+    with contextlib.suppress(BackendError):
+        await sandbox.aclose()
+    with contextlib.suppress(BackendError):
+        await backend.aclose()
 
 
 _CALLER = """

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 from pydantic import ValidationError
 
 from hermes_backend_ray.backend import RayBackend
+from hermes_backend_ray.connection import stream_kind
 from hermes_backend_ray.failures import lost
 from hermes_backend_ray.link import RayLink
 from hermes_backend_ray.nodes import Node
@@ -130,6 +132,58 @@ def test_other_versions(tmp_path, ray_cluster):
 
 def test_a_process_of_its_own_connects_by_itself(tmp_path, ray_cluster):
     assert tried(tmp_path, address=ray_cluster.address)[:2] == ["", "it works"]
+
+
+_NO_GRPC = "import hermes_backend_ray.connection as c; c.find_spec = lambda name: None"
+
+
+@pytest.mark.parametrize(
+    ("address", "environment"), [("ray://127.0.0.1:1", {}), ("auto", {"RAY_ADDRESS": "ray://127.0.0.1:1"})]
+)
+def test_ray_client_without_grpcio_says_what_to_install(tmp_path, address, environment):
+    kind, message, hint, _ = tried(tmp_path, before=_NO_GRPC, environment=environment, address=address)
+    assert kind == "SandboxRefusedError"
+    assert "ray://127.0.0.1:1 is an address of Ray Client, which needs grpcio" in message
+    assert "pip install 'ray[client]'" in hint
+
+
+@pytest.mark.parametrize("address", ["auto", None])
+def test_bytes_travel_inside_calls_wherever_the_connection_is_ray_client_s(monkeypatch, address):
+    """The address alone was looked at: for `auto` streams were chosen that no client reaches."""
+    assert stream_kind(RayOptions(address=address)) == "socket"
+    monkeypatch.setattr("ray.util.client.ray.is_connected", lambda: True)
+    assert stream_kind(RayOptions(address=address)) == "calls"
+    assert stream_kind(RayOptions(address=address, stream="socket")) == "socket"
+
+
+_TRY_ENGINE = """
+import asyncio, json, sys
+from hermes_backend_ray.engine_cluster import EngineCluster
+
+async def main():
+    try:
+        await EngineCluster().connect("auto")
+    except Exception as error:
+        print(json.dumps([type(error).__name__, error.message, error.hint]))
+
+asyncio.run(main())
+"""
+
+
+def test_a_run_does_not_begin_through_ray_client_also_where_auto_leads_there():
+    env = {**os.environ, "RAY_ADDRESS": "ray://127.0.0.1:1"}
+    done = subprocess.run([sys.executable, "-c", _TRY_ENGINE], stdout=subprocess.PIPE, check=True, timeout=100, env=env)
+    kind, message, hint = json.loads(done.stdout.splitlines()[-1])
+    assert kind == "ConfigError"
+    assert "ray://127.0.0.1:1 goes by Ray Client (ray://), which cannot carry a run" in message
+    assert "RAY_ADDRESS" in hint
+
+
+def test_one_place_connects():
+    """Ray allows a process one connection, and would make one of its own where it has none."""
+    package = Path(sys.modules["hermes_backend_ray"].__path__[0])
+    calls = re.compile(r"\bray\.(init|shutdown)\(")
+    assert [path.name for path in sorted(package.glob("*.py")) if calls.search(path.read_text())] == ["connection.py"]
 
 
 _LEASED = """

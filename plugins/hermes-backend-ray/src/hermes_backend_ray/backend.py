@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, ClassVar, cast
 
@@ -10,6 +12,7 @@ from hermes_backend_ray.connection import known_address, stream_kind
 from hermes_backend_ray.departed import Departed
 from hermes_backend_ray.hosts import Hosts, close_all
 from hermes_backend_ray.link import RayLink
+from hermes_backend_ray.nodes import missing_machines, still_missing
 from hermes_backend_ray.options import RayOptions
 from hermes_backend_ray.plugin import RAY
 from hermes_core.contracts.sandbox import SandboxSpec
@@ -36,6 +39,7 @@ class RayBackend(MachineBackend):
         super().__init__(options)
         self.places = SlotPool(options.pool, name=RAY.name)
         self._hosts = Hosts(options)
+        self._opened = time.time()
 
     @property
     def place_name(self) -> str:
@@ -72,7 +76,21 @@ class RayBackend(MachineBackend):
         machine = cast("RayLink", lost).host.node.address
         links = await self._hosts.links_for_cleaning(machine)
         await close_all(links[1:])
+        if not links:
+            await self._require_seen(self._opened, machine)
         return links[0] if links else Departed(lost.name)
+
+    def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
+        """Say since when, too: a machine that had gone before can hold nothing of it."""
+        return {**super().handle(spec, sandbox_id), "opened": time.time()}
+
+    async def _require_seen(self, since: float, machine: str | None) -> None:
+        """Raise while a machine is down that may come back with files; the lease is kept then."""
+        until = since + self.options.forget_after
+        missing = await asyncio.to_thread(missing_machines, since)
+        down = {at: why for at, why in missing.items() if machine in {None, at} and at not in self.options.gone}
+        if down and time.time() < until:
+            raise still_missing(self.place_name, down, until)
 
     def _share(self, spec: SandboxSpec, handle: Mapping[str, Any]) -> SharedSlot:
         slot: _NodeSlot = _NodeSlot(
@@ -96,6 +114,7 @@ class RayBackend(MachineBackend):
             yield links
         finally:
             await close_all(links)
+        await self._require_seen(handle.get("opened", 0.0), handle.get("machine"))
 
     async def aclose(self) -> None:
         """Close every sandbox, end the actors, and give the connection back."""

@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Final
 
 from hermes_backend_ray.announcements import log_announcements
@@ -22,6 +23,8 @@ _FRAME: Final = 9
 """Bytes of the head of each of its frames."""
 _SETTINGS: Final = 4
 """Type of the frame that a server of it says first."""
+CLIENT: Final = "ray://"
+"""How addresses of Ray Client begin."""
 _START: Final = "`ray start --head` on its head node, or address: local for a cluster of this process's own"
 
 
@@ -32,6 +35,7 @@ class _Users:
     lock: threading.Lock = field(default_factory=threading.Lock)
     present: set[object] = field(default_factory=set)
     ours: bool = False
+    address: str | None = None
     restore: Callable[[], None] | None = None
 
 
@@ -43,12 +47,16 @@ def _users() -> _Users:
     return users
 
 
-def attach(options: RayOptions, user: object) -> str:
+def attach(options: RayOptions, user: object, *, by_client: bool = True) -> str:
     """Connect, or share the connection there is; returns the cluster's address. Pair with `detach`.
+
+    The address is one by which another process comes there, too: that of Ray Client where that is the way. Without
+    `by_client`, Ray Client will not do.
 
     Raises:
         BackendError: The cluster cannot be reached.
-        SandboxRefusedError: This process is connected to another one, or the versions differ.
+        SandboxRefusedError: This process is connected to another one, the versions differ, or Ray Client is not there
+            or would not do.
     """
     import ray
 
@@ -57,15 +65,17 @@ def attach(options: RayOptions, user: object) -> str:
         if not ray.is_initialized():
             users.restore = log_announcements()
             try:
-                _connect(options)
+                users.address = _connect(options, by_client=by_client)
             except BaseException:
                 users.restore()
                 raise
             users.ours = True
         elif user not in users.present:
+            if not by_client and is_client():
+                raise _no_client("the connection of this process")
             _same(options)
         users.present.add(user)
-        return str(ray.get_runtime_context().gcs_address)
+        return known_address() or ""
 
 
 def detach(user: object) -> None:
@@ -76,7 +86,7 @@ def detach(user: object) -> None:
     with users.lock:
         users.present.discard(user)
         if users.ours and not users.present:
-            users.ours = False
+            users.ours, users.address = False, None
             ray.shutdown()
             if users.restore is not None:
                 users.restore()
@@ -86,19 +96,31 @@ def stream_kind(options: RayOptions) -> Stream:
     """Return how agents' bytes travel here."""
     if options.stream is not None:
         return options.stream
-    client = (options.address or "").startswith("ray://")
+    # The address alone does not tell: `auto` may mean one of Ray Client, and without one somebody else has connected.
+    client = (options.address or "").startswith(CLIENT) or is_client()
     # What Ray encrypts shall not travel beside it in the clear.
     return "calls" if client or _secured() else "socket"
+
+
+def is_client() -> bool:
+    """Tell whether this process is connected by Ray Client, and so reaches no node itself."""
+    from ray.util.client import ray as client
+
+    return bool(client.is_connected())  # type: ignore[no-untyped-call]  # Ray types it not
 
 
 def known_address() -> str | None:
     """Return the address of the cluster that this process is connected to, None if it is not."""
     import ray
 
-    return str(ray.get_runtime_context().gcs_address) if ray.is_initialized() else None
+    if not ray.is_initialized():
+        return None
+    # The cluster's own address is of no use to who comes by Ray Client.
+    ours = _users().address
+    return ours if ours is not None and ours.startswith(CLIENT) else str(ray.get_runtime_context().gcs_address)
 
 
-def _connect(options: RayOptions) -> None:
+def _connect(options: RayOptions, *, by_client: bool) -> str:
     import ray
 
     address = options.address
@@ -109,6 +131,8 @@ def _connect(options: RayOptions) -> None:
         )
     if address == "auto":
         address = _found()
+    if address.startswith(CLIENT):
+        _require_client(address, by_client=by_client)
     if address != "local":
         _knock(address, options.connect_timeout)
     try:
@@ -122,6 +146,24 @@ def _connect(options: RayOptions) -> None:
             )
     except (RuntimeError, ConnectionError, ValueError, ImportError, OSError) as error:
         raise _refused(address, error) from error
+    return address
+
+
+def _require_client(address: str, *, by_client: bool) -> None:
+    if not by_client:
+        raise _no_client(address)
+    if find_spec("grpc") is None:
+        raise SandboxRefusedError(
+            f"{address} is an address of Ray Client, which needs grpcio, and that is not installed here",
+            hint="`pip install 'ray[client]'` brings it; or run on a node of the cluster, with host:6379 or auto",
+        )
+
+
+def _no_client(what: str) -> SandboxRefusedError:
+    return SandboxRefusedError(
+        f"{what} goes by Ray Client ({CLIENT}), which cannot carry a run",
+        hint="start it on a node of the cluster, with host:6379; RAY_ADDRESS decides what auto means",
+    )
 
 
 def _found() -> str:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from ray.exceptions import RayActorError, RayError
 
-from hermes_backend_ray.engine_cluster import EngineCluster, Node
+from hermes_backend_ray.engine_cluster import EngineCluster
 from hermes_backend_ray.engine_crew import Crew, WorkerGoneError, unplaced
 from hermes_backend_ray.engine_files import files_of
 from hermes_backend_ray.engine_link import WorkerLink
 from hermes_backend_ray.engine_options import EngineOptions
 from hermes_backend_ray.engine_wire import Answer, orders, pack, rebuilt
+from hermes_backend_ray.nodes import Node
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.discovery import PluginState
@@ -113,7 +114,7 @@ class RayEngine:
         await self._cluster.close()
 
     async def _suitable(self) -> int:
-        return sum(node.has(self._options.needs) for node in await self._cluster.nodes())
+        return sum(not node.lacks(self._options.needs) for node in await self._cluster.nodes())
 
     async def _start(self, name: str, node: Node | None) -> WorkerLink:
         """Start one worker: the process, its plugins and their versions, then the model and the backend."""

@@ -4,31 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from hermes_backend_ray.connection import attach, detach
 from hermes_backend_ray.engine_worker import RolloutWorker
+from hermes_backend_ray.nodes import Node, alive_nodes
 from hermes_backend_ray.options import RayOptions
 from hermes_core.contracts.errors import BackendError, ConfigError
 
-_ROUNDING: Final = 1e-6
-"""Ray keeps amounts in ten-thousandths; a comparison of floats must not decide."""
-
 _KILLS_CHILDREN: Final = "RAY_kill_child_processes_on_worker_exit"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """A node that is alive, with all that it has, in use or not."""
-
-    id: str
-    host: str
-    resources: Mapping[str, float] = field(default_factory=dict)
-
-    def has(self, needs: Mapping[str, float]) -> bool:
-        """Tell whether a worker could ever run there."""
-        return all(self.resources.get(name, 0.0) + _ROUNDING >= amount for name, amount in needs.items())
 
 
 def _sparing(runtime_env: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,20 +31,14 @@ class EngineCluster:
     async def connect(self, address: str) -> None:
         """Connect; in a thread, as Ray blocks, and takes over SIGTERM where it is called in the main one."""
         try:
-            await asyncio.to_thread(attach, RayOptions(address=address), self)
+            await asyncio.to_thread(partial(attach, RayOptions(address=address), self, by_client=False))
         except BackendError as error:
             # Here it is the command that is wrong: there is nothing yet that could be tried again.
             raise ConfigError(f"engine 'ray': {error.message}", hint=error.hint) from error
 
     async def nodes(self) -> list[Node]:
         """Return the nodes that are alive."""
-        import ray
-
-        return [
-            Node(id=str(node["NodeID"]), host=str(node["NodeManagerAddress"]), resources=node["Resources"])
-            for node in await asyncio.to_thread(ray.nodes)
-            if node["Alive"]
-        ]
+        return await asyncio.to_thread(alive_nodes)
 
     def actor(self, node: Node | None, options: Mapping[str, Any]) -> Any:
         """Ask for a worker, on the node or wherever there is room; it may take its time to be there."""

@@ -8,9 +8,10 @@ import itertools
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
-from hermes_backend_ray.engine_cluster import EngineCluster, Node
+from hermes_backend_ray.engine_cluster import EngineCluster
 from hermes_backend_ray.engine_link import WorkerLink
 from hermes_backend_ray.engine_options import EngineOptions
+from hermes_backend_ray.nodes import Node
 from hermes_core.contracts.errors import BackendError, ConfigError, HermesError, UserError
 
 Start = Callable[[str, Node | None], Awaitable[WorkerLink]]
@@ -121,7 +122,7 @@ class Crew:
         have = Counter([link.place["node"] for link in self.live] + list(self._starting.values()))
         if self._options.workers is not None:
             return [None] * (self._options.workers - have.total())
-        nodes = [node for node in await self._cluster.nodes() if node.has(self._options.needs)]
+        nodes = [node for node in await self._cluster.nodes() if not node.lacks(self._options.needs)]
         return [node for node in nodes for _ in range(self._options.per_node - have[node.id])]
 
     async def _tend(self) -> None:

@@ -45,6 +45,10 @@ class RayOptions(MachineOptions):
     """Memory that Ray sets aside for a node's host actor, in megabytes."""
     resources: Mapping[str, float] = Field(default_factory=dict)
     """Resources of Ray that a host actor takes; only nodes that have them are used."""
+    gone: tuple[str, ...] = ()
+    """Addresses of machines that do not come back, as messages of `gc` name them: nothing is waited for there."""
+    forget_after: float = Field(default=7 * 86400.0, ge=0, allow_inf_nan=False)
+    """Seconds after its opening for which the lease of a sandbox is kept because of a machine that is down."""
     pool: PoolOptions = Field(default_factory=lambda: PoolOptions(max_hosts=16))
     """The hosts of isolation `none`: how many, of how many sandboxes; `max_hosts` also bounds the nodes used at all."""
 

@@ -43,7 +43,7 @@ class ModelServer:
         self.most = 0
         self.tasks: dict[str, str] = {}
         self.told: dict[str, list[Mapping[str, Any]]] = {}
-        self.keys: set[str | None] = set()
+        self.keys: dict[str, set[str]] = {}
         self._gates: dict[str, asyncio.Event] = {}
         self._changed = asyncio.Event()
 
@@ -97,7 +97,8 @@ class ModelServer:
         rollout = request.headers[ROLLOUT_HEADER]
         self.asked[task, turn] += 1
         self.tasks[rollout], self.told[rollout] = task, messages
-        self.keys.add(request.headers.get("Authorization"))
+        key = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        self.keys.setdefault(task, set()).add(key)
         self._changed.set()
 
     async def _hold(self, task: str) -> None:

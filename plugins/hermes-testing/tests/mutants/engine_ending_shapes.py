@@ -6,14 +6,14 @@ import asyncio
 import dataclasses
 
 from engine_passing import Passing
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from hermes_core.contracts.errors import EngineLostError, HermesError, UserError
 
 
 class Lenient(Passing):
     class Options(BaseModel):
-        pass
+        model_config = ConfigDict(extra="allow")
 
     def __init__(self, options):
         super().__init__()
@@ -166,3 +166,15 @@ class KeepsPlaces(Passing):
 class ClosesNothing(Passing):
     async def aclose(self):
         pass
+
+
+class ClosesLater(CancelsLater):
+    """Leaves what is cancelled and what is closed to a later moment."""
+
+    async def aclose(self):
+        closing = asyncio.create_task(self.close())
+        self.left.add(closing)
+
+    async def close(self):
+        await asyncio.sleep(1)
+        await super().aclose()

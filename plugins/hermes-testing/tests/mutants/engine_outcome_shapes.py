@@ -24,8 +24,7 @@ class LosesCounts(Passing):
 class MendsTexts(Passing):
     async def play(self, rollout):
         outcome = await self.inner.play(rollout)
-        text = outcome.final_response.encode("utf-8", "replace").decode()
-        return dataclasses.replace(outcome, final_response=text)
+        return dataclasses.replace(outcome, final_response=outcome.final_response.replace("\0", ""))
 
 
 class RoundsParts(Passing):
@@ -72,31 +71,31 @@ class MixesUp(Passing):
 
     async def play(self, rollout):
         self.playing += 1
-        mixed = self.playing > 3
+        mixed = self.playing > 1
         try:
             outcome = await self.inner.play(rollout)
         finally:
             self.playing -= 1
         self.answers.append(outcome.final_response)
-        return dataclasses.replace(outcome, final_response=self.answers[0]) if mixed else outcome
+        return dataclasses.replace(outcome, final_response=self.answers[-2:][0]) if mixed else outcome
 
 
-class OneAtATime(Passing):
+class ThreeAtATime(Passing):
     def __init__(self):
         super().__init__()
-        self.lock = asyncio.Lock()
+        self.room = asyncio.Semaphore(3)
 
     async def play(self, rollout):
-        async with self.lock:
+        async with self.room:
             return await self.inner.play(rollout)
 
 
 class SmallCapacity(Passing):
-    capacity = 2
+    capacity = 3
 
 
-class ImpatientCapacity(Passing):
-    capacity = 0.5
+class FractionalCapacity(Passing):
+    capacity = 4.0
 
 
 class RemembersOutcomes(Passing):

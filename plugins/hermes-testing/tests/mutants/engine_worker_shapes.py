@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 from desks import Desk, Desks
@@ -69,7 +70,8 @@ class _Stays(Desk):
     flags = ("--stays",)
 
     async def aclose(self):
-        self._process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
         await super().aclose()
 
 

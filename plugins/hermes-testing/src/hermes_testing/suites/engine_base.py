@@ -109,13 +109,16 @@ class Bench:
         """Wait for what no event tells of."""
         return await eventually(holds, seconds=self._suite.patience)
 
-    def engine_run(self, *, turned: Callable[[str], None] = lambda _: None, **values: Any) -> EngineRun:
+    def engine_run(
+        self, *, turned: Callable[[str], None] = lambda _: None, api_key: str | None = None, **values: Any
+    ) -> EngineRun:
         """Return what an engine is opened with, as a run opens it."""
         config = self.config(**values)
         return EngineRun(
             run_id="run_of_the_suite",
             config=config.model_dump(mode="json"),
             registry=self.registry,
+            api_key=api_key,
             max_concurrent=config.max_concurrent,
             turned=turned,
         )

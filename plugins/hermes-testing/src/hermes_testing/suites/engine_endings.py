@@ -18,6 +18,7 @@ from hermes_testing.suites.base import needs
 from hermes_testing.suites.engine_base import Bench, EngineBase, in_the_background, scripted
 from hermes_testing.watching import processes_here, sleep_token
 
+_NAMES = ("t0", "t1", "t2")
 _CALLER = """
 import asyncio, io, json, sys
 from hermes_core.runner.config import RunConfig
@@ -42,9 +43,9 @@ class Endings(EngineBase):
     async def test_a_cancelled_run_has_ended_every_rollout_where_it_was_played(self, bench: Bench) -> None:
         """When it returns, not some time later."""
         token = sleep_token()
-        items = [sleeping(f"t{number}", token) for number in range(self.at_once)]
+        items = [sleeping(name, token) for name in _NAMES]
         async with in_the_background(bench.run(*items)) as running:
-            assert await bench.eventually(lambda: len(processes_here(token)) >= self.at_once)
+            assert await bench.eventually(lambda: len(processes_here(token)) >= len(items))
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asyncio.wait_for(asyncio.shield(running), self.patience)
@@ -90,30 +91,28 @@ class Endings(EngineBase):
 
     async def test_a_run_that_was_cancelled_is_continued(self, bench: Bench) -> None:
         """What is recorded is not played again, what is not is played."""
-        names = [f"t{number}" for number in range(self.at_once)]
-        items = [scripted(name, say(f"answer {name}", hold=True)) for name in names]
+        items = [scripted(name, say(f"answer {name}", hold=True)) for name in _NAMES]
         async with in_the_background(bench.run(*items)) as running:
-            await bench.held(self.at_once)
+            await bench.held(len(_NAMES))
             bench.server.release("t0")
             assert await bench.eventually(lambda: bench.ended() == ["t0"] or running.done())
         assert bench.ended() == ["t0"]
-        bench.server.release(*names)
+        bench.server.release(*_NAMES)
         await bench.run()
-        assert Counter(bench.ended()) == dict.fromkeys(names, 1)
-        assert bench.server.asked == {("t0", 0): 1, **{(name, 0): 2 for name in names[1:]}}
+        assert Counter(bench.ended()) == dict.fromkeys(_NAMES, 1)
+        assert bench.server.asked == {("t0", 0): 1, **{(name, 0): 2 for name in _NAMES[1:]}}
 
     async def test_a_run_whose_caller_was_killed_is_continued(self, bench: Bench) -> None:
         """By the same config, in the same folder; each rollout is recorded once."""
-        names = [f"t{number}" for number in range(self.at_once)]
-        bench.tasks([scripted(name, say(f"answer {name}", hold=True)) for name in names])
+        bench.tasks([scripted(name, say(f"answer {name}", hold=True)) for name in _NAMES])
         async with self.a_caller(bench) as caller:
-            await bench.held(self.at_once)
+            await bench.held(len(_NAMES))
             bench.server.release("t0")
             assert await bench.eventually(lambda: bench.ended() == ["t0"])
             caller.kill()
-        bench.server.release(*names)
+        bench.server.release(*_NAMES)
         await bench.run()
-        assert Counter(bench.ended()) == dict.fromkeys(names, 1)
+        assert Counter(bench.ended()) == dict.fromkeys(_NAMES, 1)
         assert bench.server.asked["t0", 0] == 1
 
     @needs("visible_processes")

@@ -74,6 +74,10 @@ class Losses(EngineBase):
             others = places.keys() - victims
             assert others, "all rollouts were played by one worker; the suite's options must start two"
             await self.lose(first)
+            told = len(victims)
+            assert await bench.eventually(lambda: len(bench.lines(name="attempts.jsonl")) >= told or running.done()), (
+                "the loss was not noticed while other rollouts were played"
+            )
             bench.server.release(*names)
-            assert await bench.eventually(running.done), "the loss was not noticed"
+            assert await bench.eventually(running.done), "the run does not go on"
             yield Loss(running.result(), victims, set(others))
