@@ -18,6 +18,13 @@ _CORE = Path(__file__).parents[3] / "hermes_core" / "tests" / "support"
 collect_ignore = [] if _CORE.is_dir() else ["test_ray_engine_tokens.py"]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests the time of a busy machine: a cluster has starts of a minute there, and whoever is first waits."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(600))
+
+
 @pytest.fixture(scope="session")
 def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
     """A real cluster of three nodes, one for all workers of this run; whoever kills a node adds it first."""

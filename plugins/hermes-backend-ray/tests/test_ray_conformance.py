@@ -16,10 +16,11 @@ class TestPlugin(PluginSuite):
 
 class OnRay(BackendSuite):
     plugin, component = "hermes_backend_ray.plugin", "ray"
+    patience = 60.0
 
     @pytest.fixture(autouse=True)
     def _cluster(self, ray_driver):
-        self.options = {"address": ray_driver.address}
+        self.options = {"address": ray_driver.address, "actor_timeout": 60, "setup_timeout": 120}
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from engine_runs import EVENTS, EXAMPLES, Runs, Seen, registry
+from engine_runs import EVENTS, EXAMPLES, PATIENCE, Runs, Seen, registry
 
 from hermes_core.sandbox.collecting import Collector
 from hermes_core.sandbox.leases import Lease, LeaseBook
@@ -91,12 +91,11 @@ async def test_a_node_that_dies_costs_only_the_rollouts_in_flight_there(runs, ra
 
 @pytest.mark.slow
 async def test_a_worker_that_dies_is_replaced_and_its_rollouts_are_played_again(runs, tmp_path):
-    known = registry()
-    seen = Seen(known)
     state = tmp_path / "state"
     options = {"workers": 1, "max_concurrent": 2, "runtime_env": {"env_vars": {"XDG_STATE_HOME": str(state)}}}
-    running = asyncio.create_task(runs.run(runs.gated(4), known=known, options=options, max_concurrent=4))
-    await seen.until(lambda: len(seen.started()) == 2 or running.done())
+    running = asyncio.create_task(runs.run(runs.gated(4), options=options, max_concurrent=4))
+    # A rollout begins before it has a sandbox.
+    await holds(lambda: len(leases(state)) == 2 or running.done())
     (worker,) = {lease.owner_pid for lease in leases(state)}
     os.kill(worker, signal.SIGKILL)
     runs.gate.touch()
@@ -167,7 +166,7 @@ def leases(state: Path) -> list[Lease]:
 
 async def holds(condition: Callable[[], bool]) -> None:
     """Wait for what other processes do."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.05)
 
@@ -187,7 +186,7 @@ async def test_a_signal_ends_the_command_when_every_sandbox_is_closed(runs, tmp_
     try:
         await holds(lambda: len(leases(state)) == 2)
         driver.send_signal(number)
-        _, said = await asyncio.to_thread(driver.communicate, timeout=60)
+        _, said = await asyncio.to_thread(driver.communicate, timeout=PATIENCE)
     finally:
         driver.kill()
         driver.wait()

@@ -12,6 +12,7 @@ from hermes_testing import EngineSuite
 @pytest.mark.slow
 class TestEngine(EngineSuite):
     plugin, component = "hermes_backend_ray.plugin", "ray"
+    patience = 200.0
     loss_options: ClassVar = {"workers": 2}
 
     @pytest.fixture(autouse=True)

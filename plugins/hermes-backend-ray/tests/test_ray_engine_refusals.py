@@ -6,7 +6,7 @@ import os
 import socket
 
 import pytest
-from engine_runs import PLUGINS, Runs, registry
+from engine_runs import PLUGINS, Runs, refused, registry
 
 from hermes_core.contracts.errors import ConfigError, HermesError
 
@@ -65,12 +65,19 @@ async def test_a_cluster_that_has_no_room_is_said_within_the_deadline(runs):
         await runs.run(runs.gated(1), options={"workers": 1, "resources": {"nowhere": 1}, "start_timeout": 1})
 
 
-async def test_a_cluster_that_does_not_answer_is_said_at_once(tmp_path):
+def test_a_cluster_that_does_not_answer_is_said_at_once():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    runs = Runs(tmp_path, f"127.0.0.1:{port}")
-    with pytest.raises(ConfigError, match=rf"engine 'ray': no Ray cluster listens on 127\.0\.0\.1:{port}"):
-        await runs.run(runs.gated(1))
+    kind, message, _ = refused(f"127.0.0.1:{port}")
+    assert kind == "ConfigError"
+    assert f"engine 'ray': no Ray cluster listens on 127.0.0.1:{port}" in message
+
+
+def test_a_run_does_not_begin_through_ray_client_also_where_auto_leads_there():
+    kind, message, hint = refused("auto", RAY_ADDRESS="ray://127.0.0.1:1")
+    assert kind == "ConfigError"
+    assert "ray://127.0.0.1:1 goes by Ray Client (ray://), which cannot carry a run" in message
+    assert "RAY_ADDRESS" in hint
 
 
 @pytest.mark.parametrize(

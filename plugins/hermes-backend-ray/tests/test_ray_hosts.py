@@ -67,7 +67,7 @@ async def test_places_on_one_node_share_its_actor(hosts):
     one, two = await asyncio.gather(cluster.link(), cluster.link())
     assert one.host is two.host
     await one.aclose()
-    assert (await two.run("echo still", timeout=20)).output == b"still\n"
+    assert (await two.run("echo still", timeout=100)).output == b"still\n"
 
 
 def test_a_node_needs_nothing_of_ours():
@@ -78,7 +78,7 @@ def test_a_node_needs_nothing_of_ours():
 
 
 async def test_a_command_s_status_output_and_complaint(link):
-    done = await link.run("cat; echo oh >&2; exit 3", b"given", timeout=20)
+    done = await link.run("cat; echo oh >&2; exit 3", b"given", timeout=100)
     assert (done.status, done.output, done.complaint) == (3, b"given", "oh")
 
 
@@ -86,7 +86,7 @@ async def test_a_command_that_takes_too_long_is_lost_and_ended(link, tmp_path):
     began = time.monotonic()
     with pytest.raises(SandboxLostError, match=r"did not finish within 0.5 s"):
         await link.run(f"sleep 30; touch {tmp_path}/late", timeout=0.5)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 29
 
 
 async def test_bytes_come_back_as_they_were_sent(link):
@@ -96,7 +96,7 @@ async def test_bytes_come_back_as_they_were_sent(link):
     assert await program.stream.reader.readexactly(len(data)) == data
     await writing
     program.stream.writer.close()
-    assert await program.ended(20)
+    assert await program.ended(100)
     assert program.over
 
 
@@ -116,7 +116,7 @@ async def test_who_writes_waits_for_a_program_that_reads_nothing(link):
 
 async def test_a_program_that_ends_badly_says_why(link):
     program = await link.start("echo no such thing >&2; exit 7")
-    assert not await program.ended(20)
+    assert not await program.ended(100)
     assert program.over
     assert await program.stream.diagnose() == "no such thing\n"
     with pytest.raises(asyncio.IncompleteReadError):
@@ -187,7 +187,7 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.mark.parametrize(("own", "expected"), [("own", "still here True"), ("ours", "still here False")])
 def test_two_backends_share_a_connection_and_end_only_their_own(ray_cluster, tmp_path, own, expected):
     command = [sys.executable, "-c", _SHARING, ray_cluster.address, str(tmp_path), own]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=100)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
     assert done.stdout.splitlines()[-1] == expected
 
 

@@ -28,8 +28,8 @@ from hermes_testing import isolated_registry
 from hermes_testing.watching import eventually, processes_here, sleep_token
 
 pytestmark = pytest.mark.slow
-PROMPT = 15.0
-"""Seconds in which a loss is told, on a busy machine; it takes about two."""
+PATIENCE = 100.0
+"""Seconds in which a loss is told and what has ended is gone, on a busy machine; it takes about two."""
 
 
 @pytest.fixture
@@ -63,13 +63,13 @@ def places(ray_driver, tmp_path):
 
 async def begun(sandbox, token):
     call = asyncio.create_task(sandbox.exec(f"sleep {token}"))
-    assert await eventually(lambda: processes_here(token) != [])
+    assert await eventually(lambda: processes_here(token) != [], seconds=PATIENCE)
     return call
 
 
 async def lost(call):
     with pytest.raises(SandboxLostError) as caught:
-        await asyncio.wait_for(call, PROMPT)
+        await asyncio.wait_for(call, PATIENCE)
     return str(caught.value)
 
 
@@ -86,8 +86,8 @@ async def test_a_node_that_is_killed_costs_only_its_own_sandboxes(places):
     assert f"Ray node {one[:12]}" in await lost(call)
     assert (await other).output == "done\n"
     # What it ran has ended with it; closing finds what it has left of files, as its machine is still there.
-    assert await eventually(lambda: processes_here(token) == [])
-    await asyncio.wait_for(struck.aclose(), 60)
+    assert await eventually(lambda: processes_here(token) == [], seconds=PATIENCE)
+    await asyncio.wait_for(struck.aclose(), PATIENCE)
     async with await backend.open(SandboxSpec()) as another:
         assert await node_of(another) != one
     await backend.aclose()
@@ -121,8 +121,8 @@ async def test_an_actor_that_is_killed_loses_its_sandboxes_and_is_replaced(ray_d
     call = await begun(sandbox, token)
     os.kill(worker, signal.SIGKILL)
     assert "its host actor has died" in await lost(call)
-    await asyncio.wait_for(sandbox.aclose(), 60)
-    assert await eventually(lambda: processes_here(token) == [])
+    await asyncio.wait_for(sandbox.aclose(), PATIENCE)
+    assert await eventually(lambda: processes_here(token) == [], seconds=PATIENCE)
     async with await backend.open(SandboxSpec()) as another:
         assert (await another.exec("echo back")).output == "back\n"
     await backend.aclose()
@@ -139,7 +139,7 @@ async def test_a_sandbox_of_bubblewrap_ends_with_its_node(places):
     call = await begun(sandbox, token)
     places.kill(node)
     assert f"Ray node {node[:12]}" in await lost(call)
-    await asyncio.wait_for(sandbox.aclose(), 60)
+    await asyncio.wait_for(sandbox.aclose(), PATIENCE)
     assert processes_here(token) == []
     assert not root.exists()
     await backend.aclose()
@@ -155,7 +155,7 @@ async def test_a_lease_is_kept_while_a_machine_is_down_that_may_hold_its_files(p
     backend = places.backend()
     sandbox = await backend.open(SandboxSpec())
     places.kill(node)
-    assert await eventually(lambda: MACHINE not in {one.address for one in alive_nodes()}, seconds=100)
+    assert await eventually(lambda: MACHINE not in {one.address for one in alive_nodes()}, seconds=PATIENCE)
     with pytest.raises(BackendError, match=rf"on a machine of the Ray cluster .* that is down: {MACHINE} \("):
         await sandbox.aclose()
     (lease,), _ = book.read()
@@ -178,7 +178,7 @@ async def test_a_machine_that_does_not_come_back_is_not_waited_for(places, tmp_p
     sandbox = await backend.open(SandboxSpec())
     (lease,), _ = book.read()
     places.kill(node)
-    assert await eventually(lambda: "127.0.0.3" not in {one.address for one in alive_nodes()}, seconds=100)
+    assert await eventually(lambda: "127.0.0.3" not in {one.address for one in alive_nodes()}, seconds=PATIENCE)
     later = {**lease.handle, "opened": time.time() + 60}
     await backend.reclaim(later)  # it had gone before that one was opened
     long_ago = places.backend(forget_after=0)
@@ -229,12 +229,12 @@ async def test_a_killed_caller_leaves_no_process_no_actor_and_reclaim_the_rest(p
     caller.kill()
     caller.communicate()
     # The actor was the caller's, so Ray ends it; its agents see the end of their input, and end everything.
-    assert await eventually(lambda: processes_here(token) == [], seconds=30)
+    assert await eventually(lambda: processes_here(token) == [], seconds=PATIENCE)
 
     async def gone():
         return await asyncio.to_thread(living) <= before
 
-    assert await eventually(gone, seconds=30)
+    assert await eventually(gone, seconds=PATIENCE)
     (lease,), _ = LeaseBook(leases).read()
     assert lease.owner() == "dead"
     # What was started there since and carries the mark goes with the directory.
@@ -243,11 +243,11 @@ async def test_a_killed_caller_leaves_no_process_no_actor_and_reclaim_the_rest(p
     )
     # By a process that knows nothing of the cluster but what the lease says.
     gc = [str(Path(sys.executable).with_name("hermes-core")), "sandboxes", "gc", "--json", "--lease-dir", str(leases)]
-    done = await asyncio.to_thread(subprocess.run, gc, stdout=subprocess.PIPE, check=True, timeout=100)
+    done = await asyncio.to_thread(subprocess.run, gc, stdout=subprocess.PIPE, check=True, timeout=300)
     # What else was lying about on this machine goes as well.
     assert lease.sandbox_id in json.loads(done.stdout)["removed"]
     assert LeaseBook(leases).read() == ([], [])
-    assert survivor.wait(10) == -signal.SIGKILL
+    assert survivor.wait(PATIENCE) == -signal.SIGKILL
     assert list(places.root.iterdir()) == []
     await backend.reclaim(lease.handle)  # nothing to remove is success
     await backend.aclose()

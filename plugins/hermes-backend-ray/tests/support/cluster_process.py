@@ -7,6 +7,7 @@ line: `{"add": {node options}}`, `{"kill": node_id}`, `{"nodes": true}`. When th
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import queue
@@ -24,7 +25,7 @@ _STORE: Final = 80 << 20
 """Bytes of each node's object store; Ray's own minimum is little less."""
 _LINGER: Final = 2.0
 """Seconds without anybody after which the cluster ends: another worker of the same run may be about to come."""
-_NOBODY: Final = 30.0
+_NOBODY: Final = 120.0
 """Seconds in which the first must have come."""
 
 
@@ -53,15 +54,25 @@ class Held:
         """Count one less."""
         self.guests -= 1
 
-    def serve(self) -> None:
-        """Return when nobody is connected any more, or nobody ever came."""
+    def serve(self, path: Path) -> None:
+        """Return when nobody is connected any more, or nobody ever came; nobody can connect by the path then."""
         patience = _NOBODY
         while True:
             try:
                 self.questions.get(timeout=None if self.guests else patience)(self)
             except queue.Empty:
-                return
+                if self._left(path):
+                    return
             patience = _LINGER
+
+    def _left(self, path: Path) -> bool:
+        """Take the path away, unless somebody has come meanwhile: who comes holds the lock until it has been heard."""
+        with path.with_name("ray.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self.questions.empty():
+                path.unlink(missing_ok=True)
+                return True
+        return False
 
     def answer(self, asked: dict[str, Any]) -> Any:
         """Do what one line asks."""
@@ -143,8 +154,7 @@ def hold(path: str) -> None:
             server.held = Held(cluster)
             threading.Thread(target=server.serve_forever, daemon=True).start()
             Path(path + ".new").rename(path)
-            server.held.serve()
-            Path(path).unlink(missing_ok=True)
+            server.held.serve(Path(path))
             server.shutdown()
     finally:
         cluster.shutdown()

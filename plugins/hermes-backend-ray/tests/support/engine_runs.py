@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -22,7 +24,31 @@ EXAMPLES = ROOT / "examples" / "terminal_tasks.jsonl"
 sys.path.append(str(ROOT / "hermes_core" / "tests" / "support"))
 
 PLUGINS = ("hermes-agent-core", "hermes-verifiers", "hermes-parsers", "hermes-backend-ray")
+PATIENCE = 200.0
+"""Seconds that something may take on a busy machine."""
 EVENTS = ("hermes_rollout_started", "hermes_tool_called", "hermes_rollout_scored", "hermes_rollout_finished")
+
+
+_CONNECT = """
+import asyncio, json, sys
+from hermes_backend_ray.engine_cluster import EngineCluster
+
+async def main():
+    try:
+        await EngineCluster().connect(sys.argv[1])
+    except Exception as error:
+        print(json.dumps([type(error).__name__, error.message, error.hint]))
+
+asyncio.run(main())
+"""
+
+
+def refused(address: str, **environment: str) -> list[str]:
+    """Connect as a run does, in a process of its own, since Ray connects each once; return what is raised."""
+    command = [sys.executable, "-c", _CONNECT, address]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=300, env={**os.environ, **environment})
+    found: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 class Seen:
@@ -45,7 +71,7 @@ class Seen:
         return [(end.rollout_id, str(end.outcome["stop_reason"])) for end in ends]
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while not holds():
                 self._changed.clear()
                 await self._changed.wait()

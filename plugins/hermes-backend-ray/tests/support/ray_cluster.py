@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Final, Self
 
-_START: Final = 100.0
+_START: Final = 300.0
 """Seconds in which three nodes must run, on a busy machine."""
 
 
@@ -34,7 +34,8 @@ class RayCluster:
             connection = _connected(path)
             if connection is None:
                 connection = _started(path, folder / "ray.log")
-        return cls(connection)
+            # Until it has been heard it is not counted, and the cluster might end.
+            return cls(connection)
 
     def _ask(self, **question: Any) -> Any:
         self._connection.sendall(json.dumps(question).encode() + b"\n")
