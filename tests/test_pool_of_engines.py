@@ -23,7 +23,11 @@ from hermes_testing.watching import eventually, processes_here, sleep_token
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parent.parent
-PLUGINS = ("hermes_pool.plugin", "hermes_backend_slurm.plugin", "hermes_backend_ray.plugin")
+IMAGE = "hermes-test:2"
+PLUGINS = (
+    "hermes_pool.plugin",
+    *(f"hermes_backend_{name}.plugin" for name in ("docker", "ssh", "slurm", "ray")),
+)
 SLURM = pytest.mark.component("slurm")
 
 
@@ -82,6 +86,36 @@ def of_ray(ray, root):
         "slots_per_host": 2,
         "acquire_timeout": 60,
     }
+
+
+@pytest.fixture(scope="module")
+def docker():
+    build = ROOT / "hermes_backend_docker" / "tests" / "support" / "build_image.sh"
+    known = subprocess.run(["docker", "image", "inspect", IMAGE], capture_output=True, check=False)
+    if known.returncode:
+        subprocess.run([build, IMAGE], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def ssh(tmp_path_factory):
+    server = support("hermes-backend-ssh", "sshd_server").SshServer(tmp_path_factory.mktemp("ssh") / "sshd").start()
+    yield server
+    server.stop()
+
+
+def of_docker(_docker, _root):
+    """Containers of this machine's engine, each shared by two users."""
+    options = {"image": IMAGE, "pull": "never"}
+    return {"backend": "docker", "options": options, "max_hosts": 2, "slots_per_host": 2, "acquire_timeout": 60}
+
+
+def of_ssh(ssh, root):
+    """A machine by ssh, beside this one."""
+    members = [
+        {"backend": "local", "options": {"slots_per_agent": 2, "root_dir": str(root)}},
+        {"backend": "ssh", "options": {**ssh.options, "root_dir": "/tmp"}},
+    ]
+    return {"backends": members, "max_hosts": 1, "slots_per_host": 2, "acquire_timeout": 60}
 
 
 @pytest.fixture
@@ -178,6 +212,32 @@ async def test_sandboxes_go_to_several_nodes_of_a_ray_cluster(pool, ray, root, t
         await sandbox.aclose()
     answers = await asyncio.wait_for(asyncio.gather(*(echoed(backend, n) for n in range(12))), 120)
     assert answers == [(f"{n}\n", "ray#1") for n in range(12)]
+
+
+OTHERS = [
+    pytest.param("docker", of_docker, {"docker#1"}, marks=pytest.mark.component("docker"), id="docker"),
+    pytest.param("ssh", of_ssh, {"local#1", "ssh#2"}, marks=pytest.mark.component("sshd"), id="ssh"),
+]
+
+
+@pytest.mark.parametrize(("engine", "options", "members"), OTHERS)
+async def test_sandboxes_share_the_places_of_other_engines(engine, options, members, request, pool, root):
+    backend = pool(options(request.getfixturevalue(engine), root))
+    answers = await asyncio.wait_for(asyncio.gather(*(echoed(backend, n) for n in range(8))), 120)
+    assert [output for output, _ in answers] == [f"{n}\n" for n in range(8)]
+    assert {member for _, member in answers} == members
+    assert backend.stats().capacity == 4
+
+
+@pytest.mark.parametrize(("engine", "options", "members"), OTHERS)
+async def test_what_a_killed_caller_left_on_other_engines_is_collected(
+    engine, options, members, request, root, tmp_path
+):
+    token = sleep_token()
+    ids = await killed(options(request.getfixturevalue(engine), root), tmp_path / "leases", token, 4)
+    assert len(members) >= 1
+    assert set(ids) <= await collected(tmp_path / "leases")
+    assert await eventually(lambda: processes_here(token) == [], seconds=60)
 
 
 CALLER = """

@@ -52,3 +52,38 @@ def test_more_rollouts_than_slots_are_judged_in_sandboxes_of_their_own(members, 
         f"local#{number + 1}" for number in range(members)
     }
     assert [path.name for path in tmp_path.glob("hermes-sandbox-*")] == []
+
+
+LOST = """
+if [ ! -e {mark} ]; then
+  touch {mark}
+  kill -9 $PPID
+  sleep 60
+fi
+echo 42 > answer
+"""
+"""The first time, it takes the host's agent away, and with it every sandbox there."""
+
+
+@pytest.mark.slow
+def test_the_work_of_a_lost_host_is_reported_as_the_backends_failure_and_played_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "judge.py").write_text(JUDGE)
+    task = {**TASK, "solution": [LOST.format(mark=tmp_path / "mark")]}
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+    backend = {"backend": "local", "options": {"slots_per_agent": 4, "root_dir": str(tmp_path)}}
+    options = {"backends": [backend], "max_hosts": 1, "slots_per_host": 4}
+    run = {"terminal_backend": "pool", "backend_options": options, "isolation": "none", "mistake_rate": 0}
+    (tmp_path / "run.yaml").write_text(json.dumps(run))
+    argv = ["-p", "./judge.py", "run", "tasks.jsonl", "--config", "run.yaml", "--model", "oracle"]
+    assert main([*argv, "--out", "out"]) == 0, capsys.readouterr()
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["rollouts"]["scored"], summary["rollouts"]["retried"]) == (1, 1)
+    attempts = [json.loads(line) for line in (tmp_path / "out" / "attempts.jsonl").read_text().splitlines()]
+    assert [(one["stop_reason"], one["failure"]["type"]) for one in attempts] == [
+        ("tool_backend_error", "SandboxLostError")
+    ]
+    (outcome,) = [json.loads(line) for line in (tmp_path / "out" / "rollouts.jsonl").read_text().splitlines()]
+    assert (outcome["reward"], outcome["reward_status"]) == (1.0, "ok")
+    assert [path.name for path in tmp_path.glob("hermes-sandbox-*")] == []

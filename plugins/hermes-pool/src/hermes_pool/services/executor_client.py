@@ -15,7 +15,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from hermes_core.atropos.agent_tools import ToolCall, ToolResult
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.secrecy import shown_address
-from hermes_pool.errors import SlotUnavailableError
+from hermes_pool.errors import HostStartTimeoutError, SlotUnavailableError
 from hermes_pool.services import wire
 from hermes_pool.services.artifacts import ArtifactRefusedError
 from hermes_pool.services.policy import DEFAULT_TIMEOUT, MARGIN, timeout_of
@@ -26,7 +26,7 @@ _PATIENCE: Final = 120.0
 _RELEASE: Final = 120.0
 _STATS: Final = TypeAdapter(PoolStats)
 _KNOWN: Final[Mapping[str, type[BackendError]]] = {
-    kind.__name__: kind for kind in (BackendError, SandboxLostError, SandboxRefusedError)
+    kind.__name__: kind for kind in (BackendError, HostStartTimeoutError, SandboxLostError, SandboxRefusedError)
 }
 _JSON: Final = {"Content-Type": "application/json"}
 
