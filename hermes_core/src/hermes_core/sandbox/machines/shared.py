@@ -29,8 +29,8 @@ class SharedSlot(SharedPlace):
         limit: int,
         root: str,
         provenance: Mapping[str, Any],
-        locate: Callable[[Mapping[str, Any]], Awaitable[None]],
         remove: Callable[[], Awaitable[None]],
+        locate: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None,
     ) -> None:
         # Limits of file sizes are the agent's, so those who share one must agree on them.
         key = spec.file_size_mb
@@ -51,7 +51,7 @@ class SharedSlot(SharedPlace):
     async def admit(self, request: SlotRequest) -> None:
         """Wait for a seat, and tell where it is."""
         await super().admit(request)
-        if self._seat is not None:
+        if self._seat is not None and self._locate is not None:
             await self._locate(self._seat.host.provenance)
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
