@@ -63,6 +63,16 @@ def test_the_predecessor_s_config_means_pool_and_nomad_options():
         SlotPoolConfig(dockerfile_path="Dockerfile").backend_options()
 
 
+def test_fields_of_the_predecessor_that_have_no_effect_say_so(caplog):
+    SlotPoolConfig()
+    assert caplog.messages == []
+    SlotPoolConfig(scale_cooldown=30, auto_build_local_image=True)
+    assert [message.split(":")[0] for message in caplog.messages] == [
+        "auto_build_local_image has no effect",
+        "scale_cooldown has no effect",
+    ]
+
+
 def test_bounds_that_contradict_each_other_are_refused():
     with pytest.raises(ValidationError, match="more than max_hosts"):
         PoolOptions(min_hosts=3, max_hosts=2)

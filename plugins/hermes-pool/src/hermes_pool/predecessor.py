@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import logging
+from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_pool.options import PoolOptions
 
+_LOG: Final = logging.getLogger(__name__)
+_WITHOUT_EFFECT: Final = {
+    "auto_build_local_image": "no image is built in passing; the image must be there",
+    "scale_cooldown": "starts of hosts are paced by how the last ones went",
+}
+
 
 class SlotPoolConfig(BaseModel):
-    """The predecessor's fields with its defaults; unknown ones are refused."""
+    """The predecessor's fields with its defaults; unknown ones are refused, those without effect noted in the log."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -38,6 +45,12 @@ class SlotPoolConfig(BaseModel):
     """Not done: the image must be there, and the error says how it is built when it is not."""
     dockerfile_path: str | None = None
     docker_build_context: str | None = None
+
+    @model_validator(mode="after")
+    def _note_what_has_no_effect(self) -> Self:
+        for name in sorted(self.model_fields_set & _WITHOUT_EFFECT.keys()):
+            _LOG.warning("%s has no effect: %s", name, _WITHOUT_EFFECT[name])
+        return self
 
     def pool_options(self) -> PoolOptions:
         """Return what the pool itself is told."""
