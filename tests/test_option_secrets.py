@@ -26,7 +26,7 @@ GIVEN = {
     "ssh": {"host": "host", "jump": [{"host": "near", "password": MARK, "passphrase": MARK}]},
     "slurm": {"extra_args": [f"--comment=HF_TOKEN={MARK}", f"--export=A={MARK}"]},
     "singularity": {"build_options": [f"--docker-password={MARK}"]},
-    "ray": {"runtime_env": {"env_vars": {"A": MARK}, "pip": [f"--index-url=https://me:{MARK}@host"]}},
+    "ray": {"runtime_env": {"env_vars": {"A": MARK}, "pip": [f"git+https://me:{MARK}@host/own.git"]}},
 }
 
 

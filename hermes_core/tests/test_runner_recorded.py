@@ -84,7 +84,7 @@ def planted_config(tmp_path):
         engine="keyed",
         engine_options={
             "pass_key": MARK,
-            "runtime_env": {"env_vars": {"A": MARK}, "pip": [f"--extra-index-url=https://me:{MARK}@index"]},
+            "runtime_env": {"env_vars": {"A": MARK}, "pip": [f"git+https://me:{MARK}@code.example/own.git"]},
         },
         extra_body={"headers": {"X": MARK}, "deep": [{"api_key": MARK}]},
         chat_template_kwargs={"auth_token": MARK},

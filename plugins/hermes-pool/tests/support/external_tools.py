@@ -12,7 +12,7 @@ from hermes_core.contracts.tool import ToolResult
 from hermes_core.hookspecs import hookimpl
 from hermes_core.specs import ToolSpec
 
-SECRET = "https://lab:hunter2@db.internal:5432/x?token=abc123 of /home/lab/.netrc refused"
+SECRET = "https://lab:hunter2@db.internal:5432/x?token=abc123 of /srv/lab/.netrc refused"
 """What an exception may hold that is no model's to read."""
 _TEXT = {"type": "string"}
 
