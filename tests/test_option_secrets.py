@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import traceback
+from typing import Any
 
 import pytest
 from pydantic import SecretBytes, SecretStr
@@ -19,7 +20,7 @@ MARK = "m4rk3r"
 REGISTRY = load_plugins(PluginSettings(), environ={})
 COMPONENTS = [(kind, name) for kind in ("backend", "engine") for name in REGISTRY.names(kind)]
 COMPONENTS.remove(("engine", "local"))  # which has no options
-GIVEN = {
+GIVEN: dict[str, dict[str, Any]] = {
     "docker": {"docker_host": f"tcp://me:{MARK}@host:1"},
     "nomad": {"nomad_address": f"https://me:{MARK}@host", "docker_config": {"auth": {"password": MARK}}},
     "modal": {"server_url": f"https://me:{MARK}@host", "token_id": "ak-1", "env_vars": f"A={MARK};B={MARK}"},
