@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
+from ray_cluster import MACHINES
 
 from hermes_testing import BackendSuite, PluginSuite
 
@@ -20,7 +21,8 @@ class OnRay(BackendSuite):
 
     @pytest.fixture(autouse=True)
     def _cluster(self, ray_driver):
-        self.options = {"address": ray_driver.address, "actor_timeout": 60, "setup_timeout": 120}
+        given = {"actor_timeout": 60, "setup_timeout": 120, "gone": MACHINES}
+        self.options = {"address": ray_driver.address, **given}
 
 
 @pytest.mark.slow

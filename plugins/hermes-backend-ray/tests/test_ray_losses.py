@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from ray._private.state import actors  # the public way to it needs the dashboard
+from ray_cluster import MACHINES
 
 from hermes_backend_ray.backend import RayBackend
 from hermes_backend_ray.nodes import alive_nodes
@@ -51,7 +52,12 @@ def places(ray_driver, tmp_path):
 
         def backend(self, **options):
             self.root.mkdir(exist_ok=True)
-            given = {"address": ray_driver.address, "root_dir": str(self.root), "resources": {name: 1}}
+            given = {
+                "address": ray_driver.address,
+                "root_dir": str(self.root),
+                "resources": {name: 1},
+                "gone": MACHINES,
+            }
             backend = RayBackend(RayOptions(**{**given, **options}))
             backend.lease_dir = tmp_path / "leases"
             return backend
@@ -145,26 +151,22 @@ async def test_a_sandbox_of_bubblewrap_ends_with_its_node(places):
     await backend.aclose()
 
 
-MACHINE = "127.0.0.2"
-"""Another address of this machine is another machine to Ray."""
-
-
 async def test_a_lease_is_kept_while_a_machine_is_down_that_may_hold_its_files(places, tmp_path):
     """It was struck out, and the files were there for good when the machine came back."""
-    node, book = places.node(node_ip_address=MACHINE), LeaseBook(tmp_path / "leases")
-    backend = places.backend()
+    node, book = places.node(node_ip_address=MACHINES[0]), LeaseBook(tmp_path / "leases")
+    backend = places.backend(gone=())
     sandbox = await backend.open(SandboxSpec())
     places.kill(node)
-    assert await eventually(lambda: MACHINE not in {one.address for one in alive_nodes()}, seconds=PATIENCE)
-    with pytest.raises(BackendError, match=rf"on a machine of the Ray cluster .* that is down: {MACHINE} \("):
+    assert await eventually(lambda: MACHINES[0] not in {one.address for one in alive_nodes()}, seconds=PATIENCE)
+    with pytest.raises(BackendError, match=rf"on a machine of the Ray cluster .* that is down: {MACHINES[0]} \("):
         await sandbox.aclose()
     (lease,), _ = book.read()
     registry = isolated_registry("hermes_backend_ray.plugin")
     done = await Collector(book, registry).remove([lease])
-    assert MACHINE in done.failed[sandbox.id]
+    assert MACHINES[0] in done.failed[sandbox.id]
     assert "the lease is kept until" in done.failed[sandbox.id]
     assert [kept.sandbox_id for kept in book.read()[0]] == [sandbox.id]
-    places.node(node_ip_address=MACHINE)
+    places.node(node_ip_address=MACHINES[0])
     assert (await Collector(book, registry).remove([lease])).removed == [sandbox.id]
     assert book.read() == ([], [])
     assert list(places.root.iterdir()) == []
@@ -173,19 +175,19 @@ async def test_a_lease_is_kept_while_a_machine_is_down_that_may_hold_its_files(p
 
 
 async def test_a_machine_that_does_not_come_back_is_not_waited_for(places, tmp_path):
-    node, book = places.node(node_ip_address="127.0.0.3"), LeaseBook(tmp_path / "leases")
-    backend = places.backend()
+    node, book = places.node(node_ip_address=MACHINES[1]), LeaseBook(tmp_path / "leases")
+    backend = places.backend(gone=())
     sandbox = await backend.open(SandboxSpec())
     (lease,), _ = book.read()
     places.kill(node)
-    assert await eventually(lambda: "127.0.0.3" not in {one.address for one in alive_nodes()}, seconds=PATIENCE)
+    assert await eventually(lambda: MACHINES[1] not in {one.address for one in alive_nodes()}, seconds=PATIENCE)
     later = {**lease.handle, "opened": time.time() + 60}
     await backend.reclaim(later)  # it had gone before that one was opened
-    long_ago = places.backend(forget_after=0)
+    long_ago = places.backend(gone=(), forget_after=0)
     await long_ago.reclaim(lease.handle)
     await long_ago.aclose()
     registry = isolated_registry("hermes_backend_ray.plugin")
-    collector = Collector(book, registry, {"gone": ["127.0.0.2", "127.0.0.3"]})
+    collector = Collector(book, registry, {"gone": MACHINES})
     assert (await collector.remove([lease])).removed == [sandbox.id]
     with contextlib.suppress(BackendError):
         await sandbox.aclose()

@@ -16,6 +16,10 @@ from typing import Any, Final, Self
 _START: Final = 300.0
 """Seconds in which three nodes must run, on a busy machine."""
 
+MACHINES: Final = ("127.0.0.2", "127.0.0.3")
+"""Other addresses of this machine, which are other machines to Ray: tests start nodes there, and let them die. For all
+other tests they are gone for good."""
+
 
 class RayCluster:
     """A running cluster. `address` is what `ray.init` and the option `address` take."""
