@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
-from ray_cluster import MACHINES
 
 from hermes_testing import BackendSuite, PluginSuite
 
@@ -21,7 +20,7 @@ class OnRay(BackendSuite):
 
     @pytest.fixture(autouse=True)
     def _cluster(self, ray_driver):
-        given = {"actor_timeout": 60, "setup_timeout": 120, "gone": MACHINES}
+        given = {"actor_timeout": 60, "setup_timeout": 120}
         self.options = {"address": ray_driver.address, **given}
 
 

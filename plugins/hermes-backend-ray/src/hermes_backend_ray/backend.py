@@ -12,13 +12,11 @@ from hermes_backend_ray.connection import known_address, stream_kind
 from hermes_backend_ray.departed import Departed
 from hermes_backend_ray.hosts import Hosts, close_all
 from hermes_backend_ray.link import RayLink
-from hermes_backend_ray.nodes import missing_machines, still_missing
+from hermes_backend_ray.nodes import still_missing, why_missing
 from hermes_backend_ray.options import RayOptions
 from hermes_backend_ray.plugin import RAY
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.sandbox.machines import Link, MachineBackend
-from hermes_core.sandbox.machines.shared import SharedSlot
-from hermes_core.sandbox.slots import AgentSlot, SlotRequest
 from hermes_core.specs import BackendSpec
 from hermes_pool import SlotPool
 
@@ -39,7 +37,7 @@ class RayBackend(MachineBackend):
         super().__init__(options)
         self.places = SlotPool(options.pool, name=RAY.name)
         self._hosts = Hosts(options)
-        self._opened = time.time()
+        self._began = time.time()
 
     @property
     def place_name(self) -> str:
@@ -77,44 +75,39 @@ class RayBackend(MachineBackend):
         links = await self._hosts.links_for_cleaning(machine)
         await close_all(links[1:])
         if not links:
-            await self._require_seen(self._opened, machine)
+            await self._require_gone(cast("RayLink", lost).host.node.id, machine, self._began)
         return links[0] if links else Departed(lost.name)
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
-        """Say since when, too: a machine that had gone before can hold nothing of it."""
+        """Say since when, too: a lease is not kept for ever because of a machine that is down."""
         return {**super().handle(spec, sandbox_id), "opened": time.time()}
 
-    async def _require_seen(self, since: float, machine: str | None) -> None:
-        """Raise while a machine is down that may come back with files; the lease is kept then."""
-        until = since + self.options.forget_after
-        missing = await asyncio.to_thread(missing_machines, since)
-        down = {at: why for at, why in missing.items() if machine in {None, at} and at not in self.options.gone}
-        if down and time.time() < until:
-            raise still_missing(self.place_name, down, until)
+    def located(self, handle: Mapping[str, Any], provenance: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Name the machine, so that only that is cleaned, and missed while it is down."""
+        return {**handle, "node": provenance["node"], "machine": provenance["machine"]}
 
-    def _share(self, spec: SandboxSpec, handle: Mapping[str, Any]) -> SharedSlot:
-        slot: _NodeSlot = _NodeSlot(
-            self.places,
-            self._make_place,
-            spec=spec,
-            limit=self.options.slots_per_agent,
-            root=handle["root"],
-            provenance=self.address(),
-            remove=lambda: self.reclaim({**handle, **slot.where}),
-        )
-        return slot
+    async def _require_gone(self, node: str, machine: str, opened: float) -> None:
+        """Raise while a machine is down that may come back with files; the lease is kept then."""
+        until = opened + self.options.forget_after
+        if machine in self.options.gone or time.time() >= until:
+            return
+        why = await asyncio.to_thread(why_missing, node, machine)
+        if why is not None:
+            raise still_missing(machine, why, until)
 
     @contextlib.asynccontextmanager
     async def reach(self, handle: Mapping[str, Any]) -> AsyncIterator[Sequence[Link]]:
-        """Provide a link to every node: which of them had a sandbox is not known before it has one."""
+        """Provide a link to every node of the machine; to all nodes, where the sandbox never came to one."""
         recorded = handle["address"]
         await self._hosts.attach(None if recorded in {None, "auto"} else recorded)
-        links = await self._hosts.links_for_cleaning(handle.get("machine"))
+        machine = handle.get("machine")
+        links = await self._hosts.links_for_cleaning(machine)
         try:
             yield links
         finally:
             await close_all(links)
-        await self._require_seen(handle.get("opened", 0.0), handle.get("machine"))
+        if machine is not None and not links:
+            await self._require_gone(handle["node"], machine, handle["opened"])
 
     async def aclose(self) -> None:
         """Close every sandbox, end the actors, and give the connection back."""
@@ -122,16 +115,3 @@ class RayBackend(MachineBackend):
             await super().aclose()
         finally:
             await self._hosts.aclose()
-
-
-class _NodeSlot(SharedSlot):
-    """A slot that knows its machine, so that only that is cleaned after a loss."""
-
-    where: Mapping[str, Any] = {}
-
-    async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
-        """Remember where it is, from the moment of having a seat."""
-        slot = await super().serve(request, previous)
-        if self._seat is not None:
-            self.where = {"machine": self._seat.host.provenance["machine"]}
-        return slot

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,8 +11,6 @@ from hermes_core.contracts.errors import BackendError
 
 _MANY: Final = 8
 """Nodes that a message names."""
-_ASKING: Final = 20.0
-"""Seconds in which Ray must have said when nodes ended."""
 _TAKEN_AWAY: Final = frozenset({3, 4})
 """Ray's reasons of a node's death that mean that its machine has been given back: preempted, drained when idle."""
 _ROUNDING: Final = 1e-6
@@ -47,25 +44,20 @@ def alive_nodes() -> list[Node]:
     ]
 
 
-def missing_machines(since: float) -> dict[str, str]:
-    """Return the machines without a node that had one after `since` and may come back, by address, with Ray's reason.
+def why_missing(node: str, machine: str) -> str | None:
+    """Return why a machine that had this node has none now, None if it has one, or does not come back.
 
     One that an autoscaler has given back does not come back.
     """
     entries = _entries()
-    alive = {entry["NodeManagerAddress"] for entry in entries if entry["Alive"]}
-    ended = _ends()
-    last: dict[str, tuple[float, bool, str]] = {}
-    for entry in entries:
-        address, end = entry["NodeManagerAddress"], ended.get(entry["NodeID"], math.inf)
-        known = (
-            end,
-            entry.get("DeathReason") in _TAKEN_AWAY,
-            str(entry.get("DeathReasonMessage") or "no reason given"),
-        )
-        if address not in alive and end >= since:
-            last[address] = max(known, last.get(address, known))
-    return {address: why for address, (_, is_taken, why) in last.items() if not is_taken}
+    if any(entry["Alive"] and entry["NodeManagerAddress"] == machine for entry in entries):
+        return None
+    last = next((entry for entry in entries if entry["NodeID"] == node), None)
+    if last is None:
+        return "the cluster does not know it"
+    if last.get("DeathReason") in _TAKEN_AWAY:
+        return None
+    return str(last.get("DeathReasonMessage") or "no reason is given")
 
 
 def _entries() -> list[dict[str, Any]]:
@@ -73,22 +65,6 @@ def _entries() -> list[dict[str, Any]]:
 
     found: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]  # Ray types it not
     return found
-
-
-def _ends() -> dict[str, float]:
-    """Return when the nodes that have ended did, by their ids; nothing where this Ray does not say."""
-    import ray
-
-    try:
-        client: Any = vars(ray)["_private"].worker.global_worker.gcs_client
-        return {
-            info.node_id.hex(): info.end_time_ms / 1000
-            for info in client.get_all_node_info(timeout=_ASKING).values()
-            if info.end_time_ms
-        }
-    except (AttributeError, RuntimeError, ray.exceptions.RayError):
-        # Not public, and not there with Ray Client: then a node that has ended long ago counts like the others.
-        return {}
 
 
 def fit_nodes(wanted: Mapping[str, float]) -> list[Node]:
@@ -107,15 +83,13 @@ def fit_nodes(wanted: Mapping[str, float]) -> list[Node]:
     return fit
 
 
-def still_missing(place: str, down: Mapping[str, str], until: float) -> BackendError:
-    """Return the error for machines that may hold what cannot be removed before they are back."""
-    named = "; ".join(f"{address} ({why})" for address, why in sorted(down.items()))
-    given = ", ".join(f'"{address}"' for address in sorted(down))
+def still_missing(machine: str, why: str, until: float) -> BackendError:
+    """Return the error for a machine that may hold what cannot be removed before it is back."""
     latest = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(until))
     return BackendError(
-        f"files may be left on a machine of {place} that is down: {named}; the lease is kept until that is seen again, "
-        f"until {latest} at the latest",
-        hint=f"`ray start` there, and gc again; is it gone for good: --backend-options '{{\"gone\": [{given}]}}'",
+        f"files may be left on machine {machine} of the Ray cluster, which is down: {why}; the lease is kept until "
+        f"that is seen again, until {latest} at the latest",
+        hint=f'`ray start` there, and gc again; is it gone for good: --backend-options \'{{"gone": ["{machine}"]}}\'',
     )
 
 

@@ -17,8 +17,7 @@ _START: Final = 300.0
 """Seconds in which three nodes must run, on a busy machine."""
 
 MACHINES: Final = ("127.0.0.2", "127.0.0.3")
-"""Other addresses of this machine, which are other machines to Ray: tests start nodes there, and let them die. For all
-other tests they are gone for good."""
+"""Other addresses of this machine, which are other machines to Ray: tests start nodes there, and let them die."""
 
 
 class RayCluster:

@@ -106,9 +106,9 @@ class ForgetsTheKey(Passing):
 
 
 class WritesTheKey(Passing):
-    @property
-    def provenance(self):
-        return {"key": self.run.api_key}
+    async def play(self, rollout):
+        outcome = await self.inner.play(rollout)
+        return dataclasses.replace(outcome, reward_detail=f"played with {self.run.api_key}")
 
 
 class CancelsLater(Passing):

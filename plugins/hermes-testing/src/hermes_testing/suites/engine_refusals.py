@@ -15,7 +15,7 @@ _NOWHERE = {"model": "http://127.0.0.1:9/v1"}
 _WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "backend": ({"terminal_backend": "conformance_none"}, "conformance_none"),
     "parser": ({"tool_call_parser": "conformance_none"}, "conformance_none"),
-    "isolation": ({"isolation": "conformance_none"}, "conformance_none"),
+    "isolation": ({"terminal_backend": "local", "isolation": "gvisor"}, "gvisor"),
     "backend_option": ({"backend_options": {"conformance_none": 1}}, "conformance_none"),
     "model": (_NOWHERE, "127.0.0.1:9"),
 }
