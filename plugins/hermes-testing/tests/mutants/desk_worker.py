@@ -71,7 +71,8 @@ async def main():
         else:
             worker.playing[key] = asyncio.create_task(worker.answer(key, order, *rest))
     if "--stays" in sys.argv:
-        await asyncio.Event().wait()
+        # Longer than the suite waits, and not for ever: nobody else would end it.
+        await asyncio.sleep(60)
     await worker.aclose()
 
 
