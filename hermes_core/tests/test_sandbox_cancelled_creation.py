@@ -28,7 +28,7 @@ class Place(SandboxHost):
 
     async def destroy(self):
         if self.stays:
-            raise BackendError("the engine does not answer")
+            raise self.stays
 
 
 class Slow(AgentBackend):
@@ -48,16 +48,26 @@ class Slow(AgentBackend):
         return Place(stays=self.stays)
 
 
-@pytest.mark.parametrize("stays", [True, False])
-async def test_a_lease_goes_with_its_place_and_the_cancellation_stays_one(tmp_path, stays):
-    """The lease went, whether the place did or not: nobody knew of it any more."""
+ERRORS = [BackendError("the engine does not answer"), OSError(5, "the disk"), TimeoutError("no answer"), None]
+
+
+@pytest.mark.parametrize("stays", ERRORS, ids=repr)
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_lease_goes_with_its_place_and_the_cancellation_stays_one(tmp_path, stays, times):
+    """The lease went, whether the place did or not: nobody knew of it any more.
+
+    Twice is what a loop does that is closed: it cancels every task, those of the caller and those of the backend.
+    """
     backend = Slow(stays=stays)
     backend.lease_dir = tmp_path
     opening = asyncio.ensure_future(backend.open(SandboxSpec()))
     await backend.begun.wait()
-    opening.cancel()
-    await asyncio.sleep(0)
+    inner = [task for task in asyncio.all_tasks() if "_make" in repr(task.get_coro())]
+    for task in [opening, *inner][:times]:
+        task.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
     backend.go.set()
     with pytest.raises(asyncio.CancelledError):
         await opening
-    assert len(LeaseBook(tmp_path).read()[0]) == stays
+    assert len(LeaseBook(tmp_path).read()[0]) == (stays is not None)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.secrecy import WITHHELD
 
 if TYPE_CHECKING:
-    from hermes_core.contracts.errors import HermesError
     from hermes_core.contracts.rollout import Failure, RolloutOutcome
 
-E = TypeVar("E", bound="HermesError")
+E = TypeVar("E", bound=HermesError)
 _SHORTEST: Final = 6
 """Characters; what is shorter, as an `env` of `MODE: 1`, would be taken out of words that mean something else."""
 
@@ -41,16 +42,40 @@ class Discretion:
 
     def error(self, error: E) -> E:
         """Take them out of an error itself, and of those that caused it; returns it."""
-        cause: BaseException | None = error
+        if self._pattern is None:
+            return error
+        self._reword(error)
         seen: set[int] = set()
-        while self._pattern is not None and cause is not None and id(cause) not in seen:
-            seen.add(id(cause))
-            for name in ("message", "hint"):
-                if isinstance(said := getattr(cause, name, None), str):
-                    setattr(cause, name, self.text(said))
-            cause.args = tuple(self.text(part) if isinstance(part, str) else part for part in cause.args)
-            cause = cause.__cause__ or cause.__context__
+        effect: BaseException | None = error
+        while effect is not None and id(effect) not in seen:
+            seen.add(id(effect))
+            effect = self._cleared(effect)
         return error
+
+    def _cleared(self, effect: BaseException) -> BaseException | None:
+        """Take them out of what caused an error, the part of it that is shown; returns that."""
+        cause = effect.__cause__ or effect.__context__
+        if cause is None or not self._repeats(cause):
+            return cause
+        self._reword(cause)
+        if self._repeats(cause):
+            # Its text is not in its arguments; what else is in it can be anything, and can be read-only.
+            cause = _in_place_of(cause, self.text(_told(cause)))
+        if effect.__cause__ is None:
+            effect.__context__ = cause
+        else:
+            effect.__cause__ = cause
+        return cause
+
+    def _reword(self, error: BaseException) -> None:
+        for name in ("message", "hint") if isinstance(error, HermesError) else ():
+            if isinstance(said := getattr(error, name, None), str):
+                setattr(error, name, self.text(said))
+        with contextlib.suppress(AttributeError, TypeError):
+            error.args = tuple(self.text(part) if isinstance(part, str) else part for part in error.args)
+
+    def _repeats(self, error: BaseException) -> bool:
+        return self._pattern is not None and self._pattern.search(_told(error)) is not None
 
     def outcome(self, outcome: RolloutOutcome) -> RolloutOutcome:
         """Return an outcome without them in its failures and its provenance."""
@@ -65,3 +90,22 @@ class Discretion:
 
     def _failure(self, failure: Failure | None) -> Failure | None:
         return None if failure is None else dataclasses.replace(failure, message=self.text(failure.message))
+
+
+class RewordedError(Exception):
+    """Stands in the place of an error that repeats a secret where it cannot be taken out."""
+
+
+def _in_place_of(error: BaseException, text: str) -> RewordedError:
+    other = RewordedError(text).with_traceback(error.__traceback__)
+    other.__cause__, other.__context__ = error.__cause__, error.__context__
+    other.__suppress_context__ = error.__suppress_context__
+    return other
+
+
+def _told(error: BaseException) -> str:
+    """Return what is printed of an error alone: its text, its notes, and of a group all that is in it."""
+    import traceback
+
+    is_group = isinstance(error, BaseExceptionGroup)
+    return "".join(traceback.format_exception(type(error), error, None, chain=is_group)).strip()

@@ -269,9 +269,13 @@ class AgentBackend(ABC):
         except asyncio.CancelledError:
             try:
                 await complete(_destroy_when_made(creation))
-            except BackendError as error:
-                _log.warning("sandbox %s was cancelled, and cannot be removed: %s", sandbox_id, error)
-                raise _LeftToItsLease from error
+            except BaseException as error:
+                # Whatever it was, the place may still be there; cancelled once more, it comes as the cause of that.
+                why = error.__cause__ if isinstance(error, asyncio.CancelledError) else error
+                if why is None:
+                    raise
+                _log.warning("sandbox %s was cancelled, and cannot be removed: %s", sandbox_id, why)
+                raise _LeftToItsLease from why
             raise
 
     def _assemble(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, book: LeaseBook) -> AgentSandbox:

@@ -1,0 +1,74 @@
+"""Known secrets are taken out of errors, whatever their causes are made of."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+from pydantic import TypeAdapter
+
+from hermes_core.contracts.discretion import Discretion
+from hermes_core.contracts.errors import BackendError
+
+MARK = "m4rk3r-m4rk3r"
+
+
+class OddError(Exception):
+    """Makes its text of what it has, and has a message of its own that nobody can set."""
+
+    message = property(lambda _: f"met {MARK}")
+
+    def __str__(self):
+        return f"at {MARK}"
+
+
+def noted():
+    error = ValueError("plain")
+    error.add_note(f"with {MARK}")
+    return error
+
+
+def validated():
+    try:
+        TypeAdapter(int).validate_python(MARK)
+    except ValueError as error:
+        return error
+
+
+def caused():
+    error = BackendError(f"no {MARK}", hint=f"try {MARK}")
+    error.__cause__ = KeyError(MARK)
+    return ExceptionGroup("several", [error])
+
+
+CAUSES = {
+    "a group": ExceptionGroup("several", [ValueError(MARK)]),
+    "a group of errors with causes": caused(),
+    "a plain group": ExceptionGroup("several", [ValueError("plain")]),
+    "an error of the system": FileNotFoundError(2, "no such file", f"/run/{MARK}"),
+    "nested arguments": RuntimeError({"token": (MARK,)}),
+    "a text of its own": OddError(),
+    "a note": noted(),
+    "bytes": UnicodeDecodeError("utf-8", MARK.encode(), 0, 1, f"no {MARK}"),
+    "a validation": validated(),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES.values(), ids=CAUSES.keys())
+@pytest.mark.parametrize("link", ["__cause__", "__context__"])
+def test_no_cause_of_an_error_repeats_a_secret(cause, link):
+    error = BackendError(f"refused {MARK}", hint=f"not {MARK}")
+    setattr(error, link, cause)
+    assert Discretion([MARK]).error(error) is error
+    said = "".join(traceback.format_exception(error))
+    assert MARK not in said
+    assert "refused (withheld)" in said
+    assert (error.message, error.hint) == ("refused (withheld)", "not (withheld)")
+    assert type(cause).__name__ in said
+
+
+def test_errors_without_secrets_stay_what_they_are():
+    inner, outer = ExceptionGroup("several", [ValueError("plain")]), BackendError("it failed")
+    inner.__context__, outer.__cause__ = outer, inner
+    Discretion([MARK]).error(outer)
+    assert (outer.__cause__, inner.__context__) == (inner, outer)
