@@ -191,10 +191,12 @@ class RunConfig(BaseModel):
         try:
             return _SANDBOX.validate_python({**self.sandbox, **own})
         except ValidationError as error:
-            problem = error.errors(include_url=False, include_input=False)[0]
+            problem = error.errors(include_url=False)[0]
             key = str(problem["loc"][0]) if problem["loc"] else ""
             named = f"sandbox.{'.'.join(map(str, problem['loc']))}" if key not in own else _OWN_KEYS[key]
-            raise ValueError(f"{named}: {problem['msg']}") from None
+            # All that a sandbox is told can be shown, but for its variables.
+            found = shown_value(problem["input"], problem["loc"])
+            raise ValueError(f"{named}: {problem['msg']}, found {found}") from None
 
     def limits(self) -> RolloutLimits:
         """Return the limits of every rollout, before a task's own."""
