@@ -29,7 +29,7 @@ class Door(BaseModel):
     key: SecretStr
 
 
-class Options(LocalOptions):
+class KeyedOptions(LocalOptions):
     token: SecretStr | None = None
     doors: tuple[Door, ...] = ()
     by_name: dict[str, SecretStr] = Field(default_factory=dict)
@@ -50,8 +50,9 @@ class Options(LocalOptions):
 class Keyed(LocalBackend):
     """Takes keys."""
 
-    Options = Options
+    Options = KeyedOptions
     declaration = hermes_backends()[0]
+    options: KeyedOptions
 
     def __init__(self, options):
         super().__init__(LocalOptions())

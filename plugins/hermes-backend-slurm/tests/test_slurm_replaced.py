@@ -20,6 +20,7 @@ from hermes_testing.watching import eventually, processes_here, sleep_token
 
 pytestmark = pytest.mark.component("slurm")
 PLUGINS = ("hermes_backend_slurm.plugin", "hermes_pool.plugin")
+TOKEN = sleep_token()
 CALLER = f"""
 import asyncio, json, sys
 from pathlib import Path
@@ -59,12 +60,10 @@ def caller(request, own_slurm, tmp_path):
     options = backend.options.model_dump(mode="json", exclude_unset=True)
     if name == "pool":
         options = {"backend": "slurm", "options": options}
-    token = sleep_token()
-    arguments = [name, json.dumps(options), str(tmp_path / "leases"), isolation, token]
+    arguments = [name, json.dumps(options), str(tmp_path / "leases"), isolation, TOKEN]
     with subprocess.Popen(
         [sys.executable, "-c", CALLER, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
-        process.token = token
         yield process
         process.kill()
 
@@ -105,5 +104,5 @@ async def test_gc_finds_a_killed_caller_s_sandbox_in_the_allocation_that_followe
     collected = await collector.collect(backends=())
     assert (collected.removed, collected.failed) == ([lease.sandbox_id], {})
     assert not Path(lease.handle["root"]).exists()
-    assert await eventually(lambda: processes_here(caller.token) == [], seconds=30)
+    assert await eventually(lambda: processes_here(TOKEN) == [], seconds=30)
     assert await eventually(lambda: own_slurm.jobs() == [], seconds=30)
