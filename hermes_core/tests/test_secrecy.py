@@ -43,7 +43,23 @@ def test_hiding_what_is_hidden_changes_nothing_more(value):
 
 @pytest.mark.parametrize(
     "name",
-    ["api_key_env", "tokenizer", "max_tokens", "token_id", "eos_token", "registry_secret", "key", "client_key", "path"],
+    [
+        "api_key_env",
+        "tokenizer",
+        "max_tokens",
+        "token_id",
+        "eos_token",
+        "registry_secret",
+        "key",
+        "client_key",
+        "path",
+        "EOSToken",
+        "pass_1",
+        "pass1",
+        "reserved_special_token_0",
+        "eot_token",
+        "max_token",
+    ],
 )
 def test_a_name_that_only_reminds_of_a_secret_is_none(name):
     assert not is_secret_name(name)
@@ -54,11 +70,33 @@ def test_of_an_environment_the_names_stay():
     assert hidden({"env": {"A": "x", "B": None}}) == {"env": {"A": WITHHELD, "B": None}}
     assert hidden({"env_vars": "A=x;B=y", "environment": "main"}) == {"env_vars": WITHHELD, "environment": "main"}
     assert hidden({"env": ["A=x", "B"]}) == {"env": [f"A={WITHHELD}", "B"]}
+    assert hidden({"headers": ["A: x"]}) == {"headers": [f"A: {WITHHELD}"]}
+    assert hidden({"headers": "A: x"}) == {"headers": WITHHELD}
+
+
+def test_what_ray_calls_an_environment_is_shown_but_for_the_variables_in_it():
+    given = {"runtime_env": {"working_dir": ".", "pip": ["a==1"], "env_vars": {"A": "x"}}}
+    shown_of_it = {"working_dir": ".", "pip": ["a==1"], "env_vars": {"A": WITHHELD}}
+    assert hidden(given) == {"runtime_env": shown_of_it}
+    del given["runtime_env"]["env_vars"]
+    assert hidden(given) == given
+
+
+def test_an_option_and_its_value_go_together():
+    given = {"args": ["login", "--password", "pw", "--token", "--quiet", "host"]}
+    assert hidden(given) == {"args": ["login", "--password", WITHHELD, "--token", "--quiet", "host"]}
+    assert texts(given) == {"pw"}
+    assert kept(given) == ({"args": ["login", "--token", "--quiet", "host"]}, ("args.2",))
 
 
 def test_of_a_url_only_the_secret_part_goes():
     assert shown("at https://me:pw@host:1/v1?a=1&sig=xyz#f") == f"at https://{WITHHELD}@host:1/v1?a=1&sig={WITHHELD}#f"
     assert shown("http://host:80/image@sha256:1f and a@b") == "http://host:80/image@sha256:1f and a@b"
+    assert (
+        shown("git+ssh://git@host/a.git and https://git@host")
+        == f"git+ssh://git@host/a.git and https://{WITHHELD}@host"
+    )
+    assert shown("ssh://git:pw@host") == f"ssh://{WITHHELD}@host"
     assert shown_address("tcp://me:p#w@host:1") == f"tcp://{WITHHELD}@host:1"
     assert shown_address("me:pw@host") == f"{WITHHELD}@host"
 
@@ -114,15 +152,39 @@ def test_two_settings_that_differ_in_secrets_only_are_the_same_ones():
     assert plain != comparable({"options": {"image": "b", "env": {"A": "x"}}})
 
 
+def test_a_text_of_any_shape_is_shown():
+    assert shown("a=" * 5000) == f"a={WITHHELD}"
+    assert shown(f"Rules{'=' * 500}") == f"Rules{'=' * 500}"
+
+
 def test_the_places_of_what_was_withheld_are_found():
     printed = hidden({"token": "t", "list": [{"url": "http://a:b@c"}], "prompt": "say (withheld) twice"})
     assert list(find_withheld(printed)) == ["token", "list.0.url"]
+    headers = hidden({"headers": ["A: x"], "command": "curl -H 'Authorization: Basic b' c", "args": ["A='b c'", "-v"]})
+    assert list(find_withheld(headers)) == ["headers.0", "command"]
 
 
 def test_a_variable_is_looked_for_elsewhere_only_where_it_cannot_be_a_word():
     env = {"MODE": "production", "DB_PASSWORD": "production!", "A": "sk-0123456789abcdef", "URL": "http://a:b@c/d"}
     assert texts({"env": env}) == {"production!", "sk-0123456789abcdef", "b"}
-    assert texts({"token": "t", "url": f"https://me:pw@host?sig=s&a={MARK}", "args": ["--password=p"]}) == {
+    words = (
+        "Qwen2.5-7B-Instruct",
+        "terminal-bench-2.0",
+        "python3.11-nodejs20",
+        "2026-01-31T12:00:00",
+        "InstructionTuned-v2",
+    )
+    assert texts({"env": dict(zip("ABCDE", words, strict=True))}) == set()
+    keys = (
+        "hf_abcdEFGHijkl1234MNOP",
+        "123e4567-e89b-12d3-a456-426614174000",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmVk",
+    )
+    assert texts({"env": dict(zip("ABC", keys, strict=True))}) == set(keys)
+    assert texts(
+        {"token": "t", "url": f"https://me:pw@host?sig=s&a={MARK}", "args": ["--password=p", "TOKEN='q r'"]}
+    ) == {
+        "q r",
         "t",
         "pw",
         "s",

@@ -1,8 +1,8 @@
 """What of a configuration nobody may read, decided in one place for terminals, files, leases and errors.
 
 In this order: what a component's `Options` declare as a secret of pydantic's, what a name says to be one (`token`,
-`db_password`), every value of an environment or of headers, and in any text the user and password of a URL, secret
-parameters of its query, `--password=…` and private keys.
+`db_password`), every value of an environment or of headers, the word after `--password` in a list, and in any text the user and
+password of a URL, secret parameters of its query, `--password=…`, `Authorization: …` and private keys.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ if TYPE_CHECKING:
 WITHHELD: Final = "(withheld)"
 """What stands in a secret's place."""
 
-_WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
+_WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+")
 _SECRET: Final = re.compile(
-    r".*passw(?:or)?ds?|(?:.*_)?(?:pass|pwd|passphrases?|credentials?|authorization|auth|bearer|cookies?|token"
+    r".*passw(?:or)?ds?|(?:.*_)?(?:pass|pwd|passphrases?|credentials?|authorization|auth|bearer|cookies?|jwt|token"
     r"|(?:access|api|auth|bearer|refresh|session)_?tokens?"
     r"|(?:access|account|api|encryption|private|secret|secret_access|signing)_?keys?)"
     r"|(?:.*_)?(?:api|app|client|consumer|jwt|shared|signing|token|webhook)_secret|secret"
 )
+_TAIL: Final = re.compile(r"(?<!pass)(?<!pass_)(?:_?\d+|_(?:b64|base64|header|json|pem|value))\Z")
+"""What a name of a secret may end in; `pass_1` is a share of rollouts."""
 _VOCABULARY: Final = re.compile(
-    r"(?:.*_)?(?:audio|begin|bos|call|close|cls|end|eos|first|image|last|mask|new|next|open|pad|reasoning|sep|special"
-    r"|start|stop|think|thinking|tool|unk|video)_token"
+    r"(?:.*_)?(?:audio|begin|bos|call|close|cls|end|eom|eos|eot|first|image|last|mask|max|min|new|next|num|open|pad"
+    r"|reasoning|response|sep|special|start|stop|think|thinking|tool|turn|unk|video)_token"
 )
-"""Tokens of a model's vocabulary, which are no secrets."""
+"""Tokens of a model's vocabulary and numbers of them, which are no secrets."""
 _ENVIRONMENT: Final = re.compile(
     r"(?:.*_)?(?:env|envs|env_vars?|environ|environment|environment_(?:vars|variables)|export|headers|secrets)"
 )
@@ -36,18 +38,31 @@ _QUERY: Final = re.compile(r"(?<=[?&])([\w.-]+)=([^&#\s'\"]+)")
 _QUERY_ONLY: Final = frozenset({"key", "sig", "signature", "x_amz_signature", "code"})
 # A password may hold a slash against the rules; what follows a colon and is no port is taken for one.
 _USERINFO: Final = re.compile(r"(?<=://)(?:[^/?#\s]*|[^/?#\s:@]*:(?!\d+/)[^\s'\"]*)@")
-_ASSIGNMENT: Final = re.compile(r"(?<![\w?&-])(-{0,2})([A-Za-z][\w-]*)=(?![…$<])([^\s'\"]+)")
+_ASSIGNMENT: Final = re.compile(r"(?<![\w?&-])(-{0,2})([A-Za-z][\w-]*)=(?![…$<])('[^']+'|\"[^\"]+\"|[^\s'\"]+)")
+_DEEPEST: Final = 50
+"""Assignments within one another; where there are more, nobody looks what is in them."""
+_OPTION: Final = re.compile(r"--?([A-Za-z][\w-]*)")
+_HEADER: Final = re.compile(
+    r"(?<![\w-])((?:[\w-]+-)?authorization|x-[\w-]*(?:key|token))(:\s*)(?![…$<(])((?:[A-Za-z]+[ \t]+)?[^\s'\"]+)",
+    re.IGNORECASE,
+)
+_VARIABLE: Final = re.compile(r"([\w.-]+)(=|: ?)(.*)", re.DOTALL)
+"""One of a list of variables or headers."""
 _PRIVATE_KEY: Final = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
 )
-_KEY: Final = re.compile(r"(?=.*\d)[A-Za-z0-9_+=.-]{16,}")
-"""What a key looks like where nothing else tells that it is one."""
+_KEY: Final = re.compile(
+    r"(?=(?:.*[^A-Za-z0-9])?(?=[A-Za-z0-9]{12})(?:[A-Za-z]+[0-9]|[0-9]+[A-Za-z]|[0-9]{12}))[A-Za-z0-9_+=.-]{16,}"
+)
+"""What a key looks like where nothing else tells that it is one: letters and digits in a row, not as in a model's
+name."""
+_WITHHELD_IN: Final = re.compile(rf"//{re.escape(WITHHELD)}@|(?:=|[\w-]: ?){re.escape(WITHHELD)}")
 _CREDENTIALS: Final = re.compile(r"(?:Basic|Bearer)\s+\S+", re.IGNORECASE)
 
 
 def is_secret_name(name: str) -> bool:
     """Tell whether an option or variable of this name is taken for a secret: by its last words, in any spelling."""
-    name = _plain(name)
+    name = _TAIL.sub("", _plain(name))
     return _SECRET.fullmatch(name) is not None and _VOCABULARY.fullmatch(name) is None
 
 
@@ -55,7 +70,8 @@ def shown(text: str) -> str:
     """Return a text with the secrets that its own form gives away replaced by `WITHHELD`."""
     if _CREDENTIALS.fullmatch(text):
         return WITHHELD
-    text = _USERINFO.sub(f"{WITHHELD}@", text)
+    text = _USERINFO.sub(_login, text)
+    text = _HEADER.sub(rf"\1\2{WITHHELD}", text)
     text = _QUERY.sub(_parameter, text)
     text = _ASSIGNMENT.sub(_assigned, text)
     return _PRIVATE_KEY.sub(WITHHELD, text)
@@ -162,7 +178,7 @@ def find_withheld(value: Any, path: str = "") -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             yield from find_withheld(item, f"{path}.{index}")
-    elif isinstance(value, str) and (value == WITHHELD or f"//{WITHHELD}@" in value or f"={WITHHELD}" in value):
+    elif isinstance(value, str) and (value == WITHHELD or _WITHHELD_IN.search(value)):
         yield path
 
 
@@ -183,15 +199,23 @@ class _Walk:
         is_secret = is_secret_name(name) and not (is_container and _plain(name).endswith("auth"))
         if is_secret or hasattr(value, "get_secret_value"):
             return self._withheld(value, path)
-        if _is_environment(name) and (is_container or "=" in str(value)):
+        if _is_environment(name) and (is_container or "=" in str(value) or ": " in str(value)):
             return self._environment(value)
         return self._inside(value, path)
 
     def _inside(self, value: Any, path: str) -> Any:
         if isinstance(value, Mapping):
             return {key: self.walk(item, str(key), f"{path}.{key}".lstrip(".")) for key, item in value.items()}
-        if isinstance(value, list | tuple | set | frozenset):
-            return [self.walk(item, "", f"{path}.{index}") for index, item in enumerate(value)]
+        if isinstance(value, list | tuple):
+            befores = ("", *value)  # an option's value may be the next word
+            return [
+                self._withheld(item, f"{path}.{n}")
+                if _is_value(item, befores[n])
+                else self.walk(item, "", f"{path}.{n}")
+                for n, item in enumerate(value)
+            ]
+        if isinstance(value, set | frozenset):
+            return [self.walk(item, "", f"{path}.{n}") for n, item in enumerate(value)]
         return self._text(value, path) if isinstance(value, str) else value
 
     def _withheld(self, value: Any, path: str) -> str:
@@ -212,8 +236,8 @@ class _Walk:
             return {
                 key: text if _plain(str(key)) in {"name", "key"} else self._variable(text) for key, text in item.items()
             }
-        name, assigns, text = str(item).partition("=")
-        return f"{name}={self._variable(text, name)}" if assigns else item
+        found = _VARIABLE.fullmatch(str(item))
+        return f"{found[1]}{found[2]}{self._variable(found[3], found[1])}" if found else item
 
     def _variable(self, value: Any, name: str = "") -> str:
         # Hidden it is always; it is looked for elsewhere only if it is no word, path or number as others are, too.
@@ -232,13 +256,16 @@ class _Walk:
 def _secrets_in(text: str) -> Iterator[str]:
     for match in _USERINFO.finditer(text):
         user, _, password = match[0][:-1].partition(":")
-        yield password or user
+        if _login(match) != match[0]:
+            yield password or user
+    for match in _HEADER.finditer(text):
+        yield match[3].split()[-1]
     for match in _QUERY.finditer(text):
         if _parameter(match) != match[0]:
             yield match[2]
     for match in _ASSIGNMENT.finditer(text):
         if _is_secret_assignment(match):
-            yield match[3]
+            yield match[3].strip("'\"")
         else:
             yield from _secrets_in(match[3])
 
@@ -246,10 +273,13 @@ def _secrets_in(text: str) -> Iterator[str]:
 def _remaining(value: Any) -> Any:
     """Leave out what a walk has withheld; of a URL only what was withheld of it."""
     if isinstance(value, Mapping):
-        pairs = ((key, _remaining(item)) for key, item in value.items())
-        return {key: item for key, item in pairs if not _lacks(item)}
+        left = ((key, _remaining(item)) for key, item in value.items())
+        return {key: item for key, item in left if not _lacks(item)}
     if isinstance(value, list):
-        return [item for item in map(_remaining, value) if not _lacks(item)]
+        # With an option's value goes its name.
+        afters = (*value[1:], None)
+        pairs = ((_remaining(item), n) for n, item in enumerate(value))
+        return [item for item, n in pairs if not _lacks(item) and not (_lacks(afters[n]) and _is_option(item))]
     return value.replace(f"{WITHHELD}@", "") if isinstance(value, str) else value
 
 
@@ -316,6 +346,22 @@ def _leaves(value: Any) -> Iterable[str]:
     return [str(value)] if value is not None else []
 
 
+def _is_option(text: Any) -> bool:
+    """Tell whether it is an option of a command line whose value is secret, and which is the next word."""
+    found = _OPTION.fullmatch(text) if isinstance(text, str) else None
+    return found is not None and is_secret_name(found[1])
+
+
+def _is_value(item: Any, before: Any) -> bool:
+    return isinstance(item, str) and not item.startswith("-") and _is_option(before)
+
+
+def _login(match: re.Match[str]) -> str:
+    # The user of SSH is no secret, as in git+ssh://git@host.
+    is_ssh = match.string[: match.start()].endswith("ssh://") and ":" not in match[0]
+    return match[0] if is_ssh else f"{WITHHELD}@"
+
+
 def _parameter(match: re.Match[str]) -> str:
     withhold = is_secret_name(match[1]) or _plain(match[1]) in _QUERY_ONLY
     return f"{match[1]}={WITHHELD}" if withhold else match[0]
@@ -328,11 +374,15 @@ def _assigned(match: re.Match[str]) -> str:
 
 
 def _is_secret_assignment(match: re.Match[str]) -> bool:
+    if match[3].count("=") > _DEEPEST and len(re.findall(r"[\w-]=", match[3])) > _DEEPEST:
+        return True
     return is_secret_name(match[2]) or (_is_environment(match[2]) and "=" in match[3])
 
 
 def _is_environment(name: str) -> bool:
-    return _ENVIRONMENT.fullmatch(_plain(name)) is not None
+    # What Ray calls a runtime_env has an environment in it, env_vars, beside packages and folders.
+    name = _plain(name)
+    return _ENVIRONMENT.fullmatch(name) is not None and name != "runtime_env"
 
 
 def _plain(name: str) -> str:
