@@ -1,8 +1,8 @@
 """What of a configuration nobody may read, decided in one place for terminals, files, leases and errors.
 
 In this order: what a component's `Options` declare as a secret of pydantic's, what a name says to be one (`token`,
-`db_password`), every value of an environment or of headers, the word after `--password` in a list, and in any text the user and
-password of a URL, secret parameters of its query, `--password=…`, `Authorization: …` and private keys.
+`db_password`), every value of an environment or of headers, the word after `--password` in a list, and in any text the
+user and password of a URL, secret parameters of its query, `--password=…`, `Authorization: …` and private keys.
 """
 
 from __future__ import annotations
