@@ -17,7 +17,7 @@ from hermes_core.cli import main
 from hermes_core.contracts.errors import HermesError
 from hermes_core.discovery import PluginSettings, load_plugins
 from hermes_core.runner.config import RunConfig
-from hermes_core.runner.recorded import displayed, recorded
+from hermes_core.runner.recorded import displayed, recorded, secret_texts
 from hermes_core.runner.run import Run
 from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
 
@@ -279,3 +279,10 @@ def test_what_is_named_after_a_tool_is_no_secret(registry, tmp_path):
     made = config(tmp_path, tool_result_overrides={"get_token": 500}, plugins={"prefer": {"tool:get_token": "a"}})
     shown = displayed(made, registry)
     assert (shown["tool_result_overrides"], shown["plugins"]["prefer"]) == ({"get_token": 500}, {"tool:get_token": "a"})
+
+
+def test_what_is_said_of_a_backend_that_is_not_used_is_no_secret_by_itself(registry, tmp_path):
+    """One config has the options of many backends, also of those that are not installed here."""
+    others = {"unheard-of": {"image": "python:3.11-slim", "token": MARK, "url": f"http://me:{MARK}-2@host"}}
+    made = config(tmp_path, backends={**others, "keyed": {"by_name": {"a": f"{MARK}-3"}}})
+    assert secret_texts(made, registry) == {MARK, f"{MARK}-2", f"{MARK}-3"}

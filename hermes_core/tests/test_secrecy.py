@@ -97,6 +97,8 @@ def test_of_a_url_only_the_secret_part_goes():
         == f"git+ssh://git@host/a.git and https://{WITHHELD}@host"
     )
     assert shown("ssh://git:pw@host") == f"ssh://{WITHHELD}@host"
+    for image in ("docker://python@sha256:1f00ab22", "docker://ubuntu:22.04@sha256:1f00ab22"):
+        assert shown(image) == image
     assert shown_address("tcp://me:p#w@host:1") == f"tcp://{WITHHELD}@host:1"
     assert shown_address("me:pw@host") == f"{WITHHELD}@host"
 

@@ -36,8 +36,9 @@ _ENVIRONMENT: Final = re.compile(
 )
 _QUERY: Final = re.compile(r"(?<=[?&])([\w.-]+)=([^&#\s'\"]+)")
 _QUERY_ONLY: Final = frozenset({"key", "sig", "signature", "x_amz_signature", "code"})
-# A password may hold a slash against the rules; what follows a colon and is no port is taken for one.
-_USERINFO: Final = re.compile(r"(?<=://)(?:[^/?#\s]*|[^/?#\s:@]*:(?!\d+/)[^\s'\"]*)@")
+# A password may hold a slash against the rules; what follows a colon and is no port is taken for one. What stands
+# before a digest is the name of an image.
+_USERINFO: Final = re.compile(r"(?<=://)(?:[^/?#\s]*|[^/?#\s:@]*:(?!\d+/)[^\s'\"]*)@(?!sha\d+:[0-9a-f])")
 _ASSIGNMENT: Final = re.compile(r"(?<![\w?&-])(-{0,2})([A-Za-z][\w-]*)=(?![…$<])('[^']+'|\"[^\"]+\"|[^\s'\"]+)")
 _DEEPEST: Final = 50
 """Assignments within one another; where there are more, nobody looks what is in them."""

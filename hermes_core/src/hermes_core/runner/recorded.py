@@ -30,8 +30,14 @@ def displayed(config: RunConfig, registry: Registry | None) -> dict[str, Any]:
 
 
 def secret_texts(config: RunConfig, registry: Registry) -> frozenset[str]:
-    """Return the secrets of the settings themselves, for those to whom they come back within another text."""
-    return texts(_marked(config, registry))
+    """Return the secrets of the settings themselves, for those to whom they come back within another text.
+
+    Options of backends that are not used come back to nobody: of those of which nothing is known, none is looked for.
+    """
+    values = _marked(config, registry)
+    for name in values["backends"].keys() - {config.terminal_backend}:
+        values["backends"][name] = config.backends[name]
+    return texts(values)
 
 
 def _marked(config: RunConfig, registry: Registry | None) -> dict[str, Any]:
