@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import traceback
 import types
 
 import pytest
@@ -16,7 +17,7 @@ pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] i
 from atropos_envs import ChatDouble, PuzzleEnv, TokenDouble, calls, environment, lines, says
 
 from hermes_core.atropos import compat
-from hermes_core.contracts.errors import ModelAuthError, ModelServerError
+from hermes_core.contracts.errors import BackendError, ModelAuthError, ModelServerError
 from hermes_core.contracts.rollout import RewardStatus
 
 
@@ -369,3 +370,31 @@ def test_sigterm_ends_a_command_as_an_interrupt_does(tmp_path, capsys):
         )
     assert stopped.value.code == 130
     assert [line["end"] for line in lines(ledger)] == ["cancelled"]
+
+
+async def test_a_secret_that_an_engine_repeats_is_in_nothing_that_an_environment_says(monkeypatch, caplog, tmp_path):
+    class Keyed(PuzzleEnv):
+        reward_needs_sandbox = True
+
+    settings = {
+        "plugins": {"allow": ["hermes-agent-core"], "extra": ["keyed_components"]},
+        "enabled_toolsets": ["terminal"],
+        "terminal_backend": "keyed",
+        "backend_options": {"token": "m4rk3r", "talks": True},
+        "data_path_to_save_groups": str(tmp_path / "groups.jsonl"),
+        "ledger_path": str(tmp_path / "ledger.jsonl"),
+        "total_steps": 1,
+    }
+    with pytest.raises(BackendError, match=r"nobody is let in with \(withheld\)") as caught:
+        await environment(TokenDouble(), kind=Keyed, **settings).process_manager()
+    assert "m4rk3r" not in "".join(traceback.format_exception(caught.value))
+
+    async def unchecked(self, spec):
+        del self, spec
+
+    monkeypatch.setattr("keyed_components.Keyed.check", unchecked)
+    env = environment(TokenDouble(lambda _: calls("terminal", '{"command": "true"}')), kind=Keyed, **settings)
+    group, _ = await group_of(env)
+    assert group is None
+    said = f"{caplog.text}{(tmp_path / 'ledger.jsonl').read_text()}{env.ledger.entries}"
+    assert ("nobody is let in" in said, "m4rk3r" in said) == (True, False)

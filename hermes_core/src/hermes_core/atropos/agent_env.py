@@ -157,7 +157,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         plan = dataclasses.replace(plan, task=dataclasses.replace(plan.task, verifier=None))
         place = Place(group=plan, rollout_id=trajectory_id or str(uuid.uuid4()))
         play = AgentPlay(self, config, has_item=False)
-        outcome = await self._run_play(place, self._workshop.fleet, play)
+        outcome = self._workshop.discretion.outcome(await self._run_play(place, self._workshop.fleet, play))
         result = play.result()
         error = result.error if outcome.failure is None else f"{outcome.failure.type}: {outcome.failure.message}"
         about = {"success": error is None, "error": error, "tool_calls": result.total_tool_calls}
@@ -278,4 +278,4 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         try:
             await self._sandboxes.release(rollout_id)
         except BackendError as error:
-            _LOG.warning("%s was not released: %s", rollout_id, error.message)
+            _LOG.warning("%s was not released: %s", rollout_id, self._workshop.discretion.text(error.message))

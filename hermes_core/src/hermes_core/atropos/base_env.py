@@ -237,7 +237,7 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
 
     async def _played(self, place: Place) -> RolloutOutcome:
         model = self._workshop.fleet.of_split(place.group.task.split)
-        outcome = await self._run(place, model)
+        outcome = self._workshop.discretion.outcome(await self._run(place, model))
         outcome = self._exact_or_dropped(self._policy.settled(outcome))
         place.outcome = outcome
         return outcome

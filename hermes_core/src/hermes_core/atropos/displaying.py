@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.errors import HermesError
-from hermes_core.contracts.secrecy import hidden
+from hermes_core.contracts.secrecy import hidden, texts
 from hermes_core.discovery import Registry, load_plugins
 from hermes_core.discovery.option_secrets import marked
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from hermes_core.atropos.config import HermesAgentEnvConfig
 
 
 def displayed(config: HermesAgentEnvConfig) -> dict[str, Any]:
     """Return a configuration as JSON values, with `(withheld)` in the place of each secret."""
-    values = config.model_dump(mode="json")
-    backend, parser = config.backend_ref(), config.tool_call_parser
     registry: Registry | None = None
-    if values["backend_options"] or values["tool_call_parser_options"]:
+    if config.backend_options or config.tool_call_parser_options:
         try:
             registry = load_plugins(config.plugin_settings())
         except HermesError:
             registry = None  # then none of these options is shown
+    shown: dict[str, Any] = hidden(_marked(config, registry))
+    return shown
+
+
+def discretion_of(config: HermesAgentEnvConfig, servers: Sequence[BaseModel], registry: Registry) -> Discretion:
+    """Return what takes the secrets of a configuration and of its model servers out of what an engine says."""
+    said = [server.model_dump(mode="json") for server in servers]
+    return Discretion(texts(_marked(config, registry)) | texts(said))
+
+
+def _marked(config: HermesAgentEnvConfig, registry: Registry | None) -> dict[str, Any]:
+    values: dict[str, Any] = config.model_dump(mode="json")
+    backend, parser = config.backend_ref(), config.tool_call_parser
     values["backend_options"] = marked(registry, "backend", backend.name, values["backend_options"])
     if parser is not None:
         values["tool_call_parser_options"] = marked(registry, "parser", parser, values["tool_call_parser_options"])
-    shown: dict[str, Any] = hidden(values)
-    return shown
+    return values

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hermes_core.atropos.config import HermesAgentEnvConfig
+from hermes_core.atropos.displaying import discretion_of
 from hermes_core.atropos.journal import Journal
 from hermes_core.atropos.ledger import Ledger
 from hermes_core.atropos.models import Fleet, Lane, RecordingFleet, open_fleet, sampling_of
@@ -14,6 +15,7 @@ from hermes_core.atropos.planning import Planner
 from hermes_core.atropos.reward import Compute, RewardRegistry
 from hermes_core.atropos.server_list import server_list
 from hermes_core.atropos.servers import Servers
+from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.tokens import RecordingModel
 from hermes_core.discovery import Registry, load_plugins
@@ -27,7 +29,8 @@ _MANY = 1_000_000
 class Workshop:
     """What the rollouts of one environment share. Belongs to one event loop; two of them share nothing.
 
-    `testing` puts a model in the servers' place that answers without a server.
+    `testing` puts a model in the servers' place that answers without a server. `discretion` takes the secrets of the
+    configuration out of what an engine says.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Workshop:
     ) -> None:
         self.configs = server_list(server_configs, slurm=slurm)
         registry = load_plugins(config.plugin_settings())
+        self.discretion = discretion_of(config, self.configs, registry)
         model = build_model() or (NopModel() if testing else None)
         self.fleet = open_fleet(config, self.configs) if model is None else _fleet_of(model)
         rewarding = RewardRegistry(registry, compute_reward, needs_sandbox=reward_needs_sandbox)
@@ -61,8 +65,13 @@ class Workshop:
     async def check(self, *, needs_sandbox: bool) -> None:
         """Ask the servers, and the backend where rollouts need it, whether they can do what is wanted."""
         await self.fleet.check()
-        if needs_sandbox:
+        if not needs_sandbox:
+            return
+        try:
             await self.runtime.backend.check(self.runtime.sandbox_spec)
+        except HermesError as error:
+            self.discretion.error(error)
+            raise
 
     async def aclose(self) -> None:
         """Close sandboxes, connections and the ledger's file."""
