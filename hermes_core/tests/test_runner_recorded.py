@@ -251,9 +251,10 @@ def test_a_secret_that_an_engine_repeats_is_in_nothing_that_a_command_says(tmp_p
 
 
 @pytest.mark.parametrize("command", [("doctor", "local"), ("sandboxes",), ("run", "t.jsonl")])
-def test_options_at_the_wrong_place_of_a_command_are_not_quoted(capsys, command):
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_options_at_the_wrong_place_of_a_command_are_not_quoted(capsys, command, quote):
     with pytest.raises(SystemExit):
-        main([*command, f'{{"token": "{MARK}"}}'])
+        main([*command, f'{{"token": "{MARK}"}}'.replace('"', quote)])
     err = capsys.readouterr().err
     assert ("{…}" in err, MARK in err) == (True, False)
 
@@ -286,3 +287,19 @@ def test_what_is_said_of_a_backend_that_is_not_used_is_no_secret_by_itself(regis
     others = {"unheard-of": {"image": "python:3.11-slim", "token": MARK, "url": f"http://me:{MARK}-2@host"}}
     made = config(tmp_path, backends={**others, "keyed": {"by_name": {"a": f"{MARK}-3"}}})
     assert secret_texts(made, registry) == {MARK, f"{MARK}-2", f"{MARK}-3"}
+
+
+async def test_a_secret_that_a_sink_repeats_is_in_no_file_and_no_traceback(registry, tmp_path):
+    options = {"key": MARK}
+    made = config(tmp_path, terminal_backend="local", sinks=[{"name": "keyed", "options": options}])
+    await Run(made, registry, stream=io.StringIO()).execute()
+    files = {path.name: path.read_text() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert [name for name, text in files.items() if MARK in text] == []
+    said = "keyed: OSError: [Errno 28] nothing was written: '/a/(withheld)'"
+    assert json.loads(files["summary.json"])["run"]["sink_errors"] == {said: 1}
+    closed = config(
+        tmp_path, sinks=[{"name": "keyed", "options": {**options, "opens": False}}], out=str(tmp_path / "o")
+    )
+    with pytest.raises(HermesError, match="cannot begin: ExceptionGroup: two doors") as caught:
+        await Run(closed, registry, stream=io.StringIO()).execute()
+    assert MARK not in "".join(traceback.format_exception(caught.value))

@@ -11,7 +11,7 @@ from hermes_core.contracts.errors import BackendError
 from hermes_core.runner.local_engine import LocalEngine
 from hermes_core.sandbox.local import LocalBackend
 from hermes_core.sandbox.local_options import LocalOptions
-from hermes_core.specs import BackendSpec, EngineSpec
+from hermes_core.specs import BackendSpec, EngineSpec, SinkSpec
 
 
 @hookimpl
@@ -22,6 +22,11 @@ def hermes_backends():
 @hookimpl
 def hermes_engines():
     return [EngineSpec(name="keyed", summary="keyed", target="keyed_components:keyed_engine")]
+
+
+@hookimpl
+def hermes_sinks():
+    return [SinkSpec(name="keyed", summary="keyed", target="keyed_components:KeyedSink")]
 
 
 class Door(BaseModel):
@@ -81,3 +86,29 @@ def keyed_engine(options):
 
 
 keyed_engine.Options = EngineOptions  # type: ignore[attr-defined] # what the registry looks for at a target
+
+
+class SinkOptions(BaseModel):
+    key: SecretStr
+    opens: bool = True
+
+
+class KeyedSink:
+    """Says its key instead of writing."""
+
+    Options = SinkOptions
+
+    def __init__(self, options):
+        self.options = options
+
+    def open(self, folder):
+        del folder
+        if not self.options.opens:
+            raise ExceptionGroup("two doors", [PermissionError(13, f"{self.options.key.get_secret_value()} is no key")])
+
+    def write(self, outcome):
+        del outcome
+        raise OSError(28, "nothing was written", f"/a/{self.options.key.get_secret_value()}")
+
+    def close(self):
+        """Do nothing."""

@@ -27,7 +27,7 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the message and where the help is, and exit."""
         # Options as JSON may hold a secret.
-        message = re.sub(r"\{\s*\".*\}?", "{…}", message, flags=re.DOTALL)
+        message = re.sub(r"\{\s*[\"'].*\}?", "{…}", message, flags=re.DOTALL)
         self.exit(2, f"{self.prog}: {message}\n  → {self.prog} --help\n")
 
     def _unknown(self, rest: list[str]) -> str:

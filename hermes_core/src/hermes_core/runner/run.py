@@ -9,6 +9,7 @@ import hashlib
 import json
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -137,6 +138,8 @@ class Run:
                     self._sum_up(folder, plan, recorder, len(specs), time.monotonic() - started)
                 raise
             seconds = time.monotonic() - started
+            # First the sinks: what the last outcomes come to there is to be in the summary.
+            await recorder.close()
             result = await asyncio.to_thread(self._sum_up, folder, plan, recorder, len(specs), seconds)
             if config.require_exact:
                 require_exact_run(result.summary)
@@ -254,7 +257,7 @@ class Run:
             "group_size": self._config.group_size,
             "problems": [{"source": p.source, "task_id": p.task_id, "message": p.message} for p in plan.problems],
             "engine": {} if self._engine is None else self._engine.provenance,
-            "sink_errors": dict(recorder.sink_errors),
+            "sink_errors": self._sink_errors(recorder),
             "event_problems": self._discretion.values(
                 [dataclasses.asdict(problem) for problem in self._registry.event_problems]
             ),
@@ -262,6 +265,12 @@ class Run:
             "summary": str(folder.path / SUMMARY),
             "report": str(folder.path / REPORT),
         }
+
+    def _sink_errors(self, recorder: Recorder) -> dict[str, int]:
+        found = Counter[str]()
+        for error, times in recorder.sink_errors.items():
+            found[self._discretion.text(error)] += times
+        return dict(found)
 
 
 def _unseen(_rollout_id: str) -> None:

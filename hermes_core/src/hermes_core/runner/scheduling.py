@@ -74,9 +74,9 @@ class Recorder:
         await self._written(partial(self._folder.attempts.append_line, _serialised(outcome)[1]))
 
     async def close(self) -> None:
-        """Close the sinks, when they have had their last outcomes."""
-        for feed in self._feeds:
-            await feed.close()
+        """Close the sinks, when they have had their last outcomes; a second time does nothing."""
+        while self._feeds:
+            await self._feeds.pop(0).close()
         self._thread.close()
 
     async def _written(self, action: Callable[[], None]) -> None:
