@@ -280,6 +280,17 @@ def test_what_is_named_after_a_tool_is_no_secret(registry, tmp_path):
     made = config(tmp_path, tool_result_overrides={"get_token": 500}, plugins={"prefer": {"tool:get_token": "a"}})
     shown = displayed(made, registry)
     assert (shown["tool_result_overrides"], shown["plugins"]["prefer"]) == ({"get_token": 500}, {"tool:get_token": "a"})
+    assert secret_texts(made, registry) == frozenset()
+
+
+def test_what_the_model_reads_is_shown_as_it_is_and_runs_when_it_was_printed(registry, tmp_path):
+    """It stands in every rollout's messages anyway."""
+    prompt = 'Log in by connect(password="letmein", token=abcdef), see http://a:b@host and `--password=letmein`. x: '
+    prompt += "(withheld)"
+    made = config(tmp_path, system_prompt=prompt)
+    assert displayed(made, registry)["system_prompt"] == prompt
+    assert secret_texts(made, registry) == frozenset()
+    assert RunConfig.parse(as_yaml(made), source="the test").system_prompt == prompt
 
 
 def test_what_is_said_of_a_backend_that_is_not_used_is_no_secret_by_itself(registry, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.errors import HermesError
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from hermes_core.atropos.config import HermesAgentEnvConfig
 
+_READ_BY_MODEL: Final = frozenset({"system_prompt"})
+
 
 def displayed(config: HermesAgentEnvConfig) -> dict[str, Any]:
     """Return a configuration as JSON values, with `(withheld)` in the place of each secret."""
@@ -25,14 +27,16 @@ def displayed(config: HermesAgentEnvConfig) -> dict[str, Any]:
             registry = load_plugins(config.plugin_settings())
         except HermesError:
             registry = None  # then none of these options is shown
-    shown: dict[str, Any] = hidden(_marked(config, registry))
-    return shown
+    return {
+        name: item if name in _READ_BY_MODEL else hidden(item, name) for name, item in _marked(config, registry).items()
+    }
 
 
 def discretion_of(config: HermesAgentEnvConfig, servers: Sequence[BaseModel], registry: Registry) -> Discretion:
     """Return what takes the secrets of a configuration and of its model servers out of what an engine says."""
     said = [server.model_dump(mode="json") for server in servers]
-    return Discretion(texts(_marked(config, registry)) | texts(said))
+    values = {name: item for name, item in _marked(config, registry).items() if name not in _READ_BY_MODEL}
+    return Discretion(texts(values) | texts(said))
 
 
 def _marked(config: HermesAgentEnvConfig, registry: Registry | None) -> dict[str, Any]:

@@ -163,7 +163,8 @@ class RunConfig(BaseModel):
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, source: str) -> Self:
         """Validate; an error names the key, what was found and the nearest known key."""
-        if withheld := next(find_withheld(values), None):
+        searched = {name: item for name, item in values.items() if name != "system_prompt"}  # of which nothing is
+        if withheld := next(find_withheld(searched), None):
             raise ConfigError(
                 f"{source}: {withheld} is {WITHHELD!r}, which stands in the place of a secret that was not printed",
                 hint="write the secret there, or take the key out where its environment variable is set",

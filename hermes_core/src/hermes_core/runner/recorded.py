@@ -9,8 +9,8 @@ from hermes_core.discovery import Registry
 from hermes_core.discovery.option_secrets import marked
 from hermes_core.runner.config import RunConfig
 
-_BY_COMPONENT: Final = frozenset({"plugins", "policy", "tool_result_overrides"})
-"""Settings whose keys are names of plugins, causes and tools, as a tool `get_token`."""
+_OPEN: Final = frozenset({"plugins", "policy", "tool_result_overrides", "system_prompt"})
+"""Settings whose keys are names of plugins, causes and tools, as a tool `get_token`; and what the model reads."""
 
 
 def recorded(config: RunConfig, registry: Registry) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def recorded(config: RunConfig, registry: Registry) -> dict[str, Any]:
 def displayed(config: RunConfig, registry: Registry | None) -> dict[str, Any]:
     """Return all settings as JSON values, without secrets; without a registry no option of a component is shown."""
     values = _marked(config, registry)
-    return {name: item if name in _BY_COMPONENT else hidden(item, name) for name, item in values.items()}
+    return {name: item if name in _OPEN else hidden(item, name) for name, item in values.items()}
 
 
 def secret_texts(config: RunConfig, registry: Registry) -> frozenset[str]:
@@ -37,7 +37,7 @@ def secret_texts(config: RunConfig, registry: Registry) -> frozenset[str]:
     values = _marked(config, registry)
     for name in values["backends"].keys() - {config.terminal_backend}:
         values["backends"][name] = config.backends[name]
-    return texts(values)
+    return texts({name: item for name, item in values.items() if name not in _OPEN})
 
 
 def _marked(config: RunConfig, registry: Registry | None) -> dict[str, Any]:
