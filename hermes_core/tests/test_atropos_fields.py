@@ -334,11 +334,15 @@ async def test_branches_become_sequences_with_weights():
 @pytest.mark.parametrize(("field", "split"), [("num_max_requests_at_once", "train"), ("num_requests_for_eval", "eval")])
 async def test_a_server_is_asked_no_more_at_one_time_than_its_config_says(field, split, monkeypatch):
     together, most = [0], [0]
+    crowded = asyncio.Event()
 
     async def answer(_request):
         together[0] += 1
         most[0] = max(most[0], together[0])
-        for _ in range(5):
+        if together[0] == wanted:
+            crowded.set()
+        await crowded.wait()
+        for _ in range(20):  # one more would come now
             await asyncio.sleep(0)
         together[0] -= 1
         return ModelReply(content="x")
@@ -346,6 +350,7 @@ async def test_a_server_is_asked_no_more_at_one_time_than_its_config_says(field,
     monkeypatch.setattr("hermes_core.atropos.models._chat_client", lambda _server: ChatDouble(answer))
     for wanted, limits in ((2, {field: 2}), (4, {})):
         most[0] = 0
+        crowded.clear()
         env = environment(None, servers=[server(**limits)])
         await env.setup()
         await asyncio.gather(*(env.run_item(item, split=split) for item in env.puzzles[:4]))

@@ -72,6 +72,8 @@ async def test_a_node_that_dies_costs_only_the_rollouts_in_flight_there(runs, ra
     running = asyncio.create_task(runs.run(runs.gated(9), known=known, options=options, max_concurrent=6))
     await seen.until(lambda: len(seen.started()) == 6)
     await asyncio.to_thread(ray_cluster.kill_node, dying)
+    # What a node plays goes on for a moment after it.
+    await holds(lambda: len(runs.lines(name="attempts.jsonl")) == 3 or running.done())
     runs.gate.touch()
     result = await running
     runs.each_once(9)
