@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
 if TYPE_CHECKING:
@@ -58,9 +59,12 @@ _KEY: Final = re.compile(
 """What a key looks like where nothing else tells that it is one: letters and digits in a row, not as in a model's
 name."""
 _WITHHELD_IN: Final = re.compile(rf"//{re.escape(WITHHELD)}@|(?:=|[\w-]: ?){re.escape(WITHHELD)}")
+_SUSPECT: Final = re.compile(r"[=@:\s]")
+"""One of these is in every text with a secret that gives itself away."""
 _CREDENTIALS: Final = re.compile(r"(?:Basic|Bearer)\s+\S+", re.IGNORECASE)
 
 
+@lru_cache(maxsize=1024)  # asked for every option whenever a lease is written, and always the same ones
 def is_secret_name(name: str) -> bool:
     """Tell whether an option or variable of this name is taken for a secret: by its last words, in any spelling."""
     name = _TAIL.sub("", _plain(name))
@@ -69,6 +73,8 @@ def is_secret_name(name: str) -> bool:
 
 def shown(text: str) -> str:
     """Return a text with the secrets that its own form gives away replaced by `WITHHELD`."""
+    if _SUSPECT.search(text) is None:
+        return text
     if _CREDENTIALS.fullmatch(text):
         return WITHHELD
     text = _USERINFO.sub(_login, text)
@@ -380,6 +386,7 @@ def _is_secret_assignment(match: re.Match[str]) -> bool:
     return is_secret_name(match[2]) or (_is_environment(match[2]) and "=" in match[3])
 
 
+@lru_cache(maxsize=1024)
 def _is_environment(name: str) -> bool:
     # What Ray calls a runtime_env has an environment in it, env_vars, beside packages and folders.
     name = _plain(name)
