@@ -7,7 +7,17 @@ from hypothesis import strategies as st
 MARK = "m4rk3r"
 NAMES = ("image", "hosts", "options", "max_tokens", "a b", "runtime")
 SECRETS = ("token", "password", "DB_PASSWORD", "api-key", "apiKey", "Authorization", "private_key", "client_secret")
-SECRETS += ("HFToken", "AWSSecretKey", "JWT", "token2", "HF_TOKEN_1", "auth_header", "private_key_pem")
+SECRETS += (
+    "HFToken",
+    "AWSSecretKey",
+    "JWT",
+    "token2",
+    "HF_TOKEN_1",
+    "auth_header",
+    "private_key_pem",
+    "master_key",
+    "passcode",
+)
 PLACES = ("env", "env_vars", "environment", "extra_headers", "job_env")
 TEXTS = (
     f"https://user:{MARK}@host:8080/v1?x=1",

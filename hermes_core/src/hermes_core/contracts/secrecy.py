@@ -20,9 +20,9 @@ WITHHELD: Final = "(withheld)"
 
 _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+")
 _SECRET: Final = re.compile(
-    r".*passw(?:or)?ds?|(?:.*_)?(?:pass|pwd|passphrases?|credentials?|authorization|auth|bearer|cookies?|jwt|token"
+    r".*passw(?:or)?ds?|(?:.*_)?(?:pass|pwd|passcode|passphrases?|credentials?|authorization|auth|bearer|cookies?|jwt|token"
     r"|(?:access|api|auth|bearer|refresh|session)_?tokens?"
-    r"|(?:access|account|api|encryption|private|secret|secret_access|signing)_?keys?)"
+    r"|(?:access|account|api|encryption|hmac|master|private|secret|secret_access|signing)_?keys?)"
     r"|(?:.*_)?(?:api|app|client|consumer|jwt|shared|signing|token|webhook)_secret|secret"
 )
 _TAIL: Final = re.compile(r"(?<!pass)(?<!pass_)(?:_?\d+|_(?:b64|base64|header|json|pem|value))\Z")
