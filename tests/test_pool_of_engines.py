@@ -53,9 +53,15 @@ def slurm():
 
 @pytest.fixture(scope="module")
 def ray(tmp_path_factory):
+    # A process has one connection; that of the backend's own tests, if they have run here, is made again afterwards.
+    framework = pytest.importorskip("ray")
+    theirs = framework.get_runtime_context().gcs_address if framework.is_initialized() else None
+    framework.shutdown()
     cluster = support("hermes-backend-ray", "ray_cluster").RayCluster.shared(tmp_path_factory.getbasetemp())
     yield cluster
     cluster.close()
+    if theirs is not None:
+        framework.init(theirs, log_to_driver=False, logging_level="ERROR")
 
 
 @pytest.fixture
