@@ -35,7 +35,7 @@ async def test_a_worker_with_another_version_is_refused_with_both_named(runs, tm
     monkeypatch.syspath_prepend(install(tmp_path / "ours", "1.0"))
     known = registry(allow=(*PLUGINS, "acme-rows"))
     options = env_with(install(tmp_path / "theirs", "2.5"))
-    with pytest.raises(ConfigError, match=r"worker w1 on node .*acme-rows:rows is 1\.0 here and 2\.5 there"):
+    with pytest.raises(ConfigError, match=r"worker w\d on node .*acme-rows:rows is 1\.0 here and 2\.5 there"):
         await runs.run(runs.gated(1), known=known, options=options)
     assert runs.lines() == []
 
