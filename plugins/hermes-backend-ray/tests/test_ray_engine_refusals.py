@@ -48,13 +48,13 @@ async def test_a_plugin_that_a_worker_does_not_have_is_named(runs, tmp_path, mon
 
 
 async def test_a_backend_that_the_workers_cannot_use_is_said_before_anything_is_played(runs):
-    with pytest.raises(HermesError, match=r"worker w1 on node .*gvisor"):
+    with pytest.raises(HermesError, match=r"worker w\d on node .*gvisor"):
         await runs.run(runs.gated(1), options={"workers": 1}, isolation="gvisor")
 
 
 async def test_a_model_that_the_workers_cannot_reach_is_said_before_anything_is_played(runs):
     model = {"model": "http://127.0.0.1:9/v1", "model_name": "m", "model_retries": 0}
-    with pytest.raises(HermesError, match=r"worker w1 on node .*127\.0\.0\.1:9"):
+    with pytest.raises(HermesError, match=r"worker w\d on node .*127\.0\.0\.1:9"):
         await runs.run(runs.gated(1), options={"workers": 1}, **model)
 
 
