@@ -10,6 +10,7 @@ class TestDesks(BrokenWorkers):
 
 
 class TestLosesAll(BrokenWorkers):
+    patience = 5.0  # what it lacks is waited for in vain
     caught_by = frozenset(
         {
             "test_a_lost_attempt_says_that_the_backend_is_to_blame_and_where_it_was",
@@ -31,6 +32,7 @@ class TestCountsNoLosses(BrokenWorkers):
 
 
 class TestNoticesNothing(BrokenWorkers):
+    patience = 5.0  # what it lacks is waited for in vain
     caught_by = frozenset(
         {
             "test_a_lost_attempt_says_that_the_backend_is_to_blame_and_where_it_was",
@@ -41,6 +43,7 @@ class TestNoticesNothing(BrokenWorkers):
 
 
 class TestPlaysOn(BrokenWorkers):
+    patience = 5.0  # what it lacks is waited for in vain
     caught_by = frozenset({"test_what_a_killed_caller_had_played_ends"})
 
 
