@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from run_engines import task
 
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
@@ -299,15 +300,6 @@ async def test_what_a_killed_caller_left_on_ray_is_collected(ray, root, tmp_path
     ids = await killed(of_ray(ray, root), tmp_path / "leases", token, 4)
     assert await eventually(lambda: processes_here(token) == [], seconds=60)
     assert await collected(tmp_path / "leases") == set(ids)
-
-
-def task(name):
-    return {
-        "id": name,
-        "prompt": f"Write the word {name} into answer.txt",
-        "verifier": {"name": "file_content", "options": {"checks": [{"path": "answer.txt", "equals": f"{name}\n"}]}},
-        "solution": [f"echo {name} > answer.txt", "cat answer.txt"],
-    }
 
 
 @pytest.mark.parametrize(

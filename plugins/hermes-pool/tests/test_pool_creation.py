@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import random
 import weakref
@@ -154,17 +155,19 @@ async def test_a_start_that_hangs_ends_with_its_time_and_a_typed_error():
         await (await asyncio.wait_for(pool.acquire("key", engine.make, 9, request()), 30)).release()
 
 
+async def made_at_last(engine, gate):
+    """Make a host when the gate is open, and heed no cancellation until then."""
+    while not gate.is_set():
+        with contextlib.suppress(asyncio.CancelledError):
+            await gate.wait()
+    return await engine.make()
+
+
 async def test_a_start_that_does_not_even_end_when_cancelled_holds_nothing_and_is_told(monkeypatch):
     monkeypatch.setattr("hermes_pool.fleet.REMOVING", 0.1)
     async with places(max_hosts=1, start_timeout=0.2, max_failures=1) as (pool, engine):
         gate = asyncio.Event()
-
-        async def stubborn():
-            while not gate.is_set():
-                with contextlib.suppress(asyncio.CancelledError):
-                    await gate.wait()
-            return await engine.make()
-
+        stubborn = functools.partial(made_at_last, engine, gate)
         with pytest.raises(HostStartTimeoutError):
             await asyncio.wait_for(pool.acquire("stubborn", stubborn, 9, request()), 30)
         # The only place for a host is free again.
@@ -181,13 +184,7 @@ async def test_closing_does_not_wait_for_a_start_that_does_not_end(monkeypatch):
     monkeypatch.setattr("hermes_pool.fleet.REMOVING", 0.1)
     async with places(max_hosts=1) as (pool, engine):
         gate = asyncio.Event()
-
-        async def stubborn():
-            while not gate.is_set():
-                with contextlib.suppress(asyncio.CancelledError):
-                    await gate.wait()
-            return await engine.make()
-
+        stubborn = functools.partial(made_at_last, engine, gate)
         waiting = asyncio.create_task(pool.acquire("stubborn", stubborn, 9, request()))
         assert await eventually(lambda: pool.stats().hosts["starting"] == 1)
         with pytest.raises(BackendError, match="1 hosts of pool 'engine' could not be ended"):
