@@ -41,6 +41,11 @@ def test_hiding_what_is_hidden_changes_nothing_more(value):
     assert hidden(hidden(value)) == hidden(value)
 
 
+def test_hiding_a_quoted_secret_twice_keeps_what_stands_behind_it():
+    once = hidden("export API_KEY='two words'; run")
+    assert once == hidden(once) == f"export API_KEY={WITHHELD}; run"
+
+
 @pytest.mark.parametrize(
     "name",
     [

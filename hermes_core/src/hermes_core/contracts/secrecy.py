@@ -40,7 +40,10 @@ _QUERY_ONLY: Final = frozenset({"key", "sig", "signature", "x_amz_signature", "c
 # A password may hold a slash against the rules; what follows a colon and is no port is taken for one. What stands
 # before a digest is the name of an image.
 _USERINFO: Final = re.compile(r"(?<=://)(?:[^/?#\s]*|[^/?#\s:@]*:(?!\d+/)[^\s'\"]*)@(?!sha\d+:[0-9a-f])")
-_ASSIGNMENT: Final = re.compile(r"(?<![\w?&-])(-{0,2})([A-Za-z][\w-]*)=(?![…$<])('[^']+'|\"[^\"]+\"|[^\s'\"]+)")
+# What stands in a secret's place is none, or the second time would take more of the text than the first.
+_ASSIGNMENT: Final = re.compile(
+    r"(?<![\w?&-])(-{0,2})([A-Za-z][\w-]*)=(?![…$<]|\(withheld\))('[^']+'|\"[^\"]+\"|[^\s'\"]+)"
+)
 _DEEPEST: Final = 50
 """Assignments within one another; where there are more, nobody looks what is in them."""
 _OPTION: Final = re.compile(r"--?([A-Za-z][\w-]*)")
