@@ -110,8 +110,8 @@ async def test_no_member_leads_out_of_where_an_archive_is_unpacked(plain, tmp_pa
 
 async def test_an_archive_replaces_the_one_before_only_when_it_is_complete(plain, tmp_path):
     (tmp_path / "a").write_text("old")
-    await plain.exec("truncate -s 100G endless; echo small >small")
-    task = asyncio.create_task(plain.archive(["endless"], tmp_path / "a"))
+    await plain.exec("truncate -s 4G large; echo small >small")
+    task = asyncio.create_task(plain.archive(["large"], tmp_path / "a"))
     while not is_writing(os.getpid(), tmp_path):
         await asyncio.sleep(0.01)
     task.cancel()

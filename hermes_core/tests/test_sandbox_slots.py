@@ -209,15 +209,13 @@ async def test_a_module_travels_when_it_is_needed(place):
             await client.request({"op": "no_such_thing"})
 
 
-async def test_a_thousand_slots_cost_the_caller_little(place):
+async def test_a_thousand_slots_cost_the_caller_little_memory(place):
     async with agent() as client:
-        before, started = resident(os.getpid()), time.monotonic()
+        before = resident(os.getpid())
         slots = [await opened(client, place) for _ in range(1000)]
-        each = (time.monotonic() - started) / len(slots)
         answers = await asyncio.gather(*(out(slot, "echo $PWD") for slot in slots[::20]))
         assert answers == [f"{slot.fields['workspace']}\n" for slot in slots[::20]]
         assert resident(os.getpid()) - before < 120 << 20
-        assert each < 0.05  # ten times what is promised: the machine may be busy
 
 
 @needs_root
@@ -269,11 +267,13 @@ async def test_file_calls_of_a_slot_go_no_further_than_its_user(place):
 @needs_root
 async def test_closing_a_slot_with_a_user_kills_daemons_and_a_crowd_that_forks(place):
     async with agent() as client:
-        slot = await opened(client, place, uid=UID + 1, gid=UID + 1)
+        slot = await opened(client, place, uid=UID + 1, gid=UID + 1, processes=200)
         other = await opened(client, place, uid=UID + 2, gid=UID + 2)
         await run(other, "sleep 300 & disown")
         await run(slot, "for i in {1..25}; do (env -i setsid nohup sleep 300 >/dev/null 2>&1 &); done")
-        await run(slot, "f() { f & sleep 0.05; f & }; (f >/dev/null 2>&1 &) ; sleep 0.2", timeout=5)
+        # It forks while it is killed, for half a second: 1,023 processes at most, and no more than 200 at a time.
+        crowd = "f() { [ $1 -gt 0 ] && { f $(($1 - 1)) & sleep 0.05; f $(($1 - 1)) & }; }"
+        await run(slot, f"{crowd}; (f 9 >/dev/null 2>&1 &) ; sleep 0.2", timeout=5)
         await slot.aclose()
         assert await out(other, f"pgrep -u {UID + 1} | wc -l; pgrep -c -u {UID + 2} sleep") == "0\n1\n"
 

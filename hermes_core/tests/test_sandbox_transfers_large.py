@@ -59,8 +59,8 @@ async def main(root):
     backend = LocalBackend(LocalOptions(root_dir=root / "sandboxes"))
     backend.lease_dir = root / "leases"
     async with await backend.open(SandboxSpec()) as sandbox:
-        await sandbox.exec("truncate -s 100G endless")
-        await sandbox.download("endless", root / "target" / "endless")
+        await sandbox.exec("truncate -s 4G large")
+        await sandbox.download("large", root / "target" / "large")
 
 asyncio.run(main(Path(sys.argv[1])))
 """

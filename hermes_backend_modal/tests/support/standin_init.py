@@ -11,12 +11,15 @@ import contextlib
 import json
 import os
 import pathlib
+import resource
 import select
 import signal
 import socket
 import sys
 
 LIMIT = 1 << 18
+MOST = 2 << 30
+"""Bytes of memory a program can ask for, should nobody come to look how much all of them have."""
 
 
 def become(order: dict, fds: list) -> None:
@@ -29,6 +32,7 @@ def become(order: dict, fds: list) -> None:
         for target, fd in enumerate(fds):
             os.dup2(fd, target)
         os.closerange(3, 256)
+        resource.setrlimit(resource.RLIMIT_DATA, (MOST, MOST))
         os.chdir(order["cwd"])
         os.execvpe(order["argv"][0], order["argv"], order["env"])
     except OSError as error:

@@ -85,7 +85,7 @@ class Container:
         """Return what runs a command inside, in its control groups and with its capabilities."""
         if not self.is_contained:
             return command
-        join = "".join(f"echo $$ > {path}/cgroup.procs; " for path in self._directories)
+        join = "".join(f"echo $$ > {path}/cgroup.procs && " for path in self._directories)
         allowed = ",".join(f"+{name.lower()}" for name in self._config.get("cap_add", ()))
         inside = ["nsenter", "-t", str(self._first), "-m", "-p", "-n", "-i", "-u", "--"]
         limited = ["setpriv", "--no-new-privs", "--inh-caps=-all", f"--bounding-set=-all,{allowed}"]

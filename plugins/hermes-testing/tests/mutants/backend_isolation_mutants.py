@@ -42,6 +42,23 @@ class TestAnAllowlistIsNone(Confined, Isolation):
     caught_by = frozenset({"test_an_allowlist_reaches_what_it_names"})
 
 
+class _ForgetsItsLimits(Backend):
+    async def open(self, spec):
+        return await super().open(replace(spec, memory_mb=None, pids=None))
+
+
+class TestForgetsItsLimits(Confined, Isolation):
+    """Its crowd and its memory are bounded by the tests alone."""
+
+    backend_class = _ForgetsItsLimits
+    caught_by = frozenset(
+        {
+            "test_a_command_that_takes_too_much_memory_dies_alone",
+            "test_processes_without_end_stay_in_their_limit",
+        }
+    )
+
+
 class _FallsBackToTheHost(Backend):
     async def open(self, spec):
         return await super().open(replace(spec, isolation="none", network="full", allow_hosts=(), disk_mb=None))
