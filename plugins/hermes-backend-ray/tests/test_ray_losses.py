@@ -196,7 +196,7 @@ async def test_a_machine_that_does_not_come_back_is_not_waited_for(places, tmp_p
 
 
 _CALLER = """
-import asyncio, json, sys
+import asyncio, json, ray, sys
 from pathlib import Path
 from hermes_backend_ray.backend import RayBackend
 from hermes_backend_ray.options import RayOptions
@@ -207,49 +207,53 @@ async def main(options, leases, token):
     backend.lease_dir = Path(leases)
     sandbox = await backend.open(SandboxSpec())
     await sandbox.exec(f"setsid sleep {token} & echo begun")
-    print("begun", flush=True)
+    print(ray.get_runtime_context().get_job_id(), flush=True)
     await sandbox.exec("sleep 600")
 
 asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def living():
-    return {actor for actor, entry in actors().items() if entry["State"] not in {"DEAD", 4}}
+def living(job):
+    """The actors of one caller: the cluster has other tests' too."""
+    return [name for name, entry in actors().items() if entry["JobID"] == job and entry["State"] not in {"DEAD", 4}]
 
 
 async def test_a_killed_caller_leaves_no_process_no_actor_and_reclaim_the_rest(places, tmp_path):
     token, backend = sleep_token(), places.backend(resources={})
-    before = await asyncio.to_thread(living)
     options = backend.options.model_dump_json()
     leases = tmp_path / "leases"
     command = [sys.executable, "-c", _CALLER, options, str(leases), token]
-    caller = subprocess.Popen(command, stdout=subprocess.PIPE)
-    assert caller.stdout is not None
-    assert await asyncio.to_thread(caller.stdout.readline) == b"begun\n"
-    assert len(await asyncio.to_thread(living) - before) == 1
-    caller.kill()
-    caller.communicate()
+    # Closed whatever happens: what is left open fails another test, which did nothing.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as caller:
+        assert caller.stdout is not None
+        try:
+            job = (await asyncio.to_thread(caller.stdout.readline)).strip()
+            assert len(await asyncio.to_thread(living, job)) == 1
+        finally:
+            caller.kill()
     # The actor was the caller's, so Ray ends it; its agents see the end of their input, and end everything.
     assert await eventually(lambda: processes_here(token) == [], seconds=PATIENCE)
 
     async def gone():
-        return await asyncio.to_thread(living) <= before
+        return await asyncio.to_thread(living, job) == []
 
     assert await eventually(gone, seconds=PATIENCE)
     (lease,), _ = LeaseBook(leases).read()
     assert lease.owner() == "dead"
     # What was started there since and carries the mark goes with the directory.
-    survivor = subprocess.Popen(
-        ["sleep", token], env={"PATH": os.environ["PATH"], "HERMES_SANDBOX": f"{lease.sandbox_id}.7"}
-    )
+    marked = {"PATH": os.environ["PATH"], "HERMES_SANDBOX": f"{lease.sandbox_id}.7"}
     # By a process that knows nothing of the cluster but what the lease says.
     gc = [str(Path(sys.executable).with_name("hermes-core")), "sandboxes", "gc", "--json", "--lease-dir", str(leases)]
-    done = await asyncio.to_thread(subprocess.run, gc, stdout=subprocess.PIPE, check=True, timeout=300)
-    # What else was lying about on this machine goes as well.
-    assert lease.sandbox_id in json.loads(done.stdout)["removed"]
-    assert LeaseBook(leases).read() == ([], [])
-    assert survivor.wait(PATIENCE) == -signal.SIGKILL
+    with subprocess.Popen(["sleep", token], env=marked) as survivor:
+        try:
+            done = await asyncio.to_thread(subprocess.run, gc, stdout=subprocess.PIPE, check=True, timeout=300)
+            # What else was lying about on this machine goes as well.
+            assert lease.sandbox_id in json.loads(done.stdout)["removed"]
+            assert LeaseBook(leases).read() == ([], [])
+            assert survivor.wait(PATIENCE) == -signal.SIGKILL
+        finally:
+            survivor.kill()
     assert list(places.root.iterdir()) == []
     await backend.reclaim(lease.handle)  # nothing to remove is success
     await backend.aclose()
