@@ -48,7 +48,7 @@ async def test_a_timeout_ends_the_command_keeps_its_output_and_the_session(sandb
     await sandbox.exec("export KEPT=1; cd /usr")
     started = time.monotonic()
     result = await sandbox.exec(f"echo before; sleep {seconds(sandbox)}", timeout=0.3)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60
     assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
     assert (await sandbox.exec("echo $KEPT $PWD")).stdout == b"1 /usr\n"
     assert await living(sandbox) == 0
@@ -69,7 +69,7 @@ async def test_a_timeout_ends_what_escaped_the_session_and_dropped_its_environme
 async def test_a_background_child_does_not_hold_the_answer_and_outlives_later_commands(sandbox):
     started = time.monotonic()
     result = await sandbox.exec("sleep 300 & echo $!")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60
     await sandbox.exec("sleep 30", timeout=0.2)
     assert (await sandbox.exec(f"kill -0 {result.output.strip()}")).exit_code == 0
 

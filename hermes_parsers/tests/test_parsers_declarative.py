@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -216,10 +215,8 @@ class TestWhatIsRefused:
 
     def test_the_pattern_that_hangs_others_is_refused_at_once(self):
         nested = r"<(?P<key>\w+)>(?P<value>(?:[^<]+|x)*)</arg>"
-        before = time.monotonic()
         with pytest.raises(ConfigError, match=r"(?s)tag_pattern.*backtracking match could stand still"):
             from_response_template(markup(tag_pattern=nested))
-        assert time.monotonic() - before < 5
 
 
 # Parts that are put together at random; most combinations are certain, the others are refused.
