@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,24 @@ def test_a_second_call_does_nothing_and_a_changed_package_is_installed_again(roo
     again = _set_up(root)
     assert "installing one" in again.stderr
     assert "making" not in again.stderr
+
+
+def test_pip_installs_what_uv_could_not(root: Path, tmp_path: Path):
+    wheel = tmp_path / "uv-0.1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        program = zipfile.ZipInfo("uv-0.1.data/scripts/uv")
+        program.external_attr = 0o100755 << 16
+        archive.writestr(program, "#!/bin/sh\necho no index in reach >&2; exit 2\n")
+        archive.writestr("uv-0.1.dist-info/METADATA", "Metadata-Version: 2.1\nName: uv\nVersion: 0.1\n")
+        archive.writestr("uv-0.1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("uv-0.1.dist-info/RECORD", "")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    pins = f"# pins\nuv==0.1 \\\n    --hash=sha256:{digest}\n"
+    (root / "requirements" / "dev.txt").write_text(pins, encoding="utf-8")
+    result = _set_up(root, env={**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)})
+    assert result.returncode == 0, result.stderr
+    assert "no index in reach\nsetup: uv could not install them" in result.stderr
+    assert _imports(root)
 
 
 def test_an_interrupted_set_up_starts_over(root: Path):
