@@ -4,10 +4,11 @@ VENV ?= .venv
 # The Python that the environment is made with; empty: the first one on PATH that is new enough.
 PYTHON ?=
 JOBS ?= 2
+COMPONENT_JOBS ?= 3
 PYTEST_ARGS ?=
 # Where `make install-alone` writes junit xml; empty: nowhere.
 REPORTS ?=
-# `make install-alone` runs one in so many tests of each package; 1: all of them.
+# `make install-alone` runs one in so many tests of each package; 1: all of them; 0: the first of each module.
 SHARE ?= 1
 DEMO_TASKS ?= examples/terminal_tasks.jsonl
 DEMO_OUT ?= runs/demo
@@ -21,12 +22,14 @@ TEST_FOLDERS := $(wildcard */tests plugins/*/tests examples/*/tests tests)
 # The set-up is called every time: it takes a tenth of a second when there is nothing to do.
 setup = python=$$(PYTHON="$(PYTHON)" sh scripts/find_python.sh) && "$$python" scripts/setup_env.py --venv "$(VENV)" --group
 
-.PHONY: help demo test test-slow check check-format check-lint check-style check-requirements check-types check-test-types format wheels install-alone lowest bench bench-parsers bench-tokens bench-sandboxes bench-capacity bench-pool bench-cluster soak tiny-rl lock env clean
+.PHONY: help demo smoke test test-components test-deep check check-format check-lint check-style check-requirements check-types check-test-types format wheels install-alone lowest bench bench-parsers bench-tokens bench-sandboxes bench-capacity bench-pool bench-cluster soak tiny-rl lock env clean
 
 help:
 	@echo "make demo           set up and run the shipped tasks on the embedded oracle model; writes $(DEMO_OUT)"
-	@echo "make test           set up and run the tests of every package, but for the slow ones"
-	@echo "make test-slow      set up and run the slow ones: every backend's conformance, attacks, killed callers"
+	@echo "make smoke          set up and run the first fast test of every module; half a minute"
+	@echo "make test           set up and run the fast tests of every package: no root, service or sandbox is needed"
+	@echo "make test-components  each real component once: Docker, Slurm, Ray, SSH, bubblewrap, ..."
+	@echo "make test-deep      everything else: broken components, attacks, second levels, killed callers; half an hour"
 	@echo "make check          formatting, lint, types, style and requirement bounds"
 	@echo "make format         format the code and apply safe lint fixes"
 	@echo "make wheels         build every package into dist/"
@@ -50,13 +53,26 @@ demo:
 	@$(setup) run
 	$(BIN)/hermes-core run $(DEMO_TASKS) --model oracle --group-size 4 --out $(DEMO_OUT) $(DEMO_ARGS)
 
+# Of whatever a test starts, no more than so many processes can live at a time.
+pytest = scripts/bounded.sh -p 3000 $(BIN)/python -m pytest
+
+smoke:
+	@$(setup) dev
+	HERMES_TEST_SHARE=0 $(pytest) -n $(JOBS) -q -m "not components and not deep" $(PYTEST_ARGS)
+
+# Which test belongs where is in tests/tiers.toml.
 test:
 	@$(setup) dev
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
+	$(pytest) -n $(JOBS) -m "not components and not deep" $(PYTEST_ARGS)
 
-test-slow:
+# A component's tests share it, and wait for it: never two of them at once, and more workers than processors.
+test-components:
 	@$(setup) dev
-	$(BIN)/python -m pytest -n $(JOBS) -m slow $(PYTEST_ARGS)
+	$(pytest) -n $(COMPONENT_JOBS) --dist loadgroup -m components $(PYTEST_ARGS)
+
+test-deep:
+	@$(setup) dev
+	$(pytest) -n $(JOBS) --dist loadgroup -m deep $(PYTEST_ARGS)
 
 # All of them are run before any failure ends the command.
 check:

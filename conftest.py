@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+import tomllib
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -23,18 +26,77 @@ hypothesis.settings.load_profile("repository")
 PROBE_TIMEOUT: Final = 30
 
 
+TIERS: Final = Path(__file__).with_name("tests") / "tiers.toml"
+
+
+# Before xdist, which writes the group into a test's name.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the first test of each module and every so manieth of the others, where HERMES_TEST_SHARE says which.
+    """Mark what belongs to a slower tier, and keep the share of the tests that HERMES_TEST_SHARE asks for."""
+    table = tomllib.loads(TIERS.read_text(encoding="utf-8")) if TIERS.exists() else {}
+    for item in items:
+        _mark(item, table)
+    _keep_share(config, items)
+
+
+def _mark(item: pytest.Item, table: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
+    """Give a test the mark of its tier, as tests/tiers.toml explains, and of its group there."""
+    tier = _tier(item, table)
+    if tier == "fast":
+        return
+    item.add_marker(tier)
+    group = next((name for name, patterns in table.get("groups", {}).items() if _fits(item, patterns)), None)
+    # What is deep and shares nothing is spread over all workers.
+    if group or tier == "components":
+        item.add_marker(pytest.mark.xdist_group(group or item.path.stem))
+
+
+def _tier(item: pytest.Item, table: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
+    level = table.get("backend_level", {})
+    if _fits(item, table.get("fast", {}).get("tests", ())):
+        return "fast"
+    if _fits(item, level.get("classes", ())):
+        test = getattr(item, "function", None)
+        own = getattr(test, "__module__", "").rpartition(".")[2] in level["suites"]
+        return "components" if own or getattr(test, "__name__", "") in level["tests"] else "deep"
+    for tier in ("components", "deep"):
+        if _fits(item, table.get(tier, {}).get("tests", ())):
+            return tier
+    if item.get_closest_marker("slow"):
+        return "deep"
+    return "components" if item.get_closest_marker("component") else "fast"
+
+
+def _fits(item: pytest.Item, patterns: Sequence[str]) -> bool:
+    """Tell whether a pattern holds for a test, which is its file's name and what stands behind that in its id."""
+    name = item.path.name + item.nodeid[item.nodeid.find("::") :]
+    return bool(patterns) and _expression(tuple(patterns)).match(name) is not None
+
+
+@lru_cache
+def _expression(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """Return what fits one of the patterns, to its end or to that of a name."""
+    either = "|".join(re.escape(pattern).replace(r"\*", ".*") for pattern in patterns)
+    return re.compile(rf"(?:{either})(?:\Z|(?=::|\[))", re.DOTALL)
+
+
+def _keep_share(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the first fast test of each module and every so manieth of all; of share 0 the first alone.
 
     For runs that ask whether a package's tests can run at all, beside one that runs all of them.
     """
     share = int(os.environ.get("HERMES_TEST_SHARE", "1"))
-    if share <= 1:
+    if share == 1:
         return
-    first = {item.path: item for item in reversed(items)}
-    kept = [item for item in items if first[item.path] is item or zlib.crc32(item.name.encode()) % share == 0]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
-    items[:] = kept
+    slower = ("components", "deep")
+    first = {item.path: item for item in reversed(items) if not any(map(item.get_closest_marker, slower))}
+    kept = {
+        item
+        for item in items
+        if first.get(item.path) is item or (share and zlib.crc32(item.name.encode()) % share == 0)
+    }
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

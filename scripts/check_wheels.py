@@ -1,10 +1,10 @@
 """Install every wheel by itself, load all of it, and run the package's own tests there.
 
 Each package gets an empty environment with its wheel, what the wheel declares, and nothing else; siblings come from
-the built wheels only when they are declared. There every module is imported and every entry point loaded, so that an
-undeclared import fails. Then the test runner, the package's extras and its dependency group `test` are added, and the
-tests run on a copy that cannot see the source tree. With `--lowest` everything a package of ours declares is
-installed in the lowest version it allows, so that a lower bound is a tested promise.
+the built wheels only when they are declared. There every module is imported, every entry point loaded and
+`plugins list` run, so that an undeclared import fails. Then the test runner, the package's extras and its dependency
+group `test` are added, and the tests run on a copy that cannot see the source tree. With `--lowest` everything a
+package of ours declares is installed in the lowest version it allows, so that a lower bound is a tested promise.
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ class Bench:
         extras = [requirement_name(line) for lines in package.extras.values() for line in lines]
         if _run([python, "-I", PROBE, package.name, package.import_name, *extras], cwd=folder) != 0:
             return False
+        program = python.with_name("hermes-core")
+        if program.exists() and _run([program, "plugins", "list", "--load"], cwd=folder) != 0:
+            return False
         return not with_tests or self._tests(package, python, folder)
 
     def _tests(self, package: Package, python: Path, folder: Path) -> bool:
@@ -66,7 +69,7 @@ class Bench:
             "pytest",
             "-q",
             "-m",
-            "not slow",
+            "not components and not deep",
             str(tests),
         ]
         beside = ["-n", str(self.jobs)]
@@ -124,7 +127,7 @@ class Bench:
         target = tree / package.folder.relative_to(self.root)
         ignored = shutil.ignore_patterns("src", "__pycache__", ".hypothesis")
         shutil.copytree(package.folder, target, ignore=ignored)
-        for name in ("pyproject.toml", "conftest.py", "examples/terminal_tasks.jsonl"):
+        for name in ("pyproject.toml", "conftest.py", "tests/tiers.toml", "examples/terminal_tasks.jsonl"):
             if (self.root / name).exists():
                 (tree / name).parent.mkdir(exist_ok=True)
                 shutil.copy(self.root / name, tree / name)
@@ -168,7 +171,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--root", type=Path, default=ROOT, help="the workspace")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--reports", type=Path, help="a folder for junit xml files")
-    parser.add_argument("--share", type=int, default=1, metavar="N", help="run one in N of the tests, and one a module")
+    parser.add_argument(
+        "--share",
+        type=int,
+        default=1,
+        metavar="N",
+        help="run one in N of the fast tests, and one a module; 0: that one alone",
+    )
     parser.add_argument("--no-tests", action="store_true", help="only install, import and load entry points")
     parser.add_argument("--lowest", action="store_true", help="with the lowest versions that are declared (needs uv)")
     return parser
