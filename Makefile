@@ -77,7 +77,7 @@ test-deep:
 # All of them are run before any failure ends the command.
 check:
 	@$(setup) dev
-	@$(MAKE) --keep-going --no-print-directory check-format check-lint check-style check-requirements check-types check-test-types
+	@$(MAKE) --keep-going -j $(JOBS) --output-sync=target --no-print-directory check-format check-lint check-style check-requirements check-types check-test-types
 
 check-format:
 	$(BIN)/ruff format --check .

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +73,7 @@ class Bench:
             "not components and not deep",
             str(tests),
         ]
-        beside = ["-n", str(self.jobs)]
+        beside = ["-n", str(self.jobs)] if self.jobs > 1 else []
         if self.reports:
             beside += [f"--junit-xml={self.reports / f'alone-{package.name}.xml'}"]
         return self._run_tests([*command, *beside], tree) or self._second_look(command, tree)
@@ -139,6 +140,32 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     members = {package.name: package for package in packages(options.root)}
     chosen = [members[name] for name in options.packages] or list(members.values())
+    if len(chosen) > 1 and options.share == 0:
+        failed = _beside_each_other(chosen, options)
+    else:
+        failed = _one_by_one(chosen, members, options)
+    print(f"install alone: {len(chosen) - len(failed)} of {len(chosen)} packages", *(f"FAILED: {n}" for n in failed))
+    return 1 if failed else 0
+
+
+def _beside_each_other(chosen: Sequence[Package], options: argparse.Namespace) -> list[str]:
+    """Check packages in processes of their own, since with few tests most is waiting; show each when it ends."""
+    flags = ["--wheels", options.wheels, "--root", options.root, "--jobs", "1", "--share", "0"]
+    flags += ["--reports", options.reports] if options.reports else []
+    flags += [f"--{name.replace('_', '-')}" for name in ("no_tests", "lowest") if getattr(options, name)]
+
+    def check(package: Package) -> bool:
+        command = [sys.executable, __file__, package.name, *map(str, flags)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        print(done.stdout, end="", flush=True)
+        return done.returncode == 0
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        passed = list(pool.map(check, chosen))
+    return [package.name for package, good in zip(chosen, passed, strict=True) if not good]
+
+
+def _one_by_one(chosen: Sequence[Package], members: dict[str, Package], options: argparse.Namespace) -> list[str]:
     failed: list[str] = []
     with tempfile.TemporaryDirectory(prefix="alone-") as scratch:
         bench = Bench(
@@ -160,8 +187,7 @@ def main(arguments: Sequence[str]) -> int:
                 passed = False  # the installer has said why
             print(f"== {package.name}: {'ok' if passed else 'FAILED'} in {time.monotonic() - began:.1f} s", flush=True)
             failed += [] if passed else [package.name]
-    print(f"install alone: {len(chosen) - len(failed)} of {len(chosen)} packages", *(f"FAILED: {n}" for n in failed))
-    return 1 if failed else 0
+    return failed
 
 
 def _parser() -> argparse.ArgumentParser:
