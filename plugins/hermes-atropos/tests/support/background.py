@@ -1,0 +1,1 @@
+../../../hermes-sandbox/tests/support/background.py

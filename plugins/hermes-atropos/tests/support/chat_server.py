@@ -1,0 +1,1 @@
+../../../hermes-models/tests/support/chat_server.py

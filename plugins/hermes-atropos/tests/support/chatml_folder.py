@@ -1,0 +1,1 @@
+../../../hermes-tokens/tests/support/chatml_folder.py

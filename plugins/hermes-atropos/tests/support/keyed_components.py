@@ -1,0 +1,1 @@
+../../../hermes-runner/tests/support/keyed_components.py

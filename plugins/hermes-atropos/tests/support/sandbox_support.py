@@ -1,0 +1,1 @@
+../../../../hermes_core/tests/support/sandbox_support.py

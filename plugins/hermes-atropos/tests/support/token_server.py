@@ -1,0 +1,1 @@
+../../../hermes-tokens/tests/support/token_server.py

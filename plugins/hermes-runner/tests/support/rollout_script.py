@@ -1,0 +1,1 @@
+../../../../hermes_core/tests/support/rollout_script.py

@@ -1,0 +1,1 @@
+../../../hermes-pool/tests/support/pool_support.py
