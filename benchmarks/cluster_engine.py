@@ -22,8 +22,8 @@ from typing import Any, Final
 from mock_server import MODEL_NAME, running
 
 from hermes_core.discovery import PluginSettings, load_plugins
-from hermes_core.runner.config import RunConfig
-from hermes_core.runner.run import Run
+from hermes_runner.config import RunConfig
+from hermes_runner.run.run import Run
 
 _HERE: Final = Path(__file__).resolve().parent
 _SUPPORT: Final = _HERE.parent / "plugins" / "hermes-backend-ray" / "tests" / "support"
@@ -34,7 +34,15 @@ _PLACES: Final = 8
 """Rollouts that a worker plays at a time."""
 _ROUNDS: Final = 4
 """Rollouts for each place."""
-_PLUGINS: Final = ("hermes-agent-core", "hermes-backend-ray")
+_PLUGINS: Final = (
+    "hermes-agent-core",
+    "hermes-sandbox",
+    "hermes-tools",
+    "hermes-models",
+    "hermes-tokens",
+    "hermes-runner",
+    "hermes-backend-ray",
+)
 _RESOURCE: Final = "benchmark"
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 from cluster_slurm import AbsentError
 
 from hermes_core.contracts.sandbox import Sandbox
-from hermes_core.sandbox import open_sandbox
+from hermes_sandbox import open_sandbox
 
 _SUPPORT: Final = Path(__file__).parent.parent / "plugins" / "hermes-backend-nomad" / "tests" / "support"
 _COMMANDS: Final = {"builtin": "echo hi", "fork": "/bin/true"}

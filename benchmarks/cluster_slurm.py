@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from cluster_calls import CALLS, COMMANDS, ROUNDS, SESSIONS, compare
 
-from hermes_core.sandbox import open_sandbox
+from hermes_sandbox import open_sandbox
 
 _SUPPORT: Final = Path(__file__).parent.parent / "plugins" / "hermes-backend-slurm" / "tests" / "support"
 

@@ -18,13 +18,13 @@ from typing import Any
 
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
-from hermes_core.models.factory import create_model
 from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime
-from hermes_core.runner.local_engine import Player
-from hermes_core.runner.output import OutputFolder
-from hermes_core.runner.policy import Policy
-from hermes_core.runner.scheduling import Recorder, Scheduler
-from hermes_core.tools.selection import select_tools
+from hermes_core.tooling.selection import select_tools
+from hermes_models.factory import create_model
+from hermes_runner.output import OutputFolder
+from hermes_runner.policy import Policy
+from hermes_runner.run.local_engine import Player
+from hermes_runner.run.scheduling import Recorder, Scheduler
 
 PROMPT = "Call the tool until you are told to stop, then say that you are done."
 
@@ -52,7 +52,19 @@ def specs(registry: Registry, rollouts: int, turns: int) -> list[RolloutSpec]:
 
 async def play(url: str, *, rollouts: int, turns: int, concurrency: int) -> dict[str, Any]:
     """Play them and measure CPU seconds of this process, wall time and peak memory."""
-    registry = load_plugins(PluginSettings(allow=("hermes-agent-core",), extra=("noop_plugin",)))
+    registry = load_plugins(
+        PluginSettings(
+            allow=(
+                "hermes-agent-core",
+                "hermes-sandbox",
+                "hermes-tools",
+                "hermes-models",
+                "hermes-tokens",
+                "hermes-runner",
+            ),
+            extra=("noop_plugin",),
+        )
+    )
     model = create_model(url, model_name="mock")
     with tempfile.TemporaryDirectory() as out:
         folder = OutputFolder.open(Path(out), {}, facts={})

@@ -18,15 +18,15 @@ from our_rollouts import Silent, cpu_seconds, specs
 
 from hermes_core.contracts.tokens import Generated, GenerateRequest
 from hermes_core.discovery import PluginSettings, load_plugins
-from hermes_core.models.token_model import TokenModel
-from hermes_core.models.vllm import VllmGenerateClient
 from hermes_core.rollout import Runtime
-from hermes_core.runner.local_engine import Player
-from hermes_core.runner.output import OutputFolder
-from hermes_core.runner.policy import Policy
-from hermes_core.runner.scheduling import Recorder, Scheduler
 from hermes_core.specs import Ref
-from hermes_core.tokens.tokenizer import ChatTokenizer
+from hermes_runner.output import OutputFolder
+from hermes_runner.policy import Policy
+from hermes_runner.run.local_engine import Player
+from hermes_runner.run.scheduling import Recorder, Scheduler
+from hermes_tokens.clients.token_model import TokenModel
+from hermes_tokens.clients.vllm import VllmGenerateClient
+from hermes_tokens.tokenizer import ChatTokenizer
 
 
 class Marking:
@@ -57,7 +57,20 @@ class Marking:
 
 async def play(url: str, tokenizer: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Play the rollouts after a round that opens the connections."""
-    registry = load_plugins(PluginSettings(allow=("hermes-agent-core", "hermes-parsers"), extra=("noop_plugin",)))
+    registry = load_plugins(
+        PluginSettings(
+            allow=(
+                "hermes-agent-core",
+                "hermes-sandbox",
+                "hermes-tools",
+                "hermes-models",
+                "hermes-tokens",
+                "hermes-runner",
+                "hermes-parsers",
+            ),
+            extra=("noop_plugin",),
+        )
+    )
     client = Marking(VllmGenerateClient(base_url=url, model_name="m", echo_prompt=options.echo))
     model = TokenModel(client, ChatTokenizer.load(tokenizer))
     with tempfile.TemporaryDirectory() as out:

@@ -27,9 +27,9 @@ from typing import Any
 from readme_marks import between
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.local import LocalBackend, LocalOptions
-from hermes_core.sandbox.slots import SlotRequest
 from hermes_pool import PoolOptions, SlotPool
+from hermes_sandbox.local.backend import LocalBackend, LocalOptions
+from hermes_sandbox.protocol.slots import SlotRequest
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "pool.json"

@@ -24,7 +24,7 @@ ITEM = {"question": PROMPT}
 
 def ours(url: str, groups: int, size: int, out: Path) -> Any:
     """Make an environment of ours."""
-    package = importlib.import_module("hermes_core.atropos")
+    package = importlib.import_module("hermes_atropos")
 
     class Env(package.HermesAgentBaseEnv):  # type: ignore[misc, name-defined]  # a module that is imported by name
         """Scores everything alike."""
@@ -50,7 +50,17 @@ def ours(url: str, groups: int, size: int, out: Path) -> Any:
         ensure_scores_are_not_same=False,
         tool_call_parser=None,
         enabled_toolsets=["noop"],
-        plugins={"allow": ["hermes-agent-core"], "extra": ["noop_plugin"]},
+        plugins={
+            "allow": [
+                "hermes-agent-core",
+                "hermes-sandbox",
+                "hermes-tools",
+                "hermes-models",
+                "hermes-tokens",
+                "hermes-runner",
+            ],
+            "extra": ["noop_plugin"],
+        },
         data_path_to_save_groups=str(out / "groups.jsonl"),
     )
     return Env(config, [package.APIServerConfig(base_url=url, model_name="mock", api_key="x")])

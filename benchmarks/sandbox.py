@@ -22,8 +22,8 @@ from typing import Any
 
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
-from hermes_core.sandbox.agent.processes import read_marker, read_table
-from hermes_core.sandbox.local import LocalBackend
+from hermes_sandbox.agent.processes import read_marker, read_table
+from hermes_sandbox.local.backend import LocalBackend
 
 COMMANDS = {"builtin": "true", "fork": "/bin/true"}
 TARGETS = {"latency_ratio": 2.5, "growth_mb": 5.0}

@@ -1,4 +1,4 @@
-"""`process` of `hermes_core.atropos` beside atroposlib's own, on one slow model."""
+"""`process` of `hermes_atropos` beside atroposlib's own, on one slow model."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import token_cases
 
-from hermes_core.tokens.append import AppendRule
-from hermes_core.tokens.proof import prove
+from hermes_tokens.append import AppendRule
+from hermes_tokens.template_check import prove
 
-SUPPORT = Path(__file__).parent.parent / "hermes_core" / "tests" / "support"
+SUPPORT = Path(__file__).parent.parent / "plugins" / "hermes-tokens" / "tests" / "support"
 
 
 def measure(rounds: int = 2) -> dict[str, Any]:

@@ -24,14 +24,14 @@ from readme_marks import between
 
 from hermes_core.contracts.model import Conversation, ModelRequest, ToolSchemas
 from hermes_core.contracts.tokens import IGNORED
-from hermes_core.models.factory import create_generate_client
-from hermes_core.models.token_model import TokenModel
-from hermes_core.tokens.tokenizer import ChatTokenizer
+from hermes_models.factory import create_generate_client
+from hermes_tokens.clients.token_model import TokenModel
+from hermes_tokens.tokenizer import ChatTokenizer
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "token_scenarios.json"
 README: Final = HERE.parent / "hermes_core" / "README.md"
-SUPPORT: Final = HERE.parent / "hermes_core" / "tests" / "support"
+SUPPORT: Final = HERE.parent / "plugins" / "hermes-tokens" / "tests" / "support"
 MARK: Final = "token scenarios"
 BEGIN: Final = f"<!-- {MARK}: begin, written by benchmarks/token_scenarios.py -->"
 END: Final = f"<!-- {MARK}: end -->"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-SUPPORT = Path(__file__).parent.parent / "hermes_core" / "tests" / "support"
+SUPPORT = Path(__file__).parent.parent / "plugins" / "hermes-tokens" / "tests" / "support"
 Job = dict[str, Any]
 
 

@@ -25,9 +25,9 @@ def main(arguments: Sequence[str]) -> int:
 def _check(folder: Path) -> int:
     print(f"types of {folder}: ", end="", flush=True)
     command = [sys.executable, "-m", "mypy", "--config-file", str(CONFIG), str(folder)]
-    # What several tests of a package share lies in `support/`, and is imported by its bare name; tests/ takes the
-    # core's as well.
-    places = dict.fromkeys([str(folder / "support"), "hermes_core/tests/support"])
+    # What several tests of a package share lies in `support/`, and is imported by its bare name; tests/ takes those of
+    # hermes-tokens as well.
+    places = dict.fromkeys([str(folder / "support"), "plugins/hermes-tokens/tests/support"])
     variables = {**os.environ, "MYPYPATH": os.pathsep.join(places)}
     return subprocess.run(command, cwd=ROOT, env=variables, check=False).returncode
 

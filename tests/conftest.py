@@ -13,8 +13,8 @@ ROOT = Path(__file__).parent.parent
 SUPPORT = Path(__file__).parent / "support"
 # What several test modules share; importlib mode puts no test folder on the path by itself.
 sys.path.insert(0, str(SUPPORT))
-# The core's servers of token ids play for what crosses packages as well.
-sys.path.insert(1, str(ROOT / "hermes_core" / "tests" / "support"))
+# The servers of token ids play for what crosses packages as well.
+sys.path.insert(1, str(ROOT / "plugins" / "hermes-tokens" / "tests" / "support"))
 
 
 def _interruptible():

@@ -15,13 +15,21 @@ import pytest
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.discovery import PluginSettings, load_plugins
 from hermes_core.rollout import Runtime
-from hermes_core.runner.check import SOLUTION, check_task
-from hermes_core.runner.tasks import load_tasks
 from hermes_core.specs import Ref
+from hermes_runner.tasks import load_tasks
+from hermes_runner.tasks.check import SOLUTION, check_task
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT / "examples" / "attack_tasks.jsonl"
-ALLOWED = ("hermes-agent-core", "hermes-verifiers")
+ALLOWED = (
+    "hermes-agent-core",
+    "hermes-sandbox",
+    "hermes-tools",
+    "hermes-models",
+    "hermes-tokens",
+    "hermes-runner",
+    "hermes-verifiers",
+)
 REGISTRY = load_plugins(PluginSettings(allow=ALLOWED, strict=True), environ={})
 LOADED = load_tasks(TASKS, REGISTRY)
 LEVELS = ["none", pytest.param("bwrap", marks=pytest.mark.component("bwrap"))]

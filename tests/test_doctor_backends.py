@@ -213,7 +213,7 @@ def test_lines_are_broken_for_a_terminal_and_not_for_a_pipe(doctor, monkeypatch)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     _, piped = doctor("docker", "--backend-options", '{"docker_host": "unix:///nowhere.sock"}')
-    monkeypatch.setattr("hermes_core.cli.doctor.is_terminal", lambda _stream: True)
+    monkeypatch.setattr("hermes_sandbox.commands.doctor.is_terminal", lambda _stream: True)
     _, shown = doctor("docker", "--backend-options", '{"docker_host": "unix:///nowhere.sock"}')
     assert max(map(len, piped.splitlines())) > 80
     assert max(map(len, shown.splitlines())) <= 80

@@ -12,7 +12,11 @@ from hermes_core.cli import main
 @pytest.fixture
 def command(capsys, tmp_path):
     def run(*arguments):
-        environ = {"XDG_STATE_HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "HERMES_PLUGINS": "hermes-agent-core"}
+        environ = {
+            "XDG_STATE_HOME": str(tmp_path),
+            "PATH": "/usr/bin:/bin",
+            "HERMES_PLUGINS": "hermes-agent-core,hermes-sandbox,hermes-tools,hermes-models,hermes-tokens,hermes-runner",
+        }
         status = main(["doctor", *arguments], environ=environ)
         out, err = capsys.readouterr()
         return status, out, err
@@ -57,7 +61,12 @@ def test_options_that_are_no_object_or_for_nobody_are_refused(command, text):
 def test_a_plugin_that_fails_to_load_fails_the_command(capsys, tmp_path):
     broken = tmp_path / "broken_plugin.py"
     broken.write_text("raise RuntimeError('not today')\n")
-    status = main(["-p", str(broken), "doctor"], environ={"HERMES_PLUGINS": "hermes-agent-core"})
+    status = main(
+        ["-p", str(broken), "doctor"],
+        environ={
+            "HERMES_PLUGINS": "hermes-agent-core,hermes-sandbox,hermes-tools,hermes-models,hermes-tokens,hermes-runner"
+        },
+    )
     out = capsys.readouterr().out
     assert status == 1
     assert "1 broken" in out

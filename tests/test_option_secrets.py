@@ -14,7 +14,7 @@ from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.secrecy import hidden
 from hermes_core.discovery import PluginSettings, load_plugins
 from hermes_core.discovery.option_secrets import marked
-from hermes_core.sandbox.leases import public_options
+from hermes_sandbox.leases.book import public_options
 
 MARK = "m4rk3r"
 REGISTRY = load_plugins(PluginSettings(), environ={})

@@ -11,8 +11,8 @@ import pytest
 from chatml_folder import TEMPLATE, chatml_folder
 from token_server import Fault, Sampled, TokenServer, serving_tokens
 
-from hermes_core.tokens.exactness import Exchange, check
-from hermes_core.tokens.tokenizer import ChatTokenizer
+from hermes_tokens.exactness import Exchange, check
+from hermes_tokens.tokenizer import ChatTokenizer
 
 CALL = (
     '<tool_call>\n{"name": "terminal", "arguments": {"command": "cat secret.txt; cp secret.txt out.txt"}}\n</tool_call>'

@@ -10,12 +10,26 @@ import pytest
 
 from hermes_core.discovery import PluginSettings, load_plugins
 from hermes_core.rollout import Runtime
-from hermes_core.runner.check import check_task
-from hermes_core.runner.tasks import load_tasks
+from hermes_runner.tasks import load_tasks
+from hermes_runner.tasks.check import check_task
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT / "examples" / "terminal_tasks.jsonl"
-REGISTRY = load_plugins(PluginSettings(allow=("hermes-agent-core", "hermes-verifiers"), strict=True), environ={})
+REGISTRY = load_plugins(
+    PluginSettings(
+        allow=(
+            "hermes-agent-core",
+            "hermes-sandbox",
+            "hermes-tools",
+            "hermes-models",
+            "hermes-tokens",
+            "hermes-runner",
+            "hermes-verifiers",
+        ),
+        strict=True,
+    ),
+    environ={},
+)
 LOADED = load_tasks(TASKS, REGISTRY)
 
 

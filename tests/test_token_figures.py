@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("tokenizers", reason="the extra hermes-agent-core[tokens] is not installed")
+pytest.importorskip("tokenizers", reason="hermes-tokens is not installed")
 
 ROOT = Path(__file__).parent.parent
 

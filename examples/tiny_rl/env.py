@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from hermes_core.atropos import AgentResult, APIServerConfig, HermesAgentBaseEnv, HermesAgentEnvConfig
+from hermes_atropos import AgentResult, APIServerConfig, HermesAgentBaseEnv, HermesAgentEnvConfig
 from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.task import TaskFile
 from hermes_core.rollout import GroupPlan

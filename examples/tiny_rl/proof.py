@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hermes_core.contracts.tokens import IGNORED, Exactness
-from hermes_core.tokens.exactness import Exchange, check
+from hermes_tokens.exactness import Exchange, check
 
 LARGEST_DIFFERENCE: Final = 1e-3
 LEAST_RISE: Final = 0.3

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from engine_state import containers_of
 
-from hermes_core.sandbox.collecting import Collector
-from hermes_core.sandbox.leases import LeaseBook
+from hermes_sandbox.backend.reclaim import Collector
+from hermes_sandbox.leases.book import LeaseBook
 from hermes_testing.registries import isolated_registry
 
 pytestmark = [pytest.mark.slow, pytest.mark.component("docker")]

@@ -11,8 +11,8 @@ import pytest
 
 from hermes_backend_docker.backend import DockerBackend
 from hermes_core.contracts.sandbox import IsolationLevel, Sandbox, SandboxSpec
-from hermes_core.tools.terminal_stateful import TerminalStatefulTool
-from hermes_core.tools.tmux import TmuxTool
+from hermes_tools.interactive.terminal_stateful import TerminalStatefulTool
+from hermes_tools.interactive.tmux import TmuxTool
 
 pytestmark = [
     pytest.mark.component("docker"),

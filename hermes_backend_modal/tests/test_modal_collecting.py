@@ -15,8 +15,8 @@ from standin import StandIn
 
 from hermes_backend_modal.backend import ModalBackend
 from hermes_backend_modal.options import ModalOptions
-from hermes_core.sandbox.collecting import Collected, Collector
-from hermes_core.sandbox.leases import LeaseBook
+from hermes_sandbox.backend.reclaim import Collected, Collector
+from hermes_sandbox.leases.book import LeaseBook
 from hermes_testing.registries import isolated_registry
 
 pytestmark = [pytest.mark.slow, pytest.mark.component("bwrap")]

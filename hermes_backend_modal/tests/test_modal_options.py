@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from hermes_atropos.agent.config import AgentEnvConfig
 from hermes_backend_modal.backend import ModalBackend
 from hermes_backend_modal.options import ModalOptions
-from hermes_core.atropos.agent_config import AgentEnvConfig
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.leases import public_options
+from hermes_sandbox.leases.book import public_options
 
 
 def _options(**given: object) -> ModalOptions:

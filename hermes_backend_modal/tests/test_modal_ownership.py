@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from hermes_backend_modal.ownership import is_abandoned, tags_of
-from hermes_core.sandbox.here import Here
-from hermes_core.sandbox.leases import Lease
+from hermes_sandbox.leases.book import Lease
+from hermes_sandbox.leases.machine_identity import Here
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from hermes_backend_modal.backend import ModalBackend
 from hermes_backend_modal.options import ModalOptions
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.leases import LeaseBook
 from hermes_pool import SlotPool, SlotUnavailableError
+from hermes_sandbox.leases.book import LeaseBook
 
 pytestmark = pytest.mark.component("bwrap")
 SPEC = SandboxSpec(isolation="container+slot", network="none")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from hermes_core.contracts.errors import BrokenComponentError
 from hermes_core.specs import ToolSpec
-from hermes_core.tools.arguments import ArgumentChecker, ArgumentsError, prepare_arguments, unknown_tool_answer
-from hermes_core.tools.catalog import TOOLS
+from hermes_core.tooling.arguments import ArgumentChecker, ArgumentsError, prepare_arguments, unknown_tool_answer
+from hermes_tools.catalog import TOOLS
 
 TERMINAL = next(spec for spec in TOOLS if spec.name == "terminal")
 

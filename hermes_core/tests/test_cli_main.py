@@ -139,7 +139,7 @@ def test_ctrl_c_ends_with_130(capsys, site):
 
 
 def test_ctrl_c_in_a_run_says_how_it_goes_on(capsys, monkeypatch):
-    from hermes_core.cli import run
+    from hermes_runner.commands import run
 
     def interrupted(arguments):
         raise KeyboardInterrupt
@@ -191,7 +191,7 @@ def test_a_wrong_environment_is_a_users_error(capsys):
 
 
 def test_a_command_without_its_module_is_an_honest_error(monkeypatch):
-    monkeypatch.setitem(sys.modules, "hermes_core.cli.run", None)
+    monkeypatch.setitem(sys.modules, "hermes_runner.commands.run", None)
     with pytest.raises(HermesError, match="lacks the command 'run'"):
         _core_command("run")
 

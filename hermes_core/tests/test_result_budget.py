@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_core.sandbox import open_sandbox
 from hermes_core.specs import ToolSpec
-from hermes_core.tools.budget import ResultBudget
+from hermes_core.tooling.budget import ResultBudget
+from hermes_sandbox import open_sandbox
 
 
 def spec(name="noisy", limit=None):

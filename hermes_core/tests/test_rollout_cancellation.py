@@ -14,7 +14,7 @@ from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import Task, TaskFile
 from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
 from hermes_core.specs import Ref
-from hermes_core.tools.selection import select_tools
+from hermes_core.tooling.selection import select_tools
 
 COMMAND = "setsid sleep 1234 & sleep 1234"
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError
 from hermes_core.discovery import Component, PluginSettings, load_plugins
 from hermes_core.specs import ToolsetSpec, ToolSpec
-from hermes_core.tools.catalog import TOOLS, TOOLSETS
-from hermes_core.tools.distributions import DISTRIBUTIONS, draw_toolsets
-from hermes_core.tools.selection import select_tools
-from hermes_core.tools.toolset_table import LEGACY_NAMES
-from hermes_core.tools.toolsets import get_all_toolsets, resolve_toolset, validate_toolset
+from hermes_core.tooling.distributions import DISTRIBUTIONS, draw_toolsets
+from hermes_core.tooling.selection import select_tools
+from hermes_core.tooling.toolset_table import LEGACY_NAMES
+from hermes_core.tooling.toolsets import get_all_toolsets, resolve_toolset, validate_toolset
+from hermes_tools.catalog import TOOLS, TOOLSETS
 
 STATEFUL = ("terminal_stateful", "tmux")
 CORE = ("terminal", "process", "read_file", "write_file", "patch", "search_files")
@@ -255,14 +255,17 @@ def hermes_tools():
 async def test_a_tool_whose_requirement_is_missing_is_skipped_with_the_reason(tmp_path):
     plugin = tmp_path / "acme_tools.py"
     plugin.write_text(PLUGIN)
-    registry = load_plugins(PluginSettings(allow=("hermes-agent-core",), extra=(str(plugin),)), environ={})
+    registry = load_plugins(
+        PluginSettings(allow=("hermes-agent-core", "hermes-sandbox", "hermes-tools"), extra=(str(plugin),)), environ={}
+    )
     chosen = select_tools(registry, enabled_toolsets=["acme"])
     assert chosen.names == ("mail", "one")
     assert any(reason.startswith("needy: ") and "ACME_KEY" in reason for reason in chosen.skipped)
     assert set(select_tools(registry, enabled_toolsets=["all"]).names) >= {*CORE, "todo", "one"}
     assert "mail" not in select_tools(registry, enabled_toolsets=["all"]).names
     available = load_plugins(
-        PluginSettings(allow=("hermes-agent-core",), extra=(str(plugin),)), environ={"ACME_KEY": "x"}
+        PluginSettings(allow=("hermes-agent-core", "hermes-sandbox", "hermes-tools"), extra=(str(plugin),)),
+        environ={"ACME_KEY": "x"},
     )
     assert "needy" in select_tools(available, enabled_toolsets=["acme"]).names
 
@@ -271,7 +274,9 @@ async def test_a_tool_that_two_plugins_declare_fails_only_when_it_is_meant(tmp_p
     for name in ("acme_first", "acme_second"):
         (tmp_path / f"{name}.py").write_text(PLUGIN)
     extra = tuple(str(tmp_path / f"{name}.py") for name in ("acme_first", "acme_second"))
-    registry = load_plugins(PluginSettings(allow=("hermes-agent-core",), extra=extra), environ={})
+    registry = load_plugins(
+        PluginSettings(allow=("hermes-agent-core", "hermes-sandbox", "hermes-tools"), extra=extra), environ={}
+    )
     assert select_tools(registry).names == CORE
     with pytest.raises(AmbiguousComponentError):
         select_tools(registry, enabled_toolsets=["all"])

@@ -14,7 +14,7 @@ from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import Precautions, Task, TaskFile
 from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
 from hermes_core.specs import Ref, VerifierSpec
-from hermes_core.tools.selection import select_tools
+from hermes_core.tooling.selection import select_tools
 
 BWRAP = SandboxSpec(isolation="bwrap")
 bwrap = pytest.mark.component("bwrap")
@@ -97,7 +97,7 @@ async def test_a_place_that_cannot_be_frozen_gives_no_reward_and_says_what_can(p
 
 
 async def test_a_backend_of_somebody_else_that_cannot_freeze_is_refused(play, monkeypatch):
-    from hermes_core.sandbox.session import AgentSandbox
+    from hermes_sandbox.backend.agent_sandbox import AgentSandbox
 
     monkeypatch.delattr(AgentSandbox, "freeze")
     outcome = await play("frozen", "echo ok > answer.txt")

@@ -12,9 +12,9 @@ from hermes_core.contracts.rollout import RewardStatus
 from hermes_core.contracts.task import Precautions, Task, TaskFile
 from hermes_core.contracts.task_source import TaskProblem
 from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
-from hermes_core.runner.tasks.jsonl import parse_line
 from hermes_core.specs import Ref
-from hermes_core.tools.selection import select_tools
+from hermes_core.tooling.selection import select_tools
+from hermes_runner.tasks.jsonl import parse_line
 
 TESTS = (TaskFile(path="tests/test_a.py", data=b"assert True\n"), TaskFile(path="tests/deep/b.txt", data=b"b"))
 

@@ -9,11 +9,11 @@ import pytest
 pytest.importorskip("tokenizers", reason="tokenizers is not installed")
 
 from hermes_core.contracts.tool import ToolResult
-from hermes_core.sandbox import open_sandbox
-from hermes_core.tokens.append import AppendRule
-from hermes_core.tokens.proof import prove
-from hermes_core.tokens.tokenizer import ChatTokenizer
-from hermes_core.tools.read_file import ReadFileTool
+from hermes_sandbox import open_sandbox
+from hermes_tokens.append import AppendRule
+from hermes_tokens.template_check import prove
+from hermes_tokens.tokenizer import ChatTokenizer
+from hermes_tools.files.read_file import ReadFileTool
 from tiny_rl import tokenizer
 from tiny_rl.tasks import COLOURS, demonstration, tasks, tool_answer
 

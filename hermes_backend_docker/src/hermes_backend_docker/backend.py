@@ -20,11 +20,11 @@ from hermes_backend_docker.plugin import DOCKER
 from hermes_backend_docker.slots import SharedContainer
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox import AgentBackend, SandboxHost
-from hermes_core.sandbox.plain import refuse_plain
-from hermes_core.sandbox.slot_users import first_uid, slot_of
-from hermes_core.sandbox.worn import UserSlot
 from hermes_core.specs import BackendSpec
+from hermes_sandbox import AgentBackend, SandboxHost
+from hermes_sandbox.backend.recycled_host import UserSlot
+from hermes_sandbox.backend.shell_sandbox import refuse_plain
+from hermes_sandbox.backend.slot_uids import first_uid, slot_of
 
 Host = TypeVar("Host", bound=ContainerHost)
 _USES: Final = 16

@@ -23,7 +23,7 @@ from hermes_backend_docker.failures import (
     is_connection_failure,
     unreached,
 )
-from hermes_core.sandbox import AgentStream
+from hermes_sandbox import AgentStream
 
 T = TypeVar("T")
 _SAID: Final = 2000

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox import PYTHON_FLAGS, shell_command
-from hermes_core.sandbox.owning import program_to_give, program_to_share
+from hermes_sandbox import PYTHON_FLAGS, shell_command
+from hermes_sandbox.backend.ownership_scripts import program_to_give, program_to_share
 
 AGENT_CAPABILITIES: Final[Mapping[str, str]] = {
     "SETUID": "become the user of the commands",

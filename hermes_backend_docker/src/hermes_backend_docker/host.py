@@ -9,10 +9,10 @@ from hermes_backend_docker.engine import Engine
 from hermes_backend_docker.failures import ContainerGoneError, NameConflictError, ProgramMissingError
 from hermes_backend_docker.hardening import STATE_DIR
 from hermes_core.contracts.errors import NoPythonError, SandboxLostError
-from hermes_core.sandbox import AgentStream
-from hermes_core.sandbox.contained import ContainedPlace, refuse_mounted
-from hermes_core.sandbox.owning import program_to_lock
-from hermes_core.sandbox.plain_client import ShellClient
+from hermes_sandbox import AgentStream
+from hermes_sandbox.backend.container_host import ContainedPlace, refuse_mounted
+from hermes_sandbox.backend.ownership_scripts import program_to_lock
+from hermes_sandbox.posix_shell.client import ShellClient
 
 
 class ContainerHost(ContainedPlace):

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, field_validator
 
-from hermes_core.sandbox.agent_options import AgentOptions, CommandUser, InsidePath, Seconds, identity_of
+from hermes_sandbox.backend.options import AgentOptions, CommandUser, InsidePath, Seconds, identity_of
 
 DEFAULT_IMAGE: Final = "nikolaik/python-nodejs:python3.11-nodejs20"
 """What hermes-agent has always used where nothing was named."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hermes_backend_docker.host import ContainerHost
-from hermes_core.sandbox.worn import WornPlace
+from hermes_sandbox.backend.recycled_host import WornPlace
 
 
 class SharedContainer(WornPlace, ContainerHost):

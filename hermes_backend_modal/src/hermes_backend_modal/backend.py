@@ -18,13 +18,13 @@ from hermes_backend_modal.service import Service
 from hermes_backend_modal.slots import SharedModal
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox import AgentBackend, SandboxHost
-from hermes_core.sandbox.plain import PlainSandbox
-from hermes_core.sandbox.session import AgentSandbox
-from hermes_core.sandbox.slot_users import first_uid, slot_of
-from hermes_core.sandbox.worn import UserSlot
 from hermes_core.specs import BackendSpec
 from hermes_pool import PoolOptions, SlotPool
+from hermes_sandbox import AgentBackend, SandboxHost
+from hermes_sandbox.backend.agent_sandbox import AgentSandbox
+from hermes_sandbox.backend.recycled_host import UserSlot
+from hermes_sandbox.backend.shell_sandbox import PlainSandbox
+from hermes_sandbox.backend.slot_uids import first_uid, slot_of
 
 Host = TypeVar("Host", bound=ModalHost)
 _USES: Final = 16

@@ -12,9 +12,9 @@ from hermes_backend_modal.owning import program_to_prepare
 from hermes_backend_modal.service import Service
 from hermes_backend_modal.stream import ExecStream
 from hermes_core.contracts.errors import BackendError, HermesError, NoPythonError, SandboxLostError
-from hermes_core.sandbox import PYTHON_FLAGS, AgentStream
-from hermes_core.sandbox.contained import ContainedPlace, refuse_mounted
-from hermes_core.sandbox.owning import program_to_lock
+from hermes_sandbox import PYTHON_FLAGS, AgentStream
+from hermes_sandbox.backend.container_host import ContainedPlace, refuse_mounted
+from hermes_sandbox.backend.ownership_scripts import program_to_lock
 
 _NOT_INHERITED: Final = frozenset({"HOME", "SHELL", "TERM", "LANG", "PWD", "SHLVL", "OLDPWD", "_"})
 """Variables of a sandbox that belong to another user or terminal than the commands'."""

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from hermes_backend_modal.profiles import find_profile, of_the_predecessor
-from hermes_core.sandbox.agent_options import AgentOptions, CommandUser, InsidePath, Seconds, identity_of
+from hermes_sandbox.backend.options import AgentOptions, CommandUser, InsidePath, Seconds, identity_of
 
 
 class ModalOptions(AgentOptions):

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_core.discovery import PluginSettings, Registry, load_plugins
     from hermes_core.hookspecs import hookimpl
-    from hermes_core.sandbox import open_sandbox
+    from hermes_sandbox import open_sandbox
 
 __version__ = "0.1.0"
 

@@ -11,7 +11,7 @@ from hermes_core.specs import BackendSpec, EngineSpec, TaskSourceSpec, ToolsetSp
 @hookimpl
 def hermes_tools() -> Iterable[ToolSpec]:
     """Declare the built-in tools."""
-    from hermes_core.tools.catalog import TOOLS
+    from hermes_tools.catalog import TOOLS
 
     return TOOLS
 
@@ -19,7 +19,7 @@ def hermes_tools() -> Iterable[ToolSpec]:
 @hookimpl
 def hermes_toolsets() -> Iterable[ToolsetSpec]:
     """Declare the predecessor's toolsets."""
-    from hermes_core.tools.catalog import TOOLSETS
+    from hermes_tools.catalog import TOOLSETS
 
     return TOOLSETS
 
@@ -27,7 +27,7 @@ def hermes_toolsets() -> Iterable[ToolsetSpec]:
 @hookimpl
 def hermes_backends() -> Iterable[BackendSpec]:
     """Declare the backend `local`."""
-    from hermes_core.sandbox.declaration import LOCAL
+    from hermes_sandbox.local.declaration import LOCAL
 
     return [LOCAL]
 
@@ -39,7 +39,7 @@ def hermes_engines() -> Iterable[EngineSpec]:
         EngineSpec(
             name="local",
             summary="Rollouts in the process of the run itself.",
-            target="hermes_core.runner.local_engine:LocalEngine",
+            target="hermes_runner.run.local_engine:LocalEngine",
         )
     ]
 
@@ -51,13 +51,13 @@ def hermes_task_sources() -> Iterable[TaskSourceSpec]:
         TaskSourceSpec(
             name="jsonl",
             summary="One task a line.",
-            target="hermes_core.runner.tasks.jsonl:JsonlSource",
+            target="hermes_runner.tasks.jsonl:JsonlSource",
             suffixes=(".jsonl",),
         ),
         TaskSourceSpec(
             name="harbor",
             summary="A Harbor / Terminal-Bench task folder, or a folder of them.",
-            target="hermes_core.runner.tasks.harbor:HarborSource",
+            target="hermes_runner.tasks.harbor:HarborSource",
             suffixes=("",),
         ),
     ]

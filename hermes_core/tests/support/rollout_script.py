@@ -6,7 +6,7 @@ from hermes_core.contracts.model import ModelReply, RequestedCall, Usage
 from hermes_core.contracts.task import Task
 from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec
 from hermes_core.specs import Ref
-from hermes_core.tools.selection import select_tools
+from hermes_core.tooling.selection import select_tools
 
 
 def call(name, arguments="{}", call_id=None):

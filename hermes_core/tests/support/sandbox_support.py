@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.agent.processes import read_marker, read_table
-from hermes_core.sandbox.local import LocalBackend, LocalOptions
+from hermes_sandbox.agent.processes import read_marker, read_table
+from hermes_sandbox.local.backend import LocalBackend, LocalOptions
 
 UID = 100_000 + os.getpid() % 30_000 * 10
 """The first of ten users that nothing else on this machine has: a slot that ends kills all of its user's processes."""

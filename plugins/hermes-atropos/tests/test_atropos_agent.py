@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from agent_envs import NotesEnv, agent_config, agent_env, call_of, copying, responses, script
 from atropos_envs import ChatDouble, TokenDouble, lines, server
@@ -14,11 +14,11 @@ from chat_server import completion, serving_answers
 from chatml_folder import chatml_folder
 from token_server import Sampled, TokenServer, serving_tokens
 
-from hermes_core.atropos.agent import AgentConfig, AtroposAgent
-from hermes_core.atropos.agent_tools import Tool, ToolRegistry, ToolResult, ToolSchema
+from hermes_atropos.agent.agent import AgentConfig, AtroposAgent
 from hermes_core.contracts.errors import ConfigError, ModelServerError
 from hermes_core.contracts.model import ModelReply, Usage
-from hermes_core.tokens.tokenizer import ChatTokenizer
+from hermes_tokens.tokenizer import ChatTokenizer
+from hermes_tool_services.agent_tools import Tool, ToolRegistry, ToolResult, ToolSchema
 
 
 class Doubling(Tool):
@@ -111,7 +111,7 @@ async def test_the_pause_is_between_calls(monkeypatch):
     async def pause(seconds):
         pauses.append(seconds)
 
-    monkeypatch.setattr("hermes_core.atropos.agent.paused", pause)
+    monkeypatch.setattr("hermes_atropos.agent.agent.paused", pause)
     model = ChatDouble(script(call_of("double", n=1) * 2, call_of("double", n=1), "done"))
     await AtroposAgent(model, registry(), AgentConfig(tool_delay_s=0.5)).run("x")
     assert pauses == [0.5, 0.5]

@@ -7,16 +7,16 @@ from collections import Counter
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from agent_envs import NotesEnv, agent_config, agent_env, call_of, copying, play_one, responses, script
 from aiohttp import web
 from atropos_envs import PLUGINS, ChatDouble, says
 
-from hermes_core.atropos import agent
-from hermes_core.atropos.agent_config import OWNERS
-from hermes_core.atropos.agent_env import AgentEnvConfig
-from hermes_core.atropos.command import parse, shown
+from hermes_atropos.agent import agent
+from hermes_atropos.agent.config import OWNERS
+from hermes_atropos.agent.env import AgentEnvConfig
+from hermes_atropos.command import parse, shown
 from hermes_core.contracts.errors import ConfigError, PluginError
 from hermes_core.contracts.rollout import StopReason
 
@@ -184,7 +184,7 @@ async def test_there_is_a_pause_between_two_calls_and_none_before_the_first(monk
     async def pause(seconds):
         pauses.append(seconds)
 
-    monkeypatch.setattr("hermes_core.atropos.agent_play.paused", pause)
+    monkeypatch.setattr("hermes_atropos.agent.play.paused", pause)
     three = script(call_of("terminal", command="true") * 2, call_of("terminal", command="true"), "done")
     await play_one(three, agent_tool_delay_s=0.25)
     assert pauses == [0.25, 0.25]

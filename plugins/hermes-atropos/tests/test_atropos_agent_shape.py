@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from agent_envs import agent_config, call_of, responses
 from aiohttp import web
@@ -20,11 +20,11 @@ from token_server import Sampled, TokenServer, serving_tokens
 from trajectory_api import RunApi, trainer_at
 from written_agent_env import SumsEnv
 
-from hermes_core.atropos.command import parse
+from hermes_atropos.command import parse
 from hermes_core.contracts.errors import PluginError
-from hermes_core.tokens.tokenizer import ChatTokenizer
+from hermes_tokens.tokenizer import ChatTokenizer
 
-PLUGINS = '{"allow": ["hermes-agent-core"]}'
+PLUGINS = '{"allow": ["hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"]}'
 AWK = call_of("terminal", command="awk '{s+=$1} END {print s}' numbers.txt > sum.txt")
 
 

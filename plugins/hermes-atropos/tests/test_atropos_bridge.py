@@ -10,10 +10,10 @@ import traceback
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
-from hermes_core.atropos import bridged
-from hermes_core.atropos.bridged_context import CALLED, rewarded
+from hermes_atropos import bridged
+from hermes_atropos.bridged_context import CALLED, rewarded
 from hermes_core.contracts.errors import VerifierError
 from hermes_core.rollout.context import RolloutContext
 

@@ -10,11 +10,11 @@ import threading
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import ChatDouble, PuzzleEnv, environment
 
-from hermes_core.atropos import ToolContext
+from hermes_atropos import ToolContext
 from hermes_core.contracts.errors import UnavailableComponentError
 
 
@@ -128,6 +128,6 @@ async def test_tasks_that_evaluate_starts_call_a_context_by_task_id_without_awai
 
 def test_without_greenlet_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "greenlet", None)
-    monkeypatch.delitem(sys.modules, "hermes_core.atropos.bridge")
-    with pytest.raises(UnavailableComponentError, match=r"pip install 'hermes-agent-core\[atropos\]'"):
-        importlib.import_module("hermes_core.atropos.bridge")
+    monkeypatch.delitem(sys.modules, "hermes_atropos.bridge")
+    with pytest.raises(UnavailableComponentError, match=r"pip install 'hermes-atropos'"):
+        importlib.import_module("hermes_atropos.bridge")

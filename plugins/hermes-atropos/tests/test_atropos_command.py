@@ -9,13 +9,13 @@ import types
 import pytest
 import yaml
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import PuzzleEnv, TokenDouble, lines, server
 from trajectory_api import RunApi, trainer_at
 
-from hermes_core.atropos import HermesAgentBaseEnv, HermesAgentEnvConfig
-from hermes_core.atropos.command import main, parse, shown
+from hermes_atropos import HermesAgentBaseEnv, HermesAgentEnvConfig
+from hermes_atropos.command import main, parse, shown
 from hermes_core.contracts.errors import ConfigError
 
 
@@ -133,7 +133,7 @@ def test_what_is_shown_can_be_given_back_and_has_no_key_in_it(tmp_path):
 
 
 def test_slurm_makes_a_server_of_every_port_of_the_inference_nodes():
-    from hermes_core.atropos.server_list import server_list
+    from hermes_atropos.server_list import server_list
 
     environ = {"SLURM_JOB_NODELIST": "n[1-3]", "NUM_TRAINING_NODES": "1", "INFER_TP": "4"}
     made = server_list(
@@ -158,7 +158,7 @@ def arguments(tmp_path, **fields):
         "data_path_to_save_groups": str(tmp_path / "g.jsonl"),
         "total_steps": 1,
         "tool_call_parser": "None",
-        "plugins": '{"allow": ["hermes-agent-core"]}',
+        "plugins": '{"allow": ["hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"]}',
         **fields,
     }
     return [word for name, value in values.items() for word in (f"--env.{name}", str(value))]
@@ -195,7 +195,7 @@ def test_help_lists_every_field(capsys):
 async def test_serve_runs_from_a_command_line(tmp_path):
     import asyncio
 
-    from hermes_core.atropos.command import run
+    from hermes_atropos.command import run
 
     api = RunApi()
     api.start()

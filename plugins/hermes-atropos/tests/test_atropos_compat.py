@@ -16,13 +16,13 @@ import sys
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from aiohttp import web
 from bare_atropos import BareEnv, NoTokenizer, answering, scored
 
-from hermes_core.atropos import compat
-from hermes_core.atropos.grouping import Limits, group_of, refusal
+from hermes_atropos import compat
+from hermes_atropos.grouping import Limits, group_of, refusal
 from hermes_core.contracts.errors import ConfigError
 
 REPORT = """
@@ -51,21 +51,19 @@ def test_16_bare_atroposlib_imports_wandb_and_shouts_at_debug_level():
 
 
 def test_16_ours_imports_wandb_when_it_is_used_and_leaves_the_log_level_alone():
-    code = "import hermes_core.atropos.config; import atroposlib.envs.base as b"
+    code = "import hermes_atropos.config; import atroposlib.envs.base as b"
     assert after(code) == {"wandb": False, "level": "NOTSET"}
     assert after(f"{code}; assert callable(b.wandb.init)")["wandb"]
 
 
 def test_without_atroposlib_the_error_says_what_to_install():
-    code = "import sys; sys.modules['atroposlib'] = None; import hermes_core.atropos as a; a.HermesAgentBaseEnv"
+    code = "import sys; sys.modules['atroposlib'] = None; import hermes_atropos as a; a.HermesAgentBaseEnv"
     answer = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert "pip install 'hermes-agent-core[atropos]'" in answer.stderr
+    assert "pip install 'hermes-atropos'" in answer.stderr
 
 
 def test_the_package_itself_imports_nothing_of_atroposlib():
-    code = (
-        "import sys; import hermes_core.atropos; assert not any(name.startswith('atroposlib') for name in sys.modules)"
-    )
+    code = "import sys; import hermes_atropos; assert not any(name.startswith('atroposlib') for name in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from agent_envs import call_of
 from atropos_envs import lines
@@ -14,11 +14,11 @@ from chatml_folder import chatml_folder
 from token_server import Sampled, TokenServer, serving_tokens
 from written_agent_env import SumsEnv
 
-from hermes_core.atropos.agent import AtroposAgent
-from hermes_core.atropos.command import parse
-from hermes_core.tokens.tokenizer import ChatTokenizer
+from hermes_atropos.agent.agent import AtroposAgent
+from hermes_atropos.command import parse
+from hermes_tokens.tokenizer import ChatTokenizer
 
-PLUGINS = '{"allow": ["hermes-agent-core"]}'
+PLUGINS = '{"allow": ["hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"]}'
 AWK = call_of("terminal", command="awk '{s+=$1} END {print s}' numbers.txt > sum.txt")
 
 

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import ChatDouble, PuzzleEnv, TokenDouble, lines
 from atropos_envs import environment as puzzles
@@ -17,12 +17,12 @@ from token_server import Sampled, TokenServer, serving_tokens
 from trajectory_api import RunApi, trainer_at
 from written_rollouts_env import WrittenRolloutsEnv
 
-from hermes_core.atropos.command import parse
-from hermes_core.atropos.grouping import Limits, refusal
+from hermes_atropos.command import parse
+from hermes_atropos.grouping import Limits, refusal
 from hermes_core.contracts.errors import UserError
-from hermes_core.tokens.tokenizer import ChatTokenizer
+from hermes_tokens.tokenizer import ChatTokenizer
 
-PLUGINS = '{"allow": ["hermes-agent-core"], "extra": ["atropos_components"]}'
+PLUGINS = '{"allow": ["hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"], "extra": ["atropos_components"]}'
 CALLS = "CALL no_such_tool<|im_end|>"
 ANSWERS = "done<|im_end|>"
 

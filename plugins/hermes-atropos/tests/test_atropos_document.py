@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import PLUGINS, ChatDouble, calls, lines, says
 
-from hermes_core.atropos import HermesAgentEnvConfig
-from hermes_core.atropos.command import parse
-from hermes_core.atropos.ledger import End
+from hermes_atropos import HermesAgentEnvConfig
+from hermes_atropos.command import parse
+from hermes_atropos.ledger import End
 
 DOCUMENT = Path(__file__).parent.parent.joinpath("ATROPOS.md")
 

@@ -12,11 +12,11 @@ import types
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import ChatDouble, PuzzleEnv, TokenDouble, calls, environment, lines, says
 
-from hermes_core.atropos import compat
+from hermes_atropos import compat
 from hermes_core.contracts.errors import BackendError, ModelAuthError, ModelServerError
 from hermes_core.contracts.rollout import RewardStatus
 
@@ -377,7 +377,17 @@ async def test_a_secret_that_an_engine_repeats_is_in_nothing_that_an_environment
         reward_needs_sandbox = True
 
     settings = {
-        "plugins": {"allow": ["hermes-agent-core"], "extra": ["keyed_components"]},
+        "plugins": {
+            "allow": [
+                "hermes-agent-core",
+                "hermes-sandbox",
+                "hermes-tools",
+                "hermes-models",
+                "hermes-tokens",
+                "hermes-runner",
+            ],
+            "extra": ["keyed_components"],
+        },
         "enabled_toolsets": ["terminal"],
         "terminal_backend": "keyed",
         "backend_options": {"token": "m4rk3r", "talks": True},

@@ -8,14 +8,14 @@ import threading
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import ChatDouble, PuzzleEnv, TokenDouble, calls, environment, says, server
 
 from hermes_core.contracts.errors import ConfigError, ModelServerError, TaskError, UnknownComponentError
 from hermes_core.contracts.model import ModelReply, RequestedCall, Usage
 from hermes_core.contracts.tokens import Exactness
-from hermes_core.models.openai import OpenAIChatClient
+from hermes_models.openai import OpenAIChatClient
 
 
 async def play(model=None, kind=PuzzleEnv, **fields):
@@ -214,7 +214,20 @@ async def test_what_a_chat_server_left_unread_is_read_by_the_parser():
 
 async def test_a_parser_that_is_not_installed_is_an_error_that_says_where_it_is():
     with pytest.raises(UnknownComponentError, match="hermes-parsers"):
-        environment(TokenDouble(), tool_call_parser="hermes", plugins={"allow": ["hermes-agent-core"]})
+        environment(
+            TokenDouble(),
+            tool_call_parser="hermes",
+            plugins={
+                "allow": [
+                    "hermes-agent-core",
+                    "hermes-sandbox",
+                    "hermes-tools",
+                    "hermes-models",
+                    "hermes-tokens",
+                    "hermes-runner",
+                ]
+            },
+        )
 
 
 @pytest.mark.parametrize(
@@ -347,7 +360,7 @@ async def test_a_server_is_asked_no_more_at_one_time_than_its_config_says(field,
         together[0] -= 1
         return ModelReply(content="x")
 
-    monkeypatch.setattr("hermes_core.atropos.models._chat_client", lambda _server: ChatDouble(answer))
+    monkeypatch.setattr("hermes_atropos.model_pool._chat_client", lambda _server: ChatDouble(answer))
     for wanted, limits in ((2, {field: 2}), (4, {})):
         most[0] = 0
         crowded.clear()

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hermes_core.atropos.journal import Journal, unused
+from hermes_atropos.journal import Journal, unused
 from hermes_core.contracts.errors import OutputError
 
 

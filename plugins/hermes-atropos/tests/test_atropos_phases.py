@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import PLUGINS, PuzzleEnv, config, lines, server
 from chat_server import completion, serving_answers
 from chatml_folder import chatml_folder
 from token_server import Sampled, TokenServer, serving_tokens
 
-from hermes_core.atropos import HermesAgentLoop
+from hermes_atropos import HermesAgentLoop
 from hermes_core.contracts.errors import ConfigError, ModelRequestError
-from hermes_core.tokens.tokenizer import ChatTokenizer
+from hermes_tokens.tokenizer import ChatTokenizer
 
 
 @pytest.fixture(scope="module")

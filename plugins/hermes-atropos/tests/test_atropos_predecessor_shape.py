@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import lines
 from chat_server import completion, serving_answers
@@ -17,12 +17,12 @@ from token_server import Sampled, TokenServer, serving_tokens
 from trajectory_api import RunApi, trainer_at
 from written_files_env import TASKS, WrittenFilesEnv
 
-from hermes_core.atropos import ToolContext
-from hermes_core.atropos.command import parse
+from hermes_atropos import ToolContext
+from hermes_atropos.command import parse
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.tokens.tokenizer import ChatTokenizer
+from hermes_tokens.tokenizer import ChatTokenizer
 
-PLUGINS = '{"allow": ["hermes-agent-core"], "extra": ["atropos_components"]}'
+PLUGINS = '{"allow": ["hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"], "extra": ["atropos_components"]}'
 
 
 def environment(*words, command="process", **fields):

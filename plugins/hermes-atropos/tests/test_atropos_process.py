@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import ChatDouble, PuzzleEnv, TokenDouble, environment, lines, says
 
@@ -172,7 +172,7 @@ async def test_a_file_that_cannot_be_written_is_one_clear_error(tmp_path):
 
 
 async def test_the_default_items_are_the_datasets(tmp_path):
-    from hermes_core.atropos import HermesAgentBaseEnv
+    from hermes_atropos import HermesAgentBaseEnv
 
     class Default(HermesAgentBaseEnv):
         model = None

@@ -7,14 +7,14 @@ import types
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import ChatDouble, environment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core.atropos import EvalHandlingEnum
-from hermes_core.atropos.serving import Serving
+from hermes_atropos import EvalHandlingEnum
+from hermes_atropos.serving import Serving
 
 
 @pytest.fixture(scope="module")

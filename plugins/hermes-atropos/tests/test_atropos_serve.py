@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import ChatDouble, PuzzleEnv, TokenDouble, environment, lines, says
 from trajectory_api import RunApi, trainer_at

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from aiohttp import web
 from atropos_envs import PuzzleEnv, config, server
@@ -15,7 +15,7 @@ from bare_atropos import answering
 from chatml_folder import chatml_folder
 from token_server import Fault, Sampled, TokenServer, serving_tokens
 
-from hermes_core.atropos import compat
+from hermes_atropos import compat
 
 ASKED = [{"role": "user", "content": "hello"}]
 TOOL = {"type": "function", "function": {"name": "noop", "description": "x", "parameters": {"type": "object"}}}

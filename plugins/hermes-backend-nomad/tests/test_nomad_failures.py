@@ -16,8 +16,8 @@ from nomad_standin import StandIn
 from hermes_backend_nomad.failures import DriverConfigError, NomadAccessError
 from hermes_core.contracts.errors import BackendError, HermesError, SandboxLostError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
-from hermes_core.sandbox.leases import LeaseBook
 from hermes_pool import SlotPool
+from hermes_sandbox.leases.book import LeaseBook
 
 pytestmark = pytest.mark.component("bwrap")
 SLOT = SandboxSpec(isolation="container+slot", network="none")

@@ -14,8 +14,8 @@ from nomad_standin import StandIn
 
 from hermes_core.contracts.errors import BackendError, HermesError, SandboxLostError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
-from hermes_core.sandbox.leases import LeaseBook
 from hermes_pool import SlotPool
+from hermes_sandbox.leases.book import LeaseBook
 from hermes_testing.watching import eventually
 
 pytestmark = pytest.mark.component("bwrap")

@@ -15,8 +15,8 @@ from nomad_backends import Backends
 from nomad_standin import StandIn
 from pydantic import ValidationError
 
+from hermes_atropos.agent.config import OWNERS, AgentEnvConfig
 from hermes_backend_nomad.options import NomadOptions
-from hermes_core.atropos.agent_config import OWNERS, AgentEnvConfig
 from hermes_testing.watching import eventually
 
 _EXAMPLES = Path(__file__).parents[3] / "examples" / "terminal_tasks.jsonl"

@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 from ray_cluster import RayCluster
 
-# It plays the core's own test server, which is not there where this package is installed alone.
-_CORE = Path(__file__).parents[3] / "hermes_core" / "tests" / "support"
-collect_ignore = [] if _CORE.is_dir() else ["test_ray_engine_tokens.py"]
+# It plays the test server of hermes-tokens, which is not there where this package is installed alone.
+_TOKENS = Path(__file__).parents[2] / "hermes-tokens" / "tests" / "support"
+collect_ignore = [] if _TOKENS.is_dir() else ["test_ray_engine_tokens.py"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

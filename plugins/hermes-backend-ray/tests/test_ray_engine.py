@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from engine_runs import EVENTS, EXAMPLES, PATIENCE, Runs, Seen, registry
 
-from hermes_core.sandbox.collecting import Collector
-from hermes_core.sandbox.leases import Lease, LeaseBook
+from hermes_sandbox.backend.reclaim import Collector
+from hermes_sandbox.leases.book import Lease, LeaseBook
 
 SAME = ("task_id", "index", "seed", "reward", "reward_status", "reward_parts", "stop_reason", "turns", "counters")
 

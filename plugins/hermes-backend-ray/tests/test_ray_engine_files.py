@@ -10,15 +10,25 @@ from engine_runs import Runs, registry
 from hermes_backend_ray.engine_files import difference, files_of
 from hermes_backend_ray.engine_worker import Outbox, Playroom
 from hermes_core.contracts.task import Task
-from hermes_core.runner.config import RunConfig
 from hermes_core.specs import Ref
+from hermes_runner.config import RunConfig
 
 MESSAGES = ({"role": "user", "content": "do it"},)
 
 
 @pytest.fixture(scope="module")
 def known():
-    return registry(allow=("hermes-agent-core", "hermes-verifiers"))
+    return registry(
+        allow=(
+            "hermes-agent-core",
+            "hermes-sandbox",
+            "hermes-tools",
+            "hermes-models",
+            "hermes-tokens",
+            "hermes-runner",
+            "hermes-verifiers",
+        )
+    )
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from hermes_core.contracts.task import Task
 from hermes_core.contracts.tokens import TrainingSample
 from hermes_core.rollout import GroupPlan, RolloutSpec
 from hermes_core.rollout.record import failed_outcome
-from hermes_core.tools.selection import ToolSelection
+from hermes_core.tooling.selection import ToolSelection
 
 OPTIONS = EngineOptions(workers=1, lost_after=30, cancel_timeout=0.05, start_timeout=0.2)
 PLACE = {"name": "ray", "worker": "w1", "node": "n1"}
@@ -34,7 +34,9 @@ PLACE = {"name": "ray", "worker": "w1", "node": "n1"}
 
 @pytest.fixture(scope="module")
 def known():
-    return registry(allow=("hermes-agent-core",))
+    return registry(
+        allow=("hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner")
+    )
 
 
 @pytest.fixture

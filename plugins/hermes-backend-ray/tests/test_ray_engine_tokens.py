@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from engine_runs import Runs
 
-from hermes_core.tokens.exactness import Exchange, check
-from hermes_core.tokens.tokenizer import ChatTokenizer
+from hermes_tokens.exactness import Exchange, check
+from hermes_tokens.tokenizer import ChatTokenizer
 
 CALL = '<tool_call>\n{"name": "terminal", "arguments": {"command": "echo done > done.txt"}}\n</tool_call>'
 KEY = "sk-a-key-that-must-not-be-written-0451"

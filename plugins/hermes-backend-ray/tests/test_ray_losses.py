@@ -21,9 +21,9 @@ from hermes_backend_ray.nodes import alive_nodes
 from hermes_backend_ray.options import RayOptions
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.agent.processes import read_process
-from hermes_core.sandbox.collecting import Collector
-from hermes_core.sandbox.leases import LeaseBook
+from hermes_sandbox.agent.processes import read_process
+from hermes_sandbox.backend.reclaim import Collector
+from hermes_sandbox.leases.book import LeaseBook
 from hermes_testing import isolated_registry
 from hermes_testing.watching import eventually, processes_here, sleep_token
 

@@ -169,7 +169,7 @@ from pathlib import Path
 from hermes_backend_ray.backend import RayBackend
 from hermes_backend_ray.options import RayOptions
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.leases import LeaseBook
+from hermes_sandbox.leases.book import LeaseBook
 
 async def main(leases):
     backend = RayBackend(RayOptions(address="auto"))

@@ -13,8 +13,8 @@ from hermes_backend_singularity.backend import ApptainerBackend, SingularityBack
 from hermes_backend_singularity.options import SingularityOptions
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.leases import Lease, LeaseBook
-from hermes_core.sandbox.ramdisk import mount_sized, unmount
+from hermes_sandbox.leases.book import Lease, LeaseBook
+from hermes_sandbox.local.tmpfs import mount_sized, unmount
 
 needs_program = pytest.mark.component("apptainer")
 

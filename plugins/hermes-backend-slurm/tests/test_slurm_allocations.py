@@ -13,8 +13,8 @@ from hermes_backend_slurm.backend import SlurmBackend
 from hermes_backend_slurm.options import SlurmOptions
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.machines import MachineBackend
 from hermes_pool import PoolOptions, SlotPool
+from hermes_sandbox.remote import MachineBackend
 from hermes_testing.watching import eventually
 
 pytestmark = pytest.mark.component("slurm")

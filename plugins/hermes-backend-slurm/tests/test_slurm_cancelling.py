@@ -15,8 +15,8 @@ from slurm_cluster import environment_of
 
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.collecting import Collector
-from hermes_core.sandbox.leases import LeaseBook
+from hermes_sandbox.backend.reclaim import Collector
+from hermes_sandbox.leases.book import LeaseBook
 from hermes_testing.registries import isolated_registry
 from hermes_testing.watching import eventually, processes_here, sleep_token
 

@@ -10,7 +10,7 @@ import pytest
 
 from hermes_backend_slurm.frames import FrameSieve
 from hermes_backend_slurm.step import StepProgram
-from hermes_core.sandbox.agent.wire import Decoder, encode
+from hermes_sandbox.agent.wire import Decoder, encode
 from hermes_testing.watching import eventually
 
 FOR_EVER = 3600.0

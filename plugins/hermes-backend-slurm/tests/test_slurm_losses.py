@@ -14,8 +14,8 @@ from hermes_backend_slurm.backend import SlurmBackend
 from hermes_backend_slurm.options import SlurmOptions
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.collecting import Collector
-from hermes_core.sandbox.leases import LeaseBook
+from hermes_sandbox.backend.reclaim import Collector
+from hermes_sandbox.leases.book import LeaseBook
 from hermes_testing.registries import isolated_registry
 from hermes_testing.watching import eventually, processes_here, sleep_token
 

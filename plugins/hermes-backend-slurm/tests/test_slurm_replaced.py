@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from slurm_backends import backend_on
 
-from hermes_core.sandbox.collecting import Collector
-from hermes_core.sandbox.leases import LeaseBook
+from hermes_sandbox.backend.reclaim import Collector
+from hermes_sandbox.leases.book import LeaseBook
 from hermes_testing.registries import isolated_registry
 from hermes_testing.watching import eventually, processes_here, sleep_token
 

@@ -13,7 +13,7 @@ from hermes_backend_slurm.options import SlurmOptions
 from hermes_backend_slurm.ownership import is_abandoned, own_mark
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.here import Here
+from hermes_sandbox.leases.machine_identity import Here
 from hermes_testing.registries import isolated_registry
 from hermes_testing.watching import longest_stall
 

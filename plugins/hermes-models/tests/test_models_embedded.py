@@ -11,10 +11,10 @@ import pytest
 from hermes_core.contracts.errors import ConfigError, ModelRequestError
 from hermes_core.contracts.model import Conversation, ModelClient, ModelRequest, ToolSchemas
 from hermes_core.contracts.task import Step, Task
-from hermes_core.models.embedded import DONE
-from hermes_core.models.nop import NopModel
-from hermes_core.models.oracle import NO_SOLUTION, OracleModel
-from hermes_core.models.scripted import ScriptedModel
+from hermes_models.embedded import DONE
+from hermes_models.nop import NopModel
+from hermes_models.oracle import NO_SOLUTION, OracleModel
+from hermes_models.scripted import ScriptedModel
 
 STEPS = (
     Step(tool="terminal", arguments={"command": "mkdir -p out && echo hello world > out/a.txt"}),

@@ -10,16 +10,16 @@ import sys
 
 import pytest
 
-from hermes_core.cli import serve_model
 from hermes_core.contracts.errors import ConfigError, UserError
 from hermes_core.contracts.model import Conversation, ModelRequest, ToolSchemas
-from hermes_core.models.nop import NopModel
-from hermes_core.models.openai import OpenAIChatClient
-from hermes_core.models.server import ChatServer, serving
+from hermes_models import serve_command as serve_model
+from hermes_models.nop import NopModel
+from hermes_models.openai import OpenAIChatClient
+from hermes_models.server import ChatServer, serving
 
 MAIN = (
     "import argparse, sys\n"
-    "from hermes_core.cli import serve_model\n"
+    "from hermes_models import serve_command as serve_model\n"
     "parser = argparse.ArgumentParser()\n"
     "serve_model.configure(parser)\n"
     "sys.exit(serve_model.run(parser.parse_args()))"

@@ -12,9 +12,9 @@ import pytest
 from hermes_core.cli import main
 from hermes_core.contracts.errors import ConfigError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.runner.config import RunConfig
-from hermes_core.runner.recorded import recorded
-from hermes_core.sandbox.leases import LeaseBook
+from hermes_runner.config import RunConfig
+from hermes_runner.run.config_redaction import recorded
+from hermes_sandbox.leases.book import LeaseBook
 from hermes_testing import isolated_registry
 from hermes_testing.watching import processes_here, sleep_token
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_core.runner.progress import LiveProgress, PlainProgress, open_progress
+from hermes_runner.run.progress import LiveProgress, PlainProgress, open_progress
 
 ESCAPES = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from report_pages import EVIL, Page, outcome, write
 
 from hermes_core.contracts.errors import OutputError
-from hermes_core.runner.report import rebuild, write_report
-from hermes_core.runner.report.view import detail_view, row_view, shorten
-from hermes_core.runner.report.writer import embed
-from hermes_core.runner.summary import SummaryBuilder
+from hermes_runner.report import rebuild, write_report
+from hermes_runner.report.summary import SummaryBuilder
+from hermes_runner.report.view import detail_view, row_view, shorten
+from hermes_runner.report.writer import embed
 
 
 def details(page: Page) -> list[Any]:
@@ -197,7 +197,7 @@ def test_rebuilding_keeps_the_facts_and_the_speed_of_the_run(tmp_path):
 
 
 def test_the_report_command_prints_the_table(tmp_path, capsys):
-    from hermes_core.cli.report import configure, run
+    from hermes_runner.commands.report import configure, run
 
     parser = __import__("argparse").ArgumentParser()
     configure(parser)

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.runner.config import RunConfig, load_config
+from hermes_runner.config import RunConfig, load_config
 
 
 def parse(**values):

@@ -9,8 +9,8 @@ import pytest
 
 from hermes_core.contracts.errors import BrokenComponentError, HermesError, UserError
 from hermes_core.discovery import PluginSettings, load_plugins
-from hermes_core.runner.config import RunConfig
-from hermes_core.runner.run import Run
+from hermes_runner.config import RunConfig
+from hermes_runner.run.run import Run
 
 KEPT = ("rollout_id", "seed", "index", "reward", "stop_reason", "attempt", "turns", "final_response", "counters")
 
@@ -18,7 +18,12 @@ KEPT = ("rollout_id", "seed", "index", "reward", "stop_reason", "attempt", "turn
 @pytest.fixture
 def with_engines():
     extra = ("rollout_components", "engine_components")
-    return load_plugins(PluginSettings(allow=("hermes-agent-core",), extra=extra), environ={})
+    return load_plugins(
+        PluginSettings(
+            allow=("hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-runner"), extra=extra
+        ),
+        environ={},
+    )
 
 
 def task(name, **fields):

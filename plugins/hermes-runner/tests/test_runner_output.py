@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from hermes_core.contracts.errors import OutputError
 from hermes_core.contracts.model import encode
-from hermes_core.runner.output import JsonlFile, OutputFolder, without_samples
+from hermes_runner.output import JsonlFile, OutputFolder, without_samples
 
 
 def lines(path):
@@ -73,7 +73,7 @@ def test_two_runs_cannot_write_to_one_folder(opened, tmp_path):
     code = textwrap.dedent("""
         import sys
         from pathlib import Path
-        from hermes_core.runner.output import OutputFolder
+        from hermes_runner.output import OutputFolder
         OutputFolder.open(Path(sys.argv[1]), {}, facts={})
     """)
     other = subprocess.run(

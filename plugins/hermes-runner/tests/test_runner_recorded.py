@@ -16,16 +16,21 @@ from planted_secrets import LEAVES, MARK, nested, planted
 from hermes_core.cli import main
 from hermes_core.contracts.errors import HermesError
 from hermes_core.discovery import PluginSettings, load_plugins
-from hermes_core.runner.config import RunConfig
-from hermes_core.runner.recorded import displayed, recorded, secret_texts
-from hermes_core.runner.run import Run
-from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
+from hermes_runner.config import RunConfig
+from hermes_runner.run.config_redaction import displayed, recorded, secret_texts
+from hermes_runner.run.run import Run
+from hermes_sandbox.leases.book import Lease, LeaseBook, default_lease_dir
 
 
 @pytest.fixture
 def registry():
     extra = ("rollout_components", "keyed_components")
-    return load_plugins(PluginSettings(allow=("hermes-agent-core",), extra=extra), environ={})
+    return load_plugins(
+        PluginSettings(
+            allow=("hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-runner"), extra=extra
+        ),
+        environ={},
+    )
 
 
 def config(tmp_path, **values):

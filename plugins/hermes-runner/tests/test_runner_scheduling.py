@@ -11,10 +11,10 @@ from rollout_script import Script, call, calls, says, spec_for
 from hermes_core.contracts.errors import ModelServerError, UserError
 from hermes_core.contracts.rollout import RewardStatus, StopReason
 from hermes_core.rollout import Runtime
-from hermes_core.runner.local_engine import Player
-from hermes_core.runner.output import OutputFolder
-from hermes_core.runner.policy import Policy
-from hermes_core.runner.scheduling import Recorder, Scheduler
+from hermes_runner.output import OutputFolder
+from hermes_runner.policy import Policy
+from hermes_runner.run.local_engine import Player
+from hermes_runner.run.scheduling import Recorder, Scheduler
 
 
 class Watcher:

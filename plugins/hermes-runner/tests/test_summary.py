@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from hermes_core.cli.display_text import one_line
 from hermes_core.contracts.rollout import RewardStatus, RolloutOutcome, StopReason, Timings, ToolError
-from hermes_core.runner.display_text import one_line
-from hermes_core.runner.failure_groups import OTHER_MESSAGES
-from hermes_core.runner.summary import OTHER_NAMES, SummaryBuilder, pass_at_k, pass_at_ks, render_summary
+from hermes_runner.report.failure_groups import OTHER_MESSAGES
+from hermes_runner.report.summary import OTHER_NAMES, SummaryBuilder, pass_at_k, pass_at_ks, render_summary
 
 
 def outcome(task: str = "a", reward: float | None = 1.0, **changes: Any) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from hermes_core.cli import main
 from hermes_core.contracts.task import Cheat, Step, Task
 from hermes_core.discovery import Registry
 from hermes_core.rollout import Runtime
-from hermes_core.runner.check import TaskCheck, check_task, check_tasks
 from hermes_core.specs import Ref
+from hermes_runner.tasks.check import TaskCheck, check_task, check_tasks
 
 SUPPORT = Path(__file__).parent / "support" / "rollout_components.py"
 

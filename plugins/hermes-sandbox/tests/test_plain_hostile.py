@@ -77,7 +77,7 @@ async def test_who_writes_to_the_shells_own_stream_ends_the_sandbox_and_answers_
 async def test_killing_what_serves_it_is_a_lost_sandbox_and_no_hang(
     victim: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermes_core.sandbox.plain_client._GRACE", 1.0)
+    monkeypatch.setattr("hermes_sandbox.posix_shell.client._GRACE", 1.0)
     async with plain_sandbox() as box:
         with pytest.raises(SandboxLostError):
             await box.exec(f"kill -9 {victim}; sleep 7575", timeout=1.0)

@@ -18,10 +18,10 @@ from sandbox_support import LEVELS, gone, sandbox
 
 from hermes_core.contracts.errors import ProcessLimitError, SandboxLostError, UnavailableComponentError
 from hermes_core.contracts.sandbox import Processes
-from hermes_core.sandbox import processes_client
-from hermes_core.sandbox.agent.hunt import Hunt
-from hermes_core.sandbox.agent.processes import read_table
-from hermes_core.sandbox.agent.ring import TailRing
+from hermes_sandbox.agent.processes import read_table
+from hermes_sandbox.agent.ring_buffer import TailRing
+from hermes_sandbox.agent.terminate import Hunt
+from hermes_sandbox.protocol import processes as processes_client
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -360,7 +360,7 @@ async def test_a_process_without_a_terminal_has_none_to_resize():
 async def test_without_ptyprocess_the_error_names_the_extra(monkeypatch):
     monkeypatch.setattr(processes_client.util, "find_spec", lambda _name: None)
     async with sandbox() as box:
-        with pytest.raises(UnavailableComponentError, match=r"pip install 'hermes-agent-core\[pty\]'"):
+        with pytest.raises(UnavailableComponentError, match=r"pip install 'hermes-sandbox\[pty\]'"):
             await box.processes.start("true", pty=True)
         assert await box.processes.list() == []
 

@@ -16,10 +16,10 @@ from background import reads
 from sandbox_support import UID, gone, processes_of, slot_fields
 
 from hermes_core.contracts.errors import SandboxLostError
-from hermes_core.sandbox import PYTHON_FLAGS, AgentStream
-from hermes_core.sandbox.client import AgentClient
-from hermes_core.sandbox.processes_client import AgentProcesses
-from hermes_core.sandbox.slots import AgentSlot
+from hermes_sandbox import PYTHON_FLAGS, AgentStream
+from hermes_sandbox.protocol.client import AgentClient
+from hermes_sandbox.protocol.processes import AgentProcesses
+from hermes_sandbox.protocol.slots import AgentSlot
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="slots have users of their own only under root")
 MARKER = f"jobs{os.getpid()}"

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from sandbox_support import slot_fields
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.sandbox import PYTHON_FLAGS, AgentStream, source
-from hermes_core.sandbox.agent import wire
-from hermes_core.sandbox.client import AgentClient
-from hermes_core.sandbox.slots import AgentSlot
-from hermes_core.sandbox.source import agent_message, agent_source
+from hermes_sandbox import PYTHON_FLAGS, AgentStream
+from hermes_sandbox.agent import wire
+from hermes_sandbox.protocol import bootstrap as source
+from hermes_sandbox.protocol.bootstrap import agent_message, agent_source
+from hermes_sandbox.protocol.client import AgentClient
+from hermes_sandbox.protocol.slots import AgentSlot
 
 HEADERS = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5) | st.none(), max_size=3)
 

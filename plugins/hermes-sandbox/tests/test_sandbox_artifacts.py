@@ -12,7 +12,7 @@ import pytest
 from copied_trees import is_writing
 from sandbox_support import sandbox as open_one
 
-from hermes_core.sandbox.archives import TarWriter
+from hermes_sandbox.protocol.archives import TarWriter
 
 
 @pytest.fixture

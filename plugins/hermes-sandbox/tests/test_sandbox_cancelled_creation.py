@@ -8,10 +8,10 @@ import pytest
 
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.backend import AgentBackend
-from hermes_core.sandbox.host import SandboxHost
-from hermes_core.sandbox.leases import LeaseBook
 from hermes_core.specs import BackendSpec
+from hermes_sandbox.backend.base import AgentBackend
+from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.leases.book import LeaseBook
 
 
 class Place(SandboxHost):

@@ -21,7 +21,7 @@ HEAD = textwrap.dedent(
     from pathlib import Path
     from hermes_core.contracts.errors import BackendError
     from hermes_core.contracts.sandbox import SandboxSpec
-    from hermes_core.sandbox.local import LocalBackend, LocalOptions
+    from hermes_sandbox.local.backend import LocalBackend, LocalOptions
     from sandbox_support import agent_of
 
     root, level = Path(sys.argv[1]), sys.argv[2]

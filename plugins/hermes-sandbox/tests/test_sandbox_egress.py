@@ -19,10 +19,10 @@ from sandbox_support import sandbox as open_one
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.rollout import Runtime, run_rollout
-from hermes_core.sandbox import PYTHON_FLAGS, AgentBackend, SandboxHost
-from hermes_core.sandbox.client import AgentClient
-from hermes_core.sandbox.spawning import AgentProcess
 from hermes_core.specs import BackendSpec
+from hermes_sandbox import PYTHON_FLAGS, AgentBackend, SandboxHost
+from hermes_sandbox.protocol.agent_process import AgentProcess
+from hermes_sandbox.protocol.client import AgentClient
 
 pytestmark = pytest.mark.component("bwrap")
 

@@ -9,8 +9,8 @@ from egress_support import PIECE, Program, ask, origin, proxy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hermes_core.sandbox.agent.tunnels import TUNNEL_WINDOW
-from hermes_core.sandbox.egress_log import EgressDecision, EgressLog
+from hermes_sandbox.agent.tunnels import TUNNEL_WINDOW
+from hermes_sandbox.egress.log import EgressDecision, EgressLog
 
 NAMES = {"a.example": ["127.0.0.1"], "other.example": ["127.0.0.1"], "two.example": ["10.255.255.1", "127.0.0.1"]}
 

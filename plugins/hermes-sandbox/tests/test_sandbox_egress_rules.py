@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core.sandbox.egress_rules import AllowList, is_public, normal_host, split_authority
+from hermes_sandbox.egress.rules import AllowList, is_public, normal_host, split_authority
 
 
 @pytest.mark.parametrize(

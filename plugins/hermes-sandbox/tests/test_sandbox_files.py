@@ -11,8 +11,8 @@ import pytest
 from sandbox_support import LEVELS
 from sandbox_support import sandbox as open_one
 
-from hermes_core.sandbox.agent import files
-from hermes_core.sandbox.agent.slot import Slot
+from hermes_sandbox.agent import files
+from hermes_sandbox.agent.slot import Slot
 
 
 @pytest.fixture(params=LEVELS)

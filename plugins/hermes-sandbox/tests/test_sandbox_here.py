@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from hermes_core.sandbox.here import Here, machine_id
+from hermes_sandbox.leases.machine_identity import Here, machine_id
 
 INSTALLED = "3d1219c7c4c5404aaa1f6d2a48adfda4"
 BOARD = "ec2fb1e0-1111-2222-3333-444455556666"

@@ -15,7 +15,7 @@ from sandbox_support import gone, processes_of
 from sandbox_support import sandbox as open_one
 
 from hermes_core.contracts.errors import SandboxLostError
-from hermes_core.sandbox.agent.processes import read_process, read_table
+from hermes_sandbox.agent.processes import read_process, read_table
 
 PR_SET_CHILD_SUBREAPER = 36
 # Its first thread ends at once, which makes it look like a zombie; another goes on.

@@ -21,16 +21,16 @@ from sandbox_support import backend, gone, processes_of
 from hermes_core.cli import main
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.here import Here
-from hermes_core.sandbox.lease_keeper import LeaseKeeper
-from hermes_core.sandbox.leases import OWNER_FIELDS, Lease, LeaseBook, owner_is_dead
+from hermes_sandbox.leases.book import OWNER_FIELDS, Lease, LeaseBook, owner_is_dead
+from hermes_sandbox.leases.keeper import LeaseKeeper
+from hermes_sandbox.leases.machine_identity import Here
 
 OWNER = dedent(
     """
     import asyncio, json, sys
     from pathlib import Path
     from hermes_core.contracts.sandbox import SandboxSpec
-    from hermes_core.sandbox.local import LocalBackend, LocalOptions
+    from hermes_sandbox.local.backend import LocalBackend, LocalOptions
 
     async def main():
         backend = LocalBackend(LocalOptions(root_dir=Path(sys.argv[1])))
@@ -249,7 +249,7 @@ def test_gc_removes_what_an_earlier_boot_of_this_machine_left(tmp_path, capsys, 
 def test_an_owner_that_proc_hides_is_not_taken_for_dead():
     judge = f"""
         import os, sys
-        from hermes_core.sandbox.leases import owner_is_dead
+        from hermes_sandbox.leases.book import owner_is_dead
         fields = {owner_fields()!r}
         seen = owner_is_dead(fields)  # what has to be imported for that is not nobody's to read
         os.setgroups([])

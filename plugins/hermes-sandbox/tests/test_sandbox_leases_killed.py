@@ -18,7 +18,7 @@ import pytest
 from sandbox_support import LEVELS, gone, processes_of, require
 
 from hermes_core.cli import main
-from hermes_core.sandbox.cgroups import PREFIX, ControlGroups
+from hermes_sandbox.local.cgroups import PREFIX, ControlGroups
 
 pytestmark = pytest.mark.slow
 
@@ -28,11 +28,11 @@ OWNER = textwrap.dedent(
     import asyncio, os, signal, sys
     from pathlib import Path
     from hermes_core.contracts.sandbox import SandboxSpec
-    from hermes_core.sandbox import local, local_files, local_hosts
-    from hermes_core.sandbox.client import AgentClient
-    from hermes_core.sandbox.lease_keeper import LeaseKeeper
-    from hermes_core.sandbox.leases import LeaseBook
-    from hermes_core.sandbox.spawning import AgentProcess
+    from hermes_sandbox.local import backend as local, files as local_files, hosts as local_hosts
+    from hermes_sandbox.protocol.client import AgentClient
+    from hermes_sandbox.leases.keeper import LeaseKeeper
+    from hermes_sandbox.leases.book import LeaseBook
+    from hermes_sandbox.protocol.agent_process import AgentProcess
 
     root, phase = Path(sys.argv[1]), sys.argv[3]
 

@@ -13,7 +13,7 @@ from sandbox_support import sandbox as open_one
 import hermes_core
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
-from hermes_core.sandbox.agent.processes import read_marker, read_table
+from hermes_sandbox.agent.processes import read_marker, read_table
 
 
 def children_of_mine():

@@ -14,7 +14,7 @@ from sandbox_support import sandbox as open_one
 
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.cgroups import PREFIX, ControlGroups, Group
+from hermes_sandbox.local.cgroups import PREFIX, ControlGroups, Group
 
 ALL = ("memory", "pids", "cpu")
 HOG = "python3 -c 'data = bytearray(400 << 20); print(len(data))'"

@@ -12,7 +12,7 @@ from sandbox_support import backend
 
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.leases import LeaseBook
+from hermes_sandbox.leases.book import LeaseBook
 from hermes_testing.watching import eventually, processes_here, sleep_token
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.machines import Ended, MachineBackend, MachineOptions
-from hermes_core.sandbox.spawning import AgentProcess
 from hermes_core.specs import BackendSpec
+from hermes_sandbox.protocol.agent_process import AgentProcess
+from hermes_sandbox.remote import Ended, MachineBackend, MachineOptions
 from hermes_testing.watching import eventually, processes_here, sleep_token
 
 

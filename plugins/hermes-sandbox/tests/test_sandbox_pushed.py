@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from hermes_core.sandbox.pushed import open_pushed
+from hermes_sandbox.protocol.push_reader import open_pushed
 
 
 @pytest.fixture

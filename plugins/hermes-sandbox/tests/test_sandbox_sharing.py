@@ -13,11 +13,11 @@ from sandbox_support import UID, gone, processes_of
 
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox import AgentBackend, AgentStream, SandboxHost
-from hermes_core.sandbox.sharing import SharedAgents, SharedPlace
-from hermes_core.sandbox.source import PYTHON_FLAGS
-from hermes_core.sandbox.spawning import AgentProcess
 from hermes_core.specs import BackendSpec
+from hermes_sandbox import AgentBackend, AgentStream, SandboxHost
+from hermes_sandbox.backend.shared_hosts import SharedAgents, SharedPlace
+from hermes_sandbox.protocol.agent_process import AgentProcess
+from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
 
 
 class Folder(SandboxHost):

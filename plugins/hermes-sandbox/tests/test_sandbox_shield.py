@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from hermes_core.sandbox import open_sandbox
+from hermes_sandbox import open_sandbox
 
 _ATTACK = """
 import os, resource

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.sandbox.client import AgentClient, AgentStream
+from hermes_sandbox.protocol.client import AgentClient, AgentStream
 
 
 class Mute:
@@ -42,7 +42,7 @@ def _stream() -> AgentStream:
 
 async def test_a_start_without_an_answer_takes_its_time_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     # Who cancels a request waits until the agent has stopped it; one that never answered is not waited for.
-    monkeypatch.setattr("hermes_core.sandbox.client._ACKNOWLEDGE", 1e6)
+    monkeypatch.setattr("hermes_sandbox.protocol.client._ACKNOWLEDGE", 1e6)
     async with asyncio.timeout(60):
         with pytest.raises(BackendError, match=r"the agent in the cellar did not start within 0\.1 s"):
             await AgentClient.connect(_stream(), {}, timeout=0.1)

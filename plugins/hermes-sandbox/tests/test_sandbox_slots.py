@@ -16,9 +16,9 @@ import pytest
 from sandbox_support import UID, processes_of, resident, slot_fields
 
 from hermes_core.contracts.errors import SandboxLostError
-from hermes_core.sandbox import PYTHON_FLAGS, AgentStream
-from hermes_core.sandbox.client import AgentClient
-from hermes_core.sandbox.slots import AgentSlot
+from hermes_sandbox import PYTHON_FLAGS, AgentStream
+from hermes_sandbox.protocol.client import AgentClient
+from hermes_sandbox.protocol.slots import AgentSlot
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="slots have users of their own only under root")
 

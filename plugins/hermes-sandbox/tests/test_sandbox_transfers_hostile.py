@@ -9,7 +9,7 @@ import pytest
 from copied_trees import Peer, connected, file_records, link_record, litter, look, tree_records
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.sandbox.agent.entries import (
+from hermes_sandbox.agent.archive_format import (
     DATA,
     DIRECTORY,
     END,
@@ -21,7 +21,7 @@ from hermes_core.sandbox.agent.entries import (
     OMITTED,
     entry_record,
 )
-from hermes_core.sandbox.transfers import archive, download, upload
+from hermes_sandbox.protocol.transfers import archive, download, upload
 
 
 @pytest.fixture

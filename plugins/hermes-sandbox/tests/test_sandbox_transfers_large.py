@@ -20,8 +20,8 @@ PROGRAM = """
 import asyncio, json, os, resource, sys
 from pathlib import Path
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.agent.processes import read_marker, read_table
-from hermes_core.sandbox.local import LocalBackend, LocalOptions
+from hermes_sandbox.agent.processes import read_marker, read_table
+from hermes_sandbox.local.backend import LocalBackend, LocalOptions
 
 def status(pid, field):
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
@@ -53,7 +53,7 @@ KILLED = """
 import asyncio, sys
 from pathlib import Path
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.local import LocalBackend, LocalOptions
+from hermes_sandbox.local.backend import LocalBackend, LocalOptions
 
 async def main(root):
     backend = LocalBackend(LocalOptions(root_dir=root / "sandboxes"))

@@ -11,12 +11,12 @@ import pytest
 from copied_trees import litter, look
 from sandbox_support import slot_fields
 
-from hermes_core.sandbox import PYTHON_FLAGS
-from hermes_core.sandbox.agent.entries import DIRECTORY, FILE, entry_record
-from hermes_core.sandbox.client import AgentClient
-from hermes_core.sandbox.slots import AgentSlot
-from hermes_core.sandbox.spawning import AgentProcess
-from hermes_core.sandbox.transfers import archive, download, upload
+from hermes_sandbox import PYTHON_FLAGS
+from hermes_sandbox.agent.archive_format import DIRECTORY, FILE, entry_record
+from hermes_sandbox.protocol.agent_process import AgentProcess
+from hermes_sandbox.protocol.client import AgentClient
+from hermes_sandbox.protocol.slots import AgentSlot
+from hermes_sandbox.protocol.transfers import archive, download, upload
 
 USER = 54321
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a slot a user of its own")

@@ -18,16 +18,16 @@ from pydantic import ValidationError
 
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox import AgentBackend, AgentStream
-from hermes_core.sandbox.agent_options import AgentOptions, CommandUser, InsidePath, identity_of
-from hermes_core.sandbox.contained import refuse_mounted
-from hermes_core.sandbox.leases import LeaseBook
-from hermes_core.sandbox.owning import program_to_give, program_to_lock, program_to_share
-from hermes_core.sandbox.slot_users import first_uid, slot_of
-from hermes_core.sandbox.source import PYTHON_FLAGS
-from hermes_core.sandbox.spawning import AgentProcess
-from hermes_core.sandbox.worn import UserSlot, WornPlace
 from hermes_core.specs import BackendSpec
+from hermes_sandbox import AgentBackend, AgentStream
+from hermes_sandbox.backend.container_host import refuse_mounted
+from hermes_sandbox.backend.options import AgentOptions, CommandUser, InsidePath, identity_of
+from hermes_sandbox.backend.ownership_scripts import program_to_give, program_to_lock, program_to_share
+from hermes_sandbox.backend.recycled_host import UserSlot, WornPlace
+from hermes_sandbox.backend.slot_uids import first_uid, slot_of
+from hermes_sandbox.leases.book import LeaseBook
+from hermes_sandbox.protocol.agent_process import AgentProcess
+from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
 
 UID = 54_321
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: directories are given to other users")

@@ -15,7 +15,7 @@ from sandbox_support import backend, processes_of
 from hermes_core.cli import main
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.leases import LEASE_VERSION, Lease, LeaseBook, public_options
+from hermes_sandbox.leases.book import LEASE_VERSION, Lease, LeaseBook, public_options
 
 
 def lease(**changes):

@@ -13,7 +13,7 @@ from token_wire import SglangWire, VllmWire
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.tokens import GenerateClient, TokenIds, WeightSpan
-from hermes_core.models.generate import joined
+from hermes_tokens.clients.generate import joined
 
 
 @pytest.fixture(params=PROTOCOLS)

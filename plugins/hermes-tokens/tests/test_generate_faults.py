@@ -13,9 +13,9 @@ from token_wire import WIRES
 
 from hermes_core.contracts.errors import ModelReplyError
 from hermes_core.contracts.tokens import Generated, WeightSpan
-from hermes_core.models.factory import create_generate_client
-from hermes_core.models.generate import HttpGenerateClient
-from hermes_core.models.sampled import read_weight_spans
+from hermes_models.factory import create_generate_client
+from hermes_tokens.clients.generate import HttpGenerateClient
+from hermes_tokens.clients.generate_response import read_weight_spans
 
 
 @pytest.fixture(params=PROTOCOLS)

@@ -17,14 +17,14 @@ from token_clients import PROTOCOLS, connecting_tokens, request
 from token_server import Fault, TokenServer, serving_tokens
 from token_wire import SglangWire
 
-from hermes_core.cli import record
 from hermes_core.contracts.errors import ConfigError, ModelRateLimitError, ModelServerError, OutputError, UserError
-from hermes_core.models.recording_proxy import RecordingProxy, recording
-from hermes_core.models.wire_log import Exchange
+from hermes_tokens.audit import record_command as record
+from hermes_tokens.audit.recording_proxy import RecordingProxy, recording
+from hermes_tokens.audit.wire_log import Exchange
 
 MAIN = (
     "import argparse, sys\n"
-    "from hermes_core.cli import record\n"
+    "from hermes_tokens.audit import record_command as record\n"
     "parser = argparse.ArgumentParser()\n"
     "record.configure(parser)\n"
     "sys.exit(record.run(parser.parse_args()))"

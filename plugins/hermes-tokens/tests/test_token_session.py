@@ -20,13 +20,13 @@ from hermes_core.contracts.errors import (
     ModelServerError,
 )
 from hermes_core.contracts.model import Conversation, ModelRequest, RequestedCall, ToolSchemas
-from hermes_core.models.factory import create_generate_client
-from hermes_core.models.token_model import TokenModel
-from hermes_core.tokens.append import AppendRule, ClosedTurn
-from hermes_core.tokens.exactness import Exchange, check
-from hermes_core.tokens.parity import Parity, compare
-from hermes_core.tokens.scaffold import ContextSpan
-from hermes_core.tokens.tokenizer import ChatTokenizer
+from hermes_models.factory import create_generate_client
+from hermes_tokens.append import AppendRule, ClosedTurn
+from hermes_tokens.clients.token_model import TokenModel
+from hermes_tokens.exactness import Exchange, check
+from hermes_tokens.parity import Parity, compare
+from hermes_tokens.template_skeleton import ContextSpan
+from hermes_tokens.tokenizer import ChatTokenizer
 
 TOOLS = ToolSchemas.of(
     [{"type": "function", "function": {"name": "terminal", "description": "run", "parameters": {"type": "object"}}}]

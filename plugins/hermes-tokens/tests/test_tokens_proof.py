@@ -7,9 +7,9 @@ from chatml_folder import TEMPLATE
 from small_tokenizers import KINDS, tokenizer_for
 
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.tokens.append import AppendRule
-from hermes_core.tokens.plain import PlainEncoder
-from hermes_core.tokens.proof import Prover, prove
+from hermes_tokens.append import AppendRule
+from hermes_tokens.template_check import Prover, prove
+from hermes_tokens.untrusted_text import PlainEncoder
 
 TOOLS = ({"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {}}},)
 PLAIN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

@@ -9,7 +9,7 @@ import pytest
 from chatml_folder import TEMPLATE, chatml_folder
 
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.tokens.tokenizer import ChatTokenizer
+from hermes_tokens.tokenizer import ChatTokenizer
 
 
 @pytest.fixture(scope="module")

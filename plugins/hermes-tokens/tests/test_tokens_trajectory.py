@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from hermes_core.contracts.tokens import IGNORED, Generated, TokenIds, WeightSpan
-from hermes_core.tokens.exactness import Exchange, check, report
-from hermes_core.tokens.trajectory import ROOT, Trajectory
+from hermes_tokens.exactness import Exchange, check, report
+from hermes_tokens.trajectory import ROOT, Trajectory
 
 
 def generated(*ids: int, version: str = "") -> Generated:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.runner.wire_check import check_run
+from hermes_tokens.audit.wire_check import check_run
 
 OPENING = list(range(100, 120))
 

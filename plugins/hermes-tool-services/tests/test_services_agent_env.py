@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from services_backends import BoundedBackend, local_backend
 from services_executor import plugins
 from services_http import served
 
-from hermes_core.atropos import APIServerConfig
-from hermes_core.atropos.agent_env import AgentEnv, AgentEnvConfig
-from hermes_core.atropos.agent_tools import ToolCall
+from hermes_atropos import APIServerConfig
+from hermes_atropos.agent.env import AgentEnv, AgentEnvConfig
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import ModelReply, ModelRequest
 from hermes_core.contracts.rollout import RolloutOutcome, StopReason
-from hermes_pool.services import ToolExecutor
-from hermes_pool.services.executor_service import ExecutorService
+from hermes_tool_services import ToolExecutor
+from hermes_tool_services.agent_tools import ToolCall
+from hermes_tool_services.executor_service import ExecutorService
 
 TOKEN = "secret-of-the-test"
 

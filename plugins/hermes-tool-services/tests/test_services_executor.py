@@ -11,11 +11,11 @@ import pytest
 from services_backends import local_backend
 from services_executor import executor_on, plugins, terminal
 
-from hermes_core.atropos.agent_tools import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema, build_tool_registry
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_pool.services import SandboxToolBackend, ToolExecutor, ToolExecutorConfig
-from hermes_pool.services.policy import Policy, timeout_of
+from hermes_tool_services import SandboxToolBackend, ToolExecutor, ToolExecutorConfig
+from hermes_tool_services.agent_tools import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema, build_tool_registry
+from hermes_tool_services.policy import Policy, timeout_of
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from services_backends import BoundedBackend, local_backend
 from services_executor import executor_on, terminal, until
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.sandbox.leases import LeaseBook
-from hermes_pool.services import SandboxToolBackend, ToolExecutor, ToolExecutorConfig
+from hermes_sandbox.leases.book import LeaseBook
+from hermes_tool_services import SandboxToolBackend, ToolExecutor, ToolExecutorConfig
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from services_backends import BoundedBackend, local_backend
 from services_executor import executor_on, plugins, terminal, until
 from services_http import served
 
-from hermes_core.atropos.agent_tools import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema
-from hermes_core.atropos.tool_server import ToolServerClient
 from hermes_core.contracts.errors import BackendError
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
-from hermes_pool.services import SandboxToolBackend, ToolExecutor, ToolExecutorConfig, ToolServer
-from hermes_pool.services.tool_server_service import ToolServerService
+from hermes_tool_services import SandboxToolBackend, ToolExecutor, ToolExecutorConfig, ToolServer
+from hermes_tool_services.agent_tools import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema
+from hermes_tool_services.tool_server_client import ToolServerClient
+from hermes_tool_services.tool_server_service import ToolServerService
 
 PLUGIN = Path(__file__).parent / "support" / "external_tools.py"
 PARTS = ("hunter2", "abc123", "db.internal", ".netrc", "https://")

@@ -13,13 +13,13 @@ from services_backends import BoundedBackend, local_backend
 from services_executor import plugins
 from services_http import ask, served
 
-from hermes_core.atropos.agent_tools import ToolCall
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError
-from hermes_pool.services import ArtifactRefusedError, ToolExecutor, ToolExecutorClient
-from hermes_pool.services.executor_client import ExecutorRefusedError
-from hermes_pool.services.executor_service import ExecutorService
-from hermes_pool.services.web import LARGEST_BODY, require_token
-from hermes_pool.services.wire import (
+from hermes_tool_services import ArtifactRefusedError, ToolExecutor, ToolExecutorClient
+from hermes_tool_services.agent_tools import ToolCall
+from hermes_tool_services.executor_client import ExecutorRefusedError
+from hermes_tool_services.executor_service import ExecutorService
+from hermes_tool_services.web import LARGEST_BODY, require_token
+from hermes_tool_services.wire import (
     ArtifactArchiveRequestPayload,
     ArtifactListRequestPayload,
     ArtifactReadRequestPayload,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("atroposlib", reason="the extra hermes-agent-core[atropos] is not installed")
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
-from hermes_core.atropos.agent_config import OWNERS, AgentEnvConfig
+from hermes_atropos.agent.config import OWNERS, AgentEnvConfig
 from hermes_core.contracts.errors import ConfigError
-from hermes_pool.services.settings import executor_settings
+from hermes_tool_services.settings import executor_settings
 
 OPTIONS = {
     "nomad": "hermes_backend_nomad.options:NomadOptions",

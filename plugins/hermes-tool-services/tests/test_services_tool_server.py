@@ -12,12 +12,12 @@ import pytest
 from services_backends import local_backend
 from services_http import ask, served
 
-from hermes_core.atropos.agent_tools import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema
-from hermes_core.atropos.tool_server import ToolServerClient
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
-from hermes_pool.services import ToolExecutor, ToolExecutorConfig, ToolServer
-from hermes_pool.services.tool_server_service import ToolServerService
+from hermes_tool_services import ToolExecutor, ToolExecutorConfig, ToolServer
+from hermes_tool_services.agent_tools import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema
+from hermes_tool_services.tool_server_client import ToolServerClient
+from hermes_tool_services.tool_server_service import ToolServerService
 
 TOKEN = "secret-of-the-test"
 PLUGIN = Path(__file__).parent / "support" / "external_tools.py"

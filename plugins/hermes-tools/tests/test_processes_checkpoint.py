@@ -11,8 +11,8 @@ from background import Model, model
 from sandbox_support import gone
 
 from hermes_core.contracts.errors import OutputError
-from hermes_core.tools import ProcessRegistry
-from hermes_core.tools.process_checkpoint import boot_id, pid_namespace, start_of
+from hermes_tools import ProcessRegistry
+from hermes_tools.processes.process_checkpoint import boot_id, pid_namespace, start_of
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 from background import Model, model
 from sandbox_support import sandbox
 
-import hermes_core.tools
+import hermes_tools
 from hermes_core.contracts.errors import ProcessLimitError
-from hermes_core.tools import ProcessRegistry
-from hermes_core.tools.process_watch import MATCH_PAUSE, MatchLimit, Watch
+from hermes_tools import ProcessRegistry
+from hermes_tools.processes.process_watch import MATCH_PAUSE, MatchLimit, Watch
 
 
 class Clock:
@@ -200,8 +200,8 @@ def test_all_processes_together_tell_of_15_matches_in_10_seconds():
 
 
 def test_the_public_names_are_there():
-    assert hermes_core.tools.__all__ == ["ProcessRegistry", "ProcessSession", "RolloutProcesses"]
-    for name in hermes_core.tools.__all__:
-        assert getattr(hermes_core.tools, name).__name__ == name
+    assert hermes_tools.__all__ == ["ProcessRegistry", "ProcessSession", "RolloutProcesses"]
+    for name in hermes_tools.__all__:
+        assert getattr(hermes_tools, name).__name__ == name
     with pytest.raises(AttributeError, match="Process"):
-        hermes_core.tools.Process  # noqa: B018 - the access is the test
+        hermes_tools.Process  # noqa: B018 - the access is the test

@@ -24,7 +24,9 @@ def seen():
 @pytest.fixture
 def observed_registry(seen):
     settings = PluginSettings(
-        allow=("hermes-agent-core",), extra=("rollout_components", "process_observer"), strict=True
+        allow=("hermes-agent-core", "hermes-sandbox", "hermes-tools"),
+        extra=("rollout_components", "process_observer"),
+        strict=True,
     )
     return load_plugins(settings, environ={})
 

@@ -10,9 +10,9 @@ import pytest
 from background import model
 from sandbox_support import LEVELS, gone
 
-from hermes_core.sandbox import processes_client
-from hermes_core.tools.arguments import ArgumentsError, prepare_arguments
-from hermes_core.tools.catalog import TOOLS
+from hermes_core.tooling.arguments import ArgumentsError, prepare_arguments
+from hermes_sandbox.protocol import processes as processes_client
+from hermes_tools.catalog import TOOLS
 
 PROCESS = next(spec for spec in TOOLS if spec.name == "process")
 TERMINAL = next(spec for spec in TOOLS if spec.name == "terminal")
@@ -300,7 +300,7 @@ async def test_a_terminal_without_ptyprocess_is_refused_with_the_extra_to_instal
     monkeypatch.setattr(processes_client.util, "find_spec", lambda _name: None)
     async with model() as one:
         answer = await one.terminal("true", background=True, pty=True)
-        assert "pip install 'hermes-agent-core[pty]'" in answer["error"]
+        assert "pip install 'hermes-sandbox[pty]'" in answer["error"]
         assert await one.process("list") == {"processes": []}
 
 

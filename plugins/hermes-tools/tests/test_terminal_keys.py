@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hermes_core.tools.keys import encode_keys
+from hermes_tools.interactive.keys import encode_keys
 
 
 @pytest.mark.parametrize(

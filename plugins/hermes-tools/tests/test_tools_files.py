@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_core.sandbox import open_sandbox
-from hermes_core.tools import read_file
-from hermes_core.tools.patch import PatchTool
-from hermes_core.tools.read_file import ReadFileTool, looks_binary
-from hermes_core.tools.search_files import SearchFilesTool
-from hermes_core.tools.terminal import TerminalTool
-from hermes_core.tools.todo import TodoTool
-from hermes_core.tools.write_file import WriteFileTool
+from hermes_sandbox import open_sandbox
+from hermes_tools.files import read_file
+from hermes_tools.files.patch import PatchTool
+from hermes_tools.files.read_file import ReadFileTool, looks_binary
+from hermes_tools.files.search_files import SearchFilesTool
+from hermes_tools.files.write_file import WriteFileTool
+from hermes_tools.terminal import TerminalTool
+from hermes_tools.todo import TodoTool
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from hermes_core.sandbox import open_sandbox
-from hermes_core.tools.patch import PatchTool
+from hermes_sandbox import open_sandbox
+from hermes_tools.files.patch import PatchTool
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hermes_core.sandbox import open_sandbox
-from hermes_core.tools import search_script
-from hermes_core.tools.search_files import SearchFilesTool
-from hermes_core.tools.search_script import expand_braces, read_matches
+from hermes_sandbox import open_sandbox
+from hermes_tools.files import search_script
+from hermes_tools.files.search_files import SearchFilesTool
+from hermes_tools.files.search_script import expand_braces, read_matches
 
 PROGRAMS = "sh bash cat find head mkdir sort xargs ls env python3"
 

@@ -10,8 +10,8 @@ from sandbox_support import LEVELS, processes_of, sandbox
 from terminals import Driver
 
 from hermes_core.contracts.errors import SandboxLostError, UnavailableComponentError
-from hermes_core.tools import terminal_needs
-from hermes_core.tools.terminal_session import TerminalSession
+from hermes_tools.interactive import terminal_requirements as terminal_needs
+from hermes_tools.interactive.terminal_session import TerminalSession
 
 
 @pytest.fixture(params=LEVELS)
@@ -287,7 +287,7 @@ async def test_calls_at_the_same_time_run_one_after_another(plain):
 
 async def test_without_the_package_the_error_says_what_to_install(plain, monkeypatch):
     monkeypatch.setattr(terminal_needs.util, "find_spec", lambda name: None)
-    with pytest.raises(UnavailableComponentError, match=r"pip install 'hermes-agent-core\[screen\]'"):
+    with pytest.raises(UnavailableComponentError, match=r"pip install 'hermes-tools\[screen\]'"):
         await plain.run("true")
 
 

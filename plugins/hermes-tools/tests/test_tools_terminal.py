@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from hermes_core.contracts.sandbox import ExecResult
-from hermes_core.sandbox import open_sandbox
-from hermes_core.tools.terminal import TerminalTool, exit_code_meaning, shorten
+from hermes_sandbox import open_sandbox
+from hermes_tools.terminal import TerminalTool, exit_code_meaning, shorten
 
 
 @pytest.fixture

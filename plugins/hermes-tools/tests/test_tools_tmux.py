@@ -9,7 +9,7 @@ import pytest
 from sandbox_support import LEVELS, sandbox
 from terminals import SPECS, Driver
 
-from hermes_core.tools.arguments import ArgumentsError, prepare_arguments
+from hermes_core.tooling.arguments import ArgumentsError, prepare_arguments
 
 
 @pytest.fixture(params=LEVELS)

@@ -8,17 +8,30 @@ def registry():
     """The core's plugin and this one; nothing else that is installed."""
     from hermes_core.discovery import PluginSettings, load_plugins
 
-    return load_plugins(PluginSettings(allow=("hermes-agent-core", "hermes-verifiers"), strict=True), environ={})
+    return load_plugins(
+        PluginSettings(
+            allow=(
+                "hermes-agent-core",
+                "hermes-sandbox",
+                "hermes-tools",
+                "hermes-models",
+                "hermes-runner",
+                "hermes-verifiers",
+            ),
+            strict=True,
+        ),
+        environ={},
+    )
 
 
 @pytest.fixture
 def judged(registry):
     """Play commands in a real sandbox and have a verifier judge them: `await judged(name, options, *commands, …)`."""
     from hermes_core.contracts.task import Step, Task, TaskFile
-    from hermes_core.models.scripted import ScriptedModel
     from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
     from hermes_core.specs import Ref
-    from hermes_core.tools.selection import select_tools
+    from hermes_core.tooling.selection import select_tools
+    from hermes_models.scripted import ScriptedModel
 
     async def play(name, options, *commands, files=(), answer="done"):
         task = Task(

@@ -51,7 +51,7 @@ class ToolContext(Protocol):
     state: MutableMapping[str, Any]
     sandbox: Sandbox
     processes: Any
-    """The rollout's background processes: a `hermes_core.tools.RolloutProcesses`, with coroutine methods.
+    """The rollout's background processes: a `hermes_tools.RolloutProcesses`, with coroutine methods.
 
     A synchronous plugin calls the tool `process` instead.
     """

@@ -10,7 +10,7 @@ from hermes_core.contracts.errors import BackendError, ToolFailureError
 from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.contracts.verifier import Score
 from hermes_core.rollout import copies
-from hermes_core.tools.process_actions import RolloutProcesses
+from hermes_tools.processes.process_actions import RolloutProcesses
 
 if TYPE_CHECKING:
     from hermes_core.rollout.runtime import Runtime

@@ -103,7 +103,7 @@ def _is_below(path: str, base: str) -> bool:
 
 @asynccontextmanager
 async def _private_directory() -> AsyncIterator[Path]:
-    from hermes_core.sandbox.local_files import delete_tree
+    from hermes_sandbox.local.files import delete_tree
 
     folder = Path(tempfile.mkdtemp(prefix="hermes-judged-"))
     try:

@@ -17,7 +17,7 @@ from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.runtime import BoundTool, Runtime, to_completion
 from hermes_core.specs import ToolSpec
-from hermes_core.tools.arguments import ArgumentsError, unknown_tool_answer
+from hermes_core.tooling.arguments import ArgumentsError, unknown_tool_answer
 
 T = TypeVar("T")
 

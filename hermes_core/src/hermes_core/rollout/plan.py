@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.task import Task
-from hermes_core.tools.selection import ToolSelection
+from hermes_core.tooling.selection import ToolSelection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

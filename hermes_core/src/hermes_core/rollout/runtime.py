@@ -20,9 +20,9 @@ from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.sync_context import SyncToolContext
 from hermes_core.rollout.workers import WorkerThreads
 from hermes_core.specs import Access, Ref, ToolSpec, VerifierSpec
-from hermes_core.tools.arguments import ArgumentChecker
-from hermes_core.tools.budget import ResultBudget
-from hermes_core.tools.process_registry import ProcessRegistry
+from hermes_core.tooling.arguments import ArgumentChecker
+from hermes_core.tooling.budget import ResultBudget
+from hermes_tools.processes.process_registry import ProcessRegistry
 
 if TYPE_CHECKING:
     from hermes_core.contracts.parsing import ToolCallParser

@@ -14,7 +14,7 @@ from typing import Final
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import Sandbox
 from hermes_core.specs import ToolSpec
-from hermes_core.tools.places import scratch_directory
+from hermes_core.tooling.sandbox_paths import scratch_directory
 
 FOLDER: Final = "hermes-results"
 _NEVER: Final = -1

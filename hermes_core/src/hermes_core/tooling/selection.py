@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import ToolSchemas
 from hermes_core.specs import ToolSpec
-from hermes_core.tools.distributions import draw_toolsets
-from hermes_core.tools.toolset_table import ALL_NAMES, LEGACY_NAMES, package_for
-from hermes_core.tools.toolsets import ComponentRegistry, resolve_toolset, tool_specs, validate_toolset, walk
+from hermes_core.tooling.distributions import draw_toolsets
+from hermes_core.tooling.toolset_table import ALL_NAMES, LEGACY_NAMES, package_for
+from hermes_core.tooling.toolsets import ComponentRegistry, resolve_toolset, tool_specs, validate_toolset, walk
 
 DEFAULT_TOOLSETS = ("terminal", "file")
 """Offered when a run names nothing."""

@@ -10,7 +10,7 @@ from typing import Protocol
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError
 from hermes_core.discovery import Component
 from hermes_core.specs import Declaration, ToolsetSpec, ToolSpec
-from hermes_core.tools.toolset_table import ALL_NAMES, LEGACY_NAMES
+from hermes_core.tooling.toolset_table import ALL_NAMES, LEGACY_NAMES
 
 
 class ComponentRegistry(Protocol):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hermes_core.atropos.agent import AtroposAgent
-    from hermes_core.atropos.agent_env import AgentEnv, AgentEnvConfig
-    from hermes_core.atropos.base_env import HermesAgentBaseEnv
-    from hermes_core.atropos.bridge import bridged
-    from hermes_core.atropos.compat import (
+    from hermes_atropos.agent.agent import AtroposAgent
+    from hermes_atropos.agent.env import AgentEnv, AgentEnvConfig
+    from hermes_atropos.base_env import HermesAgentBaseEnv
+    from hermes_atropos.bridge import bridged
+    from hermes_atropos.compat import (
         APIServerConfig,
         BaseEnvConfig,
         EvalHandlingEnum,
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
         ScoredDataItem,
         ServerBaseline,
     )
-    from hermes_core.atropos.config import HermesAgentEnvConfig
-    from hermes_core.atropos.own_rollouts import HermesAgentLoop, ToolContext
+    from hermes_atropos.config import HermesAgentEnvConfig
+    from hermes_atropos.legacy_loop import HermesAgentLoop, ToolContext
     from hermes_core.contracts.rollout import AgentResult, ToolError
 
 _HOMES = {
-    "APIServerConfig": "hermes_core.atropos.compat",
-    "AgentEnv": "hermes_core.atropos.agent_env",
-    "AgentEnvConfig": "hermes_core.atropos.agent_env",
+    "APIServerConfig": "hermes_atropos.compat",
+    "AgentEnv": "hermes_atropos.agent.env",
+    "AgentEnvConfig": "hermes_atropos.agent.env",
     "AgentResult": "hermes_core.contracts.rollout",
-    "AtroposAgent": "hermes_core.atropos.agent",
-    "BaseEnvConfig": "hermes_core.atropos.compat",
-    "EvalHandlingEnum": "hermes_core.atropos.compat",
-    "HermesAgentBaseEnv": "hermes_core.atropos.base_env",
-    "HermesAgentEnvConfig": "hermes_core.atropos.config",
-    "HermesAgentLoop": "hermes_core.atropos.own_rollouts",
-    "ScoredDataGroup": "hermes_core.atropos.compat",
-    "ScoredDataItem": "hermes_core.atropos.compat",
-    "ServerBaseline": "hermes_core.atropos.compat",
-    "ToolContext": "hermes_core.atropos.own_rollouts",
+    "AtroposAgent": "hermes_atropos.agent.agent",
+    "BaseEnvConfig": "hermes_atropos.compat",
+    "EvalHandlingEnum": "hermes_atropos.compat",
+    "HermesAgentBaseEnv": "hermes_atropos.base_env",
+    "HermesAgentEnvConfig": "hermes_atropos.config",
+    "HermesAgentLoop": "hermes_atropos.legacy_loop",
+    "ScoredDataGroup": "hermes_atropos.compat",
+    "ScoredDataItem": "hermes_atropos.compat",
+    "ServerBaseline": "hermes_atropos.compat",
+    "ToolContext": "hermes_atropos.legacy_loop",
     "ToolError": "hermes_core.contracts.rollout",
-    "bridged": "hermes_core.atropos.bridge",
+    "bridged": "hermes_atropos.bridge",
 }
 
 __all__ = [
@@ -64,7 +64,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
-        raise AttributeError(f"module 'hermes_core.atropos' has no attribute {name!r}")
+        raise AttributeError(f"module 'hermes_atropos' has no attribute {name!r}")
     import importlib
 
     value: object = getattr(importlib.import_module(_HOMES[name]), name)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from hermes_core.atropos.grouping import Group
+from hermes_atropos.grouping import Group
 from hermes_core.contracts.errors import HermesError, UserError
 from hermes_core.contracts.model import encode
 

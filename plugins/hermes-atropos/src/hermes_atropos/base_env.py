@@ -10,22 +10,22 @@ from abc import abstractmethod
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from hermes_core.atropos import display
-from hermes_core.atropos.bridge import bridged
-from hermes_core.atropos.compat import BaseEnv
-from hermes_core.atropos.config import HermesAgentEnvConfig
-from hermes_core.atropos.dataset import load_items
-from hermes_core.atropos.evaluation import PASSED, evaluate_items
-from hermes_core.atropos.grouping import Group
-from hermes_core.atropos.ledger import End
-from hermes_core.atropos.outlet import Outlet
-from hermes_core.atropos.own_rollouts import OWN_TOOLS, offered, owned
-from hermes_core.atropos.planning import Place
-from hermes_core.atropos.playing import PLACE, GroupPlayer, why_unscored
-from hermes_core.atropos.reporting import ReportingMixin
-from hermes_core.atropos.sequences import Item, conversation_item, exact_items
-from hermes_core.atropos.sft import SftTokens
-from hermes_core.atropos.workshop import Workshop
+from hermes_atropos import transcript as display
+from hermes_atropos.bridge import bridged
+from hermes_atropos.compat import BaseEnv
+from hermes_atropos.config import HermesAgentEnvConfig
+from hermes_atropos.dataset import load_items
+from hermes_atropos.env_runtime import Workshop
+from hermes_atropos.evaluation import PASSED, evaluate_items
+from hermes_atropos.group_runner import PLACE, GroupPlayer, why_unscored
+from hermes_atropos.group_sink import Outlet
+from hermes_atropos.grouping import Group
+from hermes_atropos.ledger import End
+from hermes_atropos.legacy_loop import OWN_TOOLS, offered, owned
+from hermes_atropos.planning import Place
+from hermes_atropos.reporting import ReportingMixin
+from hermes_atropos.sequences import Item, conversation_item, exact_items
+from hermes_atropos.sft import SftTokens
 from hermes_core.contracts.errors import Blame, ConfigError
 from hermes_core.contracts.model import Message, ModelClient
 from hermes_core.contracts.rollout import AgentResult, Failure, RolloutOutcome
@@ -282,14 +282,14 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
 
     async def env_manager(self) -> None:
         """Serve a trainer until it has had all its steps."""
-        from hermes_core.atropos.serving import Serving
+        from hermes_atropos.serving import Serving
 
         with owned(self.server.own):
             await Serving(self).run()
 
     async def process_manager(self) -> None:
         """Play `total_steps` groups, several at one time, into `data_path_to_save_groups`."""
-        from hermes_core.atropos.processing import process
+        from hermes_atropos.processing import process
 
         with owned(self.server.own):
             await process(self)
@@ -308,6 +308,6 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
     @classmethod
     def cli(cls, arguments: Sequence[str] | None = None) -> None:
         """Run the command line: serve, process or evaluate."""
-        from hermes_core.atropos.command import main
+        from hermes_atropos.command import main
 
         main(cls, arguments)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, NoReturn
 
-from hermes_core.atropos.bridge import bridged, can_wait, wait
+from hermes_atropos.bridge import bridged, can_wait, wait
 from hermes_core.contracts.errors import VerifierError
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.sync_context import SyncToolContext
@@ -116,7 +116,7 @@ class Deferred(Coroutine[Any, Any, Any]):
         self.close()
         if self._name in CALLED:
             where = "in a task that compute_reward did not start itself a call has to be awaited"
-            hint = f"await ctx.{self._name}(…), or run the task's work in hermes_core.atropos.bridged(coroutine)"
+            hint = f"await ctx.{self._name}(…), or run the task's work in hermes_atropos.bridged(coroutine)"
         else:
             where, hint = "this method has to be awaited", f"await ctx.{self._name}(…)"
         raise VerifierError(f"ctx.{self._name}() {problem}; {where}", hint=hint)

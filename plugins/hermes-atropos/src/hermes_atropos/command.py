@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from hermes_core.atropos.compat import APIServerConfig
-from hermes_core.atropos.config import nearest
-from hermes_core.atropos.displaying import displayed
+from hermes_atropos.compat import APIServerConfig
+from hermes_atropos.config import nearest
+from hermes_atropos.config_redaction import displayed
 from hermes_core.contracts.errors import ConfigError, HermesError, UserError
 from hermes_core.contracts.secrecy import hidden, shown_value
-from hermes_core.runner.config import load_config
+from hermes_runner.config import load_config
 
 if TYPE_CHECKING:
-    from hermes_core.atropos.base_env import HermesAgentBaseEnv
+    from hermes_atropos.base_env import HermesAgentBaseEnv
 
 COMMANDS: Final = ("serve", "process", "evaluate")
 _SECTIONS: Final = ("env", "openai", "slurm", "testing")
@@ -222,7 +222,7 @@ def shown(invocation: Invocation) -> str:
     """Return the whole configuration as YAML that can be given back with `--config`, without keys."""
     import yaml
 
-    from hermes_core.atropos.server_list import server_list
+    from hermes_atropos.server_list import server_list
 
     values = {
         "env": displayed(invocation.env),

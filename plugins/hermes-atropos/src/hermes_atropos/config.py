@@ -9,15 +9,15 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from hermes_core.atropos.compat import BaseEnvConfig
+from hermes_atropos.compat import BaseEnvConfig
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.discovery import PluginSettings
 from hermes_core.rollout import RolloutLimits
-from hermes_core.runner.config import Action, PluginConfig
-from hermes_core.runner.policy import Policy
 from hermes_core.specs import Ref
-from hermes_core.tools.budget import ResultBudget
+from hermes_core.tooling.budget import ResultBudget
+from hermes_runner.config import Action, PluginConfig
+from hermes_runner.policy import Policy
 
 FailedRollouts = Literal["replace", "shrink", "reject"]
 Protocol = Literal["auto", "vllm", "sglang", "atropos"]
@@ -151,7 +151,7 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
 
     def rollout_policy(self) -> Policy:
         """Return what becomes of a rollout for the cause it ended by."""
-        from hermes_core.runner.config import DEFAULT_POLICY
+        from hermes_runner.config import DEFAULT_POLICY
 
         for cause in self.policy:
             if cause not in DEFAULT_POLICY:

@@ -14,7 +14,7 @@ from hermes_core.discovery.option_secrets import marked
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from hermes_core.atropos.config import HermesAgentEnvConfig
+    from hermes_atropos.config import HermesAgentEnvConfig
 
 _READ_BY_MODEL: Final = frozenset({"system_prompt"})
 

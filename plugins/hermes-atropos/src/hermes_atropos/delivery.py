@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hermes_core.atropos.api import ApiAwayError, ApiForgotError, Patience, Registration, TrajectoryApi
-from hermes_core.atropos.config import HermesAgentEnvConfig
-from hermes_core.atropos.grouping import Group
+from hermes_atropos.api import ApiAwayError, ApiForgotError, Patience, Registration, TrajectoryApi
+from hermes_atropos.config import HermesAgentEnvConfig
+from hermes_atropos.grouping import Group
 from hermes_core.contracts.errors import ConfigError, UserError
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hermes_core.contracts.rollout import RolloutOutcome
 
 if TYPE_CHECKING:
-    from hermes_core.atropos.base_env import HermesAgentBaseEnv
+    from hermes_atropos.base_env import HermesAgentBaseEnv
 
 PASSED: Final = 1.0
 

@@ -8,11 +8,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hermes_core.atropos.config import HermesAgentEnvConfig
-from hermes_core.atropos.grouping import Group, GroupError, group_of
-from hermes_core.atropos.ledger import End, Ledger
-from hermes_core.atropos.planning import Place
-from hermes_core.atropos.sequences import Item, checked, with_logprobs
+from hermes_atropos.config import HermesAgentEnvConfig
+from hermes_atropos.grouping import Group, GroupError, group_of
+from hermes_atropos.ledger import End, Ledger
+from hermes_atropos.planning import Place
+from hermes_atropos.sequences import Item, checked, with_logprobs
 from hermes_core.contracts.errors import Blame, HermesError
 from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.tokens import ModelSession

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from hermes_core.atropos import display
-from hermes_core.atropos.api import ApiRefusedError
-from hermes_core.atropos.config import HermesAgentEnvConfig
-from hermes_core.atropos.grouping import UNTRAINABLE, Group, Limits, parts, refusal
-from hermes_core.atropos.journal import Journal, unused
-from hermes_core.atropos.ledger import End, Ledger
-from hermes_core.atropos.playing import rollout_ids
+from hermes_atropos import transcript as display
+from hermes_atropos.api import ApiRefusedError
+from hermes_atropos.config import HermesAgentEnvConfig
+from hermes_atropos.group_runner import rollout_ids
+from hermes_atropos.grouping import UNTRAINABLE, Group, Limits, parts, refusal
+from hermes_atropos.journal import Journal, unused
+from hermes_atropos.ledger import End, Ledger
 from hermes_core.contracts.errors import HermesError, UserError
 
 logger = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hermes_core.atropos.compat import MASKED_LOGPROB, declared_group_size
-from hermes_core.atropos.sequences import Item
+from hermes_atropos.compat import MASKED_LOGPROB, declared_group_size
+from hermes_atropos.sequences import Item
 from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.tokens import IGNORED
 

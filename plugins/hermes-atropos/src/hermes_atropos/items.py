@@ -7,11 +7,11 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hermes_core.atropos.ledger import End
+from hermes_atropos.ledger import End
 from hermes_core.contracts.errors import HermesError
 
 if TYPE_CHECKING:
-    from hermes_core.atropos.base_env import HermesAgentBaseEnv
+    from hermes_atropos.base_env import HermesAgentBaseEnv
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
-from hermes_core.atropos.bridged_context import BridgedContext
+from hermes_atropos.bridged_context import BridgedContext
 from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.model import Message, ToolSchemas
 from hermes_core.contracts.rollout import AgentResult
@@ -22,10 +22,10 @@ from hermes_core.rollout.loop import AgentLoop
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.runtime import overridden
 from hermes_core.specs import ToolSpec
-from hermes_core.tools.selection import ToolSelection
+from hermes_core.tooling.selection import ToolSelection
 
 if TYPE_CHECKING:
-    from hermes_core.atropos.servers import ManagedSession, Servers
+    from hermes_atropos.servers import ManagedSession, Servers
 
 OWN: Final[ContextVar[OwnRollouts | None]] = ContextVar("hermes_core_atropos_own", default=None)
 """Whose code is running: set while an environment serves, processes or evaluates."""

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from hermes_core.atropos.compat import load_tokenizer, reasoning_body
-from hermes_core.atropos.config import HermesAgentEnvConfig
-from hermes_core.atropos.slots import Slots
+from hermes_atropos.compat import load_tokenizer, reasoning_body
+from hermes_atropos.config import HermesAgentEnvConfig
+from hermes_atropos.resizable_semaphore import Slots
 from hermes_core.contracts.errors import ConfigError, ModelRequestError
 from hermes_core.contracts.model import ModelClient, ModelReply, ModelRequest
 from hermes_core.contracts.tokens import Exactness, GenerateClient, ModelSession, RecordingModel, TrainingSample
 
 if TYPE_CHECKING:
-    from hermes_core.tokens.tokenizer import ChatTokenizer
+    from hermes_tokens.tokenizer import ChatTokenizer
 
 
 class Lane:
@@ -129,7 +129,7 @@ def sampling_of(config: HermesAgentEnvConfig, servers: Sequence[Any]) -> dict[st
 
 
 def _chat_client(server: Any) -> ModelClient:
-    from hermes_core.models.openai import OpenAIChatClient
+    from hermes_models.openai import OpenAIChatClient
 
     return OpenAIChatClient(
         base_url=server.base_url or "",
@@ -140,7 +140,7 @@ def _chat_client(server: Any) -> ModelClient:
 
 
 def _token_client(config: HermesAgentEnvConfig, server: Any, tokenizer: ChatTokenizer) -> ModelClient:
-    from hermes_core.models.token_model import TokenModel
+    from hermes_tokens.clients.token_model import TokenModel
 
     return TokenModel(
         _generate_client(config, server),
@@ -152,7 +152,7 @@ def _token_client(config: HermesAgentEnvConfig, server: Any, tokenizer: ChatToke
 
 
 def _generate_client(config: HermesAgentEnvConfig, server: Any) -> GenerateClient:
-    from hermes_core.models.factory import create_generate_client
+    from hermes_models.factory import create_generate_client
 
     def made(protocol: str) -> GenerateClient:
         return create_generate_client(
@@ -210,7 +210,7 @@ class EitherVllm:
 
 
 def _chat_tokenizer(config: HermesAgentEnvConfig) -> ChatTokenizer:
-    from hermes_core.tokens.tokenizer import ChatTokenizer
+    from hermes_tokens.tokenizer import ChatTokenizer
 
     if Path(config.tokenizer_name).is_dir():
         return ChatTokenizer.load(Path(config.tokenizer_name))

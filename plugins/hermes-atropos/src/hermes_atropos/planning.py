@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hermes_core.atropos.config import HermesAgentEnvConfig
-from hermes_core.atropos.reward import reward_ref
+from hermes_atropos.config import HermesAgentEnvConfig
+from hermes_atropos.reward import reward_ref
 from hermes_core.contracts.errors import ConfigError, TaskError
 from hermes_core.contracts.model import Message
 from hermes_core.contracts.rollout import RolloutOutcome
@@ -17,8 +17,8 @@ from hermes_core.contracts.task import Task
 from hermes_core.contracts.tokens import ModelSession
 from hermes_core.discovery import Registry
 from hermes_core.rollout import GroupPlan, RolloutSpec
-from hermes_core.runner.plan import seed_of
-from hermes_core.tools.selection import ToolSelection, select_tools
+from hermes_core.tooling.selection import ToolSelection, select_tools
+from hermes_runner.run.plan import seed_of
 
 _TRIALS: Final = 64
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from hermes_core.atropos.compat import load_tokenizer, start_wandb
-from hermes_core.atropos.display import format_trajectory
-from hermes_core.atropos.displaying import displayed
+from hermes_atropos.compat import load_tokenizer, start_wandb
+from hermes_atropos.config_redaction import displayed
+from hermes_atropos.transcript import format_trajectory
 from hermes_core.contracts.rollout import RolloutOutcome, ToolError
 
 logger = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from hermes_core.atropos.bridged_context import rewarded
-from hermes_core.atropos.nodes import with_nodes
+from hermes_atropos.bridged_context import rewarded
+from hermes_atropos.nodes import with_nodes
 from hermes_core.contracts.errors import VerifierError
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.verifier import Score
@@ -71,7 +71,7 @@ class RewardRegistry:
         self._spec = VerifierSpec(
             name=COMPUTE_REWARD,
             summary="The environment's compute_reward.",
-            target=f"hermes_core.atropos.reward:{self._made.__name__}",
+            target=f"hermes_atropos.reward:{self._made.__name__}",
             needs_sandbox=needs_sandbox,
             bounds=(-math.inf, math.inf),
         )

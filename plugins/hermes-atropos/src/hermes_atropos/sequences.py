@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hermes_core.atropos.compat import MASKED_LOGPROB
-from hermes_core.atropos.reward import as_score
+from hermes_atropos.compat import MASKED_LOGPROB
+from hermes_atropos.reward import as_score
 from hermes_core.contracts.errors import VerifierError
 from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.tokens import IGNORED, TrainingSample

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from hermes_core.atropos.compat import APIServerConfig
+from hermes_atropos.compat import APIServerConfig
 from hermes_core.contracts.errors import ConfigError
 
 LOCAL_PORTS: Final = range(9004, 9008)

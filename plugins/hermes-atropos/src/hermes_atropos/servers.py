@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from hermes_core.atropos.models import Fleet, RecordingFleet
-from hermes_core.atropos.nodes import as_nodes
-from hermes_core.atropos.own_rollouts import OwnRollouts
-from hermes_core.atropos.playing import note_session
+from hermes_atropos.group_runner import note_session
+from hermes_atropos.legacy_loop import OwnRollouts
+from hermes_atropos.model_pool import Fleet, RecordingFleet
+from hermes_atropos.nodes import as_nodes
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import Conversation, Message, ModelReply, ModelRequest, ToolSchemas
 from hermes_core.contracts.parsing import ToolCallParser

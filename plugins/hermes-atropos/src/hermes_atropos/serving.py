@@ -9,15 +9,15 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hermes_core.atropos.api import TrajectoryApi
-from hermes_core.atropos.bridge import bridged
-from hermes_core.atropos.compat import EvalHandlingEnum
-from hermes_core.atropos.delivery import Delivery
-from hermes_core.atropos.items import play_item
+from hermes_atropos.api import TrajectoryApi
+from hermes_atropos.bridge import bridged
+from hermes_atropos.compat import EvalHandlingEnum
+from hermes_atropos.delivery import Delivery
+from hermes_atropos.items import play_item
 from hermes_core.contracts.errors import HermesError
 
 if TYPE_CHECKING:
-    from hermes_core.atropos.base_env import HermesAgentBaseEnv
+    from hermes_atropos.base_env import HermesAgentBaseEnv
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hermes_core.atropos.compat import BaseEnvConfig
-from hermes_core.atropos.config import HermesAgentEnvConfig
-from hermes_core.atropos.sequences import Item
+from hermes_atropos.compat import BaseEnvConfig
+from hermes_atropos.config import HermesAgentEnvConfig
+from hermes_atropos.sequences import Item
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.tokens import IGNORED
 

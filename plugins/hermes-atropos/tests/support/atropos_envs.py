@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
-from hermes_core.atropos import APIServerConfig, HermesAgentBaseEnv, HermesAgentEnvConfig
+from hermes_atropos import APIServerConfig, HermesAgentBaseEnv, HermesAgentEnvConfig
 from hermes_core.contracts.model import ModelReply, RequestedCall
 from hermes_core.contracts.tokens import IGNORED, Exactness, TrainingSample
 
-PLUGINS = {"allow": ["hermes-agent-core"], "extra": ["rollout_components", "atropos_components"]}
+PLUGINS = {
+    "allow": ["hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"],
+    "extra": ["rollout_components", "atropos_components"],
+}
 """The core's own plugin and those of the tests; the parser of the default is another package's."""
 
 

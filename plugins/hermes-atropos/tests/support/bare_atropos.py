@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from hermes_core.atropos.compat import APIServerConfig, BaseEnv, BaseEnvConfig
+from hermes_atropos.compat import APIServerConfig, BaseEnv, BaseEnvConfig
 
 
 class NoTokenizer:

@@ -11,10 +11,10 @@ from typing import Any
 
 from pydantic import Field
 
-from hermes_core.atropos import APIServerConfig
-from hermes_core.atropos.agent import AgentConfig, AgentResult
-from hermes_core.atropos.agent_env import AgentEnv, AgentEnvConfig
-from hermes_core.atropos.agent_tools import ToolCall, ToolResult
+from hermes_atropos import APIServerConfig
+from hermes_atropos.agent.agent import AgentConfig, AgentResult
+from hermes_atropos.agent.env import AgentEnv, AgentEnvConfig
+from hermes_tool_services.agent_tools import ToolCall, ToolResult
 
 Item = dict[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from hermes_core.atropos import (
+from hermes_atropos import (
     AgentResult,
     APIServerConfig,
     HermesAgentBaseEnv,

@@ -24,11 +24,11 @@ from hermes_backend_nomad.recording import describe, refuse_what_nomad_shares
 from hermes_backend_nomad.slots import ContainerSlot
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox import AgentBackend, SandboxHost
-from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
-from hermes_core.sandbox.slot_users import slot_of
 from hermes_core.specs import BackendSpec
 from hermes_pool import PoolOptions, SlotPool
+from hermes_sandbox import AgentBackend, SandboxHost
+from hermes_sandbox.backend.slot_uids import slot_of
+from hermes_sandbox.leases.book import Lease, LeaseBook, default_lease_dir
 
 _USES: Final = 16
 """How many times over a shared container is filled before it is replaced."""

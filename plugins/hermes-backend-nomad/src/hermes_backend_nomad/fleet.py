@@ -10,7 +10,7 @@ from typing import Any, Final
 from hermes_backend_nomad.api import NomadApi
 from hermes_backend_nomad.failures import ContainerStartError, NomadAnswerError, NomadUnreachableError
 from hermes_backend_nomad.reading import misplaced, newest, why_not_running
-from hermes_core.sandbox.completion import complete
+from hermes_sandbox.protocol.cancellation import complete
 
 _FIRST_LOOK: Final = 0.05
 _SLOWEST_LOOK: Final = 1.0

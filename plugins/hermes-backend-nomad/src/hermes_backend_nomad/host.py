@@ -15,10 +15,10 @@ from hermes_backend_nomad.reading import ending
 from hermes_backend_nomad.stream import ExecStream, run
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox import PYTHON_FLAGS, AgentStream
-from hermes_core.sandbox.owning import program_to_lock, program_to_share
-from hermes_core.sandbox.slot_users import first_uid
-from hermes_core.sandbox.worn import WornPlace
+from hermes_sandbox import PYTHON_FLAGS, AgentStream
+from hermes_sandbox.backend.ownership_scripts import program_to_lock, program_to_share
+from hermes_sandbox.backend.recycled_host import WornPlace
+from hermes_sandbox.backend.slot_uids import first_uid
 
 
 class AllocationHost(WornPlace):

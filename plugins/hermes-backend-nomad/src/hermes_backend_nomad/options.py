@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from hermes_core.contracts.secrecy import shown_address
-from hermes_core.sandbox.agent_options import AgentOptions, InsidePath, Seconds
+from hermes_sandbox.backend.options import AgentOptions, InsidePath, Seconds
 
 DEFAULT_ADDRESS: Final = "http://localhost:4646"
 DOCKER_KEYS: Final = frozenset(

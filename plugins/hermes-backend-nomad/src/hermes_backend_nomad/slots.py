@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hermes_core.contracts.errors import SandboxRefusedError
-from hermes_core.sandbox.slots import AgentSlot, SlotRequest
-from hermes_core.sandbox.worn import UserSlot
+from hermes_sandbox.backend.recycled_host import UserSlot
+from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
 
 class ContainerSlot(UserSlot):

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import aiohttp
 
-from hermes_core.sandbox import AgentStream
-from hermes_core.sandbox.pushed import PushedReader
+from hermes_sandbox import AgentStream
+from hermes_sandbox.protocol.push_reader import PushedReader
 
 _PIECE: Final = 1 << 15
 """Bytes of one frame; Nomad copies frames as a whole several times."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.cgroups import ControlGroups, Group
-from hermes_core.sandbox.limits import plan_limits
+from hermes_sandbox.local.cgroups import ControlGroups, Group
+from hermes_sandbox.local.limits import plan_limits
 
 _SYSTEM = [
     "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib",

@@ -16,9 +16,9 @@ from hermes_backend_ray.nodes import still_missing, why_missing
 from hermes_backend_ray.options import RayOptions
 from hermes_backend_ray.plugin import RAY
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.machines import Link, MachineBackend
 from hermes_core.specs import BackendSpec
 from hermes_pool import SlotPool
+from hermes_sandbox.remote import Link, MachineBackend
 
 
 class RayBackend(MachineBackend):

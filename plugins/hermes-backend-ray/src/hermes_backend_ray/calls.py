@@ -7,8 +7,8 @@ from typing import Final
 
 from hermes_backend_ray.host import HostActor
 from hermes_core.contracts.errors import BackendError
-from hermes_core.sandbox import AgentStream
-from hermes_core.sandbox.pushed import PushedReader
+from hermes_sandbox import AgentStream
+from hermes_sandbox.protocol.push_reader import PushedReader
 
 _HIGH: Final = 1 << 20
 """Bytes that may wait to be sent before writers have to."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hermes_core.contracts.errors import SandboxLostError
-from hermes_core.sandbox.machines import Ended, Program
+from hermes_sandbox.remote import Ended, Program
 
 
 class Departed:

@@ -22,7 +22,7 @@ from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.discovery import PluginState
 from hermes_core.discovery.provenance import loaded_versions
-from hermes_core.models.factory import EMBEDDED
+from hermes_models.factory import EMBEDDED
 
 if TYPE_CHECKING:
     from hermes_core.contracts.errors import HermesError

@@ -10,7 +10,7 @@ from hermes_core.contracts import errors
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import BackendError, HermesError, UserError
 from hermes_core.contracts.rollout import RolloutOutcome
-from hermes_core.runner.scheduling import unkept
+from hermes_runner.run.scheduling import unkept
 
 Kind = Literal["turn", "event", "note", "done", "raised", "cancelled"]
 News = tuple[Kind, str, Any]

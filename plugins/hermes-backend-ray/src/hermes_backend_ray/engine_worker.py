@@ -20,9 +20,9 @@ from hermes_core.contracts.task import Task
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
 from hermes_core.discovery.metadata import scan
 from hermes_core.discovery.provenance import loaded_versions
-from hermes_core.runner.local_engine import LocalEngine
-from hermes_core.sandbox.collecting import Collector
-from hermes_core.sandbox.leases import LeaseBook, default_lease_dir
+from hermes_runner.run.local_engine import LocalEngine
+from hermes_sandbox.backend.reclaim import Collector
+from hermes_sandbox.leases.book import LeaseBook, default_lease_dir
 
 T = TypeVar("T")
 

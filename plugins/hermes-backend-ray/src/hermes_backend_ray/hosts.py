@@ -15,7 +15,7 @@ from hermes_backend_ray.link import RayLink
 from hermes_backend_ray.nodes import Node, alive_nodes, fit_nodes
 from hermes_backend_ray.options import RayOptions
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.sandbox.completion import complete
+from hermes_sandbox.protocol.cancellation import complete
 
 _IDLE: Final = 60.0
 """Seconds for which an actor is kept that no place needs."""

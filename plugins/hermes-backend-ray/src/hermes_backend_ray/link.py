@@ -15,11 +15,11 @@ from hermes_backend_ray.node_actor import TOKEN
 from hermes_backend_ray.options import Stream
 from hermes_backend_ray.reader import NodeReader
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.sandbox import AgentStream
-from hermes_core.sandbox.client import Abortable
-from hermes_core.sandbox.completion import complete
-from hermes_core.sandbox.machines import Ended
-from hermes_core.sandbox.pushed import open_pushed
+from hermes_sandbox import AgentStream
+from hermes_sandbox.protocol.cancellation import complete
+from hermes_sandbox.protocol.client import Abortable
+from hermes_sandbox.protocol.push_reader import open_pushed
+from hermes_sandbox.remote import Ended
 
 _CONNECT: Final = 15.0
 """Seconds in which a node must have accepted a connection."""

@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from hermes_core.sandbox.machines import MachineOptions
 from hermes_pool import PoolOptions
+from hermes_sandbox.remote import MachineOptions
 
 Stream = Literal["socket", "calls"]
 

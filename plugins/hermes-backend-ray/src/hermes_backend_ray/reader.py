@@ -7,7 +7,7 @@ from typing import Final
 
 from hermes_backend_ray.host import HostActor
 from hermes_core.contracts.errors import BackendError
-from hermes_core.sandbox.pushed import PushedReader
+from hermes_sandbox.protocol.push_reader import PushedReader
 
 _EXPLAIN: Final = 3.0
 """Seconds that an end waits for its reason; Ray knows of a killed actor at once, of a killed node after about two."""

@@ -15,15 +15,25 @@ from typing import Any
 
 from hermes_core.contracts.events import RolloutFinished, RolloutStarted
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
-from hermes_core.runner.config import RunConfig
-from hermes_core.runner.run import Run, RunResult
+from hermes_runner.config import RunConfig
+from hermes_runner.run.run import Run, RunResult
 
 ROOT = Path(__file__).resolve().parents[4]
 EXAMPLES = ROOT / "examples" / "terminal_tasks.jsonl"
 # The core's servers of token ids play for what crosses packages as well.
 sys.path.append(str(ROOT / "hermes_core" / "tests" / "support"))
 
-PLUGINS = ("hermes-agent-core", "hermes-verifiers", "hermes-parsers", "hermes-backend-ray")
+PLUGINS = (
+    "hermes-agent-core",
+    "hermes-sandbox",
+    "hermes-tools",
+    "hermes-models",
+    "hermes-tokens",
+    "hermes-runner",
+    "hermes-verifiers",
+    "hermes-parsers",
+    "hermes-backend-ray",
+)
 PATIENCE = 200.0
 """Seconds that something may take on a busy machine."""
 EVENTS = ("hermes_rollout_started", "hermes_tool_called", "hermes_rollout_scored", "hermes_rollout_finished")

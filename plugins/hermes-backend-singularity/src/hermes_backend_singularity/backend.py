@@ -20,15 +20,15 @@ from hermes_backend_singularity.program import Program
 from hermes_backend_singularity.spython_calls import instance_names
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox import AgentBackend, SandboxHost
-from hermes_core.sandbox.cgroups import ControlGroups, Group
-from hermes_core.sandbox.descriptors import failure
-from hermes_core.sandbox.leases import Lease
-from hermes_core.sandbox.limits import Limits, plan_limits
-from hermes_core.sandbox.local_files import delete_tree
-from hermes_core.sandbox.plain import refuse_plain
-from hermes_core.sandbox.ramdisk import mount_sized
 from hermes_core.specs import BackendSpec
+from hermes_sandbox import AgentBackend, SandboxHost
+from hermes_sandbox.backend.shell_sandbox import refuse_plain
+from hermes_sandbox.leases.book import Lease
+from hermes_sandbox.local.cgroups import ControlGroups, Group
+from hermes_sandbox.local.files import delete_tree
+from hermes_sandbox.local.limits import Limits, plan_limits
+from hermes_sandbox.local.tmpfs import mount_sized
+from hermes_sandbox.protocol.fd_limits import failure
 
 _FACTS: Final = "id -u; sed -n 's/^CapEff:[[:space:]]*//p; s/^NoNewPrivs:[[:space:]]*//p' /proc/self/status"
 

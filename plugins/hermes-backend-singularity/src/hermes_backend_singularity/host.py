@@ -27,12 +27,12 @@ from hermes_backend_singularity.options import SingularityOptions
 from hermes_backend_singularity.program import Program
 from hermes_core.contracts.errors import BackendError, NoPythonError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox import AgentStream, SandboxHost
-from hermes_core.sandbox.agent.processes import MARKER, read_table, with_descendants
-from hermes_core.sandbox.cgroups import Group
-from hermes_core.sandbox.completion import complete
-from hermes_core.sandbox.local_files import delete_tree
-from hermes_core.sandbox.spawning import AgentProcess
+from hermes_sandbox import AgentStream, SandboxHost
+from hermes_sandbox.agent.processes import MARKER, read_table, with_descendants
+from hermes_sandbox.local.cgroups import Group
+from hermes_sandbox.local.files import delete_tree
+from hermes_sandbox.protocol.agent_process import AgentProcess
+from hermes_sandbox.protocol.cancellation import complete
 
 _GRACE: Final = 3.0
 _NO_PROGRAM: Final = re.compile(r'"?([^"\s:]+)"?: executable file not found')

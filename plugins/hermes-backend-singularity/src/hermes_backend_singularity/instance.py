@@ -13,9 +13,9 @@ from typing import Final
 from hermes_backend_singularity.failures import InstanceError, explain, last_words
 from hermes_backend_singularity.program import Program
 from hermes_core.contracts.errors import SandboxRefusedError
-from hermes_core.sandbox.agent.processes import MARKER, read_process
-from hermes_core.sandbox.completion import complete
-from hermes_core.sandbox.spawning import kill_and_wait
+from hermes_sandbox.agent.processes import MARKER, read_process
+from hermes_sandbox.protocol.agent_process import kill_and_wait
+from hermes_sandbox.protocol.cancellation import complete
 
 _NAMESPACES: Final = ("pid", "mnt", "ipc")
 _KILL: Final = 6.0

@@ -13,7 +13,7 @@ from hermes_backend_slurm.failures import explain, refuse_for_ever, remember, ta
 from hermes_backend_slurm.options import SlurmOptions
 from hermes_backend_slurm.ownership import own_mark
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
-from hermes_core.sandbox.completion import complete
+from hermes_sandbox.protocol.cancellation import complete
 
 _READY: Final = "hermes-allocation"
 # salloc gives the allocation back when its command ends, and this one ends with its input: when we do, however we do.

@@ -17,11 +17,11 @@ from hermes_backend_slurm.ownership import is_abandoned
 from hermes_backend_slurm.plugin import SLURM
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.completion import complete
-from hermes_core.sandbox.machines import Link, MachineBackend
-from hermes_core.sandbox.sharing import SharedAgents
 from hermes_core.specs import BackendSpec
 from hermes_pool import PoolOptions, SlotPool
+from hermes_sandbox.backend.shared_hosts import SharedAgents
+from hermes_sandbox.protocol.cancellation import complete
+from hermes_sandbox.remote import Link, MachineBackend
 
 _PROVED: Final = 5.0
 """Seconds for which a node that has run a step needs no other proof that it works."""

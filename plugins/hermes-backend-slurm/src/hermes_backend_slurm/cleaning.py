@@ -13,7 +13,7 @@ from hermes_backend_slurm.allocation import Allocation, healthy
 from hermes_backend_slurm.commands import Slurm
 from hermes_backend_slurm.options import SlurmOptions
 from hermes_core.contracts.errors import BackendError
-from hermes_core.sandbox.completion import complete
+from hermes_sandbox.protocol.cancellation import complete
 
 _log = logging.getLogger(__name__)
 _MINUTES: Final = "5"

@@ -12,8 +12,8 @@ from typing import Final
 from hermes_backend_slurm.failures import explain
 from hermes_backend_slurm.options import SlurmOptions
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
-from hermes_core.sandbox.descriptors import failure
-from hermes_core.sandbox.machines import Ended
+from hermes_sandbox.protocol.fd_limits import failure
+from hermes_sandbox.remote import Ended
 
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LD_LIBRARY_PATH", "KRB5CCNAME", "SLURM_CLUSTERS")
 """Everything else that begins with SLURM_ would change what the commands do: it describes the step we may be in."""

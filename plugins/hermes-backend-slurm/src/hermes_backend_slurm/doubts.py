@@ -8,8 +8,8 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, Final
 
 from hermes_backend_slurm.frames import FrameSieve
-from hermes_core.sandbox.agent.wire import PREFIX, FrameError, decode_header, lengths
-from hermes_core.sandbox.pushed import PushedReader
+from hermes_sandbox.agent.wire import PREFIX, FrameError, decode_header, lengths
+from hermes_sandbox.protocol.push_reader import PushedReader
 
 _TERMINATED: Final = 143
 _KEPT: Final = 1 << 24

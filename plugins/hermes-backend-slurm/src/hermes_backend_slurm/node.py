@@ -13,7 +13,7 @@ from hermes_backend_slurm.failures import explain, remember, tail, without_noise
 from hermes_backend_slurm.ownership import own_mark
 from hermes_backend_slurm.step import StepProgram
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.sandbox.machines import Ended
+from hermes_sandbox.remote import Ended
 
 _OWN_END: Final = re.compile(r"srun: error: \S+: tasks? [\d,-]+: |srun: Terminating StepId=|srun: launch/slurm: ")
 """What srun adds to the end of a program that failed by itself."""

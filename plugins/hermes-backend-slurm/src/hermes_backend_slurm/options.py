@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from hermes_core.sandbox.machines import MachineOptions
 from hermes_pool import PoolOptions
+from hermes_sandbox.remote import MachineOptions
 
 _Word = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=r"^[^\x00-\x20]+$")]
 _JobId = Annotated[str, StringConstraints(pattern=r"^[0-9]+(_[0-9]+)?(\+[0-9]+)?$")]

@@ -12,9 +12,9 @@ from hermes_backend_slurm.commands import end
 from hermes_backend_slurm.doubts import Doubts
 from hermes_backend_slurm.failures import tail, without_noise
 from hermes_core.contracts.errors import BackendError
-from hermes_core.sandbox import AgentStream
-from hermes_core.sandbox.descriptors import failure
-from hermes_core.sandbox.pushed import PushedReader, open_pushed
+from hermes_sandbox import AgentStream
+from hermes_sandbox.protocol.fd_limits import failure
+from hermes_sandbox.protocol.push_reader import PushedReader, open_pushed
 
 _ENDING: Final = re.compile(r"CANCELLED|Force Terminated|Job step aborted|Node failure")
 """What Slurm says when it ends a step. Its signal reaches the commands of the sandboxes too, and what they answer to

@@ -12,8 +12,8 @@ from hermes_backend_ssh.connection import SshConnection
 from hermes_backend_ssh.options import SshOptions
 from hermes_backend_ssh.plugin import SSH
 from hermes_core.contracts.errors import BackendError
-from hermes_core.sandbox.machines import Link, MachineBackend
 from hermes_core.specs import BackendSpec
+from hermes_sandbox.remote import Link, MachineBackend
 
 _LOGINS: Final = 6
 """How many connections may be logging in at once; sshd drops some at random above MaxStartups (10)."""

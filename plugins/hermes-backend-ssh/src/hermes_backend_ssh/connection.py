@@ -16,8 +16,8 @@ from hermes_backend_ssh.login import connect, disconnect, reason
 from hermes_backend_ssh.options import SshOptions
 from hermes_backend_ssh.stream import open_stream
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.sandbox import AgentStream
-from hermes_core.sandbox.machines import Ended
+from hermes_sandbox import AgentStream
+from hermes_sandbox.remote import Ended
 
 T = TypeVar("T")
 _SAID: Final = 1 << 14

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, field_validator, model_validator
 
-from hermes_core.sandbox.machines import MachineOptions
+from hermes_sandbox.remote import MachineOptions
 
 HostKeyPolicy = Literal["strict", "accept-new"]
 _Word = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=r"^[^\x00-\x20]+$")]

@@ -1,4 +1,4 @@
 """Model clients: OpenAI-compatible chat, three token-level protocols, and models that are part of the package.
 
-Import the module you need (`hermes_core.models.factory`, …); this package itself imports nothing.
+Import the module you need (`hermes_models.factory`, …); this package itself imports nothing.
 """

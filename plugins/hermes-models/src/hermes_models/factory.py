@@ -12,14 +12,14 @@ from hermes_core.contracts.task import Task
 from hermes_core.contracts.tokens import GenerateClient
 
 if TYPE_CHECKING:
-    from hermes_core.models.generate import GenerateOptions
+    from hermes_tokens.clients.generate import GenerateOptions
 
 EMBEDDED = ("oracle", "nop")
 """The models that need no server."""
 GENERATE_PROTOCOLS: Final = {
-    "vllm": ("hermes_core.models.vllm", "VllmGenerateClient"),
-    "sglang": ("hermes_core.models.sglang", "SglangGenerateClient"),
-    "atropos": ("hermes_core.models.atropos_server", "AtroposGenerateClient"),
+    "vllm": ("hermes_tokens.clients.vllm", "VllmGenerateClient"),
+    "sglang": ("hermes_tokens.clients.sglang", "SglangGenerateClient"),
+    "atropos": ("hermes_tokens.clients.atropos_server", "AtroposGenerateClient"),
 }
 """The protocols with token ids, and where their clients are."""
 
@@ -38,16 +38,16 @@ def create_model(
 ) -> ModelClient:
     """Make a client for `oracle`, `nop` or the base URL of an OpenAI-compatible server; opens no connection."""
     if model == "oracle":
-        from hermes_core.models.oracle import OracleModel
+        from hermes_models.oracle import OracleModel
 
         return OracleModel(tasks, mistake_rate=mistake_rate, seed=seed)
     if model == "nop":
-        from hermes_core.models.nop import NopModel
+        from hermes_models.nop import NopModel
 
         return NopModel()
     if not model.strip().lower().startswith(("http://", "https://")):
         raise _unknown_model(model, model_name)
-    from hermes_core.models.openai import OpenAIChatClient
+    from hermes_models.openai import OpenAIChatClient
 
     return OpenAIChatClient(
         base_url=model,

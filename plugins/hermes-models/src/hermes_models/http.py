@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict, TypeVar
 from urllib.parse import quote
 
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.models.address import ServerAddress
-from hermes_core.models.refusals import Refusal, of_reply, of_status, of_transport
+from hermes_models.address import ServerAddress
+from hermes_models.http_errors import Refusal, of_reply, of_status, of_transport
 
 if TYPE_CHECKING:
     import aiohttp

@@ -26,7 +26,7 @@ from hermes_core.contracts.errors import (
 )
 
 if TYPE_CHECKING:
-    from hermes_core.models.address import ServerAddress
+    from hermes_models.address import ServerAddress
 
 _EXCERPT: Final = 300
 

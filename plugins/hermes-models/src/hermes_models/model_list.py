@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hermes_core.contracts.errors import ModelReplyError, ModelRequestError
-from hermes_core.models.http import HttpChannel
-from hermes_core.models.refusals import Refusal
-from hermes_core.models.replies import decode_json
+from hermes_models.http import HttpChannel
+from hermes_models.http_errors import Refusal
+from hermes_models.replies import decode_json
 
 CHECK_TIMEOUT: Final = 30.0
 """Seconds that one request of a check may take."""

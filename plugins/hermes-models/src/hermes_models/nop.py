@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from hermes_core.contracts.model import ModelReply, ModelRequest
-from hermes_core.models.embedded import EmbeddedModel
+from hermes_models.embedded import EmbeddedModel
 
 NOTHING = "Nothing was done."
 

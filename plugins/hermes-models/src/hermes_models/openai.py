@@ -11,11 +11,11 @@ from typing import Any, Final, Unpack
 
 from hermes_core.contracts.errors import ConfigError, ModelReplyError
 from hermes_core.contracts.model import ModelReply, ModelRequest, encode
-from hermes_core.models.address import ServerAddress
-from hermes_core.models.http import HttpChannel, HttpOptions, rollout_headers
-from hermes_core.models.listing import check_listed, only_listed
-from hermes_core.models.refusals import Refusal, embedded_status
-from hermes_core.models.replies import decode_json, read_reply
+from hermes_models.address import ServerAddress
+from hermes_models.http import HttpChannel, HttpOptions, rollout_headers
+from hermes_models.http_errors import Refusal, embedded_status
+from hermes_models.model_list import check_listed, only_listed
+from hermes_models.replies import decode_json, read_reply
 
 _OURS: Final = frozenset({"model", "messages", "tools", "stream", "n", "extra_body"})
 

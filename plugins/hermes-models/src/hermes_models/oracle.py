@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from hermes_core.contracts.errors import ConfigError, ModelRequestError
 from hermes_core.contracts.model import Message, ModelReply, ModelRequest, encode
 from hermes_core.contracts.task import Task
-from hermes_core.models.embedded import EmbeddedModel, assistant_turns, play
-from hermes_core.models.mistakes import Script, draw_script
+from hermes_models.embedded import EmbeddedModel, assistant_turns, play
+from hermes_models.oracle_mistakes import Script, draw_script
 
 NO_SOLUTION = "No solution is known for this task."
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hermes_core.contracts.model import encode
 from hermes_core.contracts.task import Step
-from hermes_core.models.embedded import DONE, Turn
+from hermes_models.embedded import DONE, Turn
 
 GAVE_UP: Final = "I could not find a way to do this."
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from hermes_core.contracts.model import ModelReply, ModelRequest
 from hermes_core.contracts.task import Step
-from hermes_core.models.embedded import DONE, EmbeddedModel, Turn, assistant_turns, play
+from hermes_models.embedded import DONE, EmbeddedModel, Turn, assistant_turns, play
 
 
 class ScriptedModel(EmbeddedModel):

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM."""
     import asyncio
 
-    from hermes_core.models.factory import create_model
+    from hermes_models.factory import create_model
 
     api_key = _api_key(arguments.api_key_env)
     model = create_model(
@@ -64,7 +64,7 @@ def _tasks(arguments: argparse.Namespace) -> Sequence[Task]:
     from pathlib import Path
 
     from hermes_core.discovery import load_plugins
-    from hermes_core.runner.tasks import load_tasks
+    from hermes_runner.tasks import load_tasks
 
     loaded = load_tasks(Path(arguments.tasks), load_plugins(getattr(arguments, "plugin_settings", None)))
     for problem in loaded.problems:
@@ -73,8 +73,8 @@ def _tasks(arguments: argparse.Namespace) -> Sequence[Task]:
 
 
 async def _serve(model: ModelClient, name: str, host: str, port: int, api_key: str | None) -> None:
-    from hermes_core.cli.serving import serve_until_stopped
-    from hermes_core.models.server import ChatServer, serving
+    from hermes_models.server import ChatServer, serving
+    from hermes_models.serving import serve_until_stopped
 
     server = ChatServer(model, model_name=name, api_key=api_key)
     try:

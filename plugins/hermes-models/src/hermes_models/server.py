@@ -22,9 +22,9 @@ from hermes_core.contracts.errors import (
     ModelUnreachableError,
 )
 from hermes_core.contracts.model import Conversation, ModelClient, ModelReply, ModelRequest, ToolSchemas, encode
-from hermes_core.models.http import ROLLOUT_HEADER, SEED_HEADER
-from hermes_core.models.listening import listening
-from hermes_core.models.replies import decode_json
+from hermes_models.aiohttp_server import listening
+from hermes_models.http import ROLLOUT_HEADER, SEED_HEADER
+from hermes_models.replies import decode_json
 
 # aiohttp's own limit of 1 MB is less than one long conversation.
 _LARGEST_REQUEST: Final = 256 * 2**20

@@ -10,10 +10,6 @@ from typing import Any, ClassVar, cast
 
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import IsolationLevel, Sandbox, SandboxSpec
-from hermes_core.sandbox import AgentBackend, SandboxHost
-from hermes_core.sandbox.leases import Lease, LeaseBook, public_options
-from hermes_core.sandbox.plain import PlainSandbox
-from hermes_core.sandbox.session import AgentSandbox
 from hermes_core.specs import BackendSpec
 from hermes_pool.backend_options import PoolBackendOptions
 from hermes_pool.errors import SlotUnavailableError
@@ -22,6 +18,10 @@ from hermes_pool.plugin import POOL
 from hermes_pool.reporting import too_late, unprepared
 from hermes_pool.statistics import PoolStats
 from hermes_pool.turnstile import Ticket, Turnstile
+from hermes_sandbox import AgentBackend, SandboxHost
+from hermes_sandbox.backend.agent_sandbox import AgentSandbox
+from hermes_sandbox.backend.shell_sandbox import PlainSandbox
+from hermes_sandbox.leases.book import Lease, LeaseBook, public_options
 
 _LEVELS: tuple[IsolationLevel, ...] = ("none", "bwrap", "container", "container+slot", "gvisor")
 _HOW_TO_SHARE: Mapping[str, str] = {

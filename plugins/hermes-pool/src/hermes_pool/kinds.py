@@ -8,10 +8,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from hermes_core.sandbox.sharing import MakeHost
-from hermes_core.sandbox.slots import SlotRequest
 from hermes_pool.creation import Backoff
 from hermes_pool.pooled_host import HostState, PooledHost, PoolSeat
+from hermes_sandbox.backend.shared_hosts import MakeHost
+from hermes_sandbox.protocol.slots import SlotRequest
 
 _REMEMBERED: Final = 16
 """Kinds without hosts whose failures are remembered."""

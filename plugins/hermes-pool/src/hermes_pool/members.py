@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from hermes_core.contracts.errors import BackendError
-from hermes_core.sandbox import AgentBackend
-from hermes_core.sandbox.slots import SlotRequest
 from hermes_pool.options import PoolOptions
 from hermes_pool.pool import SlotPool
+from hermes_sandbox import AgentBackend
+from hermes_sandbox.protocol.slots import SlotRequest
 
 
 class MemberPool(SlotPool):

@@ -30,6 +30,6 @@ def hermes_backends() -> list[BackendSpec]:
 @hookimpl
 def hermes_cli_commands() -> Iterable[CommandSpec]:
     """Declare the subcommands `tool-executor` and `tool-server`."""
-    from hermes_pool.services.declared import COMMANDS
+    from hermes_tool_services.declared import COMMANDS
 
     return COMMANDS

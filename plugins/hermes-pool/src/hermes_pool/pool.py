@@ -9,8 +9,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Hashable
 
-from hermes_core.sandbox.sharing import MakeHost, Seat
-from hermes_core.sandbox.slots import SlotRequest
 from hermes_pool.creation import CreationRate, load_per_core
 from hermes_pool.fleet import Fleet
 from hermes_pool.kinds import Kind, Waiter
@@ -20,6 +18,8 @@ from hermes_pool.reporting import too_late, too_many
 from hermes_pool.slots import Slot
 from hermes_pool.statistics import PoolStats, Waits
 from hermes_pool.views import slots_of
+from hermes_sandbox.backend.shared_hosts import MakeHost, Seat
+from hermes_sandbox.protocol.slots import SlotRequest
 
 
 class SlotPool:

@@ -10,11 +10,11 @@ from enum import StrEnum
 from typing import Any
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.sandbox.client import AgentClient
-from hermes_core.sandbox.completion import complete
-from hermes_core.sandbox.host import SandboxHost
-from hermes_core.sandbox.sharing import MakeHost
-from hermes_core.sandbox.slots import SlotRequest
+from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.shared_hosts import MakeHost
+from hermes_sandbox.protocol.cancellation import complete
+from hermes_sandbox.protocol.client import AgentClient
+from hermes_sandbox.protocol.slots import SlotRequest
 
 
 class HostState(StrEnum):

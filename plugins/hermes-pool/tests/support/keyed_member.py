@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import BaseModel, SecretStr
 
 from hermes_core.hookspecs import hookimpl
-from hermes_core.sandbox.local import LocalBackend
 from hermes_core.specs import BackendSpec
+from hermes_sandbox.local.backend import LocalBackend
 
 
 class KeyedOptions(BaseModel):

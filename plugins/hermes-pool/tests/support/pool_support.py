@@ -13,13 +13,13 @@ from pathlib import Path
 
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox import AgentBackend, AgentStream, SandboxHost
-from hermes_core.sandbox.sharing import SharedPlace
-from hermes_core.sandbox.slots import SlotRequest
-from hermes_core.sandbox.source import PYTHON_FLAGS
-from hermes_core.sandbox.spawning import AgentProcess
 from hermes_core.specs import BackendSpec
 from hermes_pool import PoolOptions, SlotPool
+from hermes_sandbox import AgentBackend, AgentStream, SandboxHost
+from hermes_sandbox.backend.shared_hosts import SharedPlace
+from hermes_sandbox.protocol.agent_process import AgentProcess
+from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
+from hermes_sandbox.protocol.slots import SlotRequest
 
 
 class Engine:

@@ -15,7 +15,7 @@ from hermes_core.contracts.secrecy import WITHHELD, find_withheld, shown_value, 
 from hermes_core.discovery import PluginSettings
 from hermes_core.rollout import RolloutLimits
 from hermes_core.specs import Access, Ref
-from hermes_core.tools.budget import ResultBudget
+from hermes_core.tooling.budget import ResultBudget
 
 Action = Literal["retry", "drop", "score", "mask"]
 DEFAULT_POLICY: Mapping[str, Action] = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from hermes_core.contracts.errors import Blame
 from hermes_core.contracts.rollout import RewardStatus, RolloutOutcome, StopReason
-from hermes_core.runner.config import DEFAULT_POLICY, Action
+from hermes_runner.config import DEFAULT_POLICY, Action
 
 
 class Policy:

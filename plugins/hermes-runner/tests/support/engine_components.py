@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from hermes_core import hookimpl
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import BackendError, EngineLostError, UserError
-from hermes_core.runner.local_engine import LocalEngine
 from hermes_core.specs import EngineSpec
+from hermes_runner.run.local_engine import LocalEngine
 
 
 @hookimpl

@@ -8,10 +8,10 @@ from pydantic import BaseModel, Field, SecretStr, model_validator
 
 from hermes_core import hookimpl
 from hermes_core.contracts.errors import BackendError
-from hermes_core.runner.local_engine import LocalEngine
-from hermes_core.sandbox.local import LocalBackend
-from hermes_core.sandbox.local_options import LocalOptions
 from hermes_core.specs import BackendSpec, EngineSpec, SinkSpec
+from hermes_runner.run.local_engine import LocalEngine
+from hermes_sandbox.local.backend import LocalBackend
+from hermes_sandbox.local.options import LocalOptions
 
 
 @hookimpl

@@ -151,9 +151,9 @@ def step(dice: random.Random) -> tuple[str, str, str, str | None]:
 
 
 def main(directory: Path) -> None:
-    from hermes_core.runner.report import rebuild
-    from hermes_core.runner.report.rebuild import write_summary
-    from hermes_core.runner.summary import SummaryBuilder
+    from hermes_runner.report import rebuild
+    from hermes_runner.report.rebuild import write_summary
+    from hermes_runner.report.summary import SummaryBuilder
 
     directory.mkdir(parents=True, exist_ok=True)
     builder = SummaryBuilder()

@@ -9,22 +9,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hermes_core.sandbox.backend import AgentBackend
-    from hermes_core.sandbox.client import AgentStream
-    from hermes_core.sandbox.host import SandboxHost
-    from hermes_core.sandbox.opening import open_sandbox
-    from hermes_core.sandbox.plain_source import shell_command
-    from hermes_core.sandbox.source import PYTHON_FLAGS
+    from hermes_sandbox.backend.base import AgentBackend
+    from hermes_sandbox.backend.host import SandboxHost
+    from hermes_sandbox.opening import open_sandbox
+    from hermes_sandbox.posix_shell.source import shell_command
+    from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
+    from hermes_sandbox.protocol.client import AgentStream
 
 __all__ = ["PYTHON_FLAGS", "AgentBackend", "AgentStream", "SandboxHost", "open_sandbox", "shell_command"]
 
 _HOMES = {
-    "AgentBackend": "backend",
-    "AgentStream": "client",
-    "PYTHON_FLAGS": "source",
-    "SandboxHost": "host",
+    "AgentBackend": "backend.base",
+    "AgentStream": "protocol.client",
+    "PYTHON_FLAGS": "protocol.bootstrap",
+    "SandboxHost": "backend.host",
     "open_sandbox": "opening",
-    "shell_command": "plain_source",
+    "shell_command": "posix_shell.source",
 }
 
 

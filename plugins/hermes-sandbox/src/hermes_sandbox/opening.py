@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
-from hermes_core.sandbox.backend import AgentBackend
+from hermes_sandbox.backend.base import AgentBackend
 
 
 @asynccontextmanager

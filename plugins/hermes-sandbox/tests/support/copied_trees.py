@@ -11,10 +11,10 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from hermes_core.sandbox.agent.entries import DATA, DIRECTORY, END, FILE, FILE_END, LEAVE, SYMLINK, entry_record
-from hermes_core.sandbox.agent.wire import PREFIX, PROTOCOL, decode_header, encode
-from hermes_core.sandbox.client import AgentClient, AgentStream
-from hermes_core.sandbox.source import agent_message
+from hermes_sandbox.agent.archive_format import DATA, DIRECTORY, END, FILE, FILE_END, LEAVE, SYMLINK, entry_record
+from hermes_sandbox.agent.wire import PREFIX, PROTOCOL, decode_header, encode
+from hermes_sandbox.protocol.bootstrap import agent_message
+from hermes_sandbox.protocol.client import AgentClient, AgentStream
 
 OLD = 1_234_567_890_123_456_789
 

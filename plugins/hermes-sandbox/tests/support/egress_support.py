@@ -7,9 +7,9 @@ import base64
 import itertools
 from contextlib import asynccontextmanager
 
-from hermes_core.sandbox.agent.tunnels import TUNNEL_WINDOW
-from hermes_core.sandbox.egress import EgressProxy
-from hermes_core.sandbox.egress_rules import AllowList
+from hermes_sandbox.agent.tunnels import TUNNEL_WINDOW
+from hermes_sandbox.egress.proxy import EgressProxy
+from hermes_sandbox.egress.rules import AllowList
 
 PIECE = 1 << 16
 _NUMBERS = itertools.count(1)

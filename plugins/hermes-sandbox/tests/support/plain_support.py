@@ -14,9 +14,9 @@ from sandbox_support import processes_of
 
 from hermes_core.contracts.errors import NoPythonError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox import AgentBackend, SandboxHost, shell_command
-from hermes_core.sandbox.spawning import AgentProcess
 from hermes_core.specs import BackendSpec
+from hermes_sandbox import AgentBackend, SandboxHost, shell_command
+from hermes_sandbox.protocol.agent_process import AgentProcess
 
 PATH = "/usr/bin:/bin"
 PLAIN = BackendSpec(name="plain", summary="No Python.", target="plain_support:PlainBackend", isolation=("none",))

@@ -14,13 +14,13 @@ from typing import Any, Final, TypeVar
 
 from hermes_core.contracts.model import Message, RequestedCall
 from hermes_core.contracts.tokens import FinishReason
-from hermes_core.tokens.ends import message_ends
-from hermes_core.tokens.junction import Shape, require_texts
-from hermes_core.tokens.reasoning import Reasoning
-from hermes_core.tokens.scaffold import ContextSpan, Scaffold, treatments
-from hermes_core.tokens.slots import SlottedMessages
-from hermes_core.tokens.stub import StubRenderer
-from hermes_core.tokens.tokenizer import ChatTokenizer
+from hermes_tokens.junction import Shape, require_texts
+from hermes_tokens.message_boundaries import message_ends
+from hermes_tokens.placeholders import SlottedMessages
+from hermes_tokens.reasoning import Reasoning
+from hermes_tokens.stub_rendering import StubRenderer
+from hermes_tokens.template_skeleton import ContextSpan, Scaffold, treatments
+from hermes_tokens.tokenizer import ChatTokenizer
 
 # Shapes are few: how many results of which tools' calls come back at once. White space is part of a shape.
 _MAX_SHAPES: Final = 512

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from hermes_core.contracts.tokens import IGNORED, Exactness, TrainingSample
-from hermes_core.tokens.trajectory import Trajectory
+from hermes_tokens.trajectory import Trajectory
 
 _FAULTS_SHOWN = 20
 

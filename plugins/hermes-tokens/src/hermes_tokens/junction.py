@@ -7,13 +7,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from hermes_core.contracts.model import Message
-from hermes_core.tokens.ends import message_ends
-from hermes_core.tokens.scaffold import Scaffold, Treatment, treatments
-from hermes_core.tokens.slots import SLOT, SlottedMessages, slot
-from hermes_core.tokens.stub import StubRenderer
-from hermes_core.tokens.template import TemplateError
-from hermes_core.tokens.tokenizer import ChatTokenizer
-from hermes_core.tokens.vocabulary import ControlToken, ControlTokens
+from hermes_tokens.message_boundaries import message_ends
+from hermes_tokens.placeholders import SLOT, SlottedMessages, slot
+from hermes_tokens.stub_rendering import StubRenderer
+from hermes_tokens.template import TemplateError
+from hermes_tokens.template_skeleton import Scaffold, Treatment, treatments
+from hermes_tokens.tokenizer import ChatTokenizer
+from hermes_tokens.vocabulary import ControlToken, ControlTokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from hermes_core.tokens.slots import BODY, SLOT, SlottedMessages, common_start, slot
-from hermes_core.tokens.template import TemplateError
+from hermes_tokens.placeholders import BODY, SLOT, SlottedMessages, common_start, slot
+from hermes_tokens.template import TemplateError
 
 
 def message_ends(text: str, prefix: Callable[[int], str], slotted: SlottedMessages, *, first: int) -> list[int]:

@@ -11,8 +11,8 @@ from itertools import zip_longest
 from typing import Any
 
 from hermes_core.contracts.model import Message
-from hermes_core.tokens.append import AppendRule
-from hermes_core.tokens.tokenizer import ChatTokenizer
+from hermes_tokens.append import AppendRule
+from hermes_tokens.tokenizer import ChatTokenizer
 
 Span = tuple[str, Sequence[int]]
 """A role and ids."""

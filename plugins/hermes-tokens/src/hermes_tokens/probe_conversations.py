@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hermes_core.contracts.model import Message, RequestedCall
-from hermes_core.tokens.slots import BODY
+from hermes_tokens.placeholders import BODY
 
 _SYSTEM: Final[Message] = {"role": "system", "content": "You help with the weather.\n"}
 _ASK: Final[Message] = {"role": "user", "content": " What is the weather in Oslo, and the time?"}

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from hermes_core.contracts.model import Message
-from hermes_core.tokens.scaffold import ContextSpan, Scaffold
-from hermes_core.tokens.slots import BODY, common_start, slot
-from hermes_core.tokens.stub import StubRenderer
-from hermes_core.tokens.template import TemplateError
-from hermes_core.tokens.tokenizer import ChatTokenizer
+from hermes_tokens.placeholders import BODY, common_start, slot
+from hermes_tokens.stub_rendering import StubRenderer
+from hermes_tokens.template import TemplateError
+from hermes_tokens.template_skeleton import ContextSpan, Scaffold
+from hermes_tokens.tokenizer import ChatTokenizer
 
 _USER: Final[Message] = {"role": "user", "content": "Hello"}
 _TAG: Final = re.compile(r"<[^<>\s]+>|\[[A-Z_/]+\]")

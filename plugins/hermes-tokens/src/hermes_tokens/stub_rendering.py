@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from hermes_core.contracts.model import Message
-from hermes_core.tokens.slots import BODY
-from hermes_core.tokens.template import ChatTemplate, TemplateError
+from hermes_tokens.placeholders import BODY
+from hermes_tokens.template import ChatTemplate, TemplateError
 
 _USER: Final[Message] = {"role": "user", "content": "Hello"}
 CONTENTS: Final = ("", BODY, None)

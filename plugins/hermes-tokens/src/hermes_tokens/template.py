@@ -11,7 +11,7 @@ from typing import Any, Final
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import Message
 
-INSTALL_HINT: Final = "pip install 'hermes-agent-core[tokens]'"
+INSTALL_HINT: Final = "pip install 'hermes-tokens'"
 _REASONING_FIELDS: Final = ("reasoning_content", "thinking", "reasoning")
 
 
@@ -65,7 +65,7 @@ def _compiled(text: str) -> Any:
     try:
         from jinja2 import TemplateSyntaxError
 
-        from hermes_core.tokens.jinja import environment
+        from hermes_tokens.jinja import environment
     except ImportError as error:
         raise ConfigError("chat templates need jinja2, which is not installed", hint=INSTALL_HINT) from error
     try:

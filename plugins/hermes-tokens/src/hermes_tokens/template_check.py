@@ -9,11 +9,11 @@ from typing import Any, Final, Literal
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import Message
-from hermes_core.tokens.append import AppendRule, ClosedTurn
-from hermes_core.tokens.canned import CANNED, Canned
-from hermes_core.tokens.slots import BODY, common_start
-from hermes_core.tokens.stub import CONTENTS
-from hermes_core.tokens.template import TemplateError
+from hermes_tokens.append import AppendRule, ClosedTurn
+from hermes_tokens.placeholders import BODY, common_start
+from hermes_tokens.probe_conversations import CANNED, Canned
+from hermes_tokens.stub_rendering import CONTENTS
+from hermes_tokens.template import TemplateError
 
 CaseClass = Literal["ok", "unsupported", "failed"]
 _SHOWN: Final = 60

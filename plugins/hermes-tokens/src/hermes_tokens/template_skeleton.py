@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hermes_core.tokens.slots import SLOT, padded, slot
-from hermes_core.tokens.template import TemplateError
-from hermes_core.tokens.tokenizer import ChatTokenizer
-from hermes_core.tokens.vocabulary import ControlToken
+from hermes_tokens.placeholders import SLOT, padded, slot
+from hermes_tokens.template import TemplateError
+from hermes_tokens.tokenizer import ChatTokenizer
+from hermes_tokens.vocabulary import ControlToken
 
 Treatment = Callable[[str], str]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.tokens.folder import TokenizerFolder
-from hermes_core.tokens.plain import PlainEncoder
-from hermes_core.tokens.template import INSTALL_HINT, ChatTemplate
-from hermes_core.tokens.vocabulary import ControlToken, ControlTokens, is_blank, text_ids
+from hermes_tokens.template import INSTALL_HINT, ChatTemplate
+from hermes_tokens.tokenizer_files import TokenizerFolder
+from hermes_tokens.untrusted_text import PlainEncoder
+from hermes_tokens.vocabulary import ControlToken, ControlTokens, is_blank, text_ids
 
 NO_TEMPLATE = "add chat_template.jinja to the tokenizer's folder, or chat_template to its tokenizer_config.json"
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from hermes_core.tokens.vocabulary import is_blank
+from hermes_tokens.vocabulary import is_blank
 
 
 class PlainEncoder:

@@ -7,7 +7,7 @@ import importlib.util
 import re
 from pathlib import Path
 
-from hermes_core.tokens.tokenizer import ChatTokenizer
+from hermes_tokens.tokenizer import ChatTokenizer
 
 CORPUS = (
     "You help with the weather. What is the weather in Oslo, and the time? And in Malmö? It is 7 °C, clear, wind 3",

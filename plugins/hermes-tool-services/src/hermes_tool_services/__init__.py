@@ -7,23 +7,23 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hermes_pool.services.artifacts import ArtifactRefusedError
-    from hermes_pool.services.executor import ToolExecutor
-    from hermes_pool.services.executor_client import ToolExecutorClient
-    from hermes_pool.services.executor_config import ToolExecutorConfig
-    from hermes_pool.services.sandbox_tools import SandboxToolBackend
-    from hermes_pool.services.tool_backend import ExecutionResult, ToolBackend
-    from hermes_pool.services.tool_server import ToolServer
+    from hermes_tool_services.artifacts import ArtifactRefusedError
+    from hermes_tool_services.executor import ToolExecutor
+    from hermes_tool_services.executor_client import ToolExecutorClient
+    from hermes_tool_services.executor_config import ToolExecutorConfig
+    from hermes_tool_services.sandbox_tools import SandboxToolBackend
+    from hermes_tool_services.tool_backend import ExecutionResult, ToolBackend
+    from hermes_tool_services.tool_server import ToolServer
 
 _HOMES = {
-    "ArtifactRefusedError": "hermes_pool.services.artifacts",
-    "ExecutionResult": "hermes_pool.services.tool_backend",
-    "SandboxToolBackend": "hermes_pool.services.sandbox_tools",
-    "ToolBackend": "hermes_pool.services.tool_backend",
-    "ToolExecutor": "hermes_pool.services.executor",
-    "ToolExecutorClient": "hermes_pool.services.executor_client",
-    "ToolExecutorConfig": "hermes_pool.services.executor_config",
-    "ToolServer": "hermes_pool.services.tool_server",
+    "ArtifactRefusedError": "hermes_tool_services.artifacts",
+    "ExecutionResult": "hermes_tool_services.tool_backend",
+    "SandboxToolBackend": "hermes_tool_services.sandbox_tools",
+    "ToolBackend": "hermes_tool_services.tool_backend",
+    "ToolExecutor": "hermes_tool_services.executor",
+    "ToolExecutorClient": "hermes_tool_services.executor_client",
+    "ToolExecutorConfig": "hermes_tool_services.executor_config",
+    "ToolServer": "hermes_tool_services.tool_server",
 }
 
 __all__ = [
@@ -40,7 +40,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
-        raise AttributeError(f"module 'hermes_pool.services' has no attribute {name!r}")
+        raise AttributeError(f"module 'hermes_tool_services' has no attribute {name!r}")
     import importlib
 
     value: object = getattr(importlib.import_module(_HOMES[name]), name)

@@ -15,7 +15,7 @@ from hermes_core.contracts.errors import BackendError, ConfigError
 from hermes_core.contracts.model import encode
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
 from hermes_core.specs import ToolSpec
-from hermes_core.tools.selection import select_tools
+from hermes_core.tooling.selection import select_tools
 
 # In a tool's output these would pass for the protocol's own marks; as an escape the JSON means the same.
 _MARK: Final = re.compile(r"<(?=/?(?:tools|tool_call|tool_response|think)\b)")
@@ -54,7 +54,7 @@ class ToolSchema:
             summary=self.description.partition("\n")[0] or self.name,
             description=self.description,
             parameters=self.json_schema(),
-            target="hermes_core.atropos.agent_tools:Tool",
+            target="hermes_tool_services.agent_tools:Tool",
             toolset="environment",
             needs_sandbox=False,
             side_effects="external" if self.external else "none",
@@ -181,7 +181,7 @@ async def executed(tool: Tool, call: ToolCall, about: Mapping[str, Any]) -> Tool
         return ToolResult(success=False, error=f"{type(error).__name__}: {error}", uniq_id=call.uniq_id)
     if not isinstance(result, ToolResult):
         found = type(result).__name__
-        raise ConfigError(f"tool {call.name!r} returned {found}, a ToolResult of hermes_core.atropos was wanted")
+        raise ConfigError(f"tool {call.name!r} returned {found}, a ToolResult of hermes_atropos was wanted")
     return ToolResult(result.success, result.output, result.error, result.metadata, call.uniq_id)
 
 

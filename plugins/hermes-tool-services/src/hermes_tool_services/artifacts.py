@@ -21,7 +21,7 @@ from typing import Final
 
 from hermes_core.contracts.errors import Blame, HermesError
 from hermes_core.contracts.sandbox import FileStat, Sandbox
-from hermes_pool.services.wire import (
+from hermes_tool_services.wire import (
     MOST_BYTES,
     MOST_ENTRIES,
     ArtifactArchiveRequestPayload,

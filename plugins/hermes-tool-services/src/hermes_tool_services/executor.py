@@ -10,7 +10,11 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar, final
 
-from hermes_core.atropos.agent_tools import (
+from hermes_core.contracts.errors import BackendError, ConfigError
+from hermes_core.contracts.sandbox import SandboxSpec, TerminalBackend
+from hermes_core.discovery import Registry, load_plugins
+from hermes_tool_services import wire
+from hermes_tool_services.agent_tools import (
     InstalledTool,
     Tool,
     ToolCall,
@@ -20,21 +24,17 @@ from hermes_core.atropos.agent_tools import (
     build_tool_registry,
     executed,
 )
-from hermes_core.atropos.tool_server import ToolServerClient
-from hermes_core.atropos.workbench import answering
-from hermes_core.contracts.errors import BackendError, ConfigError
-from hermes_core.contracts.sandbox import SandboxSpec, TerminalBackend
-from hermes_core.discovery import Registry, load_plugins
-from hermes_pool.services import wire
-from hermes_pool.services.artifacts import ArtifactRefusedError
-from hermes_pool.services.executor_config import ToolExecutorConfig
-from hermes_pool.services.failing import discreet
-from hermes_pool.services.policy import MARGIN, timeout_of, without_policy
-from hermes_pool.services.sandbox_tools import ALIASES, SandboxToolBackend
-from hermes_pool.services.stats import CallStats
-from hermes_pool.services.tool_backend import ToolBackend
-from hermes_pool.services.tool_server import ToolServer
-from hermes_pool.services.trajectory import CancelledCallError, ReleasedError, Trajectory
+from hermes_tool_services.artifacts import ArtifactRefusedError
+from hermes_tool_services.executor_config import ToolExecutorConfig
+from hermes_tool_services.failing import discreet
+from hermes_tool_services.hook_tools import answering
+from hermes_tool_services.policy import MARGIN, timeout_of, without_policy
+from hermes_tool_services.sandbox_tools import ALIASES, SandboxToolBackend
+from hermes_tool_services.stats import CallStats
+from hermes_tool_services.tool_backend import ToolBackend
+from hermes_tool_services.tool_server import ToolServer
+from hermes_tool_services.tool_server_client import ToolServerClient
+from hermes_tool_services.trajectory import CancelledCallError, ReleasedError, Trajectory
 
 T = TypeVar("T")
 _RELEASED: Final = 65_536

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hermes_pool.services.settings import ExecutorSettings
+    from hermes_tool_services.settings import ExecutorSettings
 
 _EPILOG = """\
 environment:
@@ -54,8 +54,8 @@ class ToolExecutorCommand:
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Serve until SIGINT or SIGTERM."""
-        from hermes_pool.services.settings import executor_settings
-        from hermes_pool.services.web import require_token
+        from hermes_tool_services.settings import executor_settings
+        from hermes_tool_services.web import require_token
 
         config: dict[str, Any] = {}
         if arguments.no_network:
@@ -81,12 +81,12 @@ class ToolExecutorCommand:
 
 
 async def _serve(settings: ExecutorSettings, arguments: argparse.Namespace) -> None:
-    from hermes_core.cli.serving import serve_until_stopped
     from hermes_core.discovery import load_plugins
-    from hermes_core.models.listening import listening
-    from hermes_core.sandbox.backend import AgentBackend
-    from hermes_pool.services.executor import ToolExecutor
-    from hermes_pool.services.executor_service import ExecutorService
+    from hermes_models.aiohttp_server import listening
+    from hermes_models.serving import serve_until_stopped
+    from hermes_sandbox.backend.base import AgentBackend
+    from hermes_tool_services.executor import ToolExecutor
+    from hermes_tool_services.executor_service import ExecutorService
 
     registry = load_plugins(arguments.plugin_settings)
     backend = registry.create("backend", settings.backend.name, settings.backend.options)
@@ -105,7 +105,7 @@ async def _serve(settings: ExecutorSettings, arguments: argparse.Namespace) -> N
 
 async def _end(backend: Any, limit: float, *, purge: bool) -> None:
     from hermes_core.contracts.errors import BackendError
-    from hermes_pool.services.sandbox_tools import sweep
+    from hermes_tool_services.sandbox_tools import sweep
 
     try:
         async with asyncio.timeout(limit):

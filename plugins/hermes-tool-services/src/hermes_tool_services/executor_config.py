@@ -7,7 +7,7 @@ from typing import Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from hermes_pool.services.policy import DEFAULT_TIMEOUT, Policy
+from hermes_tool_services.policy import DEFAULT_TIMEOUT, Policy
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from typing import Any, Final, final
 
 from aiohttp import web
 
-from hermes_pool.services import wire
-from hermes_pool.services.executor import ToolExecutor
-from hermes_pool.services.web import answer, application, read_payload
+from hermes_tool_services import wire
+from hermes_tool_services.executor import ToolExecutor
+from hermes_tool_services.web import answer, application, read_payload
 
 NAME: Final = "hermes tool executor"
 

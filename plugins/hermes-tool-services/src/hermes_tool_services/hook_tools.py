@@ -10,9 +10,9 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from hermes_core.atropos.agent_tools import ToolCall, ToolResult
 from hermes_core.contracts.errors import HermesError
 from hermes_core.rollout.context import RolloutContext
+from hermes_tool_services.agent_tools import ToolCall, ToolResult
 
 POLICY: Final = frozenset({"allow_network", "require_sandbox", "require_stateful_sandbox"})
 """Arguments that are the environment's to decide, never a caller's."""

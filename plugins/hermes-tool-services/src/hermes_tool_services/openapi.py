@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from hermes_core.specs import ToolSpec
-from hermes_pool.services.wire import ToolResultPayload, ToolServerExecuteRequest
+from hermes_tool_services.wire import ToolResultPayload, ToolServerExecuteRequest
 
 _REFUSALS: Final[Mapping[str, str]] = {
     "400": "The body is not JSON.",

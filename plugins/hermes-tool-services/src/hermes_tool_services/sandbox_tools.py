@@ -9,7 +9,6 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast, final
 
-from hermes_core.atropos.workbench import as_result
 from hermes_core.contracts.errors import BackendError, HermesError, UnknownComponentError
 from hermes_core.contracts.model import encode
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
@@ -19,11 +18,12 @@ from hermes_core.rollout import Runtime
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.runtime import to_completion
 from hermes_core.specs import ToolSpec
-from hermes_core.tools.arguments import ArgumentsError
-from hermes_core.tools.terminal import shorten
-from hermes_pool.services import artifacts, wire
-from hermes_pool.services.policy import DEFAULT_TIMEOUT, MARGIN, Policy, timeout_of, without_policy
-from hermes_pool.services.tool_backend import BatchItem, ExecutionResult
+from hermes_core.tooling.arguments import ArgumentsError
+from hermes_tool_services import artifacts, wire
+from hermes_tool_services.hook_tools import as_result
+from hermes_tool_services.policy import DEFAULT_TIMEOUT, MARGIN, Policy, timeout_of, without_policy
+from hermes_tool_services.tool_backend import BatchItem, ExecutionResult
+from hermes_tools.terminal import shorten
 
 ALIASES: Final = {"bash": "terminal", "bash_stateful": "terminal_stateful"}
 """The predecessor's names of two tools inside the sandbox."""

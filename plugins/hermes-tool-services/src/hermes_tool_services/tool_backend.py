@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from hermes_core.atropos.agent_tools import ToolResult
-from hermes_pool.services.wire import (
+from hermes_tool_services.agent_tools import ToolResult
+from hermes_tool_services.wire import (
     ArtifactArchiveRequestPayload,
     ArtifactArchiveResponsePayload,
     ArtifactListRequestPayload,

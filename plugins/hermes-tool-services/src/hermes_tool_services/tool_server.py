@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast, final
 
-from hermes_core.atropos.agent_tools import InstalledTool, Tool, ToolCall, ToolRegistry, ToolResult
-from hermes_core.atropos.workbench import answering, as_result
 from hermes_core.contracts import tool as contract
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError
 from hermes_core.contracts.model import encode
@@ -21,11 +19,13 @@ from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.sync_context import SyncToolContext
 from hermes_core.rollout.workers import WorkerThreads
 from hermes_core.specs import ToolSpec
-from hermes_core.tools.arguments import ArgumentsError
-from hermes_pool.services.failing import told
-from hermes_pool.services.policy import LONGEST, timeout_of, without_policy
-from hermes_pool.services.stats import CallStats
-from hermes_pool.services.threads import ToolStuckError, ToolThreads
+from hermes_core.tooling.arguments import ArgumentsError
+from hermes_tool_services.agent_tools import InstalledTool, Tool, ToolCall, ToolRegistry, ToolResult
+from hermes_tool_services.failing import told
+from hermes_tool_services.hook_tools import answering, as_result
+from hermes_tool_services.policy import LONGEST, timeout_of, without_policy
+from hermes_tool_services.stats import CallStats
+from hermes_tool_services.threads import ToolStuckError, ToolThreads
 
 MAX_CONCURRENCY: Final = 16
 DEFAULT_TIMEOUT: Final = 120.0

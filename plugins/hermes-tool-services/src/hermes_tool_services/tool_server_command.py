@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hermes_pool.services.tool_server import ToolServer
+    from hermes_tool_services.tool_server import ToolServer
 
 _EPILOG = """\
 environment:
@@ -39,9 +39,9 @@ class ToolServerCommand:
         """Serve until SIGINT or SIGTERM."""
         import asyncio
 
-        from hermes_pool.services.settings import positive
-        from hermes_pool.services.tool_server import MAX_CONCURRENCY
-        from hermes_pool.services.web import require_token
+        from hermes_tool_services.settings import positive
+        from hermes_tool_services.tool_server import MAX_CONCURRENCY
+        from hermes_tool_services.web import require_token
 
         token = os.environ.get("TOOL_SERVER_TOKEN", "").strip() or None
         require_token(arguments.host, token, "TOOL_SERVER_TOKEN")
@@ -53,11 +53,11 @@ class ToolServerCommand:
 
 
 async def _serve(arguments: argparse.Namespace, token: str | None, max_concurrency: int) -> None:
-    from hermes_core.cli.serving import serve_until_stopped
     from hermes_core.discovery import load_plugins
-    from hermes_core.models.listening import listening
-    from hermes_pool.services.tool_server import ToolServer
-    from hermes_pool.services.tool_server_service import ToolServerService
+    from hermes_models.aiohttp_server import listening
+    from hermes_models.serving import serve_until_stopped
+    from hermes_tool_services.tool_server import ToolServer
+    from hermes_tool_services.tool_server_service import ToolServerService
 
     server = ToolServer(
         load_plugins(arguments.plugin_settings),

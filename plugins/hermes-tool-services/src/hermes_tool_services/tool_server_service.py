@@ -7,9 +7,9 @@ from typing import Final, final
 from aiohttp import web
 
 from hermes_core import __version__
-from hermes_pool.services import openapi, wire
-from hermes_pool.services.tool_server import ToolServer
-from hermes_pool.services.web import answer, application, read_payload
+from hermes_tool_services import openapi, wire
+from hermes_tool_services.tool_server import ToolServer
+from hermes_tool_services.web import answer, application, read_payload
 
 NAME: Final = "hermes tool server"
 

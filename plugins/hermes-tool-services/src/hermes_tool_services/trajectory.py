@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar, cast, final
 
-from hermes_core.atropos.agent_tools import ToolResult
-from hermes_pool.services.tool_backend import ToolBackend
+from hermes_tool_services.agent_tools import ToolResult
+from hermes_tool_services.tool_backend import ToolBackend
 
 T = TypeVar("T")
 _REMEMBERED: Final = 16

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from hermes_core.atropos.agent_tools import ToolCall, ToolRegistry
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
-from hermes_pool.services import ToolExecutor, ToolExecutorConfig
+from hermes_tool_services import ToolExecutor, ToolExecutorConfig
+from hermes_tool_services.agent_tools import ToolCall, ToolRegistry
 
 
 @functools.cache

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hermes_core.tools.process_actions import RolloutProcesses
-    from hermes_core.tools.process_registry import ProcessRegistry
-    from hermes_core.tools.process_session import ProcessSession
+    from hermes_tools.processes.process_actions import RolloutProcesses
+    from hermes_tools.processes.process_registry import ProcessRegistry
+    from hermes_tools.processes.process_session import ProcessSession
 
 _HOMES = {
-    "ProcessRegistry": "process_registry",
-    "ProcessSession": "process_session",
-    "RolloutProcesses": "process_actions",
+    "ProcessRegistry": "processes.process_registry",
+    "ProcessSession": "processes.process_session",
+    "RolloutProcesses": "processes.process_actions",
 }
 
 __all__ = ["ProcessRegistry", "ProcessSession", "RolloutProcesses"]
@@ -23,10 +23,10 @@ __all__ = ["ProcessRegistry", "ProcessSession", "RolloutProcesses"]
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
-        raise AttributeError(f"module 'hermes_core.tools' has no attribute {name!r}")
+        raise AttributeError(f"module 'hermes_tools' has no attribute {name!r}")
     import importlib
 
-    value: object = getattr(importlib.import_module(f"hermes_core.tools.{_HOMES[name]}"), name)
+    value: object = getattr(importlib.import_module(f"hermes_tools.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

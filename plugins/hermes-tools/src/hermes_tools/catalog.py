@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hermes_core.specs import ToolSpec
-from hermes_core.tools.toolset_table import TOOLSETS
+from hermes_core.tooling.toolset_table import TOOLSETS
 
 __all__ = ["TOOLS", "TOOLSETS"]
 
@@ -45,7 +45,7 @@ def _flag(description: str) -> dict[str, Any]:
 _TERMINAL: Final = ToolSpec(
     name="terminal",
     summary="Run a bash command in the rollout's session.",
-    target="hermes_core.tools.terminal:TerminalTool",
+    target="hermes_tools.terminal:TerminalTool",
     toolset="terminal",
     description=(
         "Run a bash command. The session is kept between calls: the current directory, exported variables and "
@@ -82,7 +82,7 @@ _TERMINAL: Final = ToolSpec(
 _PROCESS: Final = ToolSpec(
     name="process",
     summary="Look at, wait for, feed and end background processes.",
-    target="hermes_core.tools.process:ProcessTool",
+    target="hermes_tools.processes.process:ProcessTool",
     toolset="terminal",
     description=(
         "Manage the processes that terminal has started with background true. Actions:\n"
@@ -117,7 +117,7 @@ _SCREEN: Final = ("dist:pyte>=0.8.2,<0.9", "dist:ptyprocess>=0.7,<1")
 _TERMINAL_STATEFUL: Final = ToolSpec(
     name="terminal_stateful",
     summary="Run a bash command in the rollout's interactive terminal.",
-    target="hermes_core.tools.terminal_stateful:TerminalStatefulTool",
+    target="hermes_tools.interactive.terminal_stateful:TerminalStatefulTool",
     requires=_SCREEN,
     toolset="terminal_stateful",
     description=(
@@ -137,7 +137,7 @@ _TERMINAL_STATEFUL: Final = ToolSpec(
 _TMUX: Final = ToolSpec(
     name="tmux",
     summary="Type into the rollout's interactive terminal and read its screen.",
-    target="hermes_core.tools.tmux:TmuxTool",
+    target="hermes_tools.interactive.tmux:TmuxTool",
     requires=_SCREEN,
     toolset="terminal_stateful",
     description=(
@@ -192,7 +192,7 @@ _TMUX: Final = ToolSpec(
 _READ_FILE: Final = ToolSpec(
     name="read_file",
     summary="Read a text file with line numbers.",
-    target="hermes_core.tools.read_file:ReadFileTool",
+    target="hermes_tools.files.read_file:ReadFileTool",
     toolset="file",
     description=(
         "Read a text file. Each line comes as its number, a bar, and its text; the numbers are not part of the file. "
@@ -213,7 +213,7 @@ _READ_FILE: Final = ToolSpec(
 _WRITE_FILE: Final = ToolSpec(
     name="write_file",
     summary="Write a whole file.",
-    target="hermes_core.tools.write_file:WriteFileTool",
+    target="hermes_tools.files.write_file:WriteFileTool",
     toolset="file",
     description=(
         "Write a file, replacing all of its content; missing parent directories are created. To change a part of an "
@@ -225,7 +225,7 @@ _WRITE_FILE: Final = ToolSpec(
 _PATCH: Final = ToolSpec(
     name="patch",
     summary="Change parts of files, by find and replace or by a patch text.",
-    target="hermes_core.tools.patch:PatchTool",
+    target="hermes_tools.files.patch:PatchTool",
     toolset="file",
     description=(
         "Change files. Mode 'replace' (default) replaces old_string by new_string in path; old_string must occur "
@@ -254,7 +254,7 @@ _PATCH: Final = ToolSpec(
 _SEARCH_FILES: Final = ToolSpec(
     name="search_files",
     summary="Search file contents by regular expression, or files by name.",
-    target="hermes_core.tools.search_files:SearchFilesTool",
+    target="hermes_tools.files.search_files:SearchFilesTool",
     toolset="file",
     description=(
         "Search below a directory. With target 'content' pattern is a regular expression that is looked for in every "
@@ -289,7 +289,7 @@ _SEARCH_FILES: Final = ToolSpec(
 _TODO: Final = ToolSpec(
     name="todo",
     summary="Keep the rollout's task list.",
-    target="hermes_core.tools.todo:TodoTool",
+    target="hermes_tools.todo:TodoTool",
     toolset="todo",
     description=(
         "Keep a list of the steps of your work. Without todos the list is only read. With todos it is replaced; with "

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, Final
 
 from hermes_core.contracts.tool import ToolContext, ToolResult
-from hermes_core.tools.answers import answered, failed
+from hermes_tools.results import answered, failed
 
 STATE_KEY: Final = "hermes.todo"
 _STATUSES: Final = ("pending", "in_progress", "completed", "cancelled")

@@ -6,10 +6,10 @@ import asyncio
 import json
 from types import SimpleNamespace
 
-from hermes_core.tools.arguments import prepare_arguments
-from hermes_core.tools.catalog import TOOLS
-from hermes_core.tools.terminal_stateful import TerminalStatefulTool
-from hermes_core.tools.tmux import TmuxTool
+from hermes_core.tooling.arguments import prepare_arguments
+from hermes_tools.catalog import TOOLS
+from hermes_tools.interactive.terminal_stateful import TerminalStatefulTool
+from hermes_tools.interactive.tmux import TmuxTool
 
 SPECS = {spec.name: spec for spec in TOOLS}
 

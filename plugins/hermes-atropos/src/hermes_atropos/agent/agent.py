@@ -8,10 +8,9 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from hermes_core.atropos.agent_results import AgentConfig, AgentResult, AgentStep, SequenceData
-from hermes_core.atropos.agent_server import model_of
-from hermes_core.atropos.agent_tools import ToolCall, ToolRegistry, ToolResult
-from hermes_core.atropos.react import ReactTurn, observation, read_turn, system_prompt
+from hermes_atropos.agent.react import ReactTurn, observation, read_turn, system_prompt
+from hermes_atropos.agent.results import AgentConfig, AgentResult, AgentStep, SequenceData
+from hermes_atropos.agent.server import model_of
 from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.model import Message, ModelClient, ModelReply, ModelRequest, ToolSchemas
 from hermes_core.contracts.rollout import StopReason
@@ -19,7 +18,8 @@ from hermes_core.contracts.task import Task
 from hermes_core.contracts.tokens import ModelSession
 from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec
 from hermes_core.rollout.record import RolloutRecord
-from hermes_core.tools.selection import ToolSelection
+from hermes_core.tooling.selection import ToolSelection
+from hermes_tool_services.agent_tools import ToolCall, ToolRegistry, ToolResult
 
 __all__ = ["AgentConfig", "AgentResult", "AgentStep", "AtroposAgent", "SequenceData"]
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from hermes_core.atropos.config import HermesAgentEnvConfig
+from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.discovery.suggestions import package_for

@@ -11,16 +11,13 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Final, Generic, TypeVar, cast
 
-from hermes_core.atropos.agent import AgentConfig, AgentResult
-from hermes_core.atropos.agent_config import AgentEnvConfig
-from hermes_core.atropos.agent_play import PLAY, AgentPlay, EnvironmentTools
-from hermes_core.atropos.agent_tools import InstalledTool, ToolRegistry, build_tool_registry
-from hermes_core.atropos.base_env import HermesAgentBaseEnv
-from hermes_core.atropos.planning import Place
-from hermes_core.atropos.react import system_prompt
-from hermes_core.atropos.tool_executor import RemoteToolExecutor, ToolExecutor
-from hermes_core.atropos.tool_server import ToolExecutorClient, ToolServerClient
-from hermes_core.atropos.workbench import ExecTool, Workbench
+from hermes_atropos.agent.agent import AgentConfig, AgentResult
+from hermes_atropos.agent.config import AgentEnvConfig
+from hermes_atropos.agent.play import PLAY, AgentPlay, EnvironmentTools
+from hermes_atropos.agent.react import system_prompt
+from hermes_atropos.agent.tool_executor import RemoteToolExecutor, ToolExecutor
+from hermes_atropos.base_env import HermesAgentBaseEnv
+from hermes_atropos.planning import Place
 from hermes_core.contracts.errors import BackendError, ConfigError, UnknownComponentError
 from hermes_core.contracts.model import ModelClient, ToolSchemas
 from hermes_core.contracts.rollout import RolloutOutcome
@@ -31,8 +28,11 @@ from hermes_core.rollout import GroupPlan, run_rollout
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.runtime import to_completion
 from hermes_core.specs import ToolSpec
-from hermes_core.tools.selection import ToolSelection
-from hermes_core.tools.toolsets import resolve_toolset, validate_toolset
+from hermes_core.tooling.selection import ToolSelection
+from hermes_core.tooling.toolsets import resolve_toolset, validate_toolset
+from hermes_tool_services.agent_tools import InstalledTool, ToolRegistry, build_tool_registry
+from hermes_tool_services.hook_tools import ExecTool, Workbench
+from hermes_tool_services.tool_server_client import ToolExecutorClient, ToolServerClient
 
 __all__ = ["AgentEnv", "AgentEnvConfig"]
 

@@ -9,11 +9,9 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from hermes_core.atropos.agent import ReactLoop, paused
-from hermes_core.atropos.agent_results import AgentConfig, AgentResult
-from hermes_core.atropos.agent_tools import InstalledTool, Tool, ToolCall, ToolRegistry, ToolResult, executed
-from hermes_core.atropos.reward import as_score
-from hermes_core.atropos.workbench import ExecTool, answering, as_result, clamped, without_policy
+from hermes_atropos.agent.agent import ReactLoop, paused
+from hermes_atropos.agent.results import AgentConfig, AgentResult
+from hermes_atropos.reward import as_score
 from hermes_core.contracts import tool as contract
 from hermes_core.contracts.errors import HermesError, TaskError, VerifierError
 from hermes_core.contracts.model import ModelClient, RequestedCall, encode
@@ -25,11 +23,13 @@ from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.dispatch import ToolDispatcher
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.specs import Declaration
+from hermes_tool_services.agent_tools import InstalledTool, Tool, ToolCall, ToolRegistry, ToolResult, executed
+from hermes_tool_services.hook_tools import ExecTool, answering, as_result, clamped, without_policy
 
 if TYPE_CHECKING:
-    from hermes_core.atropos.agent_env import AgentEnv
+    from hermes_atropos.agent.env import AgentEnv
 
-PLAY: Final = "hermes_core.atropos.agent_play"
+PLAY: Final = "hermes_atropos.agent.play"
 """Where a rollout's `context.state` holds its `AgentPlay`, for the verification that follows."""
 
 

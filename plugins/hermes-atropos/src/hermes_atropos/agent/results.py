@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hermes_core.atropos.agent_tools import ToolCall, ToolResult
-from hermes_core.atropos.react import observation
+from hermes_atropos.agent.react import observation
 from hermes_core.contracts.model import Message
+from hermes_tool_services.agent_tools import ToolCall, ToolResult
 
 
 @dataclass(slots=True, kw_only=True)

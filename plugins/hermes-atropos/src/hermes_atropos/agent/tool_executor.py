@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hermes_core.atropos.agent_tools import ToolCall, ToolResult
-from hermes_core.atropos.own_rollouts import OwnRollouts
-from hermes_core.atropos.tool_server import ToolExecutorClient
-from hermes_core.atropos.workbench import Workbench, answering
+from hermes_atropos.legacy_loop import OwnRollouts
+from hermes_tool_services.agent_tools import ToolCall, ToolResult
+from hermes_tool_services.hook_tools import Workbench, answering
+from hermes_tool_services.tool_server_client import ToolExecutorClient
 
 
 class ToolExecutor:

@@ -19,9 +19,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Write both files and print the table; lines that are no rollout are counted, not fatal."""
     from rich.console import Console
 
-    from hermes_core.runner.display_text import plural
-    from hermes_core.runner.report import rebuild
-    from hermes_core.runner.summary import render_summary
+    from hermes_core.cli.display_text import plural
+    from hermes_runner.report import rebuild
+    from hermes_runner.report.summary import render_summary
 
     directory: Path = arguments.directory
     summary = rebuild(directory)

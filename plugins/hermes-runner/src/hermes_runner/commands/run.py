@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
-    from hermes_core.runner.config import RunConfig
-    from hermes_core.runner.run import RunResult
+    from hermes_runner.config import RunConfig
+    from hermes_runner.run.run import RunResult
 
 _DESCRIPTORS = 65536
 # flag, config key, type, help. A type of `list` takes comma-separated words, `dict` takes JSON.
@@ -101,7 +101,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
-    from hermes_core.runner.config import RunConfig
+    from hermes_runner.config import RunConfig
 
     config = RunConfig.parse(_values(arguments), source=arguments.config or "the command line")
     if arguments.print_config:
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _execute(config: RunConfig, arguments: argparse.Namespace, environment: Mapping[str, str]) -> RunResult:
     from hermes_core.discovery import load_plugins
-    from hermes_core.runner.run import execute
+    from hermes_runner.run.run import execute
 
     registry = load_plugins(config.plugin_settings(), environ=environment)
     api_key = _api_key(config, environment)
@@ -126,8 +126,8 @@ def _clear_leftovers(registry: Registry) -> None:
     """Remove the sandboxes of processes that have died; what cannot be removed is said, and stops no run."""
     import asyncio
 
-    from hermes_core.sandbox.collecting import Collector
-    from hermes_core.sandbox.leases import LeaseBook, default_lease_dir
+    from hermes_sandbox.backend.reclaim import Collector
+    from hermes_sandbox.leases.book import LeaseBook, default_lease_dir
 
     book = LeaseBook(default_lease_dir())
     if not any(lease.owner() == "dead" for lease in book.read()[0]):
@@ -151,7 +151,7 @@ def _values(arguments: argparse.Namespace) -> dict[str, Any]:
     from pathlib import Path
 
     from hermes_core.contracts.errors import ConfigError
-    from hermes_core.runner.config import load_config
+    from hermes_runner.config import load_config
 
     values = load_config(Path(arguments.config)) if arguments.config else {}
     for flag, key, kind, _ in FLAGS:
@@ -203,7 +203,7 @@ def _as_yaml(config: RunConfig, environment: Mapping[str, str]) -> str:
 
     from hermes_core.contracts.errors import HermesError
     from hermes_core.discovery import load_plugins
-    from hermes_core.runner.recorded import displayed
+    from hermes_runner.run.config_redaction import displayed
 
     registry = None
     with contextlib.suppress(HermesError):  # what the plugins of the run would tell is withheld then
@@ -215,8 +215,8 @@ def _as_yaml(config: RunConfig, environment: Mapping[str, str]) -> str:
 def _report(result: RunResult) -> int:
     from rich.console import Console
 
-    from hermes_core.runner.display_text import plural
-    from hermes_core.runner.summary_table import render_summary
+    from hermes_core.cli.display_text import plural
+    from hermes_runner.report.summary_table import render_summary
 
     render_summary(result.summary, Console())
     for problem in result.problems:

@@ -11,8 +11,8 @@ from hermes_core.specs import ACCESS_LEVELS
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
-    from hermes_core.runner.check import TaskCheck
-    from hermes_core.runner.tasks import LoadedTasks
+    from hermes_runner.tasks import LoadedTasks
+    from hermes_runner.tasks.check import TaskCheck
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     import os
 
     from hermes_core.discovery import load_plugins
-    from hermes_core.runner.tasks import load_tasks
+    from hermes_runner.tasks import load_tasks
 
     registry = load_plugins(getattr(arguments, "plugin_settings", None), environ=os.environ)
     loaded = _filtered(load_tasks(arguments.tasks, registry, source=arguments.source), arguments)
@@ -128,8 +128,8 @@ def _check(loaded: LoadedTasks, registry: Registry, arguments: argparse.Namespac
 async def _play(loaded: LoadedTasks, registry: Registry, arguments: argparse.Namespace) -> list[TaskCheck]:
     from hermes_core.contracts.sandbox import SandboxSpec
     from hermes_core.rollout import Runtime
-    from hermes_core.runner.check import check_tasks
     from hermes_core.specs import Ref
+    from hermes_runner.tasks.check import check_tasks
 
     fields: dict[str, Any] = {} if arguments.isolation is None else {"isolation": arguments.isolation}
     spec = SandboxSpec(**fields)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes_core.runner.report.rebuild import rebuild
-from hermes_core.runner.report.writer import write_report
+from hermes_runner.report.rebuild import rebuild
+from hermes_runner.report.writer import write_report
 
 __all__ = ["rebuild", "write_report"]

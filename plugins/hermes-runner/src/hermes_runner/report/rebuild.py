@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.contracts.errors import OutputError
-from hermes_core.runner.output import without_samples
-from hermes_core.runner.report.writer import replacing, write_report
-from hermes_core.runner.summary import SummaryBuilder
+from hermes_runner.output import without_samples
+from hermes_runner.report.summary import SummaryBuilder
+from hermes_runner.report.writer import replacing, write_report
 
 
 def rebuild(directory: Path) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.rollout import RewardStatus
-from hermes_core.runner.exactness import ExactnessSummary, cause
-from hermes_core.runner.failure_groups import FailureGroups
+from hermes_runner.exactness import ExactnessSummary, cause
+from hermes_runner.report.failure_groups import FailureGroups
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -351,6 +351,6 @@ def render_summary(
     summary: Mapping[str, Any], console: Console, *, paths: Sequence[str] | None = None, max_tasks: int = 30
 ) -> None:
     """Print the summary; see `summary_table`, which brings rich and is imported only now."""
-    from hermes_core.runner import summary_table
+    from hermes_runner.report import summary_table
 
     summary_table.render_summary(summary, console, paths=paths, max_tasks=max_tasks)

@@ -10,8 +10,8 @@ from rich.console import Console, OverflowMethod
 from rich.table import Table
 from rich.text import Text
 
-from hermes_core.runner.display_text import one_line, plural
-from hermes_core.runner.summary_engine import engine_facts
+from hermes_core.cli.display_text import one_line, plural
+from hermes_runner.report.summary_engine import engine_facts
 
 _MAX_FAILURES = 5
 _MAX_NAMES = 8

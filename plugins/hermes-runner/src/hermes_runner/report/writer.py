@@ -17,10 +17,10 @@ from pathlib import Path
 from string import Template
 from typing import IO, Any, Final
 
+from hermes_core.cli.display_text import one_line
 from hermes_core.contracts.errors import OutputError
-from hermes_core.runner.display_text import one_line
-from hermes_core.runner.output import without_samples
-from hermes_core.runner.report.view import detail_view, lengths, row_view, shorten
+from hermes_runner.output import without_samples
+from hermes_runner.report.view import detail_view, lengths, row_view, shorten
 
 BUDGET: Final = 64 * 1024 * 1024
 """Size in bytes above which long texts keep only their heads: browsers open larger pages slowly or not at all."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 from hermes_core.contracts.secrecy import hidden, texts
 from hermes_core.discovery import Registry
 from hermes_core.discovery.option_secrets import marked
-from hermes_core.runner.config import RunConfig
+from hermes_runner.config import RunConfig
 
 _OPEN: Final = frozenset({"plugins", "policy", "tool_result_overrides", "system_prompt"})
 """Settings whose keys are names of plugins, causes and tools, as a tool `get_token`; and what the model reads."""

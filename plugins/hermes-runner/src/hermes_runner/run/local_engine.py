@@ -12,9 +12,9 @@ from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.task import Task
 from hermes_core.rollout import RolloutSpec, Runtime, overridden, run_rollout
-from hermes_core.runner.config import RunConfig
-from hermes_core.runner.counted_model import counted
-from hermes_core.runner.models import choose_parser, open_model
+from hermes_runner.config import RunConfig
+from hermes_runner.run.counted_model import counted
+from hermes_runner.run.models import choose_parser, open_model
 
 
 @final

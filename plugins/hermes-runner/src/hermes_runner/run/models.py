@@ -9,9 +9,9 @@ from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import Registry
-from hermes_core.models.factory import create_model
-from hermes_core.runner.config import RunConfig
 from hermes_core.specs import Ref
+from hermes_models.factory import create_model
+from hermes_runner.config import RunConfig
 
 
 def open_model(config: RunConfig, *, api_key: str | None, tasks: Iterable[Task]) -> ModelClient:
@@ -48,9 +48,9 @@ def choose_parser(config: RunConfig, model: ModelClient, registry: Registry) -> 
 
 
 def _token_model(config: RunConfig, api_key: str | None) -> ModelClient:
-    from hermes_core.models.factory import create_generate_client
-    from hermes_core.models.token_model import TokenModel
-    from hermes_core.tokens.tokenizer import ChatTokenizer
+    from hermes_models.factory import create_generate_client
+    from hermes_tokens.clients.token_model import TokenModel
+    from hermes_tokens.tokenizer import ChatTokenizer
 
     tokenizer = ChatTokenizer.load(Path(str(config.tokenizer)))
     client = create_generate_client(

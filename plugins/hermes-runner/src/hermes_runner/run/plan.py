@@ -11,9 +11,9 @@ from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import Registry
 from hermes_core.rollout import GroupPlan, RolloutSpec, overridden
-from hermes_core.runner.config import RunConfig
-from hermes_core.runner.tasks import TaskProblem
-from hermes_core.tools.selection import ToolSelection, select_tools
+from hermes_core.tooling.selection import ToolSelection, select_tools
+from hermes_runner.config import RunConfig
+from hermes_runner.tasks import TaskProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

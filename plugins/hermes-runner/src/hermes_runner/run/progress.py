@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO, cast
 
+from hermes_core.cli.display_text import one_line, plural
 from hermes_core.contracts.rollout import RewardStatus
-from hermes_core.runner.display_text import one_line, plural
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import hermes_core
+from hermes_core.cli.display_text import plural
 from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError, HermesError
@@ -24,21 +25,20 @@ from hermes_core.contracts.sink import Sink
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import PluginState, Registry
 from hermes_core.rollout import RolloutSpec
-from hermes_core.runner.config import RunConfig
-from hermes_core.runner.display_text import plural
-from hermes_core.runner.engine import RunEngine
-from hermes_core.runner.exactness import require_exact_run
-from hermes_core.runner.output import REPORT, ROLLOUTS, SUMMARY, OutputFolder, without_samples
-from hermes_core.runner.plan import RunPlan, choose, plan_groups, rollouts
-from hermes_core.runner.policy import Policy
-from hermes_core.runner.progress import open_progress
-from hermes_core.runner.recorded import recorded, secret_texts
-from hermes_core.runner.report import write_report
-from hermes_core.runner.scheduling import Recorder, Scheduler
-from hermes_core.runner.summary import SummaryBuilder
-from hermes_core.runner.tasks import TaskProblem, load_tasks
-from hermes_core.sandbox.leases import LeaseBook, default_lease_dir, own_leases
 from hermes_core.specs import Ref
+from hermes_runner.config import RunConfig
+from hermes_runner.exactness import require_exact_run
+from hermes_runner.output import REPORT, ROLLOUTS, SUMMARY, OutputFolder, without_samples
+from hermes_runner.policy import Policy
+from hermes_runner.report import write_report
+from hermes_runner.report.summary import SummaryBuilder
+from hermes_runner.run.config_redaction import recorded, secret_texts
+from hermes_runner.run.engine_guard import RunEngine
+from hermes_runner.run.plan import RunPlan, choose, plan_groups, rollouts
+from hermes_runner.run.progress import open_progress
+from hermes_runner.run.scheduling import Recorder, Scheduler
+from hermes_runner.tasks import TaskProblem, load_tasks
+from hermes_sandbox.leases.book import LeaseBook, default_lease_dir, own_leases
 
 # What may change between the two halves of an interrupted run without making its rollouts incomparable.
 _NEUTRAL = frozenset(

@@ -15,10 +15,10 @@ from hermes_core.contracts.rollout import Failure, RewardStatus, RolloutOutcome,
 from hermes_core.contracts.sink import Sink
 from hermes_core.rollout import RolloutSpec, to_completion
 from hermes_core.rollout.workers import WorkerThreads
-from hermes_core.runner.exactness import require_exact
-from hermes_core.runner.output import OutputFolder
-from hermes_core.runner.policy import Policy
-from hermes_core.runner.sinks import SinkFeed
+from hermes_runner.exactness import require_exact
+from hermes_runner.output import OutputFolder
+from hermes_runner.policy import Policy
+from hermes_runner.run.sinks import SinkFeed
 
 
 class Observer(Protocol):

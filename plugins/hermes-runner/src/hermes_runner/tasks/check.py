@@ -11,10 +11,10 @@ from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.rollout import RewardStatus, RolloutOutcome
 from hermes_core.contracts.task import Cheat, Task
-from hermes_core.models.nop import NopModel
-from hermes_core.models.scripted import ScriptedModel
 from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime, run_rollout
-from hermes_core.tools.selection import select_tools
+from hermes_core.tooling.selection import select_tools
+from hermes_models.nop import NopModel
+from hermes_models.scripted import ScriptedModel
 
 if TYPE_CHECKING:
     from hermes_core.specs import VerifierSpec

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from hermes_core.contracts.task import Task
 from hermes_core.contracts.task_source import LoadedTasks, TaskProblem
-from hermes_core.runner.tasks.explain import explain, shortened
-from hermes_core.runner.tasks.record import KNOWN_KEYS, TaskRecord
+from hermes_runner.tasks.explain import explain, shortened
+from hermes_runner.tasks.record import KNOWN_KEYS, TaskRecord
 
 
 class JsonlSource:

@@ -16,8 +16,8 @@ from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.secrecy import shown_value
 from hermes_core.contracts.task import Cheat, Precautions, Step, Task, TaskFile
 from hermes_core.rollout.plan import RolloutLimits
-from hermes_core.runner.tasks.explain import unknown_key
 from hermes_core.specs import Access, Ref
+from hermes_runner.tasks.explain import unknown_key
 
 _Text = Annotated[str, Field(min_length=1)]
 _SANDBOX_KEYS: Final = tuple(f.name for f in dataclasses.fields(SandboxSpec) if f.name != "rollout_id")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from hermes_core.sandbox.agent.wire import FrameError
+from hermes_sandbox.agent.wire import FrameError
 
 RECORD = struct.Struct("!cHIIQqI")
 """Kind, mode, lengths of the name and of the content, a number (a size, a hole), seconds and nanoseconds of a time.

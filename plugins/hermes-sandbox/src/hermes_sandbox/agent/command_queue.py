@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from hermes_core.sandbox.agent.slot import WAITS, Slot
+from hermes_sandbox.agent.slot import WAITS, Slot
 
 _REMEMBERED = 64
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hermes_core.sandbox.agent.files import require_replaceable
-from hermes_core.sandbox.agent.packing import Packer
-from hermes_core.sandbox.agent.slot import CALLS, STREAMS, Slot
-from hermes_core.sandbox.agent.unpacking import Unpacker
-from hermes_core.sandbox.agent.wire import FrameError
+from hermes_sandbox.agent.files import require_replaceable
+from hermes_sandbox.agent.packing import Packer
+from hermes_sandbox.agent.slot import CALLS, STREAMS, Slot
+from hermes_sandbox.agent.unpacking import Unpacker
+from hermes_sandbox.agent.wire import FrameError
 
 
 class Copies:

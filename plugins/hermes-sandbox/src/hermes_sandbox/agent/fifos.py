@@ -9,7 +9,7 @@ import stat
 from collections.abc import Callable
 from typing import Any
 
-from hermes_core.sandbox.agent.outputs import Outputs
+from hermes_sandbox.agent.outputs import Outputs
 
 _PIPE_PIECE = 1 << 16
 _PIECES = 18

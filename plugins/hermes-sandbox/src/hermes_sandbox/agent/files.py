@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hermes_core.sandbox.agent.slot import STREAMS, UPLOADS, Slot
-from hermes_core.sandbox.agent.wire import CHUNK
+from hermes_sandbox.agent.slot import STREAMS, UPLOADS, Slot
+from hermes_sandbox.agent.wire import CHUNK
 
 _DEEP = 3000
 """Characters of a path; the system takes 4,095."""

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hermes_core.sandbox.agent.jobs import Job
-from hermes_core.sandbox.agent.slot import CALLS, WAITS
+from hermes_sandbox.agent.jobs import Job
+from hermes_sandbox.agent.slot import CALLS, WAITS
 
 MAX_RUNNING_JOBS = 64
 MAX_ENDED_JOBS = 64

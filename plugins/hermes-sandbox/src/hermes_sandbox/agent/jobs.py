@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hermes_core.sandbox.agent.hunt import Hunt
-from hermes_core.sandbox.agent.job_input import JobInput
-from hermes_core.sandbox.agent.processes import Process, read_process
-from hermes_core.sandbox.agent.ring import TailRing
-from hermes_core.sandbox.agent.terminal_pty import Terminal
+from hermes_sandbox.agent.job_input import JobInput
+from hermes_sandbox.agent.processes import Process, read_process
+from hermes_sandbox.agent.ring_buffer import TailRing
+from hermes_sandbox.agent.terminal_pty import Terminal
+from hermes_sandbox.agent.terminate import Hunt
 
 KEPT_OUTPUT = 1 << 20
 _JOB_READ = 1 << 16

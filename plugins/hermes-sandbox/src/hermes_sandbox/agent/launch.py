@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
-from hermes_core.sandbox.agent.processes import read_process
+from hermes_sandbox.agent.processes import read_process
 
 _PR_SET_NO_NEW_PRIVS = 38
 _OOM_SCORE = 500

@@ -11,18 +11,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hermes_core.sandbox.agent.named import NamedOutputs, NamedPipes
-from hermes_core.sandbox.agent.outputs import Outputs
-from hermes_core.sandbox.agent.processes import (
-    Process,
-    read_marker,
-    read_table,
-    send,
-    with_descendants,
-)
-from hermes_core.sandbox.agent.script import saving
-from hermes_core.sandbox.agent.shell import Command, Session
-from hermes_core.sandbox.agent.slot import Slot
+from hermes_sandbox.agent.fifos import NamedOutputs, NamedPipes
+from hermes_sandbox.agent.outputs import Outputs
+from hermes_sandbox.agent.processes import Process, read_marker, read_table, send, with_descendants
+from hermes_sandbox.agent.script import saving
+from hermes_sandbox.agent.shell import Command, Session
+from hermes_sandbox.agent.slot import Slot
 
 _STATUS_FD = 250
 """Where the shell tells what became of a command; closed in the command itself: nothing it prints gets there."""

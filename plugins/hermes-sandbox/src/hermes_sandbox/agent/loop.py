@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
-from hermes_core.sandbox.agent.processes import reap
+from hermes_sandbox.agent.processes import reap
 
 _BACKLOG = 1 << 20
 """Bytes that may wait for the client before producers of more are held back."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from hermes_core.sandbox.agent.order import BULK_LIMIT, Bell, Listener, first_write
+from hermes_sandbox.agent.write_order import BULK_LIMIT, Bell, Listener, first_write
 
 _PIPE_READ = 1 << 16
 _BULK = 1 << 13

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from hermes_core.sandbox.agent.entries import (
+from hermes_sandbox.agent.archive_format import (
     DATA,
     DIRECTORY,
     END,

@@ -10,18 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hermes_core.sandbox.agent.capture import Capture
-from hermes_core.sandbox.agent.outputs import Outputs, ordered_or_not
-from hermes_core.sandbox.agent.processes import (
-    Process,
-    read_marker,
-    read_table,
-    send,
-    ticks_since_boot,
-    with_descendants,
-)
-from hermes_core.sandbox.agent.script import COMPOSED_APART, assignments, compose
-from hermes_core.sandbox.agent.slot import Slot
+from hermes_sandbox.agent.capture import Capture
+from hermes_sandbox.agent.outputs import Outputs, ordered_or_not
+from hermes_sandbox.agent.processes import Process, read_marker, read_table, send, ticks_since_boot, with_descendants
+from hermes_sandbox.agent.script import COMPOSED_APART, assignments, compose
+from hermes_sandbox.agent.slot import Slot
 
 _STRAGGLERS = 0.02
 """Seconds that output which others still write, as in `cmd > >(tee log)`, is waited for after the shell has gone."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hermes_core.sandbox.agent.launch import Identity, Plan, kill_as, launch, uids
-from hermes_core.sandbox.agent.processes import MARKER, Process, read_marker, read_table, send, with_descendants
-from hermes_core.sandbox.agent.wire import encode_head
+from hermes_sandbox.agent.launch import Identity, Plan, kill_as, launch, uids
+from hermes_sandbox.agent.processes import MARKER, Process, read_marker, read_table, send, with_descendants
+from hermes_sandbox.agent.wire import encode_head
 
 CALLS: dict[str, Callable[[Any, dict[str, Any], bytes], dict[str, Any]]] = {}
 """`op(slot, request, body)` answers at once."""

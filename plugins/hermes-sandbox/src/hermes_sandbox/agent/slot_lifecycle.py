@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hermes_core.sandbox.agent.entries import new_digest
-from hermes_core.sandbox.agent.launch import Identity
-from hermes_core.sandbox.agent.live import LiveSession
-from hermes_core.sandbox.agent.loader import LOADER
-from hermes_core.sandbox.agent.shell import Session
-from hermes_core.sandbox.agent.slot import Slot
+from hermes_sandbox.agent.archive_format import new_digest
+from hermes_sandbox.agent.launch import Identity
+from hermes_sandbox.agent.live import LiveSession
+from hermes_sandbox.agent.loader import LOADER
+from hermes_sandbox.agent.shell import Session
+from hermes_sandbox.agent.slot import Slot
 
 _NEEDED_LATER = ("gzip", "hashlib", "tarfile", "zlib")
 _CAP_SETGID, _CAP_SETUID = 6, 7

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hermes_core.sandbox.agent.processes import Process, read_marker, read_table, send, with_descendants
+from hermes_sandbox.agent.processes import Process, read_marker, read_table, send, with_descendants
 
 _LOOK = 0.02
 _LAST = 2.0

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any
 
-from hermes_core.sandbox.agent.loop import Loop
-from hermes_core.sandbox.agent.slot import CALLS, Slot
+from hermes_sandbox.agent.loop import Loop
+from hermes_sandbox.agent.slot import CALLS, Slot
 
 TUNNEL_WINDOW = 1 << 18
 TUNNELS_MAX = 256

@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from hermes_core.sandbox.agent.entries import PIECE, EntryReader, EntrySink
-from hermes_core.sandbox.agent.packing import shortened
-from hermes_core.sandbox.agent.partial import Partial, beside
+from hermes_sandbox.agent.archive_format import PIECE, EntryReader, EntrySink
+from hermes_sandbox.agent.atomic_file import Partial, beside
+from hermes_sandbox.agent.packing import shortened
 
 _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -10,15 +10,15 @@ from typing import Any, Final, Self, TypeVar, final
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import ExecResult, FileStat, SandboxSpec, Transfer
-from hermes_core.sandbox import transfers
-from hermes_core.sandbox.capturing import join_ends
-from hermes_core.sandbox.client import require_fits
-from hermes_core.sandbox.completion import complete
-from hermes_core.sandbox.egress_log import EgressLog
-from hermes_core.sandbox.given import check_path, check_timeout, check_variables, encode_text
-from hermes_core.sandbox.host import SandboxHost
-from hermes_core.sandbox.processes_client import AgentProcesses
-from hermes_core.sandbox.slots import AgentSlot
+from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.egress.log import EgressLog
+from hermes_sandbox.protocol import transfers
+from hermes_sandbox.protocol.cancellation import complete
+from hermes_sandbox.protocol.client import require_fits
+from hermes_sandbox.protocol.output import join_ends
+from hermes_sandbox.protocol.processes import AgentProcesses
+from hermes_sandbox.protocol.slots import AgentSlot
+from hermes_sandbox.protocol.validation import check_path, check_timeout, check_variables, encode_text
 
 T = TypeVar("T")
 _READ_AT_ONCE: Final = 256 << 20

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 from hermes_core.contracts.errors import BackendError, NoPythonError, SandboxRefusedError
 from hermes_core.contracts.sandbox import IsolationLevel, Sandbox, SandboxSpec
-from hermes_core.sandbox.completion import complete
-from hermes_core.sandbox.descriptors import failure
-from hermes_core.sandbox.egress_connect import Resolve, resolve_name
-from hermes_core.sandbox.egress_link import NO_PROXY, attach, proxy_for, refuse_hosts
-from hermes_core.sandbox.given import check_variables
-from hermes_core.sandbox.host import SandboxHost
-from hermes_core.sandbox.lease_keeper import LeaseKeeper
-from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
-from hermes_core.sandbox.plain import PlainSandbox, refuse_plain
-from hermes_core.sandbox.plain_opening import plain_sandbox
-from hermes_core.sandbox.session import AgentSandbox
-from hermes_core.sandbox.sharing import Places, SharedAgents
-from hermes_core.sandbox.slots import AgentSlot, SlotRequest
-from hermes_core.sandbox.worn import WornPlace
 from hermes_core.specs import BackendSpec
+from hermes_sandbox.backend.agent_sandbox import AgentSandbox
+from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.recycled_host import WornPlace
+from hermes_sandbox.backend.shared_hosts import Places, SharedAgents
+from hermes_sandbox.backend.shell_opening import plain_sandbox
+from hermes_sandbox.backend.shell_sandbox import PlainSandbox, refuse_plain
+from hermes_sandbox.egress.attach import NO_PROXY, attach, proxy_for, refuse_hosts
+from hermes_sandbox.egress.resolver import Resolve, resolve_name
+from hermes_sandbox.leases.book import Lease, LeaseBook, default_lease_dir
+from hermes_sandbox.leases.keeper import LeaseKeeper
+from hermes_sandbox.protocol.cancellation import complete
+from hermes_sandbox.protocol.fd_limits import failure
+from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
+from hermes_sandbox.protocol.validation import check_variables
 
 if TYPE_CHECKING:
-    from hermes_core.sandbox.agent_options import AgentOptions
+    from hermes_sandbox.backend.options import AgentOptions
 
 Worn = TypeVar("Worn", bound=WornPlace)
 ENVIRONMENT: Final[Mapping[str, str]] = {

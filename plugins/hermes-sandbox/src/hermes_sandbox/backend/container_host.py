@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hermes_core.contracts.errors import SandboxRefusedError
-from hermes_core.sandbox.client import AgentClient, AgentStream
-from hermes_core.sandbox.host import SandboxHost
+from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.protocol.client import AgentClient, AgentStream
 
 
 class ContainedPlace(SandboxHost):

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from hermes_core.contracts.errors import SandboxRefusedError
-from hermes_core.sandbox.client import AgentClient, AgentStream
-from hermes_core.sandbox.plain_client import ShellClient
-from hermes_core.sandbox.slots import AgentSlot, SlotRequest
+from hermes_sandbox.posix_shell.client import ShellClient
+from hermes_sandbox.protocol.client import AgentClient, AgentStream
+from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
 
 class SandboxHost(ABC):

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.errors import BackendError, HermesError
 from hermes_core.discovery.option_secrets import discretion
-from hermes_core.sandbox.here import Here
-from hermes_core.sandbox.leases import Lease, LeaseBook
+from hermes_sandbox.leases.book import Lease, LeaseBook
+from hermes_sandbox.leases.machine_identity import Here
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
-    from hermes_core.sandbox.backend import AgentBackend
+    from hermes_sandbox.backend.base import AgentBackend
 
 _AT_ONCE: Final = 8
 
@@ -110,7 +110,7 @@ class Collector:
         return discretion(self._registry, "backend", name, self._options).text(text)
 
     def _backend(self, name: str, options: Mapping[str, Any]) -> AgentBackend:
-        from hermes_core.sandbox.backend import AgentBackend
+        from hermes_sandbox.backend.base import AgentBackend
 
         backend = self._registry.create("backend", name, options)
         if not isinstance(backend, AgentBackend):

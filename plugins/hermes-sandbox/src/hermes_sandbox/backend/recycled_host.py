@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
-from hermes_core.sandbox.host import SandboxHost
-from hermes_core.sandbox.sharing import SharedPlace
-from hermes_core.sandbox.slots import AgentSlot, SlotRequest
+from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.shared_hosts import SharedPlace
+from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
 
 async def _nothing() -> None:

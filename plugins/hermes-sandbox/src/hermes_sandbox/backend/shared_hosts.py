@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Any, Final, Protocol
 
 from hermes_core.contracts.errors import SandboxRefusedError
-from hermes_core.sandbox.client import AgentClient, AgentStream
-from hermes_core.sandbox.completion import complete
-from hermes_core.sandbox.host import SandboxHost
-from hermes_core.sandbox.slots import AgentSlot, SlotRequest
+from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.protocol.cancellation import complete
+from hermes_sandbox.protocol.client import AgentClient, AgentStream
+from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
 MakeHost = Callable[[], Awaitable[SandboxHost]]
 """Makes a place for many slots. May be cancelled; what an exception interrupts, it removes itself."""

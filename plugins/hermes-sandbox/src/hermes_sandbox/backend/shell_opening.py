@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from hermes_core.contracts.sandbox import Sandbox
-from hermes_core.sandbox.descriptors import failure
-from hermes_core.sandbox.host import SandboxHost
-from hermes_core.sandbox.plain import PlainSandbox
-from hermes_core.sandbox.plain_client import ShellClient, ShellPlace
-from hermes_core.sandbox.plain_scripts import first_state
-from hermes_core.sandbox.slots import SlotRequest
+from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.shell_sandbox import PlainSandbox
+from hermes_sandbox.posix_shell.client import ShellClient, ShellPlace
+from hermes_sandbox.posix_shell.scripts import first_state
+from hermes_sandbox.protocol.fd_limits import failure
+from hermes_sandbox.protocol.slots import SlotRequest
 
 _SAME_USER = "commands are the same user as the shell that serves them"
 

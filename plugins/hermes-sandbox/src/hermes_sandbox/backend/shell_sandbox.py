@@ -12,14 +12,14 @@ from typing import Any, Final, NoReturn, Self, final
 
 from hermes_core.contracts.errors import SandboxLacksError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import ExecResult, FileStat, Processes, SandboxSpec, Transfer
-from hermes_core.sandbox.capturing import join_ends
-from hermes_core.sandbox.client import require_fits
-from hermes_core.sandbox.completion import complete
-from hermes_core.sandbox.given import check_path, check_timeout, check_variables, encode_text
-from hermes_core.sandbox.host import SandboxHost
-from hermes_core.sandbox.plain_client import Captured, Ran, ShellClient
-from hermes_core.sandbox.plain_files import PlainFiles
-from hermes_core.sandbox.plain_scripts import session_script
+from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.posix_shell.client import Captured, Ran, ShellClient
+from hermes_sandbox.posix_shell.files import PlainFiles
+from hermes_sandbox.posix_shell.scripts import session_script
+from hermes_sandbox.protocol.cancellation import complete
+from hermes_sandbox.protocol.client import require_fits
+from hermes_sandbox.protocol.output import join_ends
+from hermes_sandbox.protocol.validation import check_path, check_timeout, check_variables, encode_text
 
 _HINT: Final = "install python3 in the image"
 _FILE_SECONDS: Final = 60.0

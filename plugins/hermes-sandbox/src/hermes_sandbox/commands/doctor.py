@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from hermes_core.contracts.sandbox import SandboxSpec
     from hermes_core.discovery import Registry
     from hermes_core.discovery.settings import PluginSettings
-    from hermes_core.runner.config import RunConfig
     from hermes_core.specs import BackendSpec
+    from hermes_runner.config import RunConfig
 
 Row = Mapping[str, Any]
 
@@ -94,7 +94,7 @@ def _what_to_try(arguments: argparse.Namespace) -> _Plan:
 
 
 def _config(path: Path) -> RunConfig:
-    from hermes_core.runner.config import RunConfig, load_config
+    from hermes_runner.config import RunConfig, load_config
 
     # What is to be played is the command line's as often as the config's.
     return RunConfig.parse({"tasks": "-", **load_config(path)}, source=str(path))
@@ -173,9 +173,9 @@ def _with_the_config(row: Row, source: str, trouble: tuple[str, str] | None) -> 
 
 
 def _try(registry: Registry, name: str, options: Mapping[str, Any]) -> Row:
-    from hermes_core.cli.doctor_advice import advice, missing
-    from hermes_core.cli.sandbox_probe import try_backends
-    from hermes_core.sandbox.leases import default_lease_dir
+    from hermes_sandbox.commands.doctor_advice import advice, missing
+    from hermes_sandbox.commands.probe import try_backends
+    from hermes_sandbox.leases.book import default_lease_dir
 
     declared = cast("BackendSpec", registry.spec("backend", name))
     trouble = missing(name, declared.requires, os.environ)

@@ -11,7 +11,7 @@ from hermes_core.discovery.requirements import unmet
 from hermes_core.discovery.suggestions import package_for
 
 if TYPE_CHECKING:
-    from hermes_core.sandbox.probing import Finding
+    from hermes_sandbox.backend.probing import Finding
 
 _PROGRAMS: Final = {"srun": "apt-get install slurm-client, or `module load slurm`, or go to a login node"}
 """Where a program comes from; the first of those that a backend requires stands for all of them."""

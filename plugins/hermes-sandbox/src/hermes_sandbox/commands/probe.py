@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.errors import HermesError
 from hermes_core.discovery.option_secrets import discretion
-from hermes_core.sandbox.backend import AgentBackend
-from hermes_core.sandbox.probing import Finding, probe_backend, probe_levels
+from hermes_sandbox.backend.base import AgentBackend
+from hermes_sandbox.backend.probing import Finding, probe_backend, probe_levels
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry

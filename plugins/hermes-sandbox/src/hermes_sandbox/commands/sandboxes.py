@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
-    from hermes_core.sandbox.collecting import Collected, Collector
-    from hermes_core.sandbox.leases import Lease, LeaseBook
+    from hermes_sandbox.backend.reclaim import Collected, Collector
+    from hermes_sandbox.leases.book import Lease, LeaseBook
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,11 +38,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand."""
-    from hermes_core.sandbox.leases import LeaseBook, default_lease_dir
+    from hermes_sandbox.leases.book import LeaseBook, default_lease_dir
 
     book = LeaseBook(arguments.lease_dir or default_lease_dir())
     if arguments.action == "probe":
-        from hermes_core.cli.sandbox_probe import probe
+        from hermes_sandbox.commands.probe import probe
 
         return probe(_registry(arguments), arguments, _options(arguments), book.directory)
     actions = {"ps": _list, "gc": _collect, "kill": _kill}
@@ -170,7 +170,7 @@ def _registry(arguments: argparse.Namespace) -> Registry:
 
 
 def _collector(book: LeaseBook, registry: Registry, arguments: argparse.Namespace) -> Collector:
-    from hermes_core.sandbox.collecting import Collector
+    from hermes_sandbox.backend.reclaim import Collector
 
     return Collector(book, registry, _options(arguments))
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.client import EventHandler
-from hermes_core.sandbox.egress import EgressProxy
-from hermes_core.sandbox.egress_connect import Resolve
-from hermes_core.sandbox.egress_rules import AllowList
-from hermes_core.sandbox.slots import AgentSlot
+from hermes_sandbox.egress.proxy import EgressProxy
+from hermes_sandbox.egress.resolver import Resolve
+from hermes_sandbox.egress.rules import AllowList
+from hermes_sandbox.protocol.client import EventHandler
+from hermes_sandbox.protocol.slots import AgentSlot
 
 _EVENTS: Final = ("tunnel_open", "tunnel_data", "tunnel_credit", "tunnel_close")
 _USER: Final = "hermes"

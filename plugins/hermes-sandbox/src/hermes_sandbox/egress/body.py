@@ -7,8 +7,8 @@ import re
 from collections.abc import AsyncIterator
 from typing import Final
 
-from hermes_core.sandbox.egress_request import RequestRefusedError
-from hermes_core.sandbox.egress_tunnel import CHUNK, Tunnel
+from hermes_sandbox.egress.request import RequestRefusedError
+from hermes_sandbox.egress.tunnel import CHUNK, Tunnel
 
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
 _TRAILERS: Final = 64

@@ -12,13 +12,13 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
-from hermes_core.sandbox.agent.tunnels import TUNNELS_MAX
-from hermes_core.sandbox.egress_connect import Resolve, choose_addresses, connect, resolve_name
-from hermes_core.sandbox.egress_exchange import Exchange
-from hermes_core.sandbox.egress_log import EgressDecision, EgressLog
-from hermes_core.sandbox.egress_request import MAX_HEAD, ProxyRequest, RequestRefusedError, parse_request
-from hermes_core.sandbox.egress_rules import AllowList
-from hermes_core.sandbox.egress_tunnel import Send, Tunnel
+from hermes_sandbox.agent.tunnels import TUNNELS_MAX
+from hermes_sandbox.egress.log import EgressDecision, EgressLog
+from hermes_sandbox.egress.relay import Exchange
+from hermes_sandbox.egress.request import MAX_HEAD, ProxyRequest, RequestRefusedError, parse_request
+from hermes_sandbox.egress.resolver import Resolve, choose_addresses, connect, resolve_name
+from hermes_sandbox.egress.rules import AllowList
+from hermes_sandbox.egress.tunnel import Send, Tunnel
 
 _CONNECTIONS: Final = 64
 """Connections of one sandbox to the outside at once; each is a descriptor of the caller."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from hermes_core.sandbox.egress_body import read_body
-from hermes_core.sandbox.egress_request import ProxyRequest
-from hermes_core.sandbox.egress_tunnel import CHUNK, Tunnel
+from hermes_sandbox.egress.body import read_body
+from hermes_sandbox.egress.request import ProxyRequest
+from hermes_sandbox.egress.tunnel import CHUNK, Tunnel
 
 
 class Count(Protocol):

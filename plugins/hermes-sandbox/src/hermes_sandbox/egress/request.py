@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from hermes_core.sandbox.egress_rules import split_authority
+from hermes_sandbox.egress.rules import split_authority
 
 MAX_HEAD: Final = 1 << 15
 _TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Final
 
-from hermes_core.sandbox.egress_request import RequestRefusedError
-from hermes_core.sandbox.egress_rules import is_address, is_public
-from hermes_core.sandbox.egress_tunnel import CHUNK
+from hermes_sandbox.egress.request import RequestRefusedError
+from hermes_sandbox.egress.rules import is_address, is_public
+from hermes_sandbox.egress.tunnel import CHUNK
 
 Resolve = Callable[[str], Awaitable[Sequence[str]]]
 """Returns the addresses of a host name; raises OSError."""

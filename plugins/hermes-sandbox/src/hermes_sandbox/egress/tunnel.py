@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from hermes_core.sandbox.agent.tunnels import TUNNEL_WINDOW
-from hermes_core.sandbox.egress_request import MAX_HEAD
+from hermes_sandbox.agent.tunnels import TUNNEL_WINDOW
+from hermes_sandbox.egress.request import MAX_HEAD
 
 CHUNK: Final = 1 << 16
 Send = Callable[[Mapping[str, Any], bytes], Awaitable[None]]

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from hermes_core.contracts.secrecy import kept
-from hermes_core.sandbox.agent.processes import read_process
-from hermes_core.sandbox.descriptors import failure
-from hermes_core.sandbox.here import Here
+from hermes_sandbox.agent.processes import read_process
+from hermes_sandbox.leases.machine_identity import Here
+from hermes_sandbox.protocol.fd_limits import failure
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

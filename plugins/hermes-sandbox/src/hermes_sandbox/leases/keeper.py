@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hermes_core.contracts.errors import BackendError
-from hermes_core.sandbox.completion import complete
-from hermes_core.sandbox.leases import Lease, LeaseBook
+from hermes_sandbox.leases.book import Lease, LeaseBook
+from hermes_sandbox.protocol.cancellation import complete
 
 _BEATS: Final = 4
 """How often deadlines are looked at within the shortest lifetime; one that is less than half a lifetime away moves."""

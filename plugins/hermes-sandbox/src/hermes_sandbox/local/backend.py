@@ -15,21 +15,21 @@ from typing import Any, ClassVar
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox import bubblewrap
-from hermes_core.sandbox.backend import ENVIRONMENT, AgentBackend
-from hermes_core.sandbox.cgroups import PREFIX, ControlGroups, Controller, Group
-from hermes_core.sandbox.completion import complete
-from hermes_core.sandbox.declaration import LOCAL
-from hermes_core.sandbox.descriptors import failure
-from hermes_core.sandbox.host import SandboxHost
-from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
-from hermes_core.sandbox.limits import Limits, plan_limits
-from hermes_core.sandbox.local_files import abandoned_in, delete_tree, make_directories, write_copy
-from hermes_core.sandbox.local_hosts import BubblewrapHost, PlainHost
-from hermes_core.sandbox.local_killing import kill_marked
-from hermes_core.sandbox.local_options import LocalOptions
-from hermes_core.sandbox.local_slots import LocalSlot, SharedAgent
 from hermes_core.specs import BackendSpec
+from hermes_sandbox.backend import bubblewrap
+from hermes_sandbox.backend.base import ENVIRONMENT, AgentBackend
+from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.leases.book import Lease, LeaseBook, default_lease_dir
+from hermes_sandbox.local.cgroups import PREFIX, ControlGroups, Controller, Group
+from hermes_sandbox.local.declaration import LOCAL
+from hermes_sandbox.local.files import abandoned_in, delete_tree, make_directories, write_copy
+from hermes_sandbox.local.hosts import BubblewrapHost, PlainHost
+from hermes_sandbox.local.kill import kill_marked
+from hermes_sandbox.local.limits import Limits, plan_limits
+from hermes_sandbox.local.options import LocalOptions
+from hermes_sandbox.local.slots import LocalSlot, SharedAgent
+from hermes_sandbox.protocol.cancellation import complete
+from hermes_sandbox.protocol.fd_limits import failure
 
 __all__ = ["LocalBackend", "LocalOptions"]
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from hermes_core.contracts.errors import BackendError
-from hermes_core.sandbox.descriptors import exhausted
+from hermes_sandbox.protocol.fd_limits import exhausted
 
 PREFIX: Final = "hermes-sandbox-"
 _PROBE: Final = f"{PREFIX}probe-"

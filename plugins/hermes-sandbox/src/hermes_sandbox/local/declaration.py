@@ -9,7 +9,7 @@ from hermes_core.specs import BackendSpec
 LOCAL: Final = BackendSpec(
     name="local",
     summary="Processes of this machine, plain or inside bubblewrap.",
-    target="hermes_core.sandbox.local:LocalBackend",
+    target="hermes_sandbox.local.backend:LocalBackend",
     isolation=("none", "bwrap"),
     networks=frozenset({"none", "allowlist"}),
     limits=frozenset({"cpu", "disk", "file_size", "memory", "pids"}),

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
-from hermes_core.sandbox import bubblewrap
-from hermes_core.sandbox.cgroups import PREFIX
-from hermes_core.sandbox.completion import complete
-from hermes_core.sandbox.descriptors import run_program
-from hermes_core.sandbox.leases import Lease
-from hermes_core.sandbox.ramdisk import mount_sized, unmount
+from hermes_sandbox.backend import bubblewrap
+from hermes_sandbox.leases.book import Lease
+from hermes_sandbox.local.cgroups import PREFIX
+from hermes_sandbox.local.tmpfs import mount_sized, unmount
+from hermes_sandbox.protocol.cancellation import complete
+from hermes_sandbox.protocol.fd_limits import run_program
 
 _LEASE: Final = "lease.json"
 

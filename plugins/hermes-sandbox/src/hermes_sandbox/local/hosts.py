@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Final
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.sandbox import bubblewrap
-from hermes_core.sandbox.agent.processes import read_process
-from hermes_core.sandbox.backend import ENVIRONMENT
-from hermes_core.sandbox.cgroups import Group
-from hermes_core.sandbox.client import AgentStream
-from hermes_core.sandbox.completion import complete
-from hermes_core.sandbox.confining import start_confined
-from hermes_core.sandbox.descriptors import failure
-from hermes_core.sandbox.host import SandboxHost
-from hermes_core.sandbox.limits import Limits
-from hermes_core.sandbox.local_files import delete_tree, restore_directories
-from hermes_core.sandbox.local_killing import kill_marked
-from hermes_core.sandbox.local_options import LocalOptions
-from hermes_core.sandbox.source import PYTHON_FLAGS
-from hermes_core.sandbox.spawning import AgentProcess, kill_and_wait, read_all
+from hermes_sandbox.agent.processes import read_process
+from hermes_sandbox.backend import bubblewrap
+from hermes_sandbox.backend.base import ENVIRONMENT
+from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.local.cgroups import Group
+from hermes_sandbox.local.files import delete_tree, restore_directories
+from hermes_sandbox.local.kill import kill_marked
+from hermes_sandbox.local.limits import Limits
+from hermes_sandbox.local.options import LocalOptions
+from hermes_sandbox.local.spawn import start_confined
+from hermes_sandbox.protocol.agent_process import AgentProcess, kill_and_wait, read_all
+from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
+from hermes_sandbox.protocol.cancellation import complete
+from hermes_sandbox.protocol.client import AgentStream
+from hermes_sandbox.protocol.fd_limits import failure
 
 _SCRATCH: Final = 64 << 20
 """Bytes of /dev/shm and of the agent's own directory each, where the disk is limited."""

@@ -9,8 +9,8 @@ import signal
 from pathlib import Path
 
 from hermes_core.contracts.errors import BackendError
-from hermes_core.sandbox.agent.processes import look_into, read_marker, read_table, send, with_descendants
-from hermes_core.sandbox.descriptors import exhausted
+from hermes_sandbox.agent.processes import look_into, read_marker, read_table, send, with_descendants
+from hermes_sandbox.protocol.fd_limits import exhausted
 
 
 async def kill_marked(sandbox_id: str, root: Path, *, known: int | None = None, shared: bool = False) -> None:

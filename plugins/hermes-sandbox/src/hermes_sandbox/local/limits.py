@@ -9,7 +9,7 @@ from typing import Final
 
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.cgroups import ControlGroups, Controller
+from hermes_sandbox.local.cgroups import ControlGroups, Controller
 
 _OWN_PROCESSES: Final = 3
 """What a sandbox consists of before it runs anything: bubblewrap outside, its first process inside, the agent."""

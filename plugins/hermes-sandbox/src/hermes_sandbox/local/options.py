@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hermes_core.sandbox.backend import ENVIRONMENT
+from hermes_sandbox.backend.base import ENVIRONMENT
 
 _NOBODY: Final = 65534
 

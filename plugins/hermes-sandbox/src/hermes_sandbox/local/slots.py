@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.backend import ENVIRONMENT
-from hermes_core.sandbox.completion import complete
-from hermes_core.sandbox.host import SandboxHost
-from hermes_core.sandbox.local_files import delete_tree, restore_directories
-from hermes_core.sandbox.local_hosts import PlainHost
-from hermes_core.sandbox.local_killing import kill_marked
-from hermes_core.sandbox.sharing import MakeHost, Places, SharedPlace
-from hermes_core.sandbox.slots import AgentSlot, SlotRequest
+from hermes_sandbox.backend.base import ENVIRONMENT
+from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.shared_hosts import MakeHost, Places, SharedPlace
+from hermes_sandbox.local.files import delete_tree, restore_directories
+from hermes_sandbox.local.hosts import PlainHost
+from hermes_sandbox.local.kill import kill_marked
+from hermes_sandbox.protocol.cancellation import complete
+from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
 
 class SharedAgent(PlainHost):

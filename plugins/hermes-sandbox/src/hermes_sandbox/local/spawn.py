@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from hermes_core.sandbox.cgroups import Group
-from hermes_core.sandbox.completion import complete
-from hermes_core.sandbox.descriptors import failure
-from hermes_core.sandbox.spawning import AgentProcess
+from hermes_sandbox.local.cgroups import Group
+from hermes_sandbox.protocol.agent_process import AgentProcess
+from hermes_sandbox.protocol.cancellation import complete
+from hermes_sandbox.protocol.fd_limits import failure
 
 
 async def start_confined(

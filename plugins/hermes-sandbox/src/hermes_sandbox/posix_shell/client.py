@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.sandbox.client import AgentStream
-from hermes_core.sandbox.plain_source import shell_message
+from hermes_sandbox.posix_shell.source import shell_message
+from hermes_sandbox.protocol.client import AgentStream
 
 _LINE: Final = 256
 """Bytes of an answer's line, blanks and the newline included."""

@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import FileStat
-from hermes_core.sandbox.plain_client import Ran
-from hermes_core.sandbox.plain_scripts import encode, quote
+from hermes_sandbox.posix_shell.client import Ran
+from hermes_sandbox.posix_shell.scripts import encode, quote
 
 Kind = Literal["file", "directory", "symlink", "other"]
 Run = Callable[[bytes, bytes], Awaitable[Ran]]

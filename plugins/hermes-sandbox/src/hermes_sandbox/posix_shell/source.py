@@ -25,5 +25,5 @@ def shell_command(prepare: str = "", *, shell: str = "sh") -> tuple[str, ...]:
 @cache
 def shell_message() -> bytes:
     """Return what has to be written first to such a shell: the program, as one line."""
-    text = (resources.files("hermes_core.sandbox") / "plain_program.sh").read_bytes()
+    text = (resources.files("hermes_sandbox.posix_shell") / "program.sh").read_bytes()
     return text.replace(b"\\", b"\\0134").replace(b"\n", b"\\0012") + b"\n"

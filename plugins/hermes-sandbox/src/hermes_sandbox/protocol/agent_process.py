@@ -11,9 +11,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Final, Self
 
-from hermes_core.sandbox.client import AgentStream
-from hermes_core.sandbox.descriptors import failure
-from hermes_core.sandbox.pushed import open_pushed
+from hermes_sandbox.protocol.client import AgentStream
+from hermes_sandbox.protocol.fd_limits import failure
+from hermes_sandbox.protocol.push_reader import open_pushed
 
 _SAID: Final = 1 << 14
 """Bytes that are read of what a program wrote to its standard error."""

@@ -11,10 +11,10 @@ import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hermes_core.sandbox.agent.entries import EntryReader, EntrySink
-from hermes_core.sandbox.agent.packing import shortened
-from hermes_core.sandbox.agent.partial import Partial
-from hermes_core.sandbox.agent.wire import FrameError
+from hermes_sandbox.agent.archive_format import EntryReader, EntrySink
+from hermes_sandbox.agent.atomic_file import Partial
+from hermes_sandbox.agent.packing import shortened
+from hermes_sandbox.agent.wire import FrameError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

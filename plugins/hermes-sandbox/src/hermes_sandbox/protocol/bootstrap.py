@@ -11,7 +11,7 @@ from importlib import resources
 from importlib.util import MAGIC_NUMBER
 from typing import Final
 
-from hermes_core.sandbox.agent.loader import LOADER
+from hermes_sandbox.agent.loader import LOADER
 
 _MODULES: Final = (
     "wire",
@@ -21,27 +21,27 @@ _MODULES: Final = (
     "launch",
     "slot",
     "script",
-    "order",
+    "write_order",
     "outputs",
-    "named",
+    "fifos",
     "shell",
     "live",
-    "turns",
-    "ring",
+    "command_queue",
+    "ring_buffer",
     "job_input",
     "terminal_pty",
-    "hunt",
+    "terminate",
     "jobs",
     "job_table",
     "files",
-    "entries",
+    "archive_format",
     "packing",
-    "partial",
+    "atomic_file",
     "unpacking",
     "copies",
-    "place",
+    "slot_lifecycle",
     "tunnels",
-    "shield",
+    "seccomp",
     "loop",
     "server",
 )
@@ -49,7 +49,7 @@ _MODULES: Final = (
 _COMPILING: Final = threading.Lock()
 _FUTURE: Final = "from __future__ import annotations"
 _OWN_IMPORTS: Final = re.compile(
-    r"^from (?:__future__|hermes_core\.sandbox\.agent\.\w+) import (?:\([^)]*\)|[^(\n]*)$", re.MULTILINE
+    r"^from (?:__future__|hermes_sandbox\.agent\.\w+) import (?:\([^)]*\)|[^(\n]*)$", re.MULTILINE
 )
 
 PYTHON_FLAGS: Final = ("-I", "-S", "-E", "-u", "-c", LOADER)
@@ -59,7 +59,7 @@ PYTHON_FLAGS: Final = ("-I", "-S", "-E", "-u", "-c", LOADER)
 @cache
 def agent_source() -> str:
     """Return the agent: its modules joined, without the imports of each other."""
-    folder = resources.files("hermes_core.sandbox.agent")
+    folder = resources.files("hermes_sandbox.agent")
     texts = [(folder / f"{name}.py").read_text(encoding="utf-8") for name in _MODULES]
     return "\n".join([_FUTURE, *(_OWN_IMPORTS.sub("", text) for text in texts)])
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.sandbox.agent.wire import (
+from hermes_sandbox.agent.wire import (
     CHUNK,
     MAX_BODY,
     PREFIX,
@@ -21,9 +21,9 @@ from hermes_core.sandbox.agent.wire import (
     encode_head,
     lengths,
 )
-from hermes_core.sandbox.asked import Download, Pending, as_exception, fail_all
-from hermes_core.sandbox.pushed import PushedReader
-from hermes_core.sandbox.source import agent_message
+from hermes_sandbox.protocol.bootstrap import agent_message
+from hermes_sandbox.protocol.pending import Download, Pending, as_exception, fail_all
+from hermes_sandbox.protocol.push_reader import PushedReader
 
 _ACKNOWLEDGE: Final = 10.0
 """Seconds in which a cancelled request must be over in the sandbox; the hunt for processes takes 2.5 at most."""
@@ -88,7 +88,7 @@ async def _nothing_known() -> str:
 
 @dataclass(frozen=True, slots=True)
 class AgentStream:
-    """A byte stream to a Python that was started with `hermes_core.sandbox.PYTHON_FLAGS`.
+    """A byte stream to a Python that was started with `hermes_sandbox.PYTHON_FLAGS`.
 
     `diagnose` returns what it wrote to standard error, for messages; `where` follows "the agent" in them, as " in it".
     """

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.sandbox.agent.wire import FrameError
+from hermes_sandbox.agent.wire import FrameError
 
 
 class Download:

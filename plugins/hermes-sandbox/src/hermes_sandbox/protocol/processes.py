@@ -11,10 +11,10 @@ from typing import Any, Final, final
 
 from hermes_core.contracts.errors import ProcessLimitError, UnavailableComponentError
 from hermes_core.contracts.sandbox import ProcessInfo, ProcessOutput
-from hermes_core.sandbox.client import require_fits
-from hermes_core.sandbox.completion import complete
-from hermes_core.sandbox.given import check_path, check_variables, encode_text
-from hermes_core.sandbox.slots import AgentSlot
+from hermes_sandbox.protocol.cancellation import complete
+from hermes_sandbox.protocol.client import require_fits
+from hermes_sandbox.protocol.slots import AgentSlot
+from hermes_sandbox.protocol.validation import check_path, check_variables, encode_text
 
 _READ_MAX: Final = 8 << 20
 _REMEMBERED: Final = 256
@@ -181,7 +181,7 @@ def _ptyprocess() -> bytes:
     if util.find_spec("ptyprocess") is None:
         raise UnavailableComponentError(
             "a process on a terminal needs the package ptyprocess, which is not installed",
-            hint="pip install 'hermes-agent-core[pty]'",
+            hint="pip install 'hermes-sandbox[pty]'",
         )
     folder = resources.files("ptyprocess")
     text = (folder / "ptyprocess.py").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, Self
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.client import AgentClient, AgentStream, EventHandler
+from hermes_sandbox.protocol.client import AgentClient, AgentStream, EventHandler
 
 _CLOSING: Final = 15.0
 """Seconds in which a slot must be gone; the agent gives up killing its processes after five."""

@@ -17,11 +17,11 @@ from typing import Any, Final, Protocol, TypeVar
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import Transfer
-from hermes_core.sandbox.agent.packing import Packer
-from hermes_core.sandbox.agent.unpacking import Unpacker
-from hermes_core.sandbox.agent.wire import FrameError
-from hermes_core.sandbox.archives import TarWriter
-from hermes_core.sandbox.completion import complete
+from hermes_sandbox.agent.packing import Packer
+from hermes_sandbox.agent.unpacking import Unpacker
+from hermes_sandbox.agent.wire import FrameError
+from hermes_sandbox.protocol.archives import TarWriter
+from hermes_sandbox.protocol.cancellation import complete
 
 _WINDOW: Final = 4
 """Pieces that are asked for or sent before the first of them is answered."""

@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hermes_core.sandbox.machines.backend import MachineBackend
-    from hermes_core.sandbox.machines.link import Ended, Link, Program
-    from hermes_core.sandbox.machines.options import MachineOptions
+    from hermes_sandbox.remote.backend import MachineBackend
+    from hermes_sandbox.remote.link import Ended, Link, Program
+    from hermes_sandbox.remote.options import MachineOptions
 
 __all__ = ["Ended", "Link", "MachineBackend", "MachineOptions", "Program"]
 

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.backend import AgentBackend
-from hermes_core.sandbox.bubblewrap import advice
-from hermes_core.sandbox.host import SandboxHost
-from hermes_core.sandbox.machines.facts import Machine, look_at, sweep
-from hermes_core.sandbox.machines.hosts import BubblewrapHost, ConnectionHost, PlainHost
-from hermes_core.sandbox.machines.link import Link
-from hermes_core.sandbox.machines.options import MachineOptions
-from hermes_core.sandbox.machines.shared import SharedSlot
+from hermes_sandbox.backend.base import AgentBackend
+from hermes_sandbox.backend.bubblewrap import advice
+from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.remote.facts import Machine, look_at, sweep
+from hermes_sandbox.remote.hosts import BubblewrapHost, ConnectionHost, PlainHost
+from hermes_sandbox.remote.link import Link
+from hermes_sandbox.remote.options import MachineOptions
+from hermes_sandbox.remote.shared import SharedSlot
 
 _PREFIX: Final = "hermes-sandbox-"
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from hermes_core.contracts.errors import SandboxRefusedError
-from hermes_core.sandbox.backend import ENVIRONMENT
-from hermes_core.sandbox.bubblewrap import HOME, STATE, WORKSPACE, configuration
-from hermes_core.sandbox.machines.facts import Machine
-from hermes_core.sandbox.source import PYTHON_FLAGS
+from hermes_sandbox.backend.base import ENVIRONMENT
+from hermes_sandbox.backend.bubblewrap import HOME, STATE, WORKSPACE, configuration
+from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
+from hermes_sandbox.remote.facts import Machine
 
 _NOBODY: Final = 65534
 

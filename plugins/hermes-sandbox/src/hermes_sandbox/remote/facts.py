@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
-from hermes_core.sandbox.machines.link import Link
-from hermes_core.sandbox.machines.options import MachineOptions
+from hermes_sandbox.remote.link import Link
+from hermes_sandbox.remote.options import MachineOptions
 
 _BEGIN: Final = "hermes-facts-begin\n"
 _PYTHON: Final = (3, 8)
@@ -40,7 +40,7 @@ class Machine:
 
 def script(name: str) -> bytes:
     """Return a program of this folder that runs on the machine."""
-    return (resources.files("hermes_core.sandbox.machines") / name).read_bytes()
+    return (resources.files("hermes_sandbox.remote") / name).read_bytes()
 
 
 def shell(*arguments: str) -> str:

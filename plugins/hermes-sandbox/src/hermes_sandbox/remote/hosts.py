@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from hermes_core.contracts.errors import SandboxLostError
-from hermes_core.sandbox.bubblewrap import HOME, STATE, WORKSPACE
-from hermes_core.sandbox.client import AgentStream
-from hermes_core.sandbox.host import SandboxHost
-from hermes_core.sandbox.machines.confinement import account_inside, agent_argv, confined, start_command
-from hermes_core.sandbox.machines.facts import Machine, make_directories, sweep
-from hermes_core.sandbox.machines.link import Link, Program
-from hermes_core.sandbox.machines.options import MachineOptions
+from hermes_sandbox.backend.bubblewrap import HOME, STATE, WORKSPACE
+from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.protocol.client import AgentStream
+from hermes_sandbox.remote.confinement import account_inside, agent_argv, confined, start_command
+from hermes_sandbox.remote.facts import Machine, make_directories, sweep
+from hermes_sandbox.remote.link import Link, Program
+from hermes_sandbox.remote.options import MachineOptions
 
 Again = Callable[[Link], Awaitable[Link]]
 """Returns a new link to the machine of one that is lost."""

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.sandbox.backend import ENVIRONMENT
-from hermes_core.sandbox.host import SandboxHost
-from hermes_core.sandbox.sharing import MakeHost, Places, SharedPlace
-from hermes_core.sandbox.slots import AgentSlot, SlotRequest
+from hermes_sandbox.backend.base import ENVIRONMENT
+from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.shared_hosts import MakeHost, Places, SharedPlace
+from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
 
 class SharedSlot(SharedPlace):

@@ -13,8 +13,8 @@ import pytest_asyncio
 
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
-from hermes_core.sandbox.leases import Lease, LeaseBook, default_lease_dir
 from hermes_core.specs import BackendSpec
+from hermes_sandbox.leases.book import Lease, LeaseBook, default_lease_dir
 from hermes_testing.registries import isolated_registry
 from hermes_testing.suites.base import ComponentSuite
 from hermes_testing.watching import eventually, runs_inside

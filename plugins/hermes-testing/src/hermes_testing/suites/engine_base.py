@@ -18,10 +18,10 @@ import pytest_asyncio
 
 from hermes_core.contracts.engine import EngineRun, RolloutEngine
 from hermes_core.rollout import RolloutSpec
-from hermes_core.runner.config import RunConfig
-from hermes_core.runner.plan import plan_groups, rollouts
-from hermes_core.runner.run import Run, RunResult
-from hermes_core.runner.tasks import load_tasks
+from hermes_runner.config import RunConfig
+from hermes_runner.run.plan import plan_groups, rollouts
+from hermes_runner.run.run import Run, RunResult
+from hermes_runner.tasks import load_tasks
 from hermes_testing.engine_plugin import ANSWER, MODULE, TOOLSET
 from hermes_testing.model_server import MODEL, ModelServer, Step, serving_model
 from hermes_testing.registries import isolated_registry

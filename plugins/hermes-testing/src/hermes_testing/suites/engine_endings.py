@@ -21,8 +21,8 @@ from hermes_testing.watching import processes_here, sleep_token
 _NAMES = ("t0", "t1", "t2")
 _CALLER = """
 import asyncio, io, json, sys
-from hermes_core.runner.config import RunConfig
-from hermes_core.runner.run import Run
+from hermes_runner.config import RunConfig
+from hermes_runner.run.run import Run
 from hermes_testing import isolated_registry
 
 config, modules = json.loads(sys.argv[1]), json.loads(sys.argv[2])

@@ -15,7 +15,7 @@ from hermes_core.contracts.tool import ToolResult
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.runtime import Runtime
 from hermes_core.specs import ToolSpec
-from hermes_core.tools.arguments import ArgumentsError, prepare_arguments
+from hermes_core.tooling.arguments import ArgumentsError, prepare_arguments
 from hermes_testing.suites.rollouts import OpenRollout, RolloutBase
 from hermes_testing.watching import longest_stall
 

@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the shares and the first faults; 1 unless everything is exact."""
-    from hermes_core.runner.wire_check import check_run
+    from hermes_tokens.audit.wire_check import check_run
 
     found = check_run(arguments.directory, arguments.log)
     if arguments.json:

@@ -28,8 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
 async def _record(upstream: str, log: str, host: str, port: int) -> None:
     from pathlib import Path
 
-    from hermes_core.cli.serving import serve_until_stopped
-    from hermes_core.models.recording_proxy import RecordingProxy, recording
+    from hermes_models.serving import serve_until_stopped
+    from hermes_tokens.audit.recording_proxy import RecordingProxy, recording
 
     await serve_until_stopped(
         recording(RecordingProxy(upstream, Path(log)), host=host, port=port), host=host, port=port

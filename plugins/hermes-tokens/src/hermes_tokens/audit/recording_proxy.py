@@ -18,9 +18,9 @@ from aiohttp import web
 from yarl import URL
 
 from hermes_core.contracts.errors import OutputError
-from hermes_core.models.address import ServerAddress
-from hermes_core.models.listening import listening
-from hermes_core.models.wire_log import Exchange, aborted_ids, request_id
+from hermes_models.address import ServerAddress
+from hermes_models.aiohttp_server import listening
+from hermes_tokens.audit.wire_log import Exchange, aborted_ids, request_id
 
 # These belong to one connection, of which there are two here (RFC 9110, 7.6.1); lengths and hosts are set anew.
 _OF_ONE_CONNECTION: Final = frozenset(

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, Final, Self
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.tokens import Exactness
-from hermes_core.runner.exactness import is_handed_on, why_not_trained
-from hermes_core.tokens.exactness import Exchange, check
+from hermes_runner.exactness import is_handed_on, why_not_trained
+from hermes_tokens.exactness import Exchange, check
 
 UNRECORDED: Final = "unrecorded"
 _FAULTS_SHOWN: Final = 20

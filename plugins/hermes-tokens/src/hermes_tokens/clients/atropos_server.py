@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Final, final
 
 from hermes_core.contracts.errors import ModelReplyError
 from hermes_core.contracts.tokens import Generated, GenerateRequest
-from hermes_core.models.generate import HttpGenerateClient, joined
-from hermes_core.models.sampled import (
+from hermes_tokens.clients.generate import HttpGenerateClient, joined
+from hermes_tokens.clients.generate_response import (
     entries,
     member,
     only,
@@ -19,7 +19,7 @@ from hermes_core.models.sampled import (
     read_usage,
     same_tokens,
 )
-from hermes_core.models.sampling import SamplingNames
+from hermes_tokens.clients.sampling import SamplingNames
 
 _MISSING: Final = (
     "logprobs: 0 was sent and ignored; Atropos' example_trainer/vllm_api_server.py answers it, "

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Final, final
 from hermes_core.contracts.errors import ModelReplyError
 from hermes_core.contracts.model import encode
 from hermes_core.contracts.tokens import FinishReason, Generated, GenerateRequest, WeightSpan
-from hermes_core.models.generate import HttpGenerateClient, joined
-from hermes_core.models.sampled import (
+from hermes_tokens.clients.generate import HttpGenerateClient, joined
+from hermes_tokens.clients.generate_response import (
     entries,
     member,
     only,
@@ -22,7 +22,7 @@ from hermes_core.models.sampled import (
     read_weight_spans,
     same_tokens,
 )
-from hermes_core.models.sampling import SamplingNames
+from hermes_tokens.clients.sampling import SamplingNames
 
 _MISSING: Final = (
     "return_logprob was sent and ignored; look at what rewrites requests in between, "

@@ -13,9 +13,9 @@ from hermes_core.contracts.model import ModelReply, ModelRequest, ToolSchemas
 from hermes_core.contracts.tokens import GenerateClient
 
 if TYPE_CHECKING:
-    from hermes_core.models.token_session import TokenSession
-    from hermes_core.tokens.append import AppendRule
-    from hermes_core.tokens.tokenizer import ChatTokenizer
+    from hermes_tokens.append import AppendRule
+    from hermes_tokens.clients.token_session import TokenSession
+    from hermes_tokens.tokenizer import ChatTokenizer
 
 DEFAULT_MAX_TOKENS: Final = 4096
 _REPORTED: Final = frozenset({"is_exact", "cases"})
@@ -63,7 +63,7 @@ class TokenModel:
 
     def session(self, rollout_id: str) -> TokenSession:
         """Begin to record a rollout."""
-        from hermes_core.models.token_session import TokenSession
+        from hermes_tokens.clients.token_session import TokenSession
 
         return TokenSession(self, rollout_id)
 
@@ -78,8 +78,8 @@ class TokenModel:
         return self._rules[tools.encoded]
 
     def _proved(self, tools: ToolSchemas) -> tuple[AppendRule, bool]:
-        from hermes_core.tokens.append import AppendRule
-        from hermes_core.tokens.proof import prove
+        from hermes_tokens.append import AppendRule
+        from hermes_tokens.template_check import prove
 
         rule = AppendRule(self.tokenizer, tools=_schemas(tools), template_kwargs=self._template_kwargs)
         proof = prove(rule)

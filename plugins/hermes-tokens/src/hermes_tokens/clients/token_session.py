@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 from hermes_core.contracts.errors import ConfigError, ModelReplyError, ModelRequestError, ModelServerError
 from hermes_core.contracts.model import Message, ModelReply, ModelRequest, RequestedCall, Usage, encode
 from hermes_core.contracts.tokens import Exactness, FinishReason, Generated, GenerateRequest, TrainingSample
-from hermes_core.models.sampling import with_bound
-from hermes_core.tokens.exactness import report
-from hermes_core.tokens.trajectory import ROOT, Trajectory
+from hermes_tokens.clients.sampling import with_bound
+from hermes_tokens.exactness import report
+from hermes_tokens.trajectory import ROOT, Trajectory
 
 if TYPE_CHECKING:
-    from hermes_core.models.token_model import TokenModel
-    from hermes_core.tokens.append import Appended, AppendRule, ClosedTurn
-    from hermes_core.tokens.parity import Parity
-    from hermes_core.tokens.reasoning import Reasoning
+    from hermes_tokens.append import Appended, AppendRule, ClosedTurn
+    from hermes_tokens.clients.token_model import TokenModel
+    from hermes_tokens.parity import Parity
+    from hermes_tokens.reasoning import Reasoning
 
 _ESCAPE: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
 _CONTINUATIONS: Final = 3
@@ -51,7 +51,7 @@ class _Turn:
 
     def closed(self, message: Message) -> ClosedTurn:
         """Describe how the turn ended, to the append rule."""
-        from hermes_core.tokens.append import ClosedTurn
+        from hermes_tokens.append import ClosedTurn
 
         return ClosedTurn(
             last_id=self.last_id,
@@ -113,8 +113,8 @@ class TokenSession:
         """Compare the last prompt; None where there is nothing to compare it with."""
         if not self._turns or not self._is_proved or self._rule is None:
             return None
-        from hermes_core.tokens.parity import compare
-        from hermes_core.tokens.template import TemplateError
+        from hermes_tokens.parity import compare
+        from hermes_tokens.template import TemplateError
 
         try:
             return compare(self._rule, self._known, self._trajectory.spans_before_turn(self._turns[-1].after))

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Final, final
 
 from hermes_core.contracts.model import encode
 from hermes_core.contracts.tokens import Generated, GenerateRequest
-from hermes_core.models.generate import HttpGenerateClient, joined
-from hermes_core.models.listing import check_listed
-from hermes_core.models.refusals import Refusal
-from hermes_core.models.sampled import (
+from hermes_models.http_errors import Refusal
+from hermes_models.model_list import check_listed
+from hermes_tokens.clients.generate import HttpGenerateClient, joined
+from hermes_tokens.clients.generate_response import (
     entries,
     member,
     members,
@@ -24,7 +24,7 @@ from hermes_core.models.sampled import (
     read_weight_spans,
     same_tokens,
 )
-from hermes_core.models.sampling import SamplingNames
+from hermes_tokens.clients.sampling import SamplingNames
 
 _ABORT: Final = "/inference/v1/abort_requests"
 _FLAG_HINT: Final = "restart the server with it: vllm serve MODEL --enable-scale-out"

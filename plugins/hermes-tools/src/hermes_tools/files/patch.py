@@ -10,12 +10,12 @@ from typing import Any, Final, TypeVar
 
 from hermes_core.contracts.sandbox import Sandbox
 from hermes_core.contracts.tool import ToolContext, ToolResult
-from hermes_core.tools.answers import answered, explain, failed
-from hermes_core.tools.fuzzy import MatchError, find_edits
-from hermes_core.tools.places import expand
-from hermes_core.tools.read_file import looks_binary, similar_files
-from hermes_core.tools.textfile import TextFile, unified_diff
-from hermes_core.tools.v4a import FileChange, PatchFormatError, parse_patch, place_hunks
+from hermes_core.tooling.sandbox_paths import expand
+from hermes_tools.files.fuzzy import MatchError, find_edits
+from hermes_tools.files.read_file import looks_binary, similar_files
+from hermes_tools.files.textfile import TextFile, unified_diff
+from hermes_tools.files.v4a import FileChange, PatchFormatError, parse_patch, place_hunks
+from hermes_tools.results import answered, explain, failed
 
 SIZE_LIMIT: Final = 16 * 2**20
 _THREAD_ABOVE: Final = 100_000

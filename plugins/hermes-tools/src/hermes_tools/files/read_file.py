@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from hermes_core.contracts.sandbox import Sandbox
 from hermes_core.contracts.tool import ToolContext, ToolResult
-from hermes_core.tools.answers import answered, explain, failed
-from hermes_core.tools.places import expand
+from hermes_core.tooling.sandbox_paths import expand
+from hermes_tools.results import answered, explain, failed
 
 LINE_LIMIT: Final = 2000
 ANSWER_LIMIT: Final = 100_000

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from hermes_core.contracts.sandbox import Sandbox
 from hermes_core.contracts.tool import ToolContext, ToolResult
-from hermes_core.tools import search_script as script
-from hermes_core.tools.answers import answered, failed
-from hermes_core.tools.places import expand, scratch_directory
-from hermes_core.tools.read_file import similar_files
+from hermes_core.tooling.sandbox_paths import expand, scratch_directory
+from hermes_tools.files import search_script as script
+from hermes_tools.files.read_file import similar_files
+from hermes_tools.results import answered, failed
 
 SEARCH_TIMEOUT: Final = 120
 LINE_LIMIT: Final = 500

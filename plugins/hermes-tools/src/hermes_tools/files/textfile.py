@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from hermes_core.tools.fuzzy import Edit
+from hermes_tools.files.fuzzy import Edit
 
 DIFF_LIMIT: Final = 20_000
 _MARK: Final = "\ufeff"

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from hermes_core.tools.fuzzy import Edit, MatchError, collapsed, plain_collapsed, reindented, windows
+from hermes_tools.files.fuzzy import Edit, MatchError, collapsed, plain_collapsed, reindented, windows
 
 _HEADERS: Final = {"*** Add File:": "add", "*** Delete File:": "delete", "*** Update File:": "update"}
 _RANGE: Final = re.compile(r"-(\d+)(?:,\d+)? \+\d+(?:,\d+)? ?@@ ?(.*)")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from hermes_core.contracts.tool import ToolContext, ToolResult
-from hermes_core.tools.answers import answered, explain, failed
-from hermes_core.tools.places import expand
+from hermes_core.tooling.sandbox_paths import expand
+from hermes_tools.results import answered, explain, failed
 
 
 class WriteFileTool:

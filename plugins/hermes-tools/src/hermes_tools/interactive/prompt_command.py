@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, final
 
-from hermes_core.tools.shell_integration import Mark
+from hermes_tools.interactive.shell_integration import Mark
 
 if TYPE_CHECKING:
-    from hermes_core.tools.recording import Recording
+    from hermes_tools.interactive.scrollback import Recording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

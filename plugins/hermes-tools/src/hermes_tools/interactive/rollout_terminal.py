@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hermes_core.contracts.errors import ProcessLimitError, ToolFailureError
 from hermes_core.contracts.tool import ToolContext
-from hermes_core.tools.terminal_session import TerminalLostError, TerminalSession
+from hermes_tools.interactive.terminal_session import TerminalLostError, TerminalSession
 
 DEFAULT_ROWS: Final = 40
 DEFAULT_COLS: Final = 120

@@ -1,6 +1,6 @@
 """A terminal's screen as text: what a program has written, as a person in front of it would see it.
 
-Needs pyte (`pip install 'hermes-agent-core[screen]'`).
+Needs pyte (`pip install 'hermes-tools[screen]'`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final, final
 
 from pyte import charsets
 
-from hermes_core.tools.escape_parser import EscapeParser
-from hermes_core.tools.screen_matrix import Matrix, text_of
+from hermes_tools.interactive.escape_parser import EscapeParser
+from hermes_tools.interactive.screen_matrix import Matrix, text_of
 
 DEFAULT_ROWS: Final = 40
 DEFAULT_COLS: Final = 120

@@ -7,7 +7,7 @@ from importlib import util
 
 from hermes_core.contracts.errors import ToolFailureError, UnavailableComponentError
 from hermes_core.contracts.sandbox import Sandbox
-from hermes_core.tools.places import scratch_directory
+from hermes_core.tooling.sandbox_paths import scratch_directory
 
 
 def require_emulation() -> None:
@@ -15,7 +15,7 @@ def require_emulation() -> None:
     if util.find_spec("pyte") is None:
         raise UnavailableComponentError(
             "a terminal with a screen needs the package pyte, which is not installed",
-            hint="pip install 'hermes-agent-core[screen]'",
+            hint="pip install 'hermes-tools[screen]'",
         )
 
 

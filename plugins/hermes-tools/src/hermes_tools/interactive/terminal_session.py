@@ -12,10 +12,10 @@ from typing import Final, Self, TypeVar, final
 
 from hermes_core.contracts.errors import BackendError, ToolFailureError
 from hermes_core.contracts.sandbox import ProcessInfo, Sandbox
-from hermes_core.tools import shell_integration as shell
-from hermes_core.tools.escapes import unfinished
-from hermes_core.tools.terminal_needs import private_directory, require_emulation
-from hermes_core.tools.typed_command import CommandEnd, TypedCommand
+from hermes_tools.escapes import unfinished
+from hermes_tools.interactive import shell_integration as shell
+from hermes_tools.interactive.prompt_command import CommandEnd, TypedCommand
+from hermes_tools.interactive.terminal_requirements import private_directory, require_emulation
 
 _PIECE: Final = 1 << 16
 _BITE: Final = 1 << 13
@@ -54,8 +54,8 @@ class TerminalSession:
     """Made by `start`. It ends with the sandbox; every reader of its raw output keeps a place of its own."""
 
     def __init__(self, sandbox: Sandbox, directory: str, *, nonce: str, process_id: str, rows: int, cols: int) -> None:
-        from hermes_core.tools.recording import Recording
-        from hermes_core.tools.screen import TerminalScreen
+        from hermes_tools.interactive.screen import TerminalScreen
+        from hermes_tools.interactive.scrollback import Recording
 
         self.screen = TerminalScreen(rows=rows, cols=cols)
         self.ended: ProcessInfo | None = None
@@ -220,7 +220,7 @@ class TerminalSession:
         Raises:
             TerminalBusyError: The shell is not at its prompt; nothing was run.
         """
-        from hermes_core.tools.recording import Recording
+        from hermes_tools.interactive.scrollback import Recording
 
         await self.pump()
         number = await self._free_prompt()

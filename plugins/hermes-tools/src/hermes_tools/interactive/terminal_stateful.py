@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from hermes_core.contracts.errors import ToolFailureError
 from hermes_core.contracts.tool import ToolContext, ToolResult
-from hermes_core.tools.answers import answered
-from hermes_core.tools.rollout_terminal import kept, present_terminal, started_terminal, stopped_terminal
-from hermes_core.tools.typed_command import CommandEnd
+from hermes_tools.interactive.prompt_command import CommandEnd
+from hermes_tools.interactive.rollout_terminal import kept, present_terminal, started_terminal, stopped_terminal
+from hermes_tools.results import answered
 
 DEFAULT_TIMEOUT: Final = 120
 

@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from hermes_core.contracts.errors import ToolFailureError
 from hermes_core.contracts.tool import ToolContext, ToolResult
-from hermes_core.tools.answers import answered, failed
-from hermes_core.tools.keys import encode_keys
-from hermes_core.tools.rollout_terminal import (
+from hermes_tools.interactive.keys import encode_keys
+from hermes_tools.interactive.rollout_terminal import (
     DEFAULT_COLS,
     DEFAULT_ROWS,
     kept,
@@ -19,7 +18,8 @@ from hermes_core.tools.rollout_terminal import (
     started_terminal,
     stopped_terminal,
 )
-from hermes_core.tools.terminal_session import TerminalSession
+from hermes_tools.interactive.terminal_session import TerminalSession
+from hermes_tools.results import answered, failed
 
 MAX_BYTES: Final = 200_000
 DEFAULT_MAX_BYTES: Final = 50_000

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from hermes_core.contracts.errors import ProcessLimitError, UnavailableComponentError
 from hermes_core.contracts.tool import ToolContext, ToolResult
-from hermes_core.tools.answers import answered
-from hermes_core.tools.process_actions import RolloutProcesses
+from hermes_tools.processes.process_actions import RolloutProcesses
+from hermes_tools.results import answered
 
 BACKGROUND_ONLY: Final = ("pty", "check_interval", "notify_on_complete", "watch_patterns")
 """Arguments of `terminal` that mean nothing for a command that is waited for."""

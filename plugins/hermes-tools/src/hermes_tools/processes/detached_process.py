@@ -9,8 +9,8 @@ import signal
 from typing import Final
 
 from hermes_core.contracts.sandbox import ProcessInfo, ProcessOutput
-from hermes_core.sandbox.agent.processes import read_table, send, with_descendants
-from hermes_core.tools.process_checkpoint import start_of
+from hermes_sandbox.agent.processes import read_table, send, with_descendants
+from hermes_tools.processes.process_checkpoint import start_of
 
 _LOOK: Final = 0.02
 _LAST: Final = 2.0

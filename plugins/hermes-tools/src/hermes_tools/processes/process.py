@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from hermes_core.contracts.tool import ToolContext, ToolResult
-from hermes_core.tools.answers import answered
-from hermes_core.tools.process_actions import RolloutProcesses
-from hermes_core.tools.process_session import ProcessSession
+from hermes_tools.processes.process_actions import RolloutProcesses
+from hermes_tools.processes.process_session import ProcessSession
+from hermes_tools.results import answered
 
 
 class ProcessTool:

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from hermes_core.contracts.sandbox import ProcessInfo, Sandbox
-from hermes_core.tools.process_registry import ProcessRegistry
-from hermes_core.tools.process_session import ProcessSession
+from hermes_tools.processes.process_registry import ProcessRegistry
+from hermes_tools.processes.process_session import ProcessSession
 
 DETACHED_NOTE: Final = "Started by an earlier run that is gone; its output history is unavailable."
 _LIST_COMMAND: Final = 200

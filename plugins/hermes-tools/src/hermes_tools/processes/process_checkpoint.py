@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from hermes_core.contracts.errors import OutputError
-from hermes_core.sandbox.agent.processes import read_process
-from hermes_core.tools.process_session import ProcessSession
+from hermes_sandbox.agent.processes import read_process
+from hermes_tools.processes.process_session import ProcessSession
 
 _FIELDS: Final = ("command", "pid", "cwd", "started_at", "task_id", "session_key", "pid_scope", "sandbox_id", "pty")
 

@@ -14,10 +14,10 @@ from typing import Final, Literal
 from hermes_core.contracts.errors import BackendError, HermesError, OutputError, ProcessLimitError, SandboxLostError
 from hermes_core.contracts.events import ProcessUpdated
 from hermes_core.contracts.sandbox import ProcessInfo, Sandbox
-from hermes_core.tools.detached_process import DetachedProcess
-from hermes_core.tools.process_checkpoint import Checkpoint, start_of, still_runs
-from hermes_core.tools.process_session import CompletionReason, PidScope, ProcessSession
-from hermes_core.tools.process_watch import MIN_CHECK_INTERVAL, MatchLimit, Watch
+from hermes_tools.processes.detached_process import DetachedProcess
+from hermes_tools.processes.process_checkpoint import Checkpoint, start_of, still_runs
+from hermes_tools.processes.process_session import CompletionReason, PidScope, ProcessSession
+from hermes_tools.processes.process_watch import MIN_CHECK_INTERVAL, MatchLimit, Watch
 
 MAX_PROCESSES: Final = 64
 FINISHED_TTL_SECONDS: Final = 1800.0

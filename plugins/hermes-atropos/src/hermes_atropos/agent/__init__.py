@@ -1,0 +1,1 @@
+"""`AgentEnv` and what it is made of."""

@@ -1,0 +1,1 @@
+"""One run: what is played, where, in which order, and what is recorded."""

@@ -1,0 +1,1 @@
+"""Who owns a sandbox, on disk before it exists."""

@@ -1,0 +1,1 @@
+"""Backend `local`: processes of this machine, plain or inside bubblewrap."""

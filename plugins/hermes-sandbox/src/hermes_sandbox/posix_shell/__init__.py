@@ -1,0 +1,1 @@
+"""Sandboxes without Python: the same operations over a POSIX shell."""

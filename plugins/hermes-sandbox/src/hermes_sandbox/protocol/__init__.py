@@ -1,0 +1,1 @@
+"""The caller's side of the agent's wire protocol."""

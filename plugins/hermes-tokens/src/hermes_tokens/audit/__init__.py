@@ -1,0 +1,1 @@
+"""A run's samples against a log that the other side wrote."""

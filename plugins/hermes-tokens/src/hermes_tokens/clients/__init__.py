@@ -1,0 +1,1 @@
+"""Clients of model servers that take and return token ids."""

@@ -1,0 +1,1 @@
+"""Reading, writing, patching and searching files."""
