@@ -24,7 +24,7 @@ from readme_marks import between
 
 from hermes_core.contracts.model import Conversation, ModelRequest, ToolSchemas
 from hermes_core.contracts.tokens import IGNORED
-from hermes_models.factory import create_generate_client
+from hermes_tokens.clients.factory import create_generate_client
 from hermes_tokens.clients.token_model import TokenModel
 from hermes_tokens.tokenizer import ChatTokenizer
 

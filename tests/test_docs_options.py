@@ -20,7 +20,7 @@ PACKAGES = {
     "docker": "hermes_backend_docker",
     "modal": "hermes_backend_modal",
     "pool": "plugins/hermes-pool",
-    "local": "hermes_core",
+    "local": "plugins/hermes-sandbox",
 }
 
 
@@ -103,7 +103,8 @@ def literals(folder):
 def sources(name):
     """Where the messages of a page come from: its package, and what all of them are built on."""
     own = ROOT / PACKAGES.get(name, f"plugins/hermes-backend-{name}")
-    return [own / "src", ROOT / "hermes_core" / "src", ROOT / "plugins" / "hermes-pool" / "src"]
+    shared = ("models", "pool", "runner", "sandbox", "tool-services", "tools")
+    return [own / "src", ROOT / "hermes_core" / "src", *(ROOT / f"plugins/hermes-{part}/src" for part in shared)]
 
 
 PAGES = {

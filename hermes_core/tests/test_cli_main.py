@@ -11,8 +11,7 @@ import pytest
 from throwaway_plugins import HEADER
 
 from hermes_core import __version__
-from hermes_core.cli import _core_command, main
-from hermes_core.contracts.errors import HermesError
+from hermes_core.cli import main
 from hermes_core.discovery.commands import CORE_COMMANDS
 
 COMMAND = """
@@ -50,12 +49,13 @@ def test_the_version_is_printed(capsys):
     assert capsys.readouterr().out == f"hermes-core {__version__}\n"
 
 
-def test_help_lists_the_core_commands_without_importing_one(capsys):
+def test_help_lists_the_commands_of_the_core_and_of_plugins_without_importing_one(capsys, greet):
     with pytest.raises(SystemExit) as caught:
-        main(["--help"], environ={})
+        main(["--help"], environ=greet)
     assert caught.value.code == 0
     text = capsys.readouterr().out
     assert all(command in text for command in CORE_COMMANDS)
+    assert "greet    Greet somebody." in text
     assert "hermes-core plugins list --load" in text
 
 
@@ -138,26 +138,9 @@ def test_ctrl_c_ends_with_130(capsys, site):
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_ctrl_c_in_a_run_says_how_it_goes_on(capsys, monkeypatch):
-    from hermes_runner.commands import run
-
-    def interrupted(arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(run, "run", interrupted)
-    assert main(["--debug", "run", "x"], environ={}) == 130
-    assert capsys.readouterr().err == "interrupted; the same command continues\n"
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("run t.jsonl --group-sizes 4", "run: unknown argument --group-sizes; did you mean --group-size?"),
-        ("run t.jsonl --modl=oracle", "run: unknown argument --modl; did you mean --model?"),
-        ("run t.jsonl --zzzzzz", "run: unknown argument --zzzzzz"),
-        ("run t.jsonl more", "run: unexpected argument more"),
-        ("run --seed", "run: argument --seed: expected one argument"),
-        ("sandboxes ps --jsn", "sandboxes ps: unknown argument --jsn; did you mean --json?"),
         ("plugins list --jsn", "plugins list: unknown argument --jsn; did you mean --json?"),
         ("greet you --lout", "greet: unknown argument --lout; did you mean --loud?"),
     ],
@@ -170,15 +153,6 @@ def test_a_wrong_argument_is_one_line_and_the_way_to_the_help(capsys, greet, lin
     assert capsys.readouterr().err == f"hermes-core {message}\n  → hermes-core {command} --help\n"
 
 
-def test_the_help_of_run_names_values_by_what_they_are(capsys):
-    with pytest.raises(SystemExit):
-        main(["run", "--help"], environ={})
-    text = capsys.readouterr().out
-    assert "CONFIG_" not in text
-    for words in ("--out DIR", "--group-size N", "--time-limit SECONDS", "--extra-body JSON", "--mistake-rate RATE"):
-        assert words in text
-
-
 def test_a_bug_is_not_dressed_up_as_a_users_error(site):
     failing(site, "ZeroDivisionError")
     with pytest.raises(ZeroDivisionError):
@@ -188,12 +162,6 @@ def test_a_bug_is_not_dressed_up_as_a_users_error(site):
 def test_a_wrong_environment_is_a_users_error(capsys):
     assert main(["plugins", "list"], environ={"HERMES_PLUGINS": "nobody"}) == 2
     assert "names 'nobody', which is no installed plugin" in capsys.readouterr().err
-
-
-def test_a_command_without_its_module_is_an_honest_error(monkeypatch):
-    monkeypatch.setitem(sys.modules, "hermes_runner.commands.run", None)
-    with pytest.raises(HermesError, match="lacks the command 'run'"):
-        _core_command("run")
 
 
 @pytest.mark.parametrize("command", CORE_COMMANDS)

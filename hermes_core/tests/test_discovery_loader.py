@@ -73,8 +73,8 @@ def test_an_installed_plugin_is_loaded_without_its_targets(site, load):
             "api is a positive whole number",
         ),
         (
-            "@hookimpl\ndef hermes_cli_commands():\n    return [CommandSpec(name='run', summary='', target='a:b')]",
-            "cli_command 'run' is one of the core's own",
+            "@hookimpl\ndef hermes_cli_commands():\n    return [CommandSpec(name='plugins', summary='', target='a:b')]",
+            "cli_command 'plugins' is one of the core's own",
         ),
     ],
 )

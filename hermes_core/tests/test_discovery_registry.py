@@ -85,12 +85,12 @@ class TestConflicts:
         component = load(*two).component("backend", name)
         assert (component.plugin.id, component.spec.name) == ("other-docker:docker", "docker")
 
-    def test_the_core_has_no_privilege(self, site, load):
+    def test_the_packages_of_this_project_have_no_privilege(self, site, load):
         site.install("acme-local", backend("local"))
-        registry = load("acme-local", "hermes-agent-core")
-        with pytest.raises(AmbiguousComponentError, match="acme-local:local, hermes-agent-core:core"):
+        registry = load("acme-local", "hermes-sandbox")
+        with pytest.raises(AmbiguousComponentError, match="acme-local:local, hermes-sandbox:sandbox"):
             registry.spec("backend", "local")
-        settled = load("acme-local", "hermes-agent-core", prefer={"backend:local": "acme-local"})
+        settled = load("acme-local", "hermes-sandbox", prefer={"backend:local": "acme-local"})
         assert settled.component("backend", "local").plugin.id == "acme-local:local"
 
     def test_two_plugins_of_one_distribution_are_told_apart_by_their_ids(self, site, load):

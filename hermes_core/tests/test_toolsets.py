@@ -16,9 +16,9 @@ from hermes_core.discovery import Component, PluginSettings, load_plugins
 from hermes_core.specs import ToolsetSpec, ToolSpec
 from hermes_core.tooling.distributions import DISTRIBUTIONS, draw_toolsets
 from hermes_core.tooling.selection import select_tools
-from hermes_core.tooling.toolset_table import LEGACY_NAMES
+from hermes_core.tooling.toolset_table import LEGACY_NAMES, TOOLSETS
 from hermes_core.tooling.toolsets import get_all_toolsets, resolve_toolset, validate_toolset
-from hermes_tools.catalog import TOOLS, TOOLSETS
+from hermes_tools.catalog import TOOLS
 
 STATEFUL = ("terminal_stateful", "tmux")
 CORE = ("terminal", "process", "read_file", "write_file", "patch", "search_files")

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "PluginSettings": "discovery",
-    "Registry": "discovery",
-    "hookimpl": "hookspecs",
-    "load_plugins": "discovery",
-    "open_sandbox": "sandbox",
+    "PluginSettings": "hermes_core.discovery",
+    "Registry": "hermes_core.discovery",
+    "hookimpl": "hermes_core.hookspecs",
+    "load_plugins": "hermes_core.discovery",
+    # Of a package of its own since the split; here for those who know it from before.
+    "open_sandbox": "hermes_sandbox",
 }
 
 __all__ = ["PluginSettings", "Registry", "__version__", "hookimpl", "load_plugins", "open_sandbox"]
@@ -29,7 +30,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'hermes_core' has no attribute {name!r}")
     import importlib
 
-    value: object = getattr(importlib.import_module(f"hermes_core.{_HOMES[name]}"), name)
+    value: object = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
 

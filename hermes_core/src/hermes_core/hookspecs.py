@@ -39,6 +39,12 @@ def hermes_parsers() -> Iterable[specs.ParserSpec]:
 
 
 @hookspec
+def hermes_models() -> Iterable[specs.ModelSpec]:
+    """Declare model clients and embedded models. Called once per plugin when a registry loads it."""
+    raise NotImplementedError
+
+
+@hookspec
 def hermes_verifiers() -> Iterable[specs.VerifierSpec]:
     """Declare reward verifiers. Called once per plugin when a registry loads it."""
     raise NotImplementedError
@@ -65,6 +71,12 @@ def hermes_sinks() -> Iterable[specs.SinkSpec]:
 @hookspec
 def hermes_engines() -> Iterable[specs.EngineSpec]:
     """Declare rollout engines. Called once per plugin when a registry loads it."""
+    raise NotImplementedError
+
+
+@hookspec
+def hermes_runtime_services() -> Iterable[specs.ServiceSpec]:
+    """Declare what tools keep for all rollouts of one runtime. Called once per plugin when a registry loads it."""
     raise NotImplementedError
 
 

@@ -172,6 +172,22 @@ class EngineSpec(ComponentSpec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec(ComponentSpec):
+    """A model client: one protocol of model servers, or with `embedded` a model that needs no server.
+
+    A run names an embedded one as its model, any other as its protocol. `token_level` ones record token ids.
+    """
+
+    embedded: bool = False
+    token_level: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSpec(ComponentSpec):
+    """Something that tools keep for all rollouts of one runtime; the target is called with the `Runtime`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSpec(ComponentSpec):
     """A subcommand of `hermes-core`; the target has `configure(parser)` and `run(arguments) -> int`."""
 

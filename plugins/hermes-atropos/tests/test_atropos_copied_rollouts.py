@@ -22,7 +22,10 @@ from hermes_atropos.grouping import Limits, refusal
 from hermes_core.contracts.errors import UserError
 from hermes_tokens.tokenizer import ChatTokenizer
 
-PLUGINS = '{"allow": ["hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"], "extra": ["atropos_components"]}'
+PLUGINS = (
+    '{"allow": ["hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", '
+    '"hermes-runner"], "extra": ["atropos_components"]}'
+)
 CALLS = "CALL no_such_tool<|im_end|>"
 ANSWERS = "done<|im_end|>"
 

@@ -22,7 +22,10 @@ from hermes_atropos.command import parse
 from hermes_core.contracts.errors import ConfigError
 from hermes_tokens.tokenizer import ChatTokenizer
 
-PLUGINS = '{"allow": ["hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"], "extra": ["atropos_components"]}'
+PLUGINS = (
+    '{"allow": ["hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", '
+    '"hermes-runner"], "extra": ["atropos_components"]}'
+)
 
 
 def environment(*words, command="process", **fields):

@@ -5,11 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import signal
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -372,12 +368,3 @@ async def test_nothing_of_the_agent_is_inherited():
             await box.processes.wait(started.id)
             assert (await box.processes.read(started.id)).data.split() == [b"0", b"1", b"2", b"3"]
         assert os.getpgid(0) != started.pid
-
-
-def test_the_example_of_the_readme_prints_what_it_says():
-    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    section = text.partition("## Background processes")[2]
-    example = re.search(r"```python\n(.*?)```", section, re.DOTALL).group(1)
-    done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=True)
-    promised = re.search(r"It prints `(.*?)`", section).group(1)
-    assert done.stdout.strip() == promised

@@ -13,7 +13,7 @@ from token_wire import WIRES
 
 from hermes_core.contracts.errors import ModelReplyError
 from hermes_core.contracts.tokens import Generated, WeightSpan
-from hermes_models.factory import create_generate_client
+from hermes_tokens.clients.factory import create_generate_client
 from hermes_tokens.clients.generate import HttpGenerateClient
 from hermes_tokens.clients.generate_response import read_weight_spans
 

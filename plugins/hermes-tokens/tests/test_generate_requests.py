@@ -22,7 +22,7 @@ from hermes_core.contracts.errors import (
     ModelTimeoutError,
     ModelUnreachableError,
 )
-from hermes_models.factory import create_generate_client
+from hermes_tokens.clients.factory import create_generate_client
 
 KEY = "sk-very-secret-0123456789"
 

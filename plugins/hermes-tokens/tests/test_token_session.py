@@ -20,8 +20,8 @@ from hermes_core.contracts.errors import (
     ModelServerError,
 )
 from hermes_core.contracts.model import Conversation, ModelRequest, RequestedCall, ToolSchemas
-from hermes_models.factory import create_generate_client
 from hermes_tokens.append import AppendRule, ClosedTurn
+from hermes_tokens.clients.factory import create_generate_client
 from hermes_tokens.clients.token_model import TokenModel
 from hermes_tokens.exactness import Exchange, check
 from hermes_tokens.parity import Parity, compare

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hermes_core.contracts.errors import HermesError
+    from hermes_core.discovery import Registry
     from hermes_core.discovery.settings import PluginSettings
 
 INTERRUPTED = 130
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None, *, environ: Mapping[str, str] | None
 def _dispatch(arguments: list[str], environ: Mapping[str, str]) -> int:
     before, command, after = _split(arguments)
     if command is None:
-        return _without_command(before)
+        return _without_command(before, environ)
     from hermes_core.discovery.commands import CORE_COMMANDS
     from hermes_core.discovery.settings import PluginSettings
 
@@ -63,20 +64,19 @@ def _split(arguments: list[str]) -> tuple[list[str], str | None, list[str]]:
     return arguments[:index], arguments[index], arguments[index + 1 :]
 
 
-def _without_command(options: list[str]) -> int:
+def _without_command(options: list[str], environ: Mapping[str, str]) -> int:
     if "--version" in options:
         return _print_version()
     import argparse
 
-    from hermes_core.discovery.commands import CORE_COMMANDS
-
-    width = max(map(len, CORE_COMMANDS))
-    lines = "\n".join(f"  {name:{width}}  {text}" for name, text in CORE_COMMANDS.items())
+    commands = _commands(options, environ)
+    width = max(map(len, commands))
+    lines = "\n".join(f"  {name:{width}}  {text}" for name, text in commands.items())
     parser = argparse.ArgumentParser(
         prog="hermes-core",
         usage="hermes-core [-p NAME] [--debug] COMMAND …",
         description="Run agentic tasks, score them, and look after the plugins that make it possible.",
-        epilog=f"commands:\n{lines}\n\nInstalled plugins can add commands; see: hermes-core plugins list --load",
+        epilog=f"commands:\n{lines}\n\nPlugins bring all but `plugins`; see: hermes-core plugins list --load",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_global_options(parser)
@@ -84,6 +84,23 @@ def _without_command(options: list[str]) -> int:
     parser.parse_args(options)
     parser.print_help(sys.stderr)
     return 2
+
+
+def _commands(options: list[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return every command with its line of help; those of plugins are left out where the settings are wrong."""
+    import contextlib
+
+    from hermes_core.contracts.errors import HermesError
+    from hermes_core.discovery.commands import CORE_COMMANDS
+    from hermes_core.discovery.loader import load_tolerantly
+    from hermes_core.discovery.settings import PluginSettings
+
+    found = dict(CORE_COMMANDS)
+    with contextlib.suppress(HermesError):
+        settings = PluginSettings.from_environment(environ).with_options(_take_global_options(options)[0])
+        registry = load_tolerantly(settings, environ=environ)
+        found |= {name: registry.spec("cli_command", name).summary for name in registry.names("cli_command")}
+    return dict(sorted(found.items()))
 
 
 def _print_version() -> int:
@@ -134,37 +151,44 @@ def _take_global_options(arguments: list[str]) -> tuple[list[str], list[str]]:
 def _core_command(command: str) -> Any:
     import importlib
 
-    name = f"hermes_core.cli.{command.replace('-', '_')}"
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        from hermes_core.contracts.errors import HermesError
-
-        raise HermesError(
-            f"this installation lacks the command {command!r} (no module {name})", hint="reinstall hermes-agent-core"
-        ) from error
+    return importlib.import_module(f"hermes_core.cli.{command}")
 
 
 def _plugin_command(command: str, settings: PluginSettings, environ: Mapping[str, str]) -> Any:
     """Return a command that a plugin brings; only a name the core does not have leads to loading plugins."""
-    from hermes_core.contracts.errors import UnknownComponentError, UserError
-    from hermes_core.discovery.commands import CORE_COMMANDS
-    from hermes_core.discovery.loader import load_plugins
+    from hermes_core.contracts.errors import UnknownComponentError
+    from hermes_core.discovery.commands import TOLERANT
+    from hermes_core.discovery.loader import load_tolerantly, require_asked
+    from hermes_core.specs import ComponentSpec
 
-    registry = load_plugins(settings, environ=environ)
+    registry = load_tolerantly(settings, environ=environ)
     try:
+        spec = registry.spec("cli_command", command)
+        if not (isinstance(spec, ComponentSpec) and TOLERANT in spec.capabilities):
+            require_asked(registry)
         return registry.create("cli_command", command)
     except UnknownComponentError as error:
-        import difflib
+        require_asked(registry)
+        raise _no_command(command, registry) from error
 
-        known = [*CORE_COMMANDS, *registry.names("cli_command")]
-        near = difflib.get_close_matches(command, known, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"commands: {', '.join(known)}"
-        failed = [record for record in registry.plugins if record.state in {"failed", "incompatible", "blocked"}]
-        others = f"; not loaded: {', '.join(record.id for record in failed)}" if failed else ""
-        raise UserError(f"there is no command {command!r}{others}", hint=hint) from error
+
+def _no_command(command: str, registry: Registry) -> HermesError:
+    import difflib
+
+    from hermes_core.contracts.errors import UserError
+    from hermes_core.discovery.commands import CORE_COMMANDS
+    from hermes_core.discovery.suggestions import package_for
+
+    known = [*CORE_COMMANDS, *registry.names("cli_command")]
+    near = difflib.get_close_matches(command, known, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"commands: {', '.join(known)}"
+    if package := package_for("cli_command", command):
+        is_here = any(record.found.distribution == package for record in registry.plugins)
+        hint = f"{package} brings it and is installed; see: hermes-core plugins list --load"
+        hint = hint if is_here else f"pip install {package}"
+    failed = [record for record in registry.plugins if record.state in {"failed", "incompatible", "blocked"}]
+    others = f"; not loaded: {', '.join(record.id for record in failed)}" if failed else ""
+    return UserError(f"there is no command {command!r}{others}", hint=hint)
 
 
 def _complain(error: HermesError, *, with_traceback: bool) -> None:

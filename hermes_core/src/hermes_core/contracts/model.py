@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from hermes_core.contracts.task import Task
 
 Message = dict[str, Any]
 """One chat message in OpenAI form: `role`, `content`, and `tool_calls` or `tool_call_id` where they apply."""
@@ -126,4 +129,26 @@ class ModelClient(Protocol):
 
     async def aclose(self) -> None:
         """Close connections."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """What a run says of its model; a provider takes what it needs. `options` are the run's own further fields."""
+
+    address: str = ""
+    model_name: str = ""
+    api_key: str | None = None
+    timeout: float = 600.0
+    max_retries: int = 4
+    seed: int = 0
+    tasks: Sequence[Task] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ModelProvider(Protocol):
+    """What a model component is: a class without constructor arguments, or any object with this method."""
+
+    def client(self, settings: ModelSettings) -> ModelClient:
+        """Make a client; opens no connection."""
         ...

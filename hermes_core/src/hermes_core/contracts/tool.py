@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.contracts.verifier import Score
+
+FOREGROUND_MAX_TIMEOUT: Final = 600
+"""Seconds that a command may take which the tool `terminal` waits for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ KINDS: Final = {
         Kind("tool", specs.ToolSpec, "hermes_tools", "hermes_core.contracts.tool:Tool"),
         Kind("backend", specs.BackendSpec, "hermes_backends", "hermes_core.contracts.sandbox:TerminalBackend"),
         Kind("parser", specs.ParserSpec, "hermes_parsers", "hermes_core.contracts.parsing:ToolCallParser"),
+        Kind("model", specs.ModelSpec, "hermes_models", "hermes_core.contracts.model:ModelProvider"),
         Kind("verifier", specs.VerifierSpec, "hermes_verifiers", "hermes_core.contracts.verifier:Verifier"),
         Kind("toolset", specs.ToolsetSpec, "hermes_toolsets"),
         Kind(
@@ -35,6 +36,7 @@ KINDS: Final = {
         ),
         Kind("sink", specs.SinkSpec, "hermes_sinks", "hermes_core.contracts.sink:Sink"),
         Kind("engine", specs.EngineSpec, "hermes_engines", "hermes_core.contracts.engine:RolloutEngine"),
+        Kind("service", specs.ServiceSpec, "hermes_runtime_services"),
         Kind(
             "cli_command",
             specs.CommandSpec,

@@ -39,21 +39,27 @@ def load_plugins(settings: PluginSettings | None = None, *, environ: Mapping[str
     environ = os.environ if environ is None else environ
     settings = PluginSettings.from_environment(environ) if settings is None else settings
     registry = load_tolerantly(settings, environ=environ)
+    require_asked(registry)
     for record in registry.plugins:
-        is_asked = is_asked_for(record.found, settings)
         if record.state in {PluginState.FAILED, PluginState.INCOMPATIBLE}:
-            _report(record, is_needed=is_asked or settings.strict)
-        elif is_asked and record.state is PluginState.BLOCKED:
-            raise BrokenComponentError(f"the plugin {record.id} was asked for, but is {record.note}")
+            _warn(record)
     return registry
 
 
-def _report(record: PluginRecord, *, is_needed: bool) -> None:
-    if is_needed:
-        raise BrokenComponentError(
-            f"the plugin {record.id} cannot be used: {record.note}",
-            hint=f"repair it, or leave it out with -p no:{record.id}; details: hermes-core plugins doctor",
-        ) from record.error
+def require_asked(registry: Registry) -> None:
+    """Raise `BrokenComponentError` for a plugin that must load and did not: one asked for, or any with `strict`."""
+    for record in registry.plugins:
+        is_asked = is_asked_for(record.found, registry.settings)
+        if record.state in {PluginState.FAILED, PluginState.INCOMPATIBLE} and (is_asked or registry.settings.strict):
+            raise BrokenComponentError(
+                f"the plugin {record.id} cannot be used: {record.note}",
+                hint=f"repair it, or leave it out with -p no:{record.id}; details: hermes-core plugins doctor",
+            ) from record.error
+        if is_asked and record.state is PluginState.BLOCKED:
+            raise BrokenComponentError(f"the plugin {record.id} was asked for, but is {record.note}")
+
+
+def _warn(record: PluginRecord) -> None:
     import logging  # one line on stderr even where nobody has set up logging; not needed when all is well
 
     message = "plugin %s is left out, %s: %s (details: hermes-core plugins doctor)"

@@ -18,12 +18,15 @@ _VERIFIERS: Final = (
 )
 
 _PACKAGES: Final = {
-    "hermes-agent-core": {
-        "backend": "local",
-        "engine": "local",
-        "tool": "terminal read_file write_file patch search_files todo",
-        "task_source": "jsonl harbor",
+    "hermes-sandbox": {"backend": "local", "cli_command": "doctor sandboxes"},
+    "hermes-tools": {
+        "service": "processes",
+        "tool": "terminal process read_file write_file patch search_files todo terminal_stateful tmux",
     },
+    "hermes-models": {"model": "chat oracle nop", "cli_command": "serve-model"},
+    "hermes-tokens": {"model": "vllm sglang atropos", "cli_command": "exactness record"},
+    "hermes-runner": {"engine": "local", "task_source": "jsonl harbor", "cli_command": "report run tasks"},
+    "hermes-tool-services": {"cli_command": "tool-executor tool-server"},
     "hermes-backend-docker": {"backend": "docker"},
     "hermes-backend-modal": {"backend": "modal"},
     "hermes-backend-ssh": {"backend": "ssh"},
@@ -32,7 +35,7 @@ _PACKAGES: Final = {
     "hermes-backend-slurm": {"backend": "slurm"},
     "hermes-backend-ray": {"backend": "ray", "engine": "ray"},
     "hermes-pool": {"backend": "pool"},
-    "hermes-parsers": {"parser": _PARSERS},
+    "hermes-parsers": {"parser": _PARSERS, "cli_command": "parsers"},
     "hermes-tools-web": {"tool": "web_search web_extract"},
     "hermes-verifiers": {"verifier": _VERIFIERS},
 }

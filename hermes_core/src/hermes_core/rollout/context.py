@@ -10,7 +10,6 @@ from hermes_core.contracts.errors import BackendError, ToolFailureError
 from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.contracts.verifier import Score
 from hermes_core.rollout import copies
-from hermes_tools.processes.process_actions import RolloutProcesses
 
 if TYPE_CHECKING:
     from hermes_core.rollout.runtime import Runtime
@@ -48,10 +47,13 @@ class RolloutContext:
         return self._sandbox
 
     @property
-    def processes(self) -> RolloutProcesses:
+    def processes(self) -> Any:
         """The rollout's background processes; those that are started carry the context's `session_key`."""
-        registry = self._runtime.processes
-        return RolloutProcesses(registry, self.rollout_id, self.sandbox, session_key=self.session_key)
+        return self.service("processes")
+
+    def service(self, name: str) -> Any:
+        """Return this rollout's view of something that tools keep for the whole runtime."""
+        return self._runtime.service(name).for_rollout(self)
 
     @property
     def sandbox_or_none(self) -> Sandbox | None:
@@ -165,7 +167,7 @@ class RolloutContext:
             return
         self.close()
         if self._sandbox is not None:
-            await self._runtime.processes.release(self.rollout_id, self._sandbox.id)
+            await self._runtime.release(self.rollout_id, self._sandbox.id)
             await self._sandbox.aclose()
 
     def close(self) -> None:

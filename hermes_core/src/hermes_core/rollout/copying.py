@@ -6,12 +6,15 @@ import asyncio
 import os
 import posixpath
 import shlex
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import Sandbox
+from hermes_core.rollout.runtime import to_completion
 
 COPIED = "copied"
 MISSING = "missing"
@@ -103,10 +106,19 @@ def _is_below(path: str, base: str) -> bool:
 
 @asynccontextmanager
 async def _private_directory() -> AsyncIterator[Path]:
-    from hermes_sandbox.local.files import delete_tree
-
     folder = Path(tempfile.mkdtemp(prefix="hermes-judged-"))
     try:
         yield folder
     finally:
-        await delete_tree(folder)
+        await to_completion(asyncio.to_thread(_delete_tree, folder))
+
+
+def _delete_tree(root: Path) -> None:
+    # What a model made may be write-protected; and rm, because Python's own deletion gives up on a very deep tree.
+    for prepare in ([], ["chmod", "-R", "u+rwX", "--", str(root)]):
+        if prepare:
+            subprocess.run(prepare, capture_output=True, check=False)
+        done = subprocess.run(["rm", "-rf", "--", str(root)], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return
+    raise BackendError(f"{root} cannot be deleted: {done.stderr.strip()}")

@@ -22,10 +22,10 @@ from hermes_core.rollout.workers import WorkerThreads
 from hermes_core.specs import Access, Ref, ToolSpec, VerifierSpec
 from hermes_core.tooling.arguments import ArgumentChecker
 from hermes_core.tooling.budget import ResultBudget
-from hermes_tools.processes.process_registry import ProcessRegistry
 
 if TYPE_CHECKING:
     from hermes_core.contracts.parsing import ToolCallParser
+    from hermes_core.contracts.service import RuntimeService
     from hermes_core.discovery import Registry
 
 LOCAL_BACKEND = Ref(kind="backend", name="local")
@@ -88,12 +88,8 @@ class Runtime:
         self.verifier_access: Access = verifier_access
         self.arguments = ArgumentChecker()
         self.workers = WorkerThreads(tool_pool_size)
-        self.processes = ProcessRegistry(
-            checkpoint=process_checkpoint,
-            wait_limit=self.sandbox_spec.timeout,
-            fire=lambda event: registry.fire("hermes_process_updated", event),
-            listens=lambda: registry.listens("hermes_process_updated"),
-        )
+        self.process_checkpoint = process_checkpoint
+        self._services: dict[str, RuntimeService] = {}
         self._starts = asyncio.Semaphore(max_sandbox_starts)
         self._tools: dict[str, BoundTool] = {}
         self._backend: TerminalBackend | None = None
@@ -110,7 +106,8 @@ class Runtime:
     async def aclose(self) -> None:
         """Close the backend with all its sandboxes and let the worker threads go."""
         self.workers.close()
-        await self.processes.aclose()
+        for service in self._services.values():
+            await service.aclose()
         if self._backend is not None:
             backend, self._backend = self._backend, None
             await backend.aclose()
@@ -122,6 +119,22 @@ class Runtime:
             ref = self.backend_ref
             self._backend = cast("TerminalBackend", self.registry.create("backend", ref.name, ref.options))
         return self._backend
+
+    def service(self, name: str) -> Any:
+        """Return what tools keep for all rollouts of this runtime, made on first use: a `RuntimeService`."""
+        if name not in self._services:
+            self._services[name] = self.registry.load("service", name)(self)
+        return self._services[name]
+
+    @property
+    def processes(self) -> Any:
+        """The service that looks after background processes, such as the `ProcessRegistry` of hermes-tools."""
+        return self.service("processes")
+
+    async def release(self, rollout_id: str, sandbox_id: str | None = None) -> None:
+        """Let every service forget a rollout, or one of its sandboxes."""
+        for service in self._services.values():
+            await service.release(rollout_id, sandbox_id)
 
     @property
     def parser(self) -> ToolCallParser | None:
@@ -176,7 +189,7 @@ class Runtime:
     async def _closed(self, sandbox: Sandbox, rollout_id: str | None) -> None:
         try:
             if rollout_id is not None:
-                await self.processes.release(rollout_id, sandbox.id)
+                await self.release(rollout_id, sandbox.id)
         finally:
             await sandbox.aclose()
 

@@ -152,7 +152,7 @@ def _token_client(config: HermesAgentEnvConfig, server: Any, tokenizer: ChatToke
 
 
 def _generate_client(config: HermesAgentEnvConfig, server: Any) -> GenerateClient:
-    from hermes_models.factory import create_generate_client
+    from hermes_tokens.clients.factory import create_generate_client
 
     def made(protocol: str) -> GenerateClient:
         return create_generate_client(

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import Any
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.task import Task
-from hermes_core.contracts.tokens import GenerateClient
-
-if TYPE_CHECKING:
-    from hermes_tokens.clients.generate import GenerateOptions
 
 EMBEDDED = ("oracle", "nop")
 """The models that need no server."""
-GENERATE_PROTOCOLS: Final = {
-    "vllm": ("hermes_tokens.clients.vllm", "VllmGenerateClient"),
-    "sglang": ("hermes_tokens.clients.sglang", "SglangGenerateClient"),
-    "atropos": ("hermes_tokens.clients.atropos_server", "AtroposGenerateClient"),
-}
-"""The protocols with token ids, and where their clients are."""
 
 
 def create_model(
@@ -57,24 +47,6 @@ def create_model(
         max_retries=max_retries,
         extra_body=extra_body,
     )
-
-
-def create_generate_client(
-    protocol: str, base_url: str, model_name: str = "", **options: Unpack[GenerateOptions]
-) -> GenerateClient:
-    """Make a token-level client for a server's base URL, with or without `/v1`; opens no connection."""
-    import importlib
-
-    if protocol not in GENERATE_PROTOCOLS:
-        raise ConfigError(
-            f"a protocol with token ids was wanted, found {protocol!r}",
-            hint=f"--model-protocol {' or '.join(GENERATE_PROTOCOLS)}",
-        )
-    module, name = GENERATE_PROTOCOLS[protocol]
-    client: GenerateClient = getattr(importlib.import_module(module), name)(
-        base_url=base_url, model_name=model_name, **options
-    )
-    return client
 
 
 def _unknown_model(model: str, model_name: str | None) -> ConfigError:

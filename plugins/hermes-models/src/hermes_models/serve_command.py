@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hermes_core.contracts.errors import ConfigError
 
@@ -64,8 +64,11 @@ def _tasks(arguments: argparse.Namespace) -> Sequence[Task]:
     from pathlib import Path
 
     from hermes_core.discovery import load_plugins
-    from hermes_runner.tasks import load_tasks
 
+    try:
+        from hermes_runner.tasks import load_tasks
+    except ModuleNotFoundError as error:
+        raise ConfigError("task files are read by another package", hint="pip install hermes-runner") from error
     loaded = load_tasks(Path(arguments.tasks), load_plugins(getattr(arguments, "plugin_settings", None)))
     for problem in loaded.problems:
         sys.stderr.write(f"task left out: {problem}\n")
@@ -81,3 +84,7 @@ async def _serve(model: ModelClient, name: str, host: str, port: int, api_key: s
         await serve_until_stopped(serving(server, host=host, port=port), host=host, port=port)
     finally:
         await model.aclose()
+
+
+COMMAND: Final = sys.modules[__name__]
+"""What the plugin declares: this module, with its `configure` and `run`."""

@@ -1,4 +1,4 @@
-"""Slot pools over many machines, the tool executor and the tool server, for hermes-core."""
+"""Slot pools over many machines, for hermes-core."""
 
 from __future__ import annotations
 

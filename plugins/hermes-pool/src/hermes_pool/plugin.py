@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from hermes_core.hookspecs import hookimpl
-from hermes_core.specs import BackendSpec, CommandSpec
+from hermes_core.specs import BackendSpec
 
 POOL: Final = BackendSpec(
     name="pool",
@@ -25,11 +24,3 @@ POOL: Final = BackendSpec(
 def hermes_backends() -> list[BackendSpec]:
     """Declare the backend `pool`."""
     return [POOL]
-
-
-@hookimpl
-def hermes_cli_commands() -> Iterable[CommandSpec]:
-    """Declare the subcommands `tool-executor` and `tool-server`."""
-    from hermes_tool_services.declared import COMMANDS
-
-    return COMMANDS

@@ -34,6 +34,8 @@ DEFAULT_POLICY: Mapping[str, Action] = {
 
 
 _SANDBOX = TypeAdapter(SandboxSpec)
+_TOKEN_PROTOCOLS = ("vllm", "sglang", "atropos")
+"""Those of hermes-tokens; a stranger's protocol says itself what it lacks, when the run opens its model."""
 _OWN_KEYS = {
     "isolation": "isolation",
     "network": "network",
@@ -75,7 +77,7 @@ class RunConfig(BaseModel):
     model: str = "oracle"
     """`oracle`, `nop`, or the address of an OpenAI-compatible server, ending in /v1."""
     model_name: str | None = None
-    model_protocol: Literal["chat", "vllm", "sglang", "atropos"] = "chat"
+    model_protocol: str = "chat"
     """What the server speaks: OpenAI chat completions, or token ids in and out, which makes rollouts trainable."""
     tokenizer: str | None = None
     """Folder of the model's tokenizer in Hugging Face form; the token protocols need it."""
@@ -157,7 +159,7 @@ class RunConfig(BaseModel):
         if self.model_protocol == "chat":
             if self.require_exact:
                 raise ValueError("require_exact wants a token protocol: model_protocol vllm, sglang or atropos")
-        elif self.tokenizer is None:
+        elif self.tokenizer is None and self.model_protocol in _TOKEN_PROTOCOLS:
             raise ValueError(f"model_protocol {self.model_protocol} needs the model's tokenizer: --tokenizer DIR")
 
     @classmethod

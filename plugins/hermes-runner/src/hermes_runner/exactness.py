@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hermes_core.contracts.errors import Blame, HermesError
-from hermes_core.contracts.rollout import RewardStatus, RolloutOutcome
+from hermes_core.contracts.disposition import is_handed_on, why_not_trained
+from hermes_core.contracts.errors import HermesError
+from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.tokens import Exactness
 
 _SHOWN: Final = 20
@@ -84,27 +85,6 @@ class ExactnessSummary:
             "not_exact": self._not_exact,
             "faults": report["faults"][:_SHOWN],
         }
-
-
-def is_handed_on(outcome: Mapping[str, Any]) -> bool:
-    """Say whether a recorded rollout is trained on: it has a reward, and the run's policy lets it count."""
-    return outcome.get("disposition") == "score" and outcome.get("reward_status") == "ok"
-
-
-def why_not_trained(outcome: Mapping[str, Any]) -> str:
-    """Name the cause for which a rollout is not handed on."""
-    if outcome.get("disposition") == "mask":
-        return "masked"
-    has_ended_well = outcome.get("disposition") == "score" and not outcome.get("failure")
-    return "no_reward" if has_ended_well and outcome.get("reward_status") != RewardStatus.ERROR else cause(outcome)
-
-
-def cause(outcome: Mapping[str, Any]) -> str:
-    """Name the cause of a rollout's end by the word that the run's policy has for it."""
-    if outcome.get("reward_status") != RewardStatus.ERROR:
-        return str(outcome.get("stop_reason"))
-    lost = (outcome.get("reward_failure") or {}).get("blame") == Blame.BACKEND
-    return "tool_backend_error" if lost else "verifier_error"
 
 
 def _report(outcome: Mapping[str, Any]) -> Exactness | None:

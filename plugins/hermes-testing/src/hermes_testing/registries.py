@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
 
-CORE = "hermes_core.plugin"
+STANDARD = (
+    "hermes_core.plugin",
+    "hermes_sandbox.plugin",
+    "hermes_tools.plugin",
+    "hermes_models.plugin",
+    "hermes_runner.plugin",
+)
+"""What a component is played with: those that are installed are there."""
 
 
 def isolated_registry(*modules: str, core: bool = True) -> Registry:
     """Build a registry of the named plugin modules, strictly, without looking at installed plugins.
 
-    The core's own components are there unless `core` is false: a tool needs a sandbox to run in.
+    Those of the core and of the packages that a rollout is made of are there unless `core` is false: a tool needs a
+    sandbox to run in.
     """
     from hermes_core.discovery import PluginSettings, load_plugins
 
-    wanted = [CORE, *modules] if core else list(modules)
+    wanted = [*_standard(), *modules] if core else list(modules)
     return load_plugins(PluginSettings(allow=(), extra=tuple(dict.fromkeys(wanted)), strict=True))
+
+
+def _standard() -> list[str]:
+    return [name for name in STANDARD if importlib.util.find_spec(name.partition(".")[0]) is not None]

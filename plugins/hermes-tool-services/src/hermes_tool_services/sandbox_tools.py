@@ -134,7 +134,7 @@ class SandboxToolBackend:
         slot.context.close()
         try:
             if self._runtime is not None and slot.trajectory_id is not None:
-                await self._runtime.processes.release(slot.trajectory_id, slot.sandbox.id)
+                await self._runtime.release(slot.trajectory_id, slot.sandbox.id)
         finally:
             await slot.sandbox.aclose()
             self._open.pop(slot.slot_id, None)

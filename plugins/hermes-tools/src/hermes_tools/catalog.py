@@ -1,13 +1,10 @@
-"""What the core declares: its nine tools and the predecessor's toolsets. Light: no implementation is imported here."""
+"""The nine tools that this package declares. Light: no implementation is imported here."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from hermes_core.specs import ToolSpec
-from hermes_core.tooling.toolset_table import TOOLSETS
-
-__all__ = ["TOOLS", "TOOLSETS"]
 
 _PATH_RULE: Final = "Absolute, or relative to the workspace (not to the directory the terminal is in)."
 _PATH: Final = {

@@ -7,12 +7,11 @@ import shlex
 from typing import Any, Final
 
 from hermes_core.contracts.sandbox import ExecResult
-from hermes_core.contracts.tool import ToolContext, ToolResult
+from hermes_core.contracts.tool import FOREGROUND_MAX_TIMEOUT, ToolContext, ToolResult
 from hermes_tools.escapes import without_escapes
 from hermes_tools.processes.background import BACKGROUND_ONLY, start_in_background
 from hermes_tools.results import answered
 
-FOREGROUND_MAX_TIMEOUT: Final = 600
 OUTPUT_LIMIT: Final = 50_000
 _HEAD_SHARE: Final = 0.4
 

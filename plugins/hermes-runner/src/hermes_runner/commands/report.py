@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
+from typing import Final
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,3 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         verbs = "is no rollout and was" if unreadable == 1 else "are no rollouts and were"
         Console(stderr=True).print(f"{plural(unreadable, 'line')} of rollouts.jsonl {verbs} left out")
     return 0
+
+
+COMMAND: Final = sys.modules[__name__]
+"""What the plugin declares: this module, with its `configure` and `run`."""

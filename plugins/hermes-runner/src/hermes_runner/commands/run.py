@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
@@ -228,3 +228,7 @@ def _report(result: RunResult) -> int:
         again = "the same command with --retry-failed plays them again"
         sys.stderr.write(f"{plural(dropped, 'rollout')} dropped; {again}\n")
     return 1
+
+
+COMMAND: Final = sys.modules[__name__]
+"""What the plugin declares: this module, with its `configure` and `run`."""

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from hermes_core.contracts.disposition import cause
 from hermes_core.contracts.rollout import RewardStatus
-from hermes_runner.exactness import ExactnessSummary, cause
+from hermes_runner.exactness import ExactnessSummary
 from hermes_runner.report.failure_groups import FailureGroups
 
 if TYPE_CHECKING:

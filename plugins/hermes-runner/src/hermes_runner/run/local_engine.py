@@ -49,7 +49,7 @@ class LocalEngine:
     async def open(self, run: EngineRun) -> None:
         """Reach the model and the backend; what is wrong with either is an error now, not in the middle of the run."""
         config = RunConfig.parse(run.config, source="the run's config")
-        model = open_model(config, api_key=run.api_key, tasks=run.tasks)
+        model = open_model(config, api_key=run.api_key, tasks=run.tasks, registry=run.registry)
         self._stack.push_async_callback(model.aclose)
         await model.check()
         runtime = await self._stack.enter_async_context(_runtime(config, run, model))

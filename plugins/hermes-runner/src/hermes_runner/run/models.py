@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
+from typing import cast
 
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.contracts.model import ModelClient
+from hermes_core.contracts.model import ModelClient, ModelProvider, ModelSettings
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import Registry
-from hermes_core.specs import Ref
-from hermes_models.factory import create_model
+from hermes_core.specs import ModelSpec, Ref
 from hermes_runner.config import RunConfig
 
 
-def open_model(config: RunConfig, *, api_key: str | None, tasks: Iterable[Task]) -> ModelClient:
+def open_model(config: RunConfig, *, api_key: str | None, tasks: Iterable[Task], registry: Registry) -> ModelClient:
     """Make the run's model client; opens no connection."""
-    if config.model_protocol != "chat":
-        return _token_model(config, api_key)
-    return create_model(
-        config.model,
-        model_name=config.model_name,
-        api_key=api_key,
-        tasks=tasks,
-        mistake_rate=config.mistake_rate,
-        seed=config.seed,
-        timeout=config.model_timeout,
-        max_retries=config.model_retries,
+    provider = cast("ModelProvider", registry.create("model", _provider_name(config, registry)))
+    options = ("mistake_rate", "tokenizer", "chat_template_kwargs", "allow_branches", "logprobs_mode")
+    return provider.client(
+        ModelSettings(
+            address=config.model,
+            model_name=config.model_name or "",
+            api_key=api_key,
+            timeout=config.model_timeout,
+            max_retries=config.model_retries,
+            seed=config.seed,
+            tasks=tuple(tasks),
+            options={name: getattr(config, name) for name in options},
+        )
     )
+
+
+def _provider_name(config: RunConfig, registry: Registry) -> str:
+    """Return the protocol, unless the model is one that needs no server."""
+    if config.model_protocol != "chat" or config.model not in registry.names("model"):
+        return config.model_protocol
+    spec = registry.spec("model", config.model)
+    return config.model if isinstance(spec, ModelSpec) and spec.embedded else config.model_protocol
 
 
 def choose_parser(config: RunConfig, model: ModelClient, registry: Registry) -> Ref | None:
@@ -45,23 +54,3 @@ def choose_parser(config: RunConfig, model: ModelClient, registry: Registry) -> 
             hint="--parser NAME; hermes-core parsers list shows them (pip install hermes-parsers)",
         )
     return None
-
-
-def _token_model(config: RunConfig, api_key: str | None) -> ModelClient:
-    from hermes_models.factory import create_generate_client
-    from hermes_tokens.clients.token_model import TokenModel
-    from hermes_tokens.tokenizer import ChatTokenizer
-
-    tokenizer = ChatTokenizer.load(Path(str(config.tokenizer)))
-    client = create_generate_client(
-        config.model_protocol,
-        config.model,
-        model_name=config.model_name or "",
-        api_key=api_key,
-        timeout=config.model_timeout,
-        max_retries=config.model_retries,
-        logprobs_mode=config.logprobs_mode,
-    )
-    return TokenModel(
-        client, tokenizer, template_kwargs=config.chat_template_kwargs, allow_branches=config.allow_branches
-    )

@@ -22,10 +22,10 @@ from pydantic import ValidationError
 
 from hermes_core.contracts.task import Step, Task
 from hermes_core.contracts.task_source import LoadedTasks, TaskProblem
+from hermes_core.contracts.tool import FOREGROUND_MAX_TIMEOUT
 from hermes_core.specs import Ref
 from hermes_runner.tasks.explain import explain
 from hermes_runner.tasks.harbor_config import TaskToml
-from hermes_tools.terminal import FOREGROUND_MAX_TIMEOUT
 
 DEFAULT_TIMEOUT: Final = 600.0
 REWARD_FILES: Final = ("/logs/verifier/reward.json", "/logs/verifier/reward.txt")

@@ -48,7 +48,7 @@ def _source_for(path: Path, registry: Registry) -> str:
         raise PluginError(f"{path} is claimed by several task sources: {names}", hint="disable the plugin of one")
     known = ", ".join(f"{s or 'a folder'} ({spec.name})" for spec in specs for s in spec.suffixes)
     if not specs:
-        hint = "the core's own come with the plugin hermes-agent-core; see HERMES_PLUGINS and -p"
+        hint = "those of .jsonl files and Harbor folders come with hermes-runner; see HERMES_PLUGINS and -p"
         raise ConfigError(f"no task source is loaded, so nothing can read {path}", hint=hint)
     raise ConfigError(f"no task source reads {path}: found {suffix or 'a folder'}, wanted {known}")
 

@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
     from hermes_core.contracts.sandbox import SandboxSpec
@@ -94,8 +94,14 @@ def _what_to_try(arguments: argparse.Namespace) -> _Plan:
 
 
 def _config(path: Path) -> RunConfig:
-    from hermes_runner.config import RunConfig, load_config
+    try:
+        from hermes_runner.config import RunConfig, load_config
+    except ModuleNotFoundError as error:
+        from hermes_core.contracts.errors import UserError
 
+        raise UserError(
+            "--config names a run's config, which is another package's", hint="pip install hermes-runner"
+        ) from error
     # What is to be played is the command line's as often as the config's.
     return RunConfig.parse({"tasks": "-", **load_config(path)}, source=str(path))
 
@@ -281,3 +287,7 @@ class _Printing:
                 break_on_hyphens=False,
             )
         self._stream.write(f"{text if self._columns else indent + text}\n")
+
+
+COMMAND: Final = sys.modules[__name__]
+"""What the plugin declares: this module, with its `configure` and `run`."""

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
@@ -202,3 +202,7 @@ def _print_json(value: Any) -> None:
     import json
 
     _print(json.dumps(value, indent=2))
+
+
+COMMAND: Final = sys.modules[__name__]
+"""What the plugin declares: this module, with its `configure` and `run`."""

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Final
 
 _SHARES = ("sampled_trained_share", "turns_with_loss_share", "prefix_exact_share", "logprob_coverage")
 
@@ -46,3 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     for fault in found.faults:
         sys.stdout.write(f"{'fault':24} {fault}\n")
     return 0 if found.is_exact else 1
+
+
+COMMAND: Final = sys.modules[__name__]
+"""What the plugin declares: this module, with its `configure` and `run`."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from typing import Final
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -34,3 +36,7 @@ async def _record(upstream: str, log: str, host: str, port: int) -> None:
     await serve_until_stopped(
         recording(RecordingProxy(upstream, Path(log)), host=host, port=port), host=host, port=port
     )
+
+
+COMMAND: Final = sys.modules[__name__]
+"""What the plugin declares: this module, with its `configure` and `run`."""
