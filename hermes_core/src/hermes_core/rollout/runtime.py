@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import inspect
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -104,13 +104,17 @@ class Runtime:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the backend with all its sandboxes and let the worker threads go."""
+        """Close the services, the backend with all its sandboxes, and the worker threads.
+
+        Where one of them fails, the others are closed all the same; then the last error is raised.
+        """
         self.workers.close()
-        for service in self._services.values():
-            await service.aclose()
-        if self._backend is not None:
-            backend, self._backend = self._backend, None
-            await backend.aclose()
+        async with AsyncExitStack() as stack:
+            if self._backend is not None:
+                backend, self._backend = self._backend, None
+                stack.push_async_callback(backend.aclose)
+            for service in self._services.values():
+                stack.push_async_callback(contained, service.aclose())
 
     @property
     def backend(self) -> TerminalBackend:
@@ -132,9 +136,11 @@ class Runtime:
         return self.service("processes")
 
     async def release(self, rollout_id: str, sandbox_id: str | None = None) -> None:
-        """Let every service forget a rollout, or one of its sandboxes."""
-        for service in self._services.values():
-            await service.release(rollout_id, sandbox_id)
+        """Let every service forget a rollout, or one of its sandboxes; where one fails, the others still do so."""
+        async with AsyncExitStack() as stack:
+            # A copy: while one service is waited for, another rollout may be the first to ask for another.
+            for service in tuple(self._services.values()):
+                stack.push_async_callback(contained, service.release(rollout_id, sandbox_id))
 
     @property
     def parser(self) -> ToolCallParser | None:
