@@ -12,23 +12,23 @@ import pytest
 
 from hermes_core.contracts.errors import ConfigError, UserError
 from hermes_core.contracts.model import Conversation, ModelRequest, ToolSchemas
-from hermes_models import serve_command as serve_model
 from hermes_models.nop import NopModel
 from hermes_models.openai import OpenAIChatClient
+from hermes_models.serve_command import ServeModelCommand
 from hermes_models.server import ChatServer, serving
 
 MAIN = (
     "import argparse, sys\n"
-    "from hermes_models import serve_command as serve_model\n"
-    "parser = argparse.ArgumentParser()\n"
-    "serve_model.configure(parser)\n"
-    "sys.exit(serve_model.run(parser.parse_args()))"
+    "from hermes_models.serve_command import ServeModelCommand\n"
+    "command, parser = ServeModelCommand(), argparse.ArgumentParser()\n"
+    "command.configure(parser)\n"
+    "sys.exit(command.run(parser.parse_args()))"
 )
 
 
 def parse(*words):
     parser = argparse.ArgumentParser()
-    serve_model.configure(parser)
+    ServeModelCommand().configure(parser)
     return parser.parse_args(words)
 
 
@@ -52,17 +52,17 @@ async def test_it_says_where_it_listens_serves_and_ends_cleanly_on_a_signal(numb
 
 def test_the_oracle_needs_tasks():
     with pytest.raises(ConfigError, match="--tasks FILE"):
-        serve_model.run(parse("oracle"))
+        ServeModelCommand().run(parse("oracle"))
 
 
 def test_a_key_variable_must_be_set():
     with pytest.raises(ConfigError, match="HERMES_NO_SUCH_VARIABLE"):
-        serve_model.run(parse("nop", "--api-key-env", "HERMES_NO_SUCH_VARIABLE"))
+        ServeModelCommand().run(parse("nop", "--api-key-env", "HERMES_NO_SUCH_VARIABLE"))
 
 
 def test_a_port_that_does_not_exist_is_said():
     with pytest.raises(UserError, match=r"cannot listen on 127\.0\.0\.1:70000"):
-        serve_model.run(parse("nop", "--port", "70000"))
+        ServeModelCommand().run(parse("nop", "--port", "70000"))
 
 
 async def test_a_taken_port_is_said_with_what_to_type():

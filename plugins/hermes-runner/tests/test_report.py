@@ -197,12 +197,12 @@ def test_rebuilding_keeps_the_facts_and_the_speed_of_the_run(tmp_path):
 
 
 def test_the_report_command_prints_the_table(tmp_path, capsys):
-    from hermes_runner.commands.report import configure, run
+    from hermes_runner.commands.report import ReportCommand
 
-    parser = __import__("argparse").ArgumentParser()
-    configure(parser)
+    command, parser = ReportCommand(), __import__("argparse").ArgumentParser()
+    command.configure(parser)
     (tmp_path / "rollouts.jsonl").write_text(json.dumps(outcome()) + "\n{torn")
-    assert run(parser.parse_args([str(tmp_path)])) == 0
+    assert command.run(parser.parse_args([str(tmp_path)])) == 0
     printed = capsys.readouterr()
     assert "pass@1" in printed.out
     assert "report.html" in printed.out

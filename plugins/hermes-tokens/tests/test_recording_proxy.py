@@ -18,16 +18,16 @@ from token_server import Fault, TokenServer, serving_tokens
 from token_wire import SglangWire
 
 from hermes_core.contracts.errors import ConfigError, ModelRateLimitError, ModelServerError, OutputError, UserError
-from hermes_tokens.audit import record_command as record
+from hermes_tokens.audit.record_command import RecordCommand
 from hermes_tokens.audit.recording_proxy import RecordingProxy, recording
 from hermes_tokens.audit.wire_log import Exchange
 
 MAIN = (
     "import argparse, sys\n"
-    "from hermes_tokens.audit import record_command as record\n"
-    "parser = argparse.ArgumentParser()\n"
-    "record.configure(parser)\n"
-    "sys.exit(record.run(parser.parse_args()))"
+    "from hermes_tokens.audit.record_command import RecordCommand\n"
+    "command, parser = RecordCommand(), argparse.ArgumentParser()\n"
+    "command.configure(parser)\n"
+    "sys.exit(command.run(parser.parse_args()))"
 )
 
 
@@ -255,10 +255,10 @@ async def test_the_command_says_where_it_listens_and_ends_cleanly_on_a_signal(nu
 
 def test_a_port_that_does_not_exist_is_said(log):
     parser = argparse.ArgumentParser()
-    record.configure(parser)
+    RecordCommand().configure(parser)
     arguments = parser.parse_args(["--upstream", "http://h:1", "--log", str(log), "--port", "70000"])
     with pytest.raises(UserError, match=r"cannot listen on 127\.0\.0\.1:70000"):
-        record.run(arguments)
+        RecordCommand().run(arguments)
 
 
 class running:  # noqa: N801 - reads as a verb where it is used

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from hermes_core.contracts.errors import ConfigError
 
@@ -16,35 +16,41 @@ if TYPE_CHECKING:
     from hermes_core.contracts.task import Task
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.description = "Serve an embedded model as an OpenAI-compatible HTTP server, until interrupted."
-    parser.add_argument("model", choices=("oracle", "nop"), help="which model; it is also its name in requests")
-    parser.add_argument("--tasks", metavar="FILE", help="the task file whose solutions `oracle` plays")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one")
-    parser.add_argument(
-        "--mistake-rate", type=float, default=0.25, metavar="RATE", help="chance of a mistake (default: %(default)s)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="decides which rollouts err, and how")
-    parser.add_argument("--api-key-env", metavar="VAR", help="environment variable with the key clients must send")
+class ServeModelCommand:
+    """The command `serve-model`."""
 
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        parser.description = "Serve an embedded model as an OpenAI-compatible HTTP server, until interrupted."
+        parser.add_argument("model", choices=("oracle", "nop"), help="which model; it is also its name in requests")
+        parser.add_argument("--tasks", metavar="FILE", help="the task file whose solutions `oracle` plays")
+        parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+        parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one")
+        parser.add_argument(
+            "--mistake-rate",
+            type=float,
+            default=0.25,
+            metavar="RATE",
+            help="chance of a mistake (default: %(default)s)",
+        )
+        parser.add_argument("--seed", type=int, default=0, help="decides which rollouts err, and how")
+        parser.add_argument("--api-key-env", metavar="VAR", help="environment variable with the key clients must send")
 
-def run(arguments: argparse.Namespace) -> int:
-    """Serve until SIGINT or SIGTERM."""
-    import asyncio
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Serve until SIGINT or SIGTERM."""
+        import asyncio
 
-    from hermes_models.factory import create_model
+        from hermes_models.factory import create_model
 
-    api_key = _api_key(arguments.api_key_env)
-    model = create_model(
-        arguments.model,
-        tasks=_tasks(arguments),
-        mistake_rate=arguments.mistake_rate,
-        seed=arguments.seed,
-    )
-    asyncio.run(_serve(model, arguments.model, arguments.host, arguments.port, api_key))
-    return 0
+        api_key = _api_key(arguments.api_key_env)
+        model = create_model(
+            arguments.model,
+            tasks=_tasks(arguments),
+            mistake_rate=arguments.mistake_rate,
+            seed=arguments.seed,
+        )
+        asyncio.run(_serve(model, arguments.model, arguments.host, arguments.port, api_key))
+        return 0
 
 
 def _api_key(variable: str | None) -> str | None:
@@ -84,7 +90,3 @@ async def _serve(model: ModelClient, name: str, host: str, port: int, api_key: s
         await serve_until_stopped(serving(server, host=host, port=port), host=host, port=port)
     finally:
         await model.aclose()
-
-
-COMMAND: Final = sys.modules[__name__]
-"""What the plugin declares: this module, with its `configure` and `run`."""

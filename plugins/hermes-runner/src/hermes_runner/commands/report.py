@@ -3,38 +3,34 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
-from typing import Final
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.description = "Build summary.json and report.html again from DIR/rollouts.jsonl and print the summary."
-    parser.add_argument("directory", metavar="DIR", type=Path, help="the folder given to `run` as --out")
-    parser.add_argument(
-        "--max-tasks", type=int, default=30, metavar="N", help="rows of the printed table (default: %(default)s)"
-    )
+class ReportCommand:
+    """The command `report`."""
 
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        parser.description = "Build summary.json and report.html again from DIR/rollouts.jsonl and print the summary."
+        parser.add_argument("directory", metavar="DIR", type=Path, help="the folder given to `run` as --out")
+        parser.add_argument(
+            "--max-tasks", type=int, default=30, metavar="N", help="rows of the printed table (default: %(default)s)"
+        )
 
-def run(arguments: argparse.Namespace) -> int:
-    """Write both files and print the table; lines that are no rollout are counted, not fatal."""
-    from rich.console import Console
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Write both files and print the table; lines that are no rollout are counted, not fatal."""
+        from rich.console import Console
 
-    from hermes_core.cli.display_text import plural
-    from hermes_runner.report import rebuild
-    from hermes_runner.report.summary import render_summary
+        from hermes_core.cli.display_text import plural
+        from hermes_runner.report import rebuild
+        from hermes_runner.report.summary import render_summary
 
-    directory: Path = arguments.directory
-    summary = rebuild(directory)
-    paths = [str(directory / name) for name in ("rollouts.jsonl", "summary.json", "report.html")]
-    render_summary(summary, Console(), paths=paths, max_tasks=max(0, arguments.max_tasks))
-    unreadable = summary["rollouts"]["unreadable_lines"]
-    if unreadable:
-        verbs = "is no rollout and was" if unreadable == 1 else "are no rollouts and were"
-        Console(stderr=True).print(f"{plural(unreadable, 'line')} of rollouts.jsonl {verbs} left out")
-    return 0
-
-
-COMMAND: Final = sys.modules[__name__]
-"""What the plugin declares: this module, with its `configure` and `run`."""
+        directory: Path = arguments.directory
+        summary = rebuild(directory)
+        paths = [str(directory / name) for name in ("rollouts.jsonl", "summary.json", "report.html")]
+        render_summary(summary, Console(), paths=paths, max_tasks=max(0, arguments.max_tasks))
+        unreadable = summary["rollouts"]["unreadable_lines"]
+        if unreadable:
+            verbs = "is no rollout and was" if unreadable == 1 else "are no rollouts and were"
+            Console(stderr=True).print(f"{plural(unreadable, 'line')} of rollouts.jsonl {verbs} left out")
+        return 0

@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
@@ -84,31 +84,33 @@ METAVARS: dict[str, str] = {
 TYPE_METAVARS: dict[Any, str] = {str: "NAME", int: "N", float: "SECONDS", list: "LIST", dict: "JSON"}
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments."""
-    parser.add_argument("tasks", nargs="?", help="task file (.jsonl) or Harbor task folder")
-    parser.add_argument("--config", metavar="FILE", help="YAML file with the same keys as the flags; flags win")
-    parser.add_argument(
-        "--print-config", action="store_true", help="print the effective config, without secrets, and stop"
-    )
-    parser.add_argument("--retry-failed", action="store_true", help="when continuing, play dropped rollouts again")
-    for flag, key, text in SWITCHES:
-        parser.add_argument(flag, dest=f"config_{key}", action="store_const", const=True, help=text)
-    for flag, key, kind, text in FLAGS:
-        metavar, read_as = METAVARS.get(key, TYPE_METAVARS[kind]), str if kind in {list, dict} else kind
-        parser.add_argument(flag, dest=f"config_{key}", type=read_as, metavar=metavar, help=text)
+class RunCommand:
+    """The command `run`."""
 
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's arguments."""
+        parser.add_argument("tasks", nargs="?", help="task file (.jsonl) or Harbor task folder")
+        parser.add_argument("--config", metavar="FILE", help="YAML file with the same keys as the flags; flags win")
+        parser.add_argument(
+            "--print-config", action="store_true", help="print the effective config, without secrets, and stop"
+        )
+        parser.add_argument("--retry-failed", action="store_true", help="when continuing, play dropped rollouts again")
+        for flag, key, text in SWITCHES:
+            parser.add_argument(flag, dest=f"config_{key}", action="store_const", const=True, help=text)
+        for flag, key, kind, text in FLAGS:
+            metavar, read_as = METAVARS.get(key, TYPE_METAVARS[kind]), str if kind in {list, dict} else kind
+            parser.add_argument(flag, dest=f"config_{key}", type=read_as, metavar=metavar, help=text)
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns the exit code."""
-    from hermes_runner.config import RunConfig
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Run the command; returns the exit code."""
+        from hermes_runner.config import RunConfig
 
-    config = RunConfig.parse(_values(arguments), source=arguments.config or "the command line")
-    if arguments.print_config:
-        sys.stdout.write(_as_yaml(config, os.environ))
-        return 0
-    result = _execute(config, arguments, os.environ)
-    return _report(result)
+        config = RunConfig.parse(_values(arguments), source=arguments.config or "the command line")
+        if arguments.print_config:
+            sys.stdout.write(_as_yaml(config, os.environ))
+            return 0
+        result = _execute(config, arguments, os.environ)
+        return _report(result)
 
 
 def _execute(config: RunConfig, arguments: argparse.Namespace, environment: Mapping[str, str]) -> RunResult:
@@ -228,7 +230,3 @@ def _report(result: RunResult) -> int:
         again = "the same command with --retry-failed plays them again"
         sys.stderr.write(f"{plural(dropped, 'rollout')} dropped; {again}\n")
     return 1
-
-
-COMMAND: Final = sys.modules[__name__]
-"""What the plugin declares: this module, with its `configure` and `run`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from hermes_core.specs import ACCESS_LEVELS
 
@@ -15,46 +15,48 @@ if TYPE_CHECKING:
     from hermes_runner.tasks.check import TaskCheck
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands `list` and `check`."""
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="list the tasks and what is wrong with those that cannot be used")
-    checking = actions.add_parser(
-        "check", help="test the rewards: solution full, nothing and cheats not, repeats agree"
-    )
-    for action in (listing, checking):
-        action.add_argument("tasks", metavar="TASKS", help="task file (.jsonl) or Harbor task folder")
-        action.add_argument(
-            "--source", metavar="NAME", help="task source to read it with; by default its ending decides"
+class TasksCommand:
+    """The command `tasks`."""
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add the subcommands `list` and `check`."""
+        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+        listing = actions.add_parser("list", help="list the tasks and what is wrong with those that cannot be used")
+        checking = actions.add_parser(
+            "check", help="test the rewards: solution full, nothing and cheats not, repeats agree"
         )
-        action.add_argument("--task-filter", metavar="IDS", help="only these task ids, comma-separated")
-        action.add_argument("--json", action="store_true", help="print JSON")
-    checking.add_argument("--repeats", type=_positive, default=1, metavar="N", help="play everything N times (1)")
-    checking.add_argument("--max-concurrent", type=_positive, default=4, metavar="N", help="tasks at a time (4)")
-    checking.add_argument("--backend", default="local", metavar="NAME", help="where sandboxes come from (local)")
-    checking.add_argument(
-        "--isolation", metavar="LEVEL", help="isolation level the sandboxes must have: none, bwrap, …"
-    )
-    checking.add_argument(
-        "--verifier-access",
-        choices=ACCESS_LEVELS,
-        default="live",
-        help="least access of every verifier (live)",
-    )
+        for action in (listing, checking):
+            action.add_argument("tasks", metavar="TASKS", help="task file (.jsonl) or Harbor task folder")
+            action.add_argument(
+                "--source", metavar="NAME", help="task source to read it with; by default its ending decides"
+            )
+            action.add_argument("--task-filter", metavar="IDS", help="only these task ids, comma-separated")
+            action.add_argument("--json", action="store_true", help="print JSON")
+        checking.add_argument("--repeats", type=_positive, default=1, metavar="N", help="play everything N times (1)")
+        checking.add_argument("--max-concurrent", type=_positive, default=4, metavar="N", help="tasks at a time (4)")
+        checking.add_argument("--backend", default="local", metavar="NAME", help="where sandboxes come from (local)")
+        checking.add_argument(
+            "--isolation", metavar="LEVEL", help="isolation level the sandboxes must have: none, bwrap, …"
+        )
+        checking.add_argument(
+            "--verifier-access",
+            choices=ACCESS_LEVELS,
+            default="live",
+            help="least access of every verifier (live)",
+        )
 
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Run the command; 1 when a task cannot be used or fails its check."""
+        import os
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the command; 1 when a task cannot be used or fails its check."""
-    import os
+        from hermes_core.discovery import load_plugins
+        from hermes_runner.tasks import load_tasks
 
-    from hermes_core.discovery import load_plugins
-    from hermes_runner.tasks import load_tasks
-
-    registry = load_plugins(getattr(arguments, "plugin_settings", None), environ=os.environ)
-    loaded = _filtered(load_tasks(arguments.tasks, registry, source=arguments.source), arguments)
-    if arguments.action == "list":
-        return _list(loaded, as_json=arguments.json)
-    return _check(loaded, registry, arguments)
+        registry = load_plugins(getattr(arguments, "plugin_settings", None), environ=os.environ)
+        loaded = _filtered(load_tasks(arguments.tasks, registry, source=arguments.source), arguments)
+        if arguments.action == "list":
+            return _list(loaded, as_json=arguments.json)
+        return _check(loaded, registry, arguments)
 
 
 def _positive(text: str) -> int:
@@ -176,7 +178,3 @@ def _print_table(titles: list[str], rows: list[list[str]]) -> None:
 
 def _print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-
-
-COMMAND: Final = sys.modules[__name__]
-"""What the plugin declares: this module, with its `configure` and `run`."""

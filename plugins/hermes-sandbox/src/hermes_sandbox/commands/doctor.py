@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from hermes_core.contracts.sandbox import SandboxSpec
@@ -25,39 +25,45 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.description = "Load every plugin in a process of its own and start a sandbox on every backend."
-    parser.add_argument("backend", nargs="?", metavar="BACKEND", help="only this backend, with its options")
-    parser.add_argument("--config", metavar="FILE", help="only the backends that a run's config names, as it has them")
-    parser.add_argument("--backend-options", metavar="JSON", default="{}", help="options of the backend that is named")
-    parser.add_argument("--json", action="store_true", help="print JSON; its shape is stable, the text's is not")
-    parser.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS", help="for loading one plugin")
+class DoctorCommand:
+    """The command `doctor`."""
 
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        parser.description = "Load every plugin in a process of its own and start a sandbox on every backend."
+        parser.add_argument("backend", nargs="?", metavar="BACKEND", help="only this backend, with its options")
+        parser.add_argument(
+            "--config", metavar="FILE", help="only the backends that a run's config names, as it has them"
+        )
+        parser.add_argument(
+            "--backend-options", metavar="JSON", default="{}", help="options of the backend that is named"
+        )
+        parser.add_argument("--json", action="store_true", help="print JSON; its shape is stable, the text's is not")
+        parser.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS", help="for loading one plugin")
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print what was found; exit 1 where a plugin is broken, or the backend that a run would use works at no level."""
-    from hermes_core.contracts.errors import PluginError
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Print what was found; exit 1 where a plugin is broken, or the run's backend works at no level."""
+        from hermes_core.contracts.errors import PluginError
 
-    plan = _what_to_try(arguments)
-    broken = [] if plan.options else _broken_plugins(plan.settings, arguments.timeout)
-    if not plan.options and not arguments.json:
-        _print_plugins(broken)
-    rows: list[Row] = []
-    try:
-        printing = _Printing(sys.stdout)
-        for name, row in _rows(plan, printing if not arguments.json else None):
-            rows.append(row)
-            if not arguments.json:
-                printing.row(name, row)
-    except PluginError:
-        if not broken:
-            raise
-        # A plugin that was asked for by name is among the broken ones, and stops every command.
-    if arguments.json:
-        sys.stdout.write(json.dumps({"plugins": broken, "backends": rows}, indent=2, ensure_ascii=False) + "\n")
-    lame = any(row["backend"] == plan.wanted and not (row["works"] and plan.is_met(row)) for row in rows)
-    return 1 if broken or lame else 0
+        plan = _what_to_try(arguments)
+        broken = [] if plan.options else _broken_plugins(plan.settings, arguments.timeout)
+        if not plan.options and not arguments.json:
+            _print_plugins(broken)
+        rows: list[Row] = []
+        try:
+            printing = _Printing(sys.stdout)
+            for name, row in _rows(plan, printing if not arguments.json else None):
+                rows.append(row)
+                if not arguments.json:
+                    printing.row(name, row)
+        except PluginError:
+            if not broken:
+                raise
+            # A plugin that was asked for by name is among the broken ones, and stops every command.
+        if arguments.json:
+            sys.stdout.write(json.dumps({"plugins": broken, "backends": rows}, indent=2, ensure_ascii=False) + "\n")
+        lame = any(row["backend"] == plan.wanted and not (row["works"] and plan.is_met(row)) for row in rows)
+        return 1 if broken or lame else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,7 +293,3 @@ class _Printing:
                 break_on_hyphens=False,
             )
         self._stream.write(f"{text if self._columns else indent + text}\n")
-
-
-COMMAND: Final = sys.modules[__name__]
-"""What the plugin declares: this module, with its `configure` and `run`."""

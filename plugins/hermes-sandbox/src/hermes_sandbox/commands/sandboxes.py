@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
@@ -14,39 +14,50 @@ if TYPE_CHECKING:
     from hermes_sandbox.leases.book import Lease, LeaseBook
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the subcommands."""
-    parser.description = "Look after sandboxes. Only `kill` touches what belongs to a living process."
-    commands = parser.add_subparsers(dest="action", required=True, metavar="ps|gc|kill|probe")
-    listing = commands.add_parser("ps", help="every sandbox with its owner")
-    listing.add_argument("--all", action="store_true", help="also ask every backend for what no lease names any more")
-    collecting = commands.add_parser("gc", help="remove the sandboxes whose owner has died; exit 1 if one is left")
-    collecting.add_argument("--all", action="store_true", help="also ask every backend, not only `local`, for others")
-    killing = commands.add_parser("kill", help="end sandboxes, living ones too; their owners see SandboxLostError")
-    killing.add_argument("ids", nargs="*", metavar="ID", help="sandbox, or the first letters of its id")
-    killing.add_argument("--all", action="store_true", help="every sandbox")
-    killing.add_argument("--backend", metavar="NAME", help="every sandbox of this backend")
-    probing = commands.add_parser("probe", help="try what each backend declares: levels, networks and limits")
-    probing.add_argument("backend", nargs="?", metavar="BACKEND", help="only this one")
-    for command in (listing, collecting, killing, probing):
-        command.add_argument("--json", action="store_true", help="print JSON; its shape is stable, the table's is not")
-        command.add_argument("--lease-dir", type=Path, metavar="DIR", help="directory of the leases")
-        command.add_argument(
-            "--backend-options", metavar="JSON", default="{}", help="options beyond those in the lease, as secrets are"
+class SandboxesCommand:
+    """The command `sandboxes`."""
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the subcommands."""
+        parser.description = "Look after sandboxes. Only `kill` touches what belongs to a living process."
+        commands = parser.add_subparsers(dest="action", required=True, metavar="ps|gc|kill|probe")
+        listing = commands.add_parser("ps", help="every sandbox with its owner")
+        listing.add_argument(
+            "--all", action="store_true", help="also ask every backend for what no lease names any more"
         )
+        collecting = commands.add_parser("gc", help="remove the sandboxes whose owner has died; exit 1 if one is left")
+        collecting.add_argument(
+            "--all", action="store_true", help="also ask every backend, not only `local`, for others"
+        )
+        killing = commands.add_parser("kill", help="end sandboxes, living ones too; their owners see SandboxLostError")
+        killing.add_argument("ids", nargs="*", metavar="ID", help="sandbox, or the first letters of its id")
+        killing.add_argument("--all", action="store_true", help="every sandbox")
+        killing.add_argument("--backend", metavar="NAME", help="every sandbox of this backend")
+        probing = commands.add_parser("probe", help="try what each backend declares: levels, networks and limits")
+        probing.add_argument("backend", nargs="?", metavar="BACKEND", help="only this one")
+        for command in (listing, collecting, killing, probing):
+            command.add_argument(
+                "--json", action="store_true", help="print JSON; its shape is stable, the table's is not"
+            )
+            command.add_argument("--lease-dir", type=Path, metavar="DIR", help="directory of the leases")
+            command.add_argument(
+                "--backend-options",
+                metavar="JSON",
+                default="{}",
+                help="options beyond those in the lease, as secrets are",
+            )
 
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Run the subcommand."""
+        from hermes_sandbox.leases.book import LeaseBook, default_lease_dir
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the subcommand."""
-    from hermes_sandbox.leases.book import LeaseBook, default_lease_dir
+        book = LeaseBook(arguments.lease_dir or default_lease_dir())
+        if arguments.action == "probe":
+            from hermes_sandbox.commands.probe import probe
 
-    book = LeaseBook(arguments.lease_dir or default_lease_dir())
-    if arguments.action == "probe":
-        from hermes_sandbox.commands.probe import probe
-
-        return probe(_registry(arguments), arguments, _options(arguments), book.directory)
-    actions = {"ps": _list, "gc": _collect, "kill": _kill}
-    return actions[arguments.action](book, arguments)
+            return probe(_registry(arguments), arguments, _options(arguments), book.directory)
+        actions = {"ps": _list, "gc": _collect, "kill": _kill}
+        return actions[arguments.action](book, arguments)
 
 
 def _list(book: LeaseBook, arguments: argparse.Namespace) -> int:
@@ -202,7 +213,3 @@ def _print_json(value: Any) -> None:
     import json
 
     _print(json.dumps(value, indent=2))
-
-
-COMMAND: Final = sys.modules[__name__]
-"""What the plugin declares: this module, with its `configure` and `run`."""

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import Final
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.description = (
-        "Forward requests to a model server (vLLM, SGLang, Atropos or OpenAI chat) unchanged, and append a line of "
-        "JSON per completion: prompt ids, sampled ids, logprobs, finish reason, status. Until interrupted."
-    )
-    parser.add_argument("--upstream", required=True, metavar="URL", help="the base URL of the model server")
-    parser.add_argument("--log", required=True, metavar="FILE", help="the JSON Lines file to append to")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one")
+class RecordCommand:
+    """The command `record`."""
 
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        parser.description = (
+            "Forward requests to a model server (vLLM, SGLang, Atropos or OpenAI chat) unchanged, and append a line of "
+            "JSON per completion: prompt ids, sampled ids, logprobs, finish reason, status. Until interrupted."
+        )
+        parser.add_argument("--upstream", required=True, metavar="URL", help="the base URL of the model server")
+        parser.add_argument("--log", required=True, metavar="FILE", help="the JSON Lines file to append to")
+        parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+        parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one")
 
-def run(arguments: argparse.Namespace) -> int:
-    """Forward until SIGINT or SIGTERM."""
-    import asyncio
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Forward until SIGINT or SIGTERM."""
+        import asyncio
 
-    asyncio.run(_record(arguments.upstream, arguments.log, arguments.host, arguments.port))
-    return 0
+        asyncio.run(_record(arguments.upstream, arguments.log, arguments.host, arguments.port))
+        return 0
 
 
 async def _record(upstream: str, log: str, host: str, port: int) -> None:
@@ -36,7 +36,3 @@ async def _record(upstream: str, log: str, host: str, port: int) -> None:
     await serve_until_stopped(
         recording(RecordingProxy(upstream, Path(log)), host=host, port=port), host=host, port=port
     )
-
-
-COMMAND: Final = sys.modules[__name__]
-"""What the plugin declares: this module, with its `configure` and `run`."""
