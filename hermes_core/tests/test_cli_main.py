@@ -59,6 +59,24 @@ def test_help_lists_the_commands_of_the_core_and_of_plugins_without_importing_on
     assert "hermes-core plugins list --load" in text
 
 
+def test_help_says_why_the_commands_of_plugins_are_not_listed(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"], environ={"HERMES_PLUGINS": "nobody"})
+    assert caught.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "plugins list, show and diagnose plugins" in text
+    assert "names 'nobody', which is no installed plugin" in text
+
+
+def test_help_names_a_command_that_two_plugins_bring(capsys, greet, site):
+    site.install("acme-other", COMMAND.replace("BODY", "pass"))
+    with pytest.raises(SystemExit):
+        main(["--help"], environ={"HERMES_PLUGINS": "acme-greet,acme-other"})
+    text = capsys.readouterr().out
+    assert "acme-greet:greet, acme-other:other" in text
+    assert "list, show and diagnose plugins" in text
+
+
 def test_no_command_prints_the_help_and_is_a_usage_error(capsys):
     assert main([], environ={}) == 2
     assert "commands:" in capsys.readouterr().err

@@ -10,6 +10,8 @@ import sys
 import pytest
 from throwaway_plugins import verifier
 
+import hermes_core.atropos
+
 FORBIDDEN = {"pydantic", "asyncio", "aiohttp", "rich", "jsonschema", "yaml", "packaging", "typing_extensions", "attr"}
 LISTING = "from hermes_core.cli import main; main({!r}); "
 REPORT = "import json, sys; print(); print(json.dumps(sorted(sys.modules)))"
@@ -94,3 +96,10 @@ def _imports_metadata(source):
         if isinstance(node, ast.ImportFrom) and f"{node.module}.{node.names[0].name}".startswith("importlib.metadata"):
             return True
     return False
+
+
+@pytest.mark.parametrize(("name", "package"), [("open_sandbox", "hermes-sandbox"), ("atropos", "hermes-atropos")])
+def test_an_alias_of_a_package_that_is_not_installed_names_it(name, package, monkeypatch):
+    monkeypatch.setitem(sys.modules, package.replace("-", "_"), None)
+    with pytest.raises(ImportError, match=f"pip install {package}"):
+        _ = hermes_core.atropos.HermesAgentBaseEnv if name == "atropos" else hermes_core.open_sandbox

@@ -18,7 +18,7 @@ _HOMES = {
     "Registry": "hermes_core.discovery",
     "hookimpl": "hermes_core.hookspecs",
     "load_plugins": "hermes_core.discovery",
-    # Of a package of its own since the split; here for those who know it from before.
+    # An alias: sandboxes are a package of their own, which the kernel does not need.
     "open_sandbox": "hermes_sandbox",
 }
 
@@ -30,7 +30,13 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'hermes_core' has no attribute {name!r}")
     import importlib
 
-    value: object = getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        home = importlib.import_module(_HOMES[name])
+    except ModuleNotFoundError as error:
+        if error.name != "hermes_sandbox":
+            raise
+        raise ImportError(f"{name} is part of hermes-sandbox: pip install hermes-sandbox") from error
+    value: object = getattr(home, name)
     globals()[name] = value
     return value
 

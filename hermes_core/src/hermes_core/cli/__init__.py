@@ -69,14 +69,17 @@ def _without_command(options: list[str], environ: Mapping[str, str]) -> int:
         return _print_version()
     import argparse
 
-    commands = _commands(options, environ)
+    commands, trouble = _commands(options, environ)
     width = max(map(len, commands))
     lines = "\n".join(f"  {name:{width}}  {text}" for name, text in commands.items())
+    note = (
+        f"Without those of plugins, which cannot be read: {trouble}" if trouble else "Plugins bring all but `plugins`"
+    )
     parser = argparse.ArgumentParser(
         prog="hermes-core",
         usage="hermes-core [-p NAME] [--debug] COMMAND …",
         description="Run agentic tasks, score them, and look after the plugins that make it possible.",
-        epilog=f"commands:\n{lines}\n\nPlugins bring all but `plugins`; see: hermes-core plugins list --load",
+        epilog=f"commands:\n{lines}\n\n{note}; see: hermes-core plugins list --load",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_global_options(parser)
@@ -86,21 +89,29 @@ def _without_command(options: list[str], environ: Mapping[str, str]) -> int:
     return 2
 
 
-def _commands(options: list[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return every command with its line of help; those of plugins are left out where the settings are wrong."""
-    import contextlib
-
+def _commands(options: list[str], environ: Mapping[str, str]) -> tuple[dict[str, str], HermesError | None]:
+    """Return every command with its line of help, and why those of plugins are missing where the settings are wrong."""
     from hermes_core.contracts.errors import HermesError
     from hermes_core.discovery.commands import CORE_COMMANDS
     from hermes_core.discovery.loader import load_tolerantly
     from hermes_core.discovery.settings import PluginSettings
 
-    found = dict(CORE_COMMANDS)
-    with contextlib.suppress(HermesError):
+    try:
         settings = PluginSettings.from_environment(environ).with_options(_take_global_options(options)[0])
         registry = load_tolerantly(settings, environ=environ)
-        found |= {name: registry.spec("cli_command", name).summary for name in registry.names("cli_command")}
-    return dict(sorted(found.items()))
+    except HermesError as error:
+        return CORE_COMMANDS, error
+    of_plugins = {name: _summary(registry, name) for name in registry.names("cli_command")}
+    return dict(sorted({**CORE_COMMANDS, **of_plugins}.items())), None
+
+
+def _summary(registry: Registry, command: str) -> str:
+    from hermes_core.contracts.errors import AmbiguousComponentError
+
+    try:
+        return registry.spec("cli_command", command).summary
+    except AmbiguousComponentError as error:
+        return str(error.args[0])
 
 
 def _print_version() -> int:
