@@ -54,16 +54,16 @@ def test_what_the_table_names_is_there(pattern: str):
     files = [path for path in FILES if re.fullmatch(name.replace("*", ".*"), path.name)]
     assert files, f"no file is called {name}"
     text = "".join(path.read_text(encoding="utf-8") for path in files)
-    assert [word for word in re.findall(r"\w\w+", rest) if word not in text and word not in _shared()] == []
+    assert [word for word in re.findall(r"\w\w+", rest) if word not in text and word not in _suites_and_tasks()] == []
 
 
 @pytest.mark.parametrize("test", TABLE["backend_level"]["tests"])
 def test_every_test_of_the_backend_level_is_in_the_suites(test: str):
-    assert f"def {test}(" in _shared()
+    assert f"def {test}(" in _suites_and_tasks()
 
 
 @cache
-def _shared() -> str:
+def _suites_and_tasks() -> str:
     suites = (ROOT / "plugins" / "hermes-testing" / "src").glob("**/*.py")
     tables = (ROOT / "scripts" / "terminal_tasks").glob("*")
     return "".join(path.read_text(encoding="utf-8") for path in suites) + " ".join(path.stem for path in tables)
