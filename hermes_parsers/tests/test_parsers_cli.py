@@ -372,7 +372,7 @@ class TestAsASubcommand:
         assert hermes_core("detect") == 2
         out, err = capsys.readouterr()
         assert out == ""
-        assert "see: hermes-core plugins show hermes-parsers" in err
+        assert "admit hermes-parsers in HERMES_PLUGINS" in err
         assert "or --model ID" in err
 
     def test_a_format_whose_parser_is_not_installed_exits_1_and_is_named(self, hermes_core, capsys):

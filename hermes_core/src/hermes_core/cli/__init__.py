@@ -188,15 +188,14 @@ def _no_command(command: str, registry: Registry) -> HermesError:
 
     from hermes_core.contracts.errors import UserError
     from hermes_core.discovery.commands import CORE_COMMANDS
+    from hermes_core.discovery.failures import how_to_get
     from hermes_core.discovery.suggestions import package_for
 
     known = [*CORE_COMMANDS, *registry.names("cli_command")]
     near = difflib.get_close_matches(command, known, 1)
     hint = f"did you mean {near[0]!r}?" if near else f"commands: {', '.join(known)}"
     if package := package_for("cli_command", command):
-        is_here = any(record.found.distribution == package for record in registry.plugins)
-        hint = f"{package} brings it and is installed; see: hermes-core plugins list --load"
-        hint = hint if is_here else f"pip install {package}"
+        hint = how_to_get(package, registry.plugins)
     failed = [record for record in registry.plugins if record.state in {"failed", "incompatible", "blocked"}]
     others = f"; not loaded: {', '.join(record.id for record in failed)}" if failed else ""
     return UserError(f"there is no command {command!r}{others}", hint=hint)

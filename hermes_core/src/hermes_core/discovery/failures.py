@@ -66,11 +66,22 @@ def unknown(kind: str, name: str, known: Iterable[str], plugins: Iterable[Plugin
     return UnknownComponentError(found, hint=_next_step(kind, bare, near, package, out) + every)
 
 
+def how_to_get(package: str, plugins: Iterable[PluginRecord]) -> str:
+    """Say what to type for a package that brings what was wanted: install it, admit it, or see why it is not loaded."""
+    record = next((plugin for plugin in plugins if plugin.found.distribution == package), None)
+    if record is None:
+        return f"install the package that brings it: pip install {package}"
+    if record.state is not PluginState.BLOCKED:
+        return f"{package} brings it and is installed; see: hermes-core plugins show {package}"
+    where = "HERMES_PLUGINS and HERMES_PLUGINS_DISABLE, or under 'plugins' in the config"
+    return f"{package} brings it, and is {record.note}; admit {package} in {where}"
+
+
 def _next_step(kind: str, name: str, near: Sequence[str], package: str | None, out: Sequence[PluginRecord]) -> str:
     import difflib
 
     if package is not None and any(plugin.found.distribution == package for plugin in out):
-        return f"{package} brings it and is installed; see: hermes-core plugins show {package}"
+        return how_to_get(package, out)
     if package is None and near:
         owners = sorted({owner for one in near if (owner := package_for(kind, one))})
         return f"did you mean {' or '.join(near)}?" + (f" From {' and '.join(owners)}" if owners else "")
@@ -78,7 +89,7 @@ def _next_step(kind: str, name: str, near: Sequence[str], package: str | None, o
         name, package = others[0], package_for(kind, others[0])
         return f"did you mean {name}? It is in {package}: pip install {package}"
     if package is not None:
-        return f"install the package that brings it: pip install {package}"
+        return how_to_get(package, out)
     return f"see what is installed: {_LIST}"
 
 

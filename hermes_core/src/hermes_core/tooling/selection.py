@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import ToolSchemas
+from hermes_core.discovery.suggestions import package_for
 from hermes_core.specs import ToolSpec
 from hermes_core.tooling.distributions import draw_toolsets
-from hermes_core.tooling.toolset_table import ALL_NAMES, LEGACY_NAMES, package_for
+from hermes_core.tooling.toolset_table import ALL_NAMES, LEGACY_NAMES
 from hermes_core.tooling.toolsets import ComponentRegistry, resolve_toolset, tool_specs, validate_toolset, walk
 
 DEFAULT_TOOLSETS = ("terminal", "file")
@@ -129,15 +130,19 @@ def _outside(registry: ComponentRegistry, name: str, tools: list[str]) -> list[s
 
 
 def _packages(tools: Iterable[str]) -> str:
-    packages = sorted({package for tool in tools if (package := package_for(tool))})
+    packages = _packages_of(tools)
     return f" (pip install {' '.join(packages)})" if packages else ""
+
+
+def _packages_of(tools: Iterable[str]) -> list[str]:
+    return sorted({package for tool in tools if (package := package_for("tool", tool))})
 
 
 def _nothing_left(registry: ComponentRegistry, drawn: tuple[str, ...], skipped: list[str]) -> ConfigError:
     wanted = [tool for name in drawn if validate_toolset(registry, name) for tool in resolve_toolset(registry, name)]
-    packages = sorted({package for tool in wanted if (package := package_for(tool))})
+    packages = _packages_of(wanted)
     hint = (
-        f"pip install {' '.join(packages)}"
+        f"pip install {' '.join(packages)}; what is installed has to be admitted: HERMES_PLUGINS, 'plugins.allow'"
         if packages
         else "install a plugin that declares one of these tools, or choose other toolsets"
     )

@@ -66,10 +66,3 @@ LEGACY_NAMES: Final[dict[str, str]] = {
     "tts_tools": "tts",
 }
 """Names of older configs; accepted everywhere a toolset is."""
-
-_PACKAGES: Final = {"web_": "hermes-tools-web", "browser_": "hermes-tools-browser"}
-
-
-def package_for(tool: str) -> str | None:
-    """Name the distribution of this project that brings a tool which is not installed."""
-    return next((package for prefix, package in _PACKAGES.items() if tool.startswith(prefix)), None)
