@@ -20,8 +20,8 @@ from hermes_runner.run.run import Run, RunResult
 
 ROOT = Path(__file__).resolve().parents[4]
 EXAMPLES = ROOT / "examples" / "terminal_tasks.jsonl"
-# The core's servers of token ids play for what crosses packages as well.
-sys.path.append(str(ROOT / "hermes_core" / "tests" / "support"))
+# The servers of token ids of hermes-tokens play here as well.
+sys.path.append(str(ROOT / "plugins" / "hermes-tokens" / "tests" / "support"))
 
 PLUGINS = (
     "hermes-agent-core",
