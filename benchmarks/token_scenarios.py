@@ -30,7 +30,7 @@ from hermes_tokens.tokenizer import ChatTokenizer
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "token_scenarios.json"
-README: Final = HERE.parent / "hermes_core" / "README.md"
+README: Final = HERE.parent / "plugins" / "hermes-tokens" / "README.md"
 SUPPORT: Final = HERE.parent / "plugins" / "hermes-tokens" / "tests" / "support"
 MARK: Final = "token scenarios"
 BEGIN: Final = f"<!-- {MARK}: begin, written by benchmarks/token_scenarios.py -->"

@@ -26,7 +26,7 @@ from readme_marks import between
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "tokens.json"
-README: Final = HERE.parent / "hermes_core" / "README.md"
+README: Final = HERE.parent / "plugins" / "hermes-tokens" / "README.md"
 BEGIN: Final = "<!-- token figures: begin, written by benchmarks/tokens.py -->"
 END: Final = "<!-- token figures: end -->"
 TURNS, TOKENS, ROLLOUTS = 50, 300, 10

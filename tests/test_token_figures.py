@@ -25,7 +25,7 @@ def committed(tokens):
 
 
 def test_the_table_is_that_of_the_committed_results(tokens, committed):
-    readme = (ROOT / "hermes_core" / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "plugins" / "hermes-tokens" / "README.md").read_text(encoding="utf-8")
     assert tokens.with_table(readme, committed) == readme
 
 

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "hermes_core" / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "plugins" / "hermes-tokens" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
 def scenarios(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    monkeypatch.syspath_prepend(str(ROOT / "hermes_core" / "tests" / "support"))
     return importlib.import_module("token_scenarios")
 
 

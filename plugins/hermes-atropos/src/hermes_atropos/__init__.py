@@ -1,6 +1,6 @@
-"""Environments for Atropos; the only room that imports atroposlib, and only when a name of it is used.
+"""Environments for an Atropos trainer; atroposlib is imported when a name below is first used.
 
-See ATROPOS.md beside the README for the map from the predecessor's modules to these.
+ATROPOS.md, beside the package's README, maps hermes-agent's modules to these.
 """
 
 from __future__ import annotations

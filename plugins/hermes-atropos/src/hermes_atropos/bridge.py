@@ -23,7 +23,7 @@ try:
 except ImportError as error:
     raise UnavailableComponentError(
         f"the Atropos environments need greenlet, which cannot be imported: {error}",
-        hint="pip install 'hermes-atropos'",
+        hint="pip install hermes-atropos",
     ) from error
 
 T = TypeVar("T")

@@ -35,7 +35,7 @@ REPLACED: Final[Mapping[str, str]] = {
 MASKED_LOGPROB: Final = 1.0
 """What Atropos' wire format holds where no token was sampled; its API refuses null, its trainers expect this number."""
 
-_HINT: Final = "pip install 'hermes-atropos'"
+_HINT: Final = "pip install hermes-atropos"
 _IMPORTING: Final = threading.Lock()
 
 

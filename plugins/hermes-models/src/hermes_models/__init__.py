@@ -1,4 +1,4 @@
-"""Model clients: OpenAI-compatible chat, three token-level protocols, and models that are part of the package.
+"""Model clients: OpenAI-compatible chat, and the models `oracle` and `nop`, which need no server.
 
 Import the module you need (`hermes_models.factory`, …); this package itself imports nothing.
 """

@@ -1,1 +1,1 @@
-"""The main job: tasks, admission, resume, ledger, sinks, summary."""
+"""Runs: task sources, scheduling, resume, sinks, summary and report."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import Message
 
-INSTALL_HINT: Final = "pip install 'hermes-tokens'"
+INSTALL_HINT: Final = "pip install hermes-tokens"
 _REASONING_FIELDS: Final = ("reasoning_content", "thinking", "reasoning")
 
 

@@ -1,7 +1,7 @@
-"""Built-in tools, toolsets and distributions, the check of arguments, the result budget, background processes.
+"""The built-in tools of hermes-core: terminal, background processes, files, search, patch, todo.
 
-Import the module you need; `catalog` declares the tools without importing them. Only what an embedding application
-needs of the background processes has its name here, imported on first use (PEP 562): the package imports nothing.
+`catalog` declares them without importing one. An application that embeds rollouts needs the names below, which are
+imported on first use (PEP 562).
 """
 
 from __future__ import annotations
