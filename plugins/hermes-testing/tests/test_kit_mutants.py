@@ -68,7 +68,9 @@ def expectations(kind):
     return {name: set(vars(found).get("caught_by", ())) for name, found in mutants(kind).items()}
 
 
-@pytest.mark.parametrize("kind", ["parser", "field", "stream", "plugin", "tool", "verifier", "rules"])
+@pytest.mark.parametrize(
+    "kind", ["parser", "field", "stream", "plugin", "tool", "verifier", "model", "service", "rules"]
+)
 def test_each_mutant_is_caught_by_its_named_tests(kind, tmp_path):
     expected = expectations(kind)
     found = failures([MUTANTS / f"{kind}_mutants.py"], tmp_path)
@@ -110,7 +112,16 @@ def test_there_are_enough_broken_engines():
 
 @pytest.mark.parametrize(
     ("kind", "enough"),
-    [("parser", 20), ("field", 5), ("stream", 5), ("plugin", 10), ("tool", 8), ("verifier", 8)],
+    [
+        ("parser", 20),
+        ("field", 5),
+        ("stream", 5),
+        ("plugin", 10),
+        ("tool", 8),
+        ("verifier", 8),
+        ("model", 15),
+        ("service", 8),
+    ],
 )
 def test_there_are_enough_mutants(kind, enough):
     assert sum(bool(caught) for caught in expectations(kind).values()) >= enough

@@ -39,7 +39,8 @@ class Server:
 
     async def list_models(self, _request: web.Request) -> web.StreamResponse:
         self.lists += 1
-        return self.models
+        # A copy: an answer can be sent once.
+        return web.Response(status=self.models.status, body=self.models.body, headers=self.models.headers)
 
 
 def _as_handler(answer):

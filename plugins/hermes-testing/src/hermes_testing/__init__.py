@@ -22,16 +22,20 @@ if TYPE_CHECKING:
     from hermes_testing.suites.backend import BackendSuite
     from hermes_testing.suites.base import needs
     from hermes_testing.suites.engine import EngineSuite
+    from hermes_testing.suites.model import ModelSuite
     from hermes_testing.suites.parser import ParserSuite
     from hermes_testing.suites.plugin import PluginSuite
+    from hermes_testing.suites.service import ServiceSuite
     from hermes_testing.suites.tool import ToolSuite
     from hermes_testing.suites.verifier import VerifierSuite
 
 _HOMES = {
     "BackendSuite": "suites.backend",
     "EngineSuite": "suites.engine",
+    "ModelSuite": "suites.model",
     "ParserSuite": "suites.parser",
     "PluginSuite": "suites.plugin",
+    "ServiceSuite": "suites.service",
     "ToolSuite": "suites.tool",
     "VerifierSuite": "suites.verifier",
     "isolated_registry": "registries",
@@ -41,8 +45,10 @@ _HOMES = {
 __all__ = [
     "BackendSuite",
     "EngineSuite",
+    "ModelSuite",
     "ParserSuite",
     "PluginSuite",
+    "ServiceSuite",
     "ToolSuite",
     "VerifierSuite",
     "isolated_registry",

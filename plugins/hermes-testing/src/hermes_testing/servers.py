@@ -1,0 +1,71 @@
+"""Servers of the loopback interface that do nothing right, for what talks to a server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+from urllib.parse import urlsplit
+
+_LENGTH: Final = re.compile(rb"^content-length: *(\d+)", re.IGNORECASE | re.MULTILINE)
+
+
+def answer(status: str, body: str, kind: str = "application/json") -> bytes:
+    """Return a whole HTTP answer, after which the connection is closed."""
+    data = body.encode()
+    head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(data)}\r\nconnection: close\r\n\r\n"
+    return head.encode() + data
+
+
+class PlayedServer:
+    """A server that says the same to every request; `url` is its address, `connections` how many it had."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.connections = 0
+
+    async def visit(self) -> None:
+        """Connect and be heard: by then everybody who had connected before is counted."""
+        place = urlsplit(self.url)
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+
+@asynccontextmanager
+async def serving(said: bytes) -> AsyncIterator[PlayedServer]:
+    """Listen, read each request whole, say these bytes and hang up."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        played.connections += 1
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = _LENGTH.search(head)
+            await reader.readexactly(int(length.group(1)) if length else 0)
+            writer.write(said)
+            await writer.drain()
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    played = PlayedServer(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+    try:
+        yield played
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+@asynccontextmanager
+async def nobody() -> AsyncIterator[str]:
+    """Hold a port of the loopback interface on which nobody listens; yields its address."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{held.getsockname()[1]}/v1"
