@@ -15,7 +15,7 @@ class TestReference(ModelSuite):
     caught_by: frozenset[str] = frozenset()
 
     @asynccontextmanager
-    async def served(self):
+    async def serve(self):
         async with serving_lines() as url:
             yield ModelSettings(address=url)
 

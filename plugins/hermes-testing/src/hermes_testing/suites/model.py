@@ -56,7 +56,7 @@ _BROKEN: Final = {
 class ModelSuite(ComponentSuite):
     """Behaviour of a model, used as a run uses it.
 
-    Set `plugin` and `component`, and override `served`: it yields the settings of a server that answers. A model that
+    Set `plugin` and `component`, and override `serve`: it yields the settings of a server that answers. A model that
     needs no server (`embedded` in its spec) needs no override; the settings have the suite's task then. `prompt` is
     what it is asked, `patience` how many seconds an answer may take.
     """
@@ -65,7 +65,7 @@ class ModelSuite(ComponentSuite):
     prompt: ClassVar[dict[str, Any]] = _PROMPT
     patience: ClassVar[float] = 30.0
 
-    def served(self) -> AbstractAsyncContextManager[ModelSettings]:
+    def serve(self) -> AbstractAsyncContextManager[ModelSettings]:
         """Serve what the component talks to; yields the settings that lead there."""
         return contextlib.nullcontext(ModelSettings(tasks=(self.task(),)))
 
@@ -76,13 +76,13 @@ class ModelSuite(ComponentSuite):
     @pytest_asyncio.fixture
     async def settings(self) -> AsyncIterator[ModelSettings]:
         """The settings of a server that answers, with a key that nobody may be told."""
-        async with self.served() as settings:
+        async with self.serve() as settings:
             yield dataclasses.replace(settings, api_key=settings.api_key or KEY, max_retries=0, timeout=self.patience)
 
     @pytest_asyncio.fixture
     async def client(self, registry: Registry, settings: ModelSettings) -> AsyncIterator[ModelClient]:
         """A client of that server."""
-        async with self._opened(registry, settings) as client:
+        async with self._open(registry, settings) as client:
             yield client
 
     def test_the_provider_has_the_contract_s_method(self, registry: Registry) -> None:
@@ -106,7 +106,7 @@ class ModelSuite(ComponentSuite):
 
     async def test_two_clients_are_two(self, registry: Registry, settings: ModelSettings) -> None:
         """Closing one leaves the other as it was."""
-        async with self._opened(registry, settings) as client:
+        async with self._open(registry, settings) as client:
             other = self._client(registry, settings)
             assert other is not client
             await other.aclose()
@@ -183,7 +183,7 @@ class ModelSuite(ComponentSuite):
     ) -> None:
         """From `check` as from `chat`, and in time."""
         self._needs_server(spec)
-        async with nobody() as url, self._opened(registry, dataclasses.replace(settings, address=url)) as client:
+        async with nobody() as url, self._open(registry, dataclasses.replace(settings, address=url)) as client:
             await self._fails(client.check())
             await self._fails(self._ask(client))
 
@@ -195,7 +195,7 @@ class ModelSuite(ComponentSuite):
         self._needs_server(spec)
         async with serving(_BROKEN[said]) as server:
             there = dataclasses.replace(settings, address=server.url)
-            async with self._opened(registry, there) as client:
+            async with self._open(registry, there) as client:
                 assert KEY not in await self._fails(self._ask(client))
 
     async def test_closing_twice_is_fine(self, registry: Registry, settings: ModelSettings) -> None:
@@ -217,7 +217,7 @@ class ModelSuite(ComponentSuite):
         return cast("ModelProvider", self.make(registry)).client(settings)
 
     @asynccontextmanager
-    async def _opened(self, registry: Registry, settings: ModelSettings) -> AsyncIterator[ModelClient]:
+    async def _open(self, registry: Registry, settings: ModelSettings) -> AsyncIterator[ModelClient]:
         client = self._client(registry, settings)
         try:
             yield client
