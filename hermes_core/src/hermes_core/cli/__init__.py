@@ -72,14 +72,14 @@ def _without_command(options: list[str], environ: Mapping[str, str]) -> int:
     commands, trouble = _commands(options, environ)
     width = max(map(len, commands))
     lines = "\n".join(f"  {name:{width}}  {text}" for name, text in commands.items())
-    note = (
-        f"Without those of plugins, which cannot be read: {trouble}" if trouble else "Plugins bring all but `plugins`"
-    )
+    note = "Plugins bring all but `plugins`; see: hermes-core plugins list --load"
+    if trouble is not None:
+        note = f"The commands of plugins are not listed: {trouble}"
     parser = argparse.ArgumentParser(
         prog="hermes-core",
         usage="hermes-core [-p NAME] [--debug] COMMAND …",
         description="Run agentic tasks, score them, and look after the plugins that make it possible.",
-        epilog=f"commands:\n{lines}\n\n{note}; see: hermes-core plugins list --load",
+        epilog=f"commands:\n{lines}\n\n{note}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_global_options(parser)

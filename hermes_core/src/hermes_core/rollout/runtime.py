@@ -138,8 +138,8 @@ class Runtime:
     async def release(self, rollout_id: str, sandbox_id: str | None = None) -> None:
         """Let every service forget a rollout, or one of its sandboxes; where one fails, the others still do so."""
         async with AsyncExitStack() as stack:
-            # A copy: while one service is waited for, another rollout may be the first to ask for another.
-            for service in tuple(self._services.values()):
+            # All are named before the first is waited for: meanwhile another rollout may ask for one more.
+            for service in self._services.values():
                 stack.push_async_callback(contained, service.release(rollout_id, sandbox_id))
 
     @property

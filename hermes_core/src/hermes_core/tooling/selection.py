@@ -142,7 +142,7 @@ def _nothing_left(registry: ComponentRegistry, drawn: tuple[str, ...], skipped: 
     wanted = [tool for name in drawn if validate_toolset(registry, name) for tool in resolve_toolset(registry, name)]
     packages = _packages_of(wanted)
     hint = (
-        f"pip install {' '.join(packages)}; what is installed has to be admitted: HERMES_PLUGINS, 'plugins.allow'"
+        f"pip install {' '.join(packages)}, or admit it in HERMES_PLUGINS or 'plugins.allow' if it is installed"
         if packages
         else "install a plugin that declares one of these tools, or choose other toolsets"
     )

@@ -21,7 +21,7 @@ def answer(status: str, body: str, kind: str = "application/json") -> bytes:
     return head.encode() + data
 
 
-class PlayedServer:
+class FixedAnswerServer:
     """A server that says the same to every request; `url` is its address, `connections` how many it had."""
 
     def __init__(self, url: str) -> None:
@@ -39,11 +39,11 @@ class PlayedServer:
 
 
 @asynccontextmanager
-async def serving(said: bytes) -> AsyncIterator[PlayedServer]:
+async def serving(said: bytes) -> AsyncIterator[FixedAnswerServer]:
     """Listen, read each request whole, say these bytes and hang up."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        played.connections += 1
+        server.connections += 1
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             head = await reader.readuntil(b"\r\n\r\n")
             length = _LENGTH.search(head)
@@ -54,13 +54,13 @@ async def serving(said: bytes) -> AsyncIterator[PlayedServer]:
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
 
-    server = await asyncio.start_server(talk, "127.0.0.1", 0)
-    played = PlayedServer(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+    listening = await asyncio.start_server(talk, "127.0.0.1", 0)
+    server = FixedAnswerServer(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1")
     try:
-        yield played
+        yield server
     finally:
-        server.close()
-        await server.wait_closed()
+        listening.close()
+        await listening.wait_closed()
 
 
 @asynccontextmanager
