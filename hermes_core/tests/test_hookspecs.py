@@ -13,7 +13,7 @@ from hermes_core.discovery.hooks import HookManager
 from hermes_core.discovery.kinds import KINDS
 
 HOOKS = {name: function for name, function in vars(hookspecs).items() if hasattr(function, "hermes_core_spec")}
-CHOICES = {"hermes_configured", "hermes_parser_for"}
+CHOICES = {"hermes_configured", "hermes_parser_for", "hermes_run_backends"}
 EVENTS = {name for name, function in HOOKS.items() if list(inspect.signature(function).parameters) == ["event"]}
 
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hermes_core import specs
-    from hermes_core.contracts import events
+    from hermes_core.contracts import events, run_backends
     from hermes_core.discovery import PluginSettings
 
 hookspec = pluggy.HookspecMarker("hermes_core")
@@ -81,6 +83,12 @@ def hermes_runtime_services() -> Iterable[specs.ServiceSpec]:
 
 
 @hookspec
+def hermes_lease_stores() -> Iterable[specs.LeaseStoreSpec]:
+    """Declare where leases of sandboxes are written. Called once per plugin when a registry loads it."""
+    raise NotImplementedError
+
+
+@hookspec
 def hermes_cli_commands() -> Iterable[specs.CommandSpec]:
     """Declare subcommands of `hermes-core`. Called once per plugin when a registry loads it.
 
@@ -95,6 +103,16 @@ def hermes_parser_for(model_id: str, chat_template: str) -> str | None:
 
     `chat_template` is the Jinja text of the run's tokenizer, "" if there is none. Called when a run has a model but no
     parser; the config's `tool_call_parser` always wins.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def hermes_run_backends(config: Path) -> run_backends.RunBackends | None:
+    """Read what a run's config file asks of terminal backends; None for a file that is another plugin's.
+
+    Called by commands that look at backends without a run, as `doctor --config` does. A `HermesError` says what is
+    wrong with the file; it counts where no other plugin answers.
     """
     raise NotImplementedError
 

@@ -188,6 +188,11 @@ class ServiceSpec(ComponentSpec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseStoreSpec(ComponentSpec):
+    """A place where leases of sandboxes are written; see `hermes_core.contracts.leases`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSpec(ComponentSpec):
     """A subcommand of `hermes-core`; the target has `configure(parser)` and `run(arguments) -> int`."""
 

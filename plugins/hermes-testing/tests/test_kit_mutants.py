@@ -69,7 +69,7 @@ def expectations(kind):
 
 
 @pytest.mark.parametrize(
-    "kind", ["parser", "field", "stream", "plugin", "tool", "verifier", "model", "service", "rules"]
+    "kind", ["parser", "field", "stream", "plugin", "tool", "verifier", "model", "service", "lease_store", "rules"]
 )
 def test_each_mutant_is_caught_by_its_named_tests(kind, tmp_path):
     expected = expectations(kind)
@@ -121,6 +121,7 @@ def test_there_are_enough_broken_engines():
         ("verifier", 8),
         ("model", 15),
         ("service", 8),
+        ("lease_store", 14),
     ],
 )
 def test_there_are_enough_mutants(kind, enough):

@@ -314,3 +314,15 @@ class TerminalBackend(Protocol):
     async def aclose(self) -> None:
         """Close every sandbox that is still open."""
         ...
+
+
+@runtime_checkable
+class QueueingBackend(TerminalBackend, Protocol):
+    """What a backend has besides that lets those who open a sandbox wait until there is room."""
+
+    def has_queue(self, spec: SandboxSpec) -> bool:
+        """Tell whether those who open such sandboxes wait in a queue of the backend's own; asked before each `open`.
+
+        They then take none of the runtime's turns to start a sandbox, which would keep out who could start one.
+        """
+        ...

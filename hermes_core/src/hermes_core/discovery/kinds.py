@@ -37,6 +37,7 @@ KINDS: Final = {
         Kind("sink", specs.SinkSpec, "hermes_sinks", "hermes_core.contracts.sink:Sink"),
         Kind("engine", specs.EngineSpec, "hermes_engines", "hermes_core.contracts.engine:RolloutEngine"),
         Kind("service", specs.ServiceSpec, "hermes_runtime_services"),
+        Kind("lease_store", specs.LeaseStoreSpec, "hermes_lease_stores", "hermes_core.contracts.leases:LeaseStore"),
         Kind(
             "cli_command",
             specs.CommandSpec,

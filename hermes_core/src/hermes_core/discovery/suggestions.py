@@ -18,7 +18,7 @@ _VERIFIERS: Final = (
 )
 
 _PACKAGES: Final = {
-    "hermes-sandbox": {"backend": "local", "cli_command": "doctor sandboxes"},
+    "hermes-sandbox": {"backend": "local", "lease_store": "files", "cli_command": "doctor sandboxes"},
     "hermes-tools": {
         "service": "processes",
         "tool": "terminal process read_file write_file patch search_files todo terminal_stateful tmux",

@@ -12,11 +12,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from hermes_core.contracts.errors import BackendError, BrokenComponentError, ConfigError, HermesError
-from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
+from hermes_core.contracts.sandbox import QueueingBackend, Sandbox, SandboxSpec, TerminalBackend
 from hermes_core.contracts.task import Task
 from hermes_core.contracts.tool import Tool, ToolResult
 from hermes_core.rollout.boundary import contained
 from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout.leasing import supply_leases
 from hermes_core.rollout.sync_context import SyncToolContext
 from hermes_core.rollout.workers import WorkerThreads
 from hermes_core.specs import Access, Ref, ToolSpec, VerifierSpec
@@ -24,6 +25,7 @@ from hermes_core.tooling.arguments import ArgumentChecker
 from hermes_core.tooling.budget import ResultBudget
 
 if TYPE_CHECKING:
+    from hermes_core.contracts.leases import LeaseStore
     from hermes_core.contracts.parsing import ToolCallParser
     from hermes_core.contracts.service import RuntimeService
     from hermes_core.discovery import Registry
@@ -93,6 +95,8 @@ class Runtime:
         self._starts = asyncio.Semaphore(max_sandbox_starts)
         self._tools: dict[str, BoundTool] = {}
         self._backend: TerminalBackend | None = None
+        self.leases: LeaseStore | None = None
+        """Where the backend writes its leases; None before it is made, and for one that leases nothing."""
         self._parser: ToolCallParser | None = None
 
     async def __aenter__(self) -> Self:
@@ -118,10 +122,12 @@ class Runtime:
 
     @property
     def backend(self) -> TerminalBackend:
-        """The terminal backend, made on first use."""
+        """The terminal backend, made on first use; one that leases its sandboxes has where to write the leases."""
         if self._backend is None:
             ref = self.backend_ref
-            self._backend = cast("TerminalBackend", self.registry.create("backend", ref.name, ref.options))
+            backend = cast("TerminalBackend", self.registry.create("backend", ref.name, ref.options))
+            self.leases = supply_leases(backend, self.registry, ref.name)
+            self._backend = backend
         return self._backend
 
     def service(self, name: str) -> Any:
@@ -179,8 +185,8 @@ class Runtime:
 
     def _turn(self, spec: SandboxSpec) -> AbstractAsyncContextManager[object]:
         # Whoever waits for a slot with a turn in hand would keep out a judge's sandbox, for which slots wait in turn.
-        has_queue = getattr(self.backend, "has_queue", None)
-        return nullcontext() if callable(has_queue) and has_queue(spec) else self._starts
+        backend = self.backend
+        return nullcontext() if isinstance(backend, QueueingBackend) and backend.has_queue(spec) else self._starts
 
     @asynccontextmanager
     async def open_sandbox(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import logging
 import os
-import time
 import uuid
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, cast
@@ -28,7 +27,7 @@ from hermes_core.specs import BackendSpec
 from hermes_pool import PoolOptions, SlotPool
 from hermes_sandbox import AgentBackend, SandboxHost
 from hermes_sandbox.backend.slot_uids import slot_of
-from hermes_sandbox.leases.book import Lease, LeaseBook, default_lease_dir
+from hermes_sandbox.leases.book import Lease
 
 _USES: Final = 16
 """How many times over a shared container is filled before it is replaced."""
@@ -141,22 +140,14 @@ class NomadBackend(AgentBackend):
         return meta_of(self._job_lease)
 
     async def _lease_job(self) -> None:
-        lease = Lease.of_this_process(
-            sandbox_id=self.run_id,
-            backend=self.declaration.name,
-            rollout_id=None,
-            deadline=time.time() + SandboxSpec().lifetime,
-            handle={**self.handle(SandboxSpec(), self.run_id), "whole": True},
-            options=self.options,
-        )
-        self._job_lease = lease
-        await self._leases.take(self._book(), lease)
+        spec = SandboxSpec()
+        handle = {**self.handle(spec, self.run_id), "whole": True}
+        terms = dataclasses.replace(self._terms(spec, self.run_id), handle=handle)
+        self._job_lease = Lease.of_terms(terms)
+        await self.leases.take(terms)
 
     async def _release_job(self) -> None:
-        await self._leases.give_up(self._book(), self.run_id)
-
-    def _book(self) -> LeaseBook:
-        return LeaseBook(self.lease_dir or default_lease_dir())
+        await self.leases.give_up(self.run_id)
 
     async def _purge_old_jobs(self) -> None:
         async with self._first:

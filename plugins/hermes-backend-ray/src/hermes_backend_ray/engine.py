@@ -22,7 +22,7 @@ from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.discovery import PluginState
 from hermes_core.discovery.provenance import loaded_versions
-from hermes_models.factory import EMBEDDED
+from hermes_runner.run.models import is_embedded
 
 if TYPE_CHECKING:
     from hermes_core.contracts.errors import HermesError
@@ -81,7 +81,8 @@ class RayEngine:
 
         self._run = run
         await self._cluster.connect(self._options.address)
-        tasks = tuple(_without_files(task) for task in run.tasks) if run.config["model"] in EMBEDDED else ()
+        wants_tasks = is_embedded(run.config["model"], run.registry)
+        tasks = tuple(_without_files(task) for task in run.tasks) if wants_tasks else ()
         self._tasks = await asyncio.to_thread(ray.put, pack(tasks))
         wanted = self._options.workers or self._options.per_node * await self._suitable()
         self._slots = self._options.max_concurrent or math.ceil(run.max_concurrent / max(1, wanted))

@@ -21,8 +21,6 @@ from hermes_core.discovery import PluginSettings, Registry, load_plugins
 from hermes_core.discovery.metadata import scan
 from hermes_core.discovery.provenance import loaded_versions
 from hermes_runner.run.local_engine import LocalEngine
-from hermes_sandbox.backend.reclaim import Collector
-from hermes_sandbox.leases.book import LeaseBook, default_lease_dir
 
 T = TypeVar("T")
 
@@ -62,10 +60,7 @@ class Playroom:
         self._playing: dict[str, asyncio.Task[RolloutOutcome]] = {}
 
     async def open(self, registry: Registry, orders: Mapping[str, Any], tasks: bytes, api_key: str | None) -> None:
-        """Get ready; first remove what a worker that died here has left."""
-        book = LeaseBook(default_lease_dir())
-        if any(lease.owner() == "dead" for lease in book.read()[0]):
-            await Collector(book, registry).collect(backends=())
+        """Get ready; the engine first removes what a worker that died here has left."""
         registry.forward_events(self._forward, listened=orders["hooks"])
         run = EngineRun(
             run_id=orders["run_id"],

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, ClassVar, cast
 
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError, SandboxRefusedError
+from hermes_core.contracts.leases import LeaseStore, LeaseTerms
 from hermes_core.contracts.sandbox import IsolationLevel, Sandbox, SandboxSpec
 from hermes_core.specs import BackendSpec
 from hermes_pool.backend_options import PoolBackendOptions
@@ -21,7 +22,6 @@ from hermes_pool.turnstile import Ticket, Turnstile
 from hermes_sandbox import AgentBackend, SandboxHost
 from hermes_sandbox.backend.agent_sandbox import AgentSandbox
 from hermes_sandbox.backend.shell_sandbox import PlainSandbox
-from hermes_sandbox.leases.book import Lease, LeaseBook, public_options
 
 _LEVELS: tuple[IsolationLevel, ...] = ("none", "bwrap", "container", "container+slot", "gvisor")
 _HOW_TO_SHARE: Mapping[str, str] = {
@@ -107,8 +107,7 @@ class PoolBackend(AgentBackend):
             BackendError: No member can be reached.
         """
         for member in self.members:
-            member.backend.lease_dir = self.lease_dir
-        member.backend.keep_leases_with(self)
+            member.backend.lease_with(self.leases)
         checks = (member.backend.check(spec) for member in self.members)
         found = await asyncio.gather(*checks, return_exceptions=True)
         failed = [(member, error) for member, error in zip(self.members, found, strict=True) if error is not None]
@@ -156,8 +155,7 @@ class PoolBackend(AgentBackend):
 
     async def _prepared(self, member: Member, spec: SandboxSpec, deadline: float) -> SandboxSpec:
         """Let the member get what it needs; where there are others, half of the time is left for those."""
-        member.backend.lease_dir = self.lease_dir
-        member.backend.keep_leases_with(self)
+        member.backend.lease_with(self.leases)
         now = asyncio.get_running_loop().time()
         seconds = (deadline - now) / (1 if len(self.members) == 1 else 2)
         try:
@@ -187,19 +185,18 @@ class PoolBackend(AgentBackend):
     def _member(self, sandbox_id: str) -> Member:
         return self._tickets[sandbox_id].member
 
-    def _lease(self, spec: SandboxSpec, sandbox_id: str) -> Lease:
+    def _terms(self, spec: SandboxSpec, sandbox_id: str) -> LeaseTerms:
         # With the member's name and options: whoever collects what is left needs no pool for that.
         member = self._member(sandbox_id)
-        lease = super()._lease(spec, sandbox_id)
-        options, withheld = public_options(getattr(member.backend, "options", None))
-        return dataclasses.replace(lease, backend=member.name, options=options, withheld=withheld)
+        options = getattr(member.backend, "options", None)
+        return dataclasses.replace(super()._terms(spec, sandbox_id), backend=member.name, options=options)
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         """Let the member make its share of a place."""
         return await self._member(sandbox_id).backend.create(spec, sandbox_id)
 
-    def _leaving(self, host: SandboxHost, book: LeaseBook) -> Callable[[Sandbox], Awaitable[None]]:
-        leave = super()._leaving(host, book)
+    def _leaving(self, host: SandboxHost, leases: LeaseStore) -> Callable[[Sandbox], Awaitable[None]]:
+        leave = super()._leaving(host, leases)
 
         async def leave_and_give_back(sandbox: Sandbox) -> None:
             try:

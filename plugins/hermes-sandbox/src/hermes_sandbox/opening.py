@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from hermes_core.contracts.leases import LeasingBackend
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
-from hermes_sandbox.backend.base import AgentBackend
 
 
 @asynccontextmanager
@@ -30,11 +30,12 @@ async def open_sandbox(
         spec_fields: Fields of `SandboxSpec`.
     """
     from hermes_core.discovery import load_plugins
+    from hermes_sandbox.leases.file_store import FileLeaseStore
 
     spec = SandboxSpec(**spec_fields)
     source = (registry or load_plugins()).create("backend", backend, options)
-    if isinstance(source, AgentBackend):
-        source.lease_dir = lease_dir
+    if isinstance(source, LeasingBackend):
+        source.lease_with(FileLeaseStore.at(lease_dir))
     try:
         await source.check(spec)
         async with await source.open(spec) as sandbox:

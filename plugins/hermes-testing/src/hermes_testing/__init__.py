@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hermes_testing.suites.backend import BackendSuite
     from hermes_testing.suites.base import needs
     from hermes_testing.suites.engine import EngineSuite
+    from hermes_testing.suites.lease_store import LeaseStoreSuite
     from hermes_testing.suites.model import ModelSuite
     from hermes_testing.suites.parser import ParserSuite
     from hermes_testing.suites.plugin import PluginSuite
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "BackendSuite": "suites.backend",
     "EngineSuite": "suites.engine",
+    "LeaseStoreSuite": "suites.lease_store",
     "ModelSuite": "suites.model",
     "ParserSuite": "suites.parser",
     "PluginSuite": "suites.plugin",
@@ -45,6 +47,7 @@ _HOMES = {
 __all__ = [
     "BackendSuite",
     "EngineSuite",
+    "LeaseStoreSuite",
     "ModelSuite",
     "ParserSuite",
     "PluginSuite",

@@ -115,14 +115,14 @@ class TestALostSandboxIsAFailedCommand(Local, Endings):
 class _WritesLeasesLate(Backend):
     def __init__(self, inner, sandbox_class):
         super().__init__(inner, sandbox_class)
-        self.take, inner._leases.take = inner._leases.take, self.note
+        self.take, inner.leases.take = inner.leases.take, self.note
 
-    async def note(self, book, lease):
-        self.noted = (book, lease)
+    async def note(self, terms):
+        self.noted = terms
 
     async def open(self, spec):
         sandbox = await super().open(spec)
-        await self.take(*self.noted)
+        await self.take(self.noted)
         return sandbox
 
 
@@ -134,10 +134,10 @@ class TestALeaseIsWrittenAfterwards(Local, Endings):
 class _KeepsLeases(Backend):
     def __init__(self, inner, sandbox_class):
         super().__init__(inner, sandbox_class)
-        inner._leases.give_up = self.keep
+        inner.leases.give_up = self.keep
 
-    async def keep(self, book, sandbox_id):
-        self.kept = (book, sandbox_id)
+    async def keep(self, sandbox_id):
+        self.kept = sandbox_id
 
 
 class TestALeaseOutlivesTheSandbox(Local, Endings):

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hermes_core.discovery import Registry
     from hermes_runner.config import RunConfig
     from hermes_runner.run.run import RunResult
 
@@ -119,24 +118,8 @@ def _execute(config: RunConfig, arguments: argparse.Namespace, environment: Mapp
 
     registry = load_plugins(config.plugin_settings(), environ=environment)
     api_key = _api_key(config, environment)
-    _clear_leftovers(registry)
     _raise_descriptor_limit()
     return execute(config, registry, api_key=api_key, stream=sys.stderr, retry_failed=arguments.retry_failed)
-
-
-def _clear_leftovers(registry: Registry) -> None:
-    """Remove the sandboxes of processes that have died; what cannot be removed is said, and stops no run."""
-    import asyncio
-
-    from hermes_sandbox.backend.reclaim import Collector
-    from hermes_sandbox.leases.book import LeaseBook, default_lease_dir
-
-    book = LeaseBook(default_lease_dir())
-    if not any(lease.owner() == "dead" for lease in book.read()[0]):
-        return
-    done = asyncio.run(Collector(book, registry).collect(backends=()))
-    left = f", {len(done.failed)} left (hermes-core sandboxes gc says why)" if done.failed else ""
-    sys.stderr.write(f"sandboxes of processes that have died: {len(done.removed)} removed{left}\n")
 
 
 def _raise_descriptor_limit() -> None:

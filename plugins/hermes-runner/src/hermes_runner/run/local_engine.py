@@ -8,6 +8,7 @@ from typing import Any, final
 
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import HermesError
+from hermes_core.contracts.leases import Collected, LeaseStore
 from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.task import Task
@@ -40,11 +41,19 @@ class LocalEngine:
         self._stack = AsyncExitStack()
         self._player: Player | None = None
         self._runtime: Runtime | None = None
+        self._leases: LeaseStore | None = None
+        self._collected = Collected()
+        self._is_closing = False
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """Nothing: the summary is of this process anyway."""
-        return {}
+        """What it found of processes that have died, and from `aclose` on, how many sandboxes of its own are left."""
+        found: dict[str, Any] = {}
+        if self._collected.removed or self._collected.failed:
+            found["leftovers"] = {"removed": len(self._collected.removed), "failed": len(self._collected.failed)}
+        if self._is_closing and self._leases is not None:
+            found["sandboxes_left"] = self._leases.held
+        return found
 
     async def open(self, run: EngineRun) -> None:
         """Reach the model and the backend; what is wrong with either is an error now, not in the middle of the run."""
@@ -54,7 +63,10 @@ class LocalEngine:
         await model.check()
         runtime = await self._stack.enter_async_context(_runtime(config, run, model))
         runtime.parser  # noqa: B018 - an unknown one is an error now
-        await runtime.backend.check(runtime.sandbox_spec)
+        backend, self._leases = runtime.backend, runtime.leases
+        if self._leases is not None:
+            self._collected = await self._leases.collect(run.registry)
+        await backend.check(runtime.sandbox_spec)
         self._runtime, self._player = runtime, Player(runtime, counted(model, run.turned))
 
     async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
@@ -80,6 +92,7 @@ class LocalEngine:
 
     async def aclose(self) -> None:
         """Close the backend with all its sandboxes, and the model's connections."""
+        self._is_closing = True
         await self._stack.aclose()
 
 

@@ -33,10 +33,16 @@ def open_model(config: RunConfig, *, api_key: str | None, tasks: Iterable[Task],
 
 def _provider_name(config: RunConfig, registry: Registry) -> str:
     """Return the protocol, unless the model is one that needs no server."""
-    if config.model_protocol != "chat" or config.model not in registry.names("model"):
-        return config.model_protocol
-    spec = registry.spec("model", config.model)
-    return config.model if isinstance(spec, ModelSpec) and spec.embedded else config.model_protocol
+    is_chat = config.model_protocol == "chat"
+    return config.model if is_chat and is_embedded(config.model, registry) else config.model_protocol
+
+
+def is_embedded(model: str, registry: Registry) -> bool:
+    """Tell whether a run's model is one that needs no server, and is given the tasks instead."""
+    if model not in registry.names("model"):
+        return False
+    spec = registry.spec("model", model)
+    return isinstance(spec, ModelSpec) and spec.embedded
 
 
 def choose_parser(config: RunConfig, model: ModelClient, registry: Registry) -> Ref | None:

@@ -38,7 +38,6 @@ from hermes_runner.run.plan import RunPlan, choose, plan_groups, rollouts
 from hermes_runner.run.progress import open_progress
 from hermes_runner.run.scheduling import Recorder, Scheduler
 from hermes_runner.tasks import TaskProblem, load_tasks
-from hermes_sandbox.leases.book import LeaseBook, default_lease_dir, own_leases
 
 # What may change between the two halves of an interrupted run without making its rollouts incomparable.
 _NEUTRAL = frozenset(
@@ -124,6 +123,7 @@ class Run:
             stack.push_async_callback(engine.aclose)
             await engine.open(self._engine_run(folder, tasks))
             self._engine = engine
+            self._tell_of_leftovers(engine)
             plan = await self._checked(engine, plan)
             specs = list(rollouts(plan.groups, config, folder.run_id, self._provenance(plan)))
             pending = [spec for spec in specs if spec.rollout_id not in folder.done]
@@ -161,12 +161,18 @@ class Run:
         done, total, running = self._counts
         if not total:
             return "no rollout had begun"
-        left = own_leases(LeaseBook(default_lease_dir()))
+        found = {} if self._engine is None else self._engine.provenance
+        left, unconfirmed = found.get("sandboxes_left", 0), found.get("unconfirmed", 0)
         sandboxes = f"{left} of its sandboxes left (hermes-core sandboxes gc)" if left else "no sandbox left"
-        unconfirmed = 0 if self._engine is None else self._engine.provenance.get("unconfirmed", 0)
         if unconfirmed:
             sandboxes = f"{unconfirmed} of them unconfirmed by the engine (hermes-core sandboxes gc where it plays)"
         return f"{done:,} of {plural(total, 'rollout')} recorded, {running:,} in flight ended, {sandboxes}"
+
+    def _tell_of_leftovers(self, engine: RunEngine) -> None:
+        found = engine.provenance.get("leftovers")
+        if found:
+            left = f", {found['failed']} left (hermes-core sandboxes gc says why)" if found["failed"] else ""
+            self._stream.write(f"sandboxes of processes that have died: {found['removed']} removed{left}\n")
 
     def _engine_run(self, folder: OutputFolder, tasks: tuple[Task, ...]) -> EngineRun:
         return EngineRun(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 from hermes_core.contracts.errors import BackendError, NoPythonError, SandboxRefusedError
+from hermes_core.contracts.leases import LeaseStore, LeaseTerms
 from hermes_core.contracts.sandbox import IsolationLevel, Sandbox, SandboxSpec
 from hermes_core.specs import BackendSpec
 from hermes_sandbox.backend.agent_sandbox import AgentSandbox
@@ -23,8 +23,8 @@ from hermes_sandbox.backend.shell_opening import plain_sandbox
 from hermes_sandbox.backend.shell_sandbox import PlainSandbox, refuse_plain
 from hermes_sandbox.egress.attach import NO_PROXY, attach, proxy_for, refuse_hosts
 from hermes_sandbox.egress.resolver import Resolve, resolve_name
-from hermes_sandbox.leases.book import Lease, LeaseBook, default_lease_dir
-from hermes_sandbox.leases.keeper import LeaseKeeper
+from hermes_sandbox.leases.book import Lease
+from hermes_sandbox.leases.file_store import FileLeaseStore
 from hermes_sandbox.protocol.cancellation import complete
 from hermes_sandbox.protocol.fd_limits import failure
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
@@ -87,17 +87,30 @@ class AgentBackend(ABC):
             self.setup_timeout, self.patience = options.setup_timeout, options.patience
             self.concurrent_starts = options.concurrent_starts
         self._starting = asyncio.Semaphore(self.concurrent_starts)
-        self.lease_dir: Path | None = None
         self.resolve: Resolve = resolve_name
         """Finds the addresses of the hosts that a sandbox with an allowlist asks for."""
         self.places: Places = SharedAgents()
         """Where sandboxes that share a place get their seat; replaced by a slot pool before the first one is opened."""
-        self._leases = LeaseKeeper()
+        self._leases: LeaseStore = FileLeaseStore()
         self._open: dict[str, AgentSandbox | PlainSandbox] = {}
 
-    def keep_leases_with(self, owner: AgentBackend) -> None:
-        """Let another backend, which writes the leases of what this one makes, be the one that changes them."""
-        self._leases = owner._leases
+    @property
+    def leases(self) -> LeaseStore:
+        """Where the leases of its sandboxes are written: files in the user's state directory, if nothing else."""
+        return self._leases
+
+    def lease_with(self, store: LeaseStore) -> None:
+        """Write leases there from now on; the members of a pool write theirs where the pool does."""
+        self._leases = store
+
+    @property
+    def lease_dir(self) -> Path | None:
+        """Directory of the leases; None for the user's own, and where leases are no files."""
+        return self._leases.directory if isinstance(self._leases, FileLeaseStore) else None
+
+    @lease_dir.setter
+    def lease_dir(self, directory: Path | None) -> None:
+        self.lease_with(FileLeaseStore.at(directory))
 
     @abstractmethod
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
@@ -193,27 +206,26 @@ class AgentBackend(ABC):
             await opening.result().aclose()
 
     async def _make(self, spec: SandboxSpec, sandbox_id: str) -> AgentSandbox | PlainSandbox:
-        book = LeaseBook(self.lease_dir or default_lease_dir())
-        lease = self._lease(spec, sandbox_id)
+        leases = self._leases
         try:
-            await self._leases.take(book, lease)
+            await leases.take(self._terms(spec, sandbox_id))
             host = await self._create(spec, sandbox_id)
         except _LeftToItsLease:
             raise
         except BaseException:
-            await complete(self._leases.give_up(book, sandbox_id))
+            await complete(leases.give_up(sandbox_id))
             raise
-        sandbox = await self._start(spec, sandbox_id, host, book)
+        sandbox = await self._start(spec, sandbox_id, host, leases)
         self._open[sandbox_id] = sandbox
         return sandbox
 
     async def _start(
-        self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, book: LeaseBook
+        self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, leases: LeaseStore
     ) -> AgentSandbox | PlainSandbox:
         sandbox: AgentSandbox | PlainSandbox
         why = host.without_python
         if why is None:
-            sandbox = self._assemble(spec, sandbox_id, host, book)
+            sandbox = self._assemble(spec, sandbox_id, host, leases)
             try:
                 await sandbox.start()
             except NoPythonError as error:
@@ -226,7 +238,7 @@ class AgentBackend(ABC):
                 raise
             else:
                 return sandbox
-        sandbox = self._assemble_plain(spec, sandbox_id, host, book, why)
+        sandbox = self._assemble_plain(spec, sandbox_id, host, leases, why)
         try:
             refuse_plain(spec, why)
             async with self._starting:
@@ -236,30 +248,31 @@ class AgentBackend(ABC):
             raise
         return sandbox
 
+    def _terms(self, spec: SandboxSpec, sandbox_id: str) -> LeaseTerms:
+        return LeaseTerms(
+            sandbox_id=sandbox_id,
+            backend=self.declaration.name,
+            handle=self.handle(spec, sandbox_id),
+            lifetime=spec.lifetime,
+            rollout_id=spec.rollout_id,
+            options=getattr(self, "options", None),
+        )
+
     def _lease(self, spec: SandboxSpec, sandbox_id: str) -> Lease:
-        try:
-            return Lease.of_this_process(
-                sandbox_id=sandbox_id,
-                backend=self.declaration.name,
-                rollout_id=spec.rollout_id,
-                deadline=time.time() + spec.lifetime,
-                handle=self.handle(spec, sandbox_id),
-                options=getattr(self, "options", None),
-            )
-        except OSError as error:
-            raise failure("the lease of a sandbox cannot be made", error) from error
+        """Return what marks a place as this process's, where the place can carry a mark."""
+        return Lease.of_terms(self._terms(spec, sandbox_id))
 
     async def _leased(self, spec: SandboxSpec, make: Callable[[str], Awaitable[Worn]]) -> Worn:
         """Make a place for many slots, by an id, with a lease of its own: there before the slots, and after them."""
-        book = LeaseBook(self.lease_dir or default_lease_dir())
+        leases = self._leases
         place_id = uuid.uuid4().hex[:16]
-        await self._leases.take(book, self._lease(spec, place_id))
+        await leases.take(self._terms(spec, place_id))
         try:
             place = await make(place_id)
         except BaseException:
-            await complete(self._leases.give_up(book, place_id))
+            await complete(leases.give_up(place_id))
             raise
-        place.release = lambda: self._leases.give_up(book, place_id)
+        place.release = lambda: leases.give_up(place_id)
         return place
 
     async def _create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
@@ -278,7 +291,7 @@ class AgentBackend(ABC):
                 raise _LeftToItsLease from why
             raise
 
-    def _assemble(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, book: LeaseBook) -> AgentSandbox:
+    def _assemble(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, leases: LeaseStore) -> AgentSandbox:
         egress = proxy_for(spec, self.resolve)
         request = SlotRequest(
             spec=spec,
@@ -287,7 +300,7 @@ class AgentBackend(ABC):
             setup_timeout=self.setup_timeout,
             patience=self.patience,
         )
-        leave = self._leaving(host, book)
+        leave = self._leaving(host, leases)
 
         async def connect(previous: AgentSlot | None) -> AgentSlot:
             if egress is not None:
@@ -318,7 +331,7 @@ class AgentBackend(ABC):
         )
 
     def _assemble_plain(
-        self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, book: LeaseBook, why: str
+        self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost, leases: LeaseStore, why: str
     ) -> PlainSandbox:
         request = SlotRequest(
             spec=spec,
@@ -328,16 +341,16 @@ class AgentBackend(ABC):
             patience=self.patience,
         )
         provenance = self._provenance(spec, sandbox_id, host)
-        return plain_sandbox(request, host, why=why, provenance=provenance, release=self._leaving(host, book))
+        return plain_sandbox(request, host, why=why, provenance=provenance, release=self._leaving(host, leases))
 
-    def _leaving(self, host: SandboxHost, book: LeaseBook) -> Callable[[Sandbox], Awaitable[None]]:
+    def _leaving(self, host: SandboxHost, leases: LeaseStore) -> Callable[[Sandbox], Awaitable[None]]:
         async def leave(sandbox: Sandbox) -> None:
             try:
                 await host.stop_all()
             finally:
                 await host.destroy()
             # The lease goes last, and stays when something failed: `sandboxes gc` then knows of it.
-            await self._leases.give_up(book, sandbox.id)
+            await leases.give_up(sandbox.id)
             self._open.pop(sandbox.id, None)
 
         return leave

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from hermes_core.contracts.errors import BackendError, HermesError
+from hermes_core.contracts.leases import Collected, LeasingBackend
 from hermes_core.discovery.option_secrets import discretion
 from hermes_sandbox.leases.book import Lease, LeaseBook
 from hermes_sandbox.leases.machine_identity import Here
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
-    from hermes_sandbox.backend.base import AgentBackend
+    from hermes_core.specs import BackendSpec
 
 _AT_ONCE: Final = 8
-
-
-@dataclass(slots=True)
-class Collected:
-    """What came of it: ids of sandboxes that are gone, and of those that are left, each with the reason."""
-
-    removed: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
 
 
 class Collector:
@@ -81,7 +72,7 @@ class Collector:
         try:
             backend = self._backend(lease.backend, {**lease.options, **self._options})
             try:
-                _require_reach(backend, lease)
+                _require_reach(cast("BackendSpec", self._registry.spec("backend", lease.backend)), lease)
                 await backend.reclaim(lease.handle)
             finally:
                 await backend.aclose()
@@ -109,17 +100,15 @@ class Collector:
     def _without_secrets(self, name: str, text: str) -> str:
         return discretion(self._registry, "backend", name, self._options).text(text)
 
-    def _backend(self, name: str, options: Mapping[str, Any]) -> AgentBackend:
-        from hermes_sandbox.backend.base import AgentBackend
-
+    def _backend(self, name: str, options: Mapping[str, Any]) -> LeasingBackend:
         backend = self._registry.create("backend", name, options)
-        if not isinstance(backend, AgentBackend):
-            raise BackendError(f"backend {name!r} knows nothing of leases")
+        if not isinstance(backend, LeasingBackend):
+            raise BackendError(f"backend {name!r} writes no leases, and finds nothing that was left behind")
         return backend
 
 
-def _require_reach(backend: AgentBackend, lease: Lease) -> None:
-    if lease.owner() != "elsewhere" or backend.declaration.is_remote or backend.declaration.images:
+def _require_reach(declared: BackendSpec, lease: Lease) -> None:
+    if lease.owner() != "elsewhere" or declared.is_remote or declared.images:
         return
     if lease.is_overdue and lease.node == Here.now().node:
         return  # nobody moves its deadline any more: this machine has been started again, and nothing proves that

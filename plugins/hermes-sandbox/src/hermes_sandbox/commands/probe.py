@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.errors import HermesError
+from hermes_core.contracts.leases import LeasingBackend
 from hermes_core.discovery.option_secrets import discretion
-from hermes_sandbox.backend.base import AgentBackend
 from hermes_sandbox.backend.probing import Finding, probe_backend, probe_levels
+from hermes_sandbox.leases.file_store import FileLeaseStore
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
@@ -64,8 +65,8 @@ async def try_backends(
                 for level in declared.isolation
             ]
             continue
-        if isinstance(backend, AgentBackend):
-            backend.lease_dir = lease_dir
+        if isinstance(backend, LeasingBackend):
+            backend.lease_with(FileLeaseStore.at(lease_dir))
         try:
             findings += await attempt(backend, declared)
         finally:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hermes_core.contracts.leases import Collected
     from hermes_core.discovery import Registry
-    from hermes_sandbox.backend.reclaim import Collected, Collector
+    from hermes_sandbox.backend.reclaim import Collector
     from hermes_sandbox.leases.book import Lease, LeaseBook
 
 

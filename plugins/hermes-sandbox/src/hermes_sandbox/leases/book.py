@@ -26,6 +26,8 @@ from hermes_sandbox.protocol.fd_limits import failure
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from hermes_core.contracts.leases import LeaseTerms
+
 Owner = Literal["alive", "dead", "elsewhere"]
 LEASE_VERSION: Final = 2
 _TORN_AFTER: Final = 60.0
@@ -137,6 +139,25 @@ class Lease:
         )
 
     @classmethod
+    def of_terms(cls, terms: LeaseTerms) -> Self:
+        """Return the lease that a backend asks for, of the calling process, without the options' secrets.
+
+        Raises:
+            BackendError: This machine does not tell where the process is.
+        """
+        try:
+            return cls.of_this_process(
+                sandbox_id=terms.sandbox_id,
+                backend=terms.backend,
+                rollout_id=terms.rollout_id,
+                deadline=time.time() + terms.lifetime,
+                handle=terms.handle,
+                options=terms.options,
+            )
+        except OSError as error:
+            raise failure("the lease of a sandbox cannot be made", error) from error
+
+    @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Read a lease; raises ValueError, with a reason, for what is none."""
         from pydantic import TypeAdapter, ValidationError
@@ -176,11 +197,6 @@ class Lease:
     def to_json(self) -> dict[str, Any]:
         """Return the lease as plain JSON values."""
         return dataclasses.asdict(self)
-
-
-def own_leases(book: LeaseBook) -> int:
-    """Count the sandboxes that this very process answers for."""
-    return sum(lease.owner_pid == os.getpid() and lease.owner() == "alive" for lease in book.read()[0])
 
 
 def public_options(options: BaseModel | None) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -31,6 +31,11 @@ class LeaseKeeper:
         self._beating: asyncio.Task[None] | None = None
         self._amending: set[str] = set()
 
+    @property
+    def held(self) -> int:
+        """How many leases it holds."""
+        return len(self._held)
+
     async def take(self, book: LeaseBook, lease: Lease) -> None:
         """Write a lease and hold it; on disk when this returns, and not when it is cancelled."""
         try:

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
+from hermes_core.contracts.leases import LeaseStore
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
 from hermes_sandbox.backend import bubblewrap
 from hermes_sandbox.backend.base import ENVIRONMENT, AgentBackend
 from hermes_sandbox.backend.host import SandboxHost
-from hermes_sandbox.leases.book import Lease, LeaseBook, default_lease_dir
+from hermes_sandbox.leases.book import Lease
 from hermes_sandbox.local.cgroups import PREFIX, ControlGroups, Controller, Group
 from hermes_sandbox.local.declaration import LOCAL
 from hermes_sandbox.local.files import abandoned_in, delete_tree, make_directories, write_copy
@@ -165,22 +166,21 @@ class LocalBackend(AgentBackend):
         paths = self._group_paths(limits, agent_id, spec)
         group = Group(paths) if paths else None
         handle = {"sandbox_id": agent_id, "root": str(self._root(agent_id)), "groups": [str(path) for path in paths]}
-        lease = dataclasses.replace(self._lease(spec, agent_id), handle=handle)
-        book = LeaseBook(self.lease_dir or default_lease_dir())
-        await self._leases.take(book, lease)
+        terms, leases = dataclasses.replace(self._terms(spec, agent_id), handle=handle), self._leases
+        await leases.take(terms)
         try:
-            root = await complete(self._made(lease, os.geteuid(), limits, group))
+            root = await complete(self._made(Lease.of_terms(terms), os.geteuid(), limits, group))
         except BaseException:
-            await complete(self._abandon(book, handle))
+            await complete(self._abandon(leases, handle))
             raise
         agent = SharedAgent(root, agent_id, self.options, limits, group)
         agent.mark = agent_id
-        agent.release = partial(self._leases.give_up, book, agent_id)
+        agent.release = partial(leases.give_up, agent_id)
         return agent
 
-    async def _abandon(self, book: LeaseBook, handle: Mapping[str, Any]) -> None:
+    async def _abandon(self, leases: LeaseStore, handle: Mapping[str, Any]) -> None:
         await self.reclaim(handle)
-        await self._leases.give_up(book, handle["sandbox_id"])
+        await leases.give_up(handle["sandbox_id"])
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
         """Find the directories of dead owners; each holds a copy of its lease."""

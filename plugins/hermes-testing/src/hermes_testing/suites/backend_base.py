@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
+from hermes_core.rollout.leasing import supply_leases
 from hermes_core.specs import BackendSpec
 from hermes_sandbox.leases.book import Lease, LeaseBook, default_lease_dir
 from hermes_testing.registries import isolated_registry
@@ -100,6 +101,12 @@ class BackendBase(ComponentSuite):
         if self.level() != "none":
             return self.lacks
         return {"separation": "isolation 'none' separates nothing but directories", **self.lacks}
+
+    def make(self, registry: Registry) -> Any:
+        """Make a backend, with where to write its leases if it has none."""
+        backend = super().make(registry)
+        supply_leases(backend, registry, self.component)
+        return backend
 
     def level(self) -> str:
         """Return the isolation of the suite's sandboxes: what is asked for, or the backend's own level."""

@@ -21,10 +21,13 @@ from hermes_testing.watching import eventually, longest_stall, processes_here, r
 _OWNER = """
 import asyncio, json, sys
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.rollout.leasing import supply_leases
 from hermes_testing import isolated_registry
 
 async def own(plugin, component, options, fields, command):
-    backend = isolated_registry(plugin).create("backend", component, options)
+    registry = isolated_registry(plugin)
+    backend = registry.create("backend", component, options)
+    supply_leases(backend, registry, component)
     sandbox = await backend.open(SandboxSpec(**fields))
     await sandbox.exec(command)
     print(sandbox.id, flush=True)

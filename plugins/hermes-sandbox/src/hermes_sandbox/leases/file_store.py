@@ -1,0 +1,73 @@
+"""The lease store `files`: a directory of this user, with a file for each lease."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from hermes_core.contracts.leases import Collected, LeaseTerms
+from hermes_sandbox.leases.book import Lease, LeaseBook, default_lease_dir
+from hermes_sandbox.leases.keeper import LeaseKeeper
+
+if TYPE_CHECKING:
+    from hermes_core.discovery import Registry
+
+
+class FileLeaseOptions(BaseModel):
+    """Where the files are."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    directory: Path | None = None
+    """The user's state directory if None: $XDG_STATE_HOME/hermes-core/sandboxes, or below ~/.local/state."""
+
+
+class FileLeaseStore:
+    """Writes the leases of one backend object; see `hermes_core.contracts.leases.LeaseStore`."""
+
+    Options = FileLeaseOptions
+
+    def __init__(self, options: FileLeaseOptions | None = None) -> None:
+        self.directory = None if options is None else options.directory
+        self._keeper = LeaseKeeper()
+
+    @classmethod
+    def at(cls, directory: Path | None) -> Self:
+        """Make the store of a directory, of the user's own if None."""
+        return cls(FileLeaseOptions(directory=directory))
+
+    @property
+    def book(self) -> LeaseBook:
+        """The directory, which holds the leases of other processes too."""
+        return LeaseBook(self.directory or default_lease_dir())
+
+    @property
+    def held(self) -> int:
+        """How many leases this object has taken and not given up."""
+        return self._keeper.held
+
+    async def take(self, terms: LeaseTerms) -> None:
+        """Write a lease of this process."""
+        await self._keeper.take(self.book, Lease.of_terms(terms))
+
+    async def amend(self, sandbox_id: str, handle: Mapping[str, Any]) -> None:
+        """Write a lease anew, with another handle."""
+        await self._keeper.amend(sandbox_id, handle)
+
+    async def give_up(self, sandbox_id: str) -> None:
+        """Strike a lease out."""
+        await self._keeper.give_up(self.book, sandbox_id)
+
+    async def collect(self, registry: Registry) -> Collected:
+        """Remove the sandboxes of processes that have died here; nothing is imported where there are none."""
+        book = self.book
+        leases, _ = await asyncio.to_thread(book.read)
+        if not any(lease.owner() == "dead" for lease in leases):
+            return Collected()
+        from hermes_sandbox.backend.reclaim import Collector
+
+        return await Collector(book, registry).collect(backends=())
