@@ -14,11 +14,11 @@ from chat_server import completion, serving_answers
 from chatml_folder import chatml_folder
 from token_server import Sampled, TokenServer, serving_tokens
 
+from hermes_atropos import Tool, ToolRegistry, ToolResult, ToolSchema
 from hermes_atropos.agent.agent import AgentConfig, AtroposAgent
 from hermes_core.contracts.errors import ConfigError, ModelServerError
 from hermes_core.contracts.model import ModelReply, Usage
 from hermes_tokens.tokenizer import ChatTokenizer
-from hermes_tool_services.agent_tools import Tool, ToolRegistry, ToolResult, ToolSchema
 
 
 class Doubling(Tool):

@@ -12,10 +12,10 @@ pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 from agent_envs import NotesEnv, agent_env, call_of, copying, last_of, play_one, responses, script
 from atropos_envs import ChatDouble, TokenDouble, lines, says
 
+from hermes_atropos import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema
 from hermes_atropos.agent.agent import AgentConfig
 from hermes_core.contracts.errors import ModelServerError, SandboxRefusedError
 from hermes_core.contracts.rollout import StopReason
-from hermes_tool_services.agent_tools import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema
 
 
 async def test_a_trajectory_is_set_up_played_and_verified_in_one_workspace():

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -299,6 +303,37 @@ async def test_a_tool_server_that_refuses_or_is_not_there_is_an_error_at_the_sta
         agent_config(tool_server_token="t")
 
 
+def played_without(module, **fields):
+    """Play one rollout in a process of its own, in which one module cannot be imported."""
+    program = Path(__file__).parent / "support" / "playing_without.py"
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "COV_"))}
+    command = [sys.executable, str(program), module, json.dumps(fields)]
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=environ)
+
+
+def test_an_environment_that_runs_its_tools_itself_needs_no_tool_services():
+    done = played_without("hermes_tool_services", tool_server_url="inprocess")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["reward"] == 1.0
+    assert "hermes_atropos" in found["imported"]
+    assert "hermes_tool_services" not in found["imported"]
+
+
+@pytest.mark.parametrize("key", ["tool_server_url", "tool_executor_url"])
+def test_an_address_of_tools_without_the_client_names_the_key_and_the_extra(key):
+    done = played_without("hermes_tool_services", **{key: "http://127.0.0.1:9"})
+    assert f"ConfigError: {key}: " in done.stderr
+    assert "pip install 'hermes-atropos[tool-services]'" in done.stderr
+
+
+def test_what_is_missing_inside_of_the_clients_package_is_not_taken_for_the_package():
+    module = "hermes_tool_services.tool_server_client"
+    done = played_without(module, tool_server_url="http://127.0.0.1:9")
+    assert f"ModuleNotFoundError: No module named '{module}'" in done.stderr.splitlines()[-1]
+    assert "tool-services" not in done.stderr
+
+
 @pytest.mark.parametrize(
     "field",
     [
@@ -331,5 +366,5 @@ async def test_own_instructions_take_the_place_of_the_built_in_ones():
 def test_every_field_of_the_configuration_is_tested_here_or_with_the_base():
     """A field that is new has to be added to the tables above."""
     own = set(AgentEnvConfig.__annotations__)
-    executor = {"tool_executor_url", "tool_executor_token"}  # played in the tests of hermes-pool, which serves one
+    executor = {"tool_executor_url", "tool_executor_token"}  # played by hermes-tool-services, which has one
     assert own - set(PREDECESSOR) == {"agent_tool_metadata", "tool_call_parser", *executor}

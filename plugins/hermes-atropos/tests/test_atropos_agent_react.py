@@ -12,9 +12,9 @@ pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes_atropos import ToolCall, ToolResult
 from hermes_atropos.agent.react import observation, read_turn, system_prompt
 from hermes_core.contracts.model import ModelReply, RequestedCall
-from hermes_tool_services.agent_tools import ToolCall, ToolResult
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -14,8 +14,7 @@ import pytest
 from services_backends import local_backend
 from services_executor import plugins
 
-from hermes_tool_services import ArtifactRefusedError, ToolExecutor
-from hermes_tool_services.agent_tools import ToolCall
+from hermes_tool_services import ArtifactRefusedError, ToolCall, ToolExecutor
 from hermes_tool_services.wire import (
     MOST_BYTES,
     ArtifactArchiveRequestPayload,

@@ -17,8 +17,7 @@ from services_http import ask
 from hermes_core.cli import main
 from hermes_core.contracts.errors import ConfigError
 from hermes_sandbox.leases.book import LeaseBook
-from hermes_tool_services import ToolExecutorClient
-from hermes_tool_services.agent_tools import ToolCall
+from hermes_tool_services import ToolCall, ToolExecutorClient
 from hermes_tool_services.settings import executor_settings, positive
 
 PLUGIN = Path(__file__).parent / "support" / "external_tools.py"

@@ -16,8 +16,17 @@ from services_http import served
 
 from hermes_core.contracts.errors import BackendError
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
-from hermes_tool_services import SandboxToolBackend, ToolExecutor, ToolExecutorConfig, ToolServer
-from hermes_tool_services.agent_tools import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema
+from hermes_tool_services import (
+    SandboxToolBackend,
+    Tool,
+    ToolCall,
+    ToolExecutor,
+    ToolExecutorConfig,
+    ToolRegistry,
+    ToolResult,
+    ToolSchema,
+    ToolServer,
+)
 from hermes_tool_services.tool_server_client import ToolServerClient
 from hermes_tool_services.tool_server_service import ToolServerService
 

@@ -14,8 +14,7 @@ from services_executor import plugins
 from services_http import ask, served
 
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError
-from hermes_tool_services import ArtifactRefusedError, ToolExecutor, ToolExecutorClient
-from hermes_tool_services.agent_tools import ToolCall
+from hermes_tool_services import ArtifactRefusedError, ToolCall, ToolExecutor, ToolExecutorClient
 from hermes_tool_services.executor_client import ExecutorRefusedError
 from hermes_tool_services.executor_service import ExecutorService
 from hermes_tool_services.web import LARGEST_BODY, require_token

@@ -14,8 +14,16 @@ from services_http import ask, served
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
-from hermes_tool_services import ToolExecutor, ToolExecutorConfig, ToolServer
-from hermes_tool_services.agent_tools import Tool, ToolCall, ToolRegistry, ToolResult, ToolSchema
+from hermes_tool_services import (
+    Tool,
+    ToolCall,
+    ToolExecutor,
+    ToolExecutorConfig,
+    ToolRegistry,
+    ToolResult,
+    ToolSchema,
+    ToolServer,
+)
 from hermes_tool_services.tool_server_client import ToolServerClient
 from hermes_tool_services.tool_server_service import ToolServerService
 

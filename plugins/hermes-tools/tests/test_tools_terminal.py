@@ -8,9 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from hermes_core.contracts.sandbox import ExecResult
 from hermes_sandbox import open_sandbox
-from hermes_tools.terminal import TerminalTool, exit_code_meaning, shorten
+from hermes_tools.terminal import TerminalTool, exit_code_meaning
 
 
 @pytest.fixture
@@ -143,8 +142,3 @@ async def test_an_exit_code_that_is_no_error_is_explained(context):
 def test_a_meaning_is_given_only_where_the_program_is_certain(command, meaning):
     found = exit_code_meaning(command, 1)
     assert found is None if meaning is None else meaning in found
-
-
-def test_a_capture_that_is_whole_is_not_touched():
-    assert shorten(ExecResult(exit_code=0, output="x" * 50_000)) == "x" * 50_000
-    assert "1 of 50001 characters" in shorten(ExecResult(exit_code=0, output="x" * 50_001))

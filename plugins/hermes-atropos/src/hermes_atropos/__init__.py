@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     )
     from hermes_atropos.config import HermesAgentEnvConfig
     from hermes_atropos.legacy_loop import HermesAgentLoop, ToolContext
+    from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
     from hermes_core.contracts.rollout import AgentResult, ToolError
+    from hermes_core.tooling.agent_tools import ToolRegistry, build_tool_registry
 
 _HOMES = {
     "APIServerConfig": "hermes_atropos.compat",
@@ -37,9 +39,15 @@ _HOMES = {
     "ScoredDataGroup": "hermes_atropos.compat",
     "ScoredDataItem": "hermes_atropos.compat",
     "ServerBaseline": "hermes_atropos.compat",
+    "Tool": "hermes_core.contracts.agent_tools",
+    "ToolCall": "hermes_core.contracts.agent_tools",
     "ToolContext": "hermes_atropos.legacy_loop",
     "ToolError": "hermes_core.contracts.rollout",
+    "ToolRegistry": "hermes_core.tooling.agent_tools",
+    "ToolResult": "hermes_core.contracts.agent_tools",
+    "ToolSchema": "hermes_core.contracts.agent_tools",
     "bridged": "hermes_atropos.bridge",
+    "build_tool_registry": "hermes_core.tooling.agent_tools",
 }
 
 __all__ = [
@@ -56,9 +64,15 @@ __all__ = [
     "ScoredDataGroup",
     "ScoredDataItem",
     "ServerBaseline",
+    "Tool",
+    "ToolCall",
     "ToolContext",
     "ToolError",
+    "ToolRegistry",
+    "ToolResult",
+    "ToolSchema",
     "bridged",
+    "build_tool_registry",
 ]
 
 

@@ -7,8 +7,8 @@ import re
 
 from atropos_envs import PLUGINS, ChatDouble, says, server
 
+from hermes_atropos import ToolCall
 from hermes_atropos.agent.env import AgentEnv, AgentEnvConfig
-from hermes_tool_services.agent_tools import ToolCall
 
 
 def agent_config(**fields):

@@ -11,10 +11,9 @@ from typing import Any
 
 from pydantic import Field
 
-from hermes_atropos import APIServerConfig
+from hermes_atropos import APIServerConfig, ToolCall, ToolResult
 from hermes_atropos.agent.agent import AgentConfig, AgentResult
 from hermes_atropos.agent.env import AgentEnv, AgentEnvConfig
-from hermes_tool_services.agent_tools import ToolCall, ToolResult
 
 Item = dict[str, Any]
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
+    from hermes_core.tooling.agent_tools import ToolRegistry, build_tool_registry
     from hermes_tool_services.artifacts import ArtifactRefusedError
     from hermes_tool_services.executor import ToolExecutor
     from hermes_tool_services.executor_client import ToolExecutorClient
@@ -19,22 +21,34 @@ _HOMES = {
     "ArtifactRefusedError": "hermes_tool_services.artifacts",
     "ExecutionResult": "hermes_tool_services.tool_backend",
     "SandboxToolBackend": "hermes_tool_services.sandbox_tools",
+    "Tool": "hermes_core.contracts.agent_tools",
     "ToolBackend": "hermes_tool_services.tool_backend",
+    "ToolCall": "hermes_core.contracts.agent_tools",
     "ToolExecutor": "hermes_tool_services.executor",
     "ToolExecutorClient": "hermes_tool_services.executor_client",
     "ToolExecutorConfig": "hermes_tool_services.executor_config",
+    "ToolRegistry": "hermes_core.tooling.agent_tools",
+    "ToolResult": "hermes_core.contracts.agent_tools",
+    "ToolSchema": "hermes_core.contracts.agent_tools",
     "ToolServer": "hermes_tool_services.tool_server",
+    "build_tool_registry": "hermes_core.tooling.agent_tools",
 }
 
 __all__ = [
     "ArtifactRefusedError",
     "ExecutionResult",
     "SandboxToolBackend",
+    "Tool",
     "ToolBackend",
+    "ToolCall",
     "ToolExecutor",
     "ToolExecutorClient",
     "ToolExecutorConfig",
+    "ToolRegistry",
+    "ToolResult",
+    "ToolSchema",
     "ToolServer",
+    "build_tool_registry",
 ]
 
 

@@ -10,25 +10,17 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar, final
 
+from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
 from hermes_core.contracts.errors import BackendError, ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec, TerminalBackend
 from hermes_core.discovery import Registry, load_plugins
+from hermes_core.tooling.agent_calls import answering, without_policy
+from hermes_core.tooling.agent_tools import InstalledTool, ToolRegistry, build_tool_registry, executed
 from hermes_tool_services import wire
-from hermes_tool_services.agent_tools import (
-    InstalledTool,
-    Tool,
-    ToolCall,
-    ToolRegistry,
-    ToolResult,
-    ToolSchema,
-    build_tool_registry,
-    executed,
-)
 from hermes_tool_services.artifacts import ArtifactRefusedError
 from hermes_tool_services.executor_config import ToolExecutorConfig
 from hermes_tool_services.failing import discreet
-from hermes_tool_services.hook_tools import answering
-from hermes_tool_services.policy import MARGIN, timeout_of, without_policy
+from hermes_tool_services.policy import MARGIN, timeout_of
 from hermes_tool_services.sandbox_tools import ALIASES, SandboxToolBackend
 from hermes_tool_services.stats import CallStats
 from hermes_tool_services.tool_backend import ToolBackend

@@ -12,12 +12,12 @@ from typing import Any, Final, Self, TypeVar, final
 import aiohttp
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from hermes_core.contracts.agent_tools import ToolCall, ToolResult
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.secrecy import shown_address
 from hermes_pool.errors import HostStartTimeoutError, SlotUnavailableError
 from hermes_pool.statistics import PoolStats
 from hermes_tool_services import wire
-from hermes_tool_services.agent_tools import ToolCall, ToolResult
 from hermes_tool_services.artifacts import ArtifactRefusedError
 from hermes_tool_services.policy import DEFAULT_TIMEOUT, MARGIN, timeout_of
 

@@ -82,16 +82,16 @@ class ToolExecutorCommand:
 
 async def _serve(settings: ExecutorSettings, arguments: argparse.Namespace) -> None:
     from hermes_core.discovery import load_plugins
+    from hermes_core.rollout.leasing import supply_leases
     from hermes_models.aiohttp_server import listening
     from hermes_models.serving import serve_until_stopped
-    from hermes_sandbox.backend.base import AgentBackend
     from hermes_tool_services.executor import ToolExecutor
     from hermes_tool_services.executor_service import ExecutorService
 
     registry = load_plugins(arguments.plugin_settings)
-    backend = registry.create("backend", settings.backend.name, settings.backend.options)
-    if isinstance(backend, AgentBackend):
-        backend.lease_dir = arguments.lease_dir
+    name, directory = settings.backend.name, arguments.lease_dir
+    backend = registry.create("backend", name, settings.backend.options)
+    supply_leases(backend, registry, name, options=None if directory is None else {"directory": directory})
     _warn(settings)
     executor = ToolExecutor(backend, config=settings.config, spec=settings.spec, registry=registry)
     host, port = arguments.host, arguments.port

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
+from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult
 from hermes_core.contracts.errors import BackendError
 from hermes_core.rollout.boundary import EscapedError
-from hermes_tool_services.agent_tools import Tool, ToolCall, ToolResult
 
 _LOG: Final = logging.getLogger("hermes_pool.tools")
 

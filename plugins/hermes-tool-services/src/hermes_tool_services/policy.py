@@ -9,8 +9,8 @@ from typing import Any, Final, cast
 
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import IsolationLevel, SandboxSpec
+from hermes_core.tooling.agent_calls import POLICY_WORDS
 
-POLICY_WORDS: Final = frozenset({"allow_network", "require_sandbox", "require_stateful_sandbox"})
 SHORTEST: Final = 1.0
 LONGEST: Final = 600.0
 DEFAULT_TIMEOUT: Final = 30.0
@@ -55,11 +55,6 @@ class Policy:
         if not self.allow_network and provenance.get("network", "full") != "none":
             return "No network is allowed, and this sandbox has one"
         return None
-
-
-def without_policy(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what is the environment's to decide."""
-    return {name: value for name, value in arguments.items() if name not in POLICY_WORDS}
 
 
 def timeout_of(given: Any, asked: Any, default: float) -> float:

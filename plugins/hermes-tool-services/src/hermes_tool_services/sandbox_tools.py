@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast, final
 
 from hermes_core.contracts.errors import BackendError, HermesError, UnknownComponentError
+from hermes_core.contracts.leases import LeasingBackend
 from hermes_core.contracts.model import encode
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
 from hermes_core.contracts.secrecy import shown
@@ -18,12 +19,12 @@ from hermes_core.rollout import Runtime
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.runtime import to_completion
 from hermes_core.specs import ToolSpec
+from hermes_core.tooling.agent_calls import as_result, without_policy
 from hermes_core.tooling.arguments import ArgumentsError
+from hermes_core.tooling.command_output import shorten
 from hermes_tool_services import artifacts, wire
-from hermes_tool_services.hook_tools import as_result
-from hermes_tool_services.policy import DEFAULT_TIMEOUT, MARGIN, Policy, timeout_of, without_policy
+from hermes_tool_services.policy import DEFAULT_TIMEOUT, MARGIN, Policy, timeout_of
 from hermes_tool_services.tool_backend import BatchItem, ExecutionResult
-from hermes_tools.terminal import shorten
 
 ALIASES: Final = {"bash": "terminal", "bash_stateful": "terminal_stateful"}
 """The predecessor's names of two tools inside the sandbox."""
@@ -257,8 +258,7 @@ class SandboxToolBackend:
 
 async def sweep(backend: TerminalBackend) -> list[str]:
     """Remove what killed processes left behind on a backend that can find it, and return what that was."""
-    find = getattr(backend, "sweep", None)
-    return [] if find is None else list(await find(remove=True))
+    return await backend.sweep(remove=True) if isinstance(backend, LeasingBackend) else []
 
 
 def _about(sandbox: Sandbox, name: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from hermes_tool_services.agent_tools import ToolResult
+from hermes_core.contracts.agent_tools import ToolResult
 from hermes_tool_services.wire import (
     ArtifactArchiveRequestPayload,
     ArtifactArchiveResponsePayload,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast, final
 
 from hermes_core.contracts import tool as contract
+from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError
 from hermes_core.contracts.model import encode
 from hermes_core.discovery import Registry
@@ -19,11 +20,11 @@ from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.sync_context import SyncToolContext
 from hermes_core.rollout.workers import WorkerThreads
 from hermes_core.specs import ToolSpec
+from hermes_core.tooling.agent_calls import answering, as_result, without_policy
+from hermes_core.tooling.agent_tools import InstalledTool, ToolRegistry
 from hermes_core.tooling.arguments import ArgumentsError
-from hermes_tool_services.agent_tools import InstalledTool, Tool, ToolCall, ToolRegistry, ToolResult
 from hermes_tool_services.failing import told
-from hermes_tool_services.hook_tools import answering, as_result
-from hermes_tool_services.policy import LONGEST, timeout_of, without_policy
+from hermes_tool_services.policy import LONGEST, timeout_of
 from hermes_tool_services.stats import CallStats
 from hermes_tool_services.threads import ToolStuckError, ToolThreads
 

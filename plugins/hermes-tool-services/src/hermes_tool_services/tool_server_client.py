@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Final
 
 import aiohttp
 
+from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
 from hermes_core.contracts.errors import BackendError, ConfigError
 from hermes_core.contracts.secrecy import shown_address
-from hermes_tool_services.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
-from hermes_tool_services.hook_tools import clamped
+from hermes_core.tooling.agent_calls import clamped
 
 _TIMEOUT: Final = 120.0
 _MARGIN: Final = 5.0

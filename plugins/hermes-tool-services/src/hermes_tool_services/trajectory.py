@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar, cast, final
 
-from hermes_tool_services.agent_tools import ToolResult
+from hermes_core.contracts.agent_tools import ToolResult
 from hermes_tool_services.tool_backend import ToolBackend
 
 T = TypeVar("T")

@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
-from hermes_tool_services import ToolExecutor, ToolExecutorConfig
-from hermes_tool_services.agent_tools import ToolCall, ToolRegistry
+from hermes_tool_services import ToolCall, ToolExecutor, ToolExecutorConfig, ToolRegistry
 
 
 @functools.cache

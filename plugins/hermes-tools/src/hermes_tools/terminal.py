@@ -8,12 +8,9 @@ from typing import Any, Final
 
 from hermes_core.contracts.sandbox import ExecResult
 from hermes_core.contracts.tool import FOREGROUND_MAX_TIMEOUT, ToolContext, ToolResult
-from hermes_tools.escapes import without_escapes
+from hermes_core.tooling.command_output import shorten
 from hermes_tools.processes.background import BACKGROUND_ONLY, start_in_background
 from hermes_tools.results import answered
-
-OUTPUT_LIMIT: Final = 50_000
-_HEAD_SHARE: Final = 0.4
 
 _NO_MATCH: Final = "no lines matched (not an error)"
 _FALSE: Final = "the condition is false (not an error)"
@@ -78,23 +75,6 @@ async def _error(result: ExecResult, timeout: float | None, workdir: str | None,
     except OSError as error:
         return f"workdir {workdir!r} cannot be entered: {error.strerror or error}. Nothing was run."
     return None if entry.kind == "directory" else f"workdir {workdir!r} is not a directory. Nothing was run."
-
-
-def shorten(result: ExecResult, limit: int = OUTPUT_LIMIT) -> str:
-    """Return the output without escape sequences, head and tail of it when it is longer than `limit` characters."""
-    text = without_escapes(result.output).strip()
-    if len(text) <= limit:
-        return text
-    head = int(limit * _HEAD_SHARE)
-    tail = len(text) - (limit - head)
-    omitted, total = tail - head, len(text)
-    besides = ""
-    # The sandbox bounds what it keeps and says so in a line of its own, which is not the command's output.
-    gap = f"\n[... {result.omitted_bytes} bytes omitted ...]\n"
-    if result.truncated and gap in text[head:tail]:
-        omitted, total = omitted - len(gap), total - len(gap)
-        besides = f", besides {result.omitted_bytes} bytes that were not kept while the command ran"
-    return f"{text[:head]}\n[OUTPUT TRUNCATED - {omitted} of {total} characters omitted here{besides}]\n{text[tail:]}"
 
 
 def exit_code_meaning(command: str, exit_code: int) -> str | None:

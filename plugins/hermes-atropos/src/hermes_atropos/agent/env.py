@@ -9,13 +9,14 @@ import logging
 import uuid
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from hermes_atropos.agent.agent import AgentConfig, AgentResult
 from hermes_atropos.agent.config import AgentEnvConfig
 from hermes_atropos.agent.play import PLAY, AgentPlay, EnvironmentTools
 from hermes_atropos.agent.react import system_prompt
-from hermes_atropos.agent.tool_executor import RemoteToolExecutor, ToolExecutor
+from hermes_atropos.agent.tool_executor import RemoteToolExecutor, ToolExecutor, client_for
+from hermes_atropos.agent.workbench import ExecTool, Workbench
 from hermes_atropos.base_env import HermesAgentBaseEnv
 from hermes_atropos.planning import Place
 from hermes_core.contracts.errors import BackendError, ConfigError, UnknownComponentError
@@ -28,11 +29,12 @@ from hermes_core.rollout import GroupPlan, run_rollout
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.runtime import to_completion
 from hermes_core.specs import ToolSpec
+from hermes_core.tooling.agent_tools import InstalledTool, ToolRegistry, build_tool_registry
 from hermes_core.tooling.selection import ToolSelection
 from hermes_core.tooling.toolsets import resolve_toolset, validate_toolset
-from hermes_tool_services.agent_tools import InstalledTool, ToolRegistry, build_tool_registry
-from hermes_tool_services.hook_tools import ExecTool, Workbench
-from hermes_tool_services.tool_server_client import ToolExecutorClient, ToolServerClient
+
+if TYPE_CHECKING:
+    from hermes_tool_services.tool_server_client import ToolExecutorClient, ToolServerClient
 
 __all__ = ["AgentEnv", "AgentEnvConfig"]
 
@@ -194,6 +196,8 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
             self._tool_executor = ToolExecutor(self.server.own)
         url = config.tool_server_url
         if url is not None and url != "inprocess" and self._tool_server is None:
+            with client_for("tool_server_url"):
+                from hermes_tool_services.tool_server_client import ToolServerClient
             self._tool_server = ToolServerClient(url, config.tool_server_token)
             for tool in await self._tool_server.tools():
                 if self._may_join(tool.schema.name):
@@ -213,6 +217,8 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
 
     async def _join_executor(self, url: str) -> None:
         """Let the executor's tools take the place of those that would need a sandbox here."""
+        with client_for("tool_executor_url"):
+            from hermes_tool_services.tool_server_client import ToolExecutorClient
         config = self.config
         self._sandboxes = client = ToolExecutorClient(url, config.tool_executor_token, timeout=config.terminal_timeout)
         there = {tool.schema.name: tool for tool in await client.tools()}

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hermes_atropos.agent.agent import ReactLoop, paused
 from hermes_atropos.agent.results import AgentConfig, AgentResult
+from hermes_atropos.agent.workbench import ExecTool
 from hermes_atropos.reward import as_score
 from hermes_core.contracts import tool as contract
+from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult
 from hermes_core.contracts.errors import HermesError, TaskError, VerifierError
 from hermes_core.contracts.model import ModelClient, RequestedCall, encode
 from hermes_core.contracts.rollout import RolloutOutcome, StopReason
@@ -23,8 +25,8 @@ from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.dispatch import ToolDispatcher
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.specs import Declaration
-from hermes_tool_services.agent_tools import InstalledTool, Tool, ToolCall, ToolRegistry, ToolResult, executed
-from hermes_tool_services.hook_tools import ExecTool, answering, as_result, clamped, without_policy
+from hermes_core.tooling.agent_calls import answering, as_result, clamped, without_policy
+from hermes_core.tooling.agent_tools import InstalledTool, ToolRegistry, executed
 
 if TYPE_CHECKING:
     from hermes_atropos.agent.env import AgentEnv

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from hermes_core.contracts.agent_tools import ToolCall, ToolResult
 from hermes_core.contracts.model import ModelReply
-from hermes_tool_services.agent_tools import ToolCall, ToolResult
 
 _INSTRUCTIONS: Final = """\
 You solve a task by working with tools. The tools you have, as JSON:

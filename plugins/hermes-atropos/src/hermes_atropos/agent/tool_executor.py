@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from hermes_atropos.agent.workbench import Workbench
 from hermes_atropos.legacy_loop import OwnRollouts
-from hermes_tool_services.agent_tools import ToolCall, ToolResult
-from hermes_tool_services.hook_tools import Workbench, answering
-from hermes_tool_services.tool_server_client import ToolExecutorClient
+from hermes_core.contracts.agent_tools import ToolCall, ToolResult
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.tooling.agent_calls import answering
+
+if TYPE_CHECKING:
+    from hermes_tool_services.tool_server_client import ToolExecutorClient
 
 
 class ToolExecutor:
@@ -36,3 +44,17 @@ class RemoteToolExecutor:
     async def release_trajectory(self, trajectory_id: str, reset_workspace: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002 - the predecessor's signature
         """Close a trajectory's sandbox; no other trajectory ever sees its workspace."""
         await self._client.release(trajectory_id)
+
+
+@contextlib.contextmanager
+def client_for(key: str) -> Iterator[None]:
+    """Import a client within this: where its package is not installed, the key that asks for it says what to type."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "hermes_tool_services":
+            raise
+        raise ConfigError(
+            f"{key}: the client that calls tools at an address is part of another package, which is not installed",
+            hint="pip install 'hermes-atropos[tool-services]'",
+        ) from error

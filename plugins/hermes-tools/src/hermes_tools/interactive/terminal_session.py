@@ -12,7 +12,7 @@ from typing import Final, Self, TypeVar, final
 
 from hermes_core.contracts.errors import BackendError, ToolFailureError
 from hermes_core.contracts.sandbox import ProcessInfo, Sandbox
-from hermes_tools.escapes import unfinished
+from hermes_core.tooling.command_output import unfinished
 from hermes_tools.interactive import shell_integration as shell
 from hermes_tools.interactive.prompt_command import CommandEnd, TypedCommand
 from hermes_tools.interactive.terminal_requirements import private_directory, require_emulation

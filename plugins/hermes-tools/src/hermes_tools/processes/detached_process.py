@@ -9,7 +9,7 @@ import signal
 from typing import Final
 
 from hermes_core.contracts.sandbox import ProcessInfo, ProcessOutput
-from hermes_sandbox.agent.processes import read_table, send, with_descendants
+from hermes_tools.processes.host_processes import running_processes, signal_all, with_descendants
 from hermes_tools.processes.process_checkpoint import start_of
 
 _LOOK: Final = 0.02
@@ -88,21 +88,21 @@ class DetachedProcess:
         asked = False
         while (members := _living(seen, self._pid)) and loop.time() < kill_at + _LAST:
             if loop.time() >= kill_at:
-                send(members, signal.SIGKILL)
+                signal_all(members, signal.SIGKILL)
             elif not asked:
                 asked = True
-                send(members, signal.SIGTERM)
-                send(members, signal.SIGCONT)
+                signal_all(members, signal.SIGTERM)
+                signal_all(members, signal.SIGCONT)
             await asyncio.sleep(_LOOK)
         return self._info(running=bool(members))
 
 
 def _living(seen: dict[int, int], leader: int) -> set[int]:
     """Return those of `seen` that live, with everything below them and in the session of the first."""
-    table = read_table()
-    roots = {pid for pid, start in seen.items() if pid in table and table[pid].start == start}
+    running = running_processes()
+    roots = {pid for pid, start in seen.items() if pid in running and running[pid].start == start}
     if leader in roots:
-        roots |= {pid for pid, process in table.items() if process.session == leader}
-    found = {pid for pid in with_descendants(table, roots) if pid in table}
-    seen.update((pid, table[pid].start) for pid in found)
+        roots |= {pid for pid, process in running.items() if process.session == leader}
+    found = with_descendants(running, roots)
+    seen.update((pid, running[pid].start) for pid in found)
     return found

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hermes_core.contracts.errors import OutputError
-from hermes_sandbox.agent.processes import read_process
+from hermes_tools.processes.host_processes import running_process
 from hermes_tools.processes.process_session import ProcessSession
 
 _FIELDS: Final = ("command", "pid", "cwd", "started_at", "task_id", "session_key", "pid_scope", "sandbox_id", "pty")
@@ -109,8 +109,8 @@ def still_runs(written: dict[str, Any]) -> bool:
 
 def start_of(pid: int) -> int | None:
     """Return the start time of a living process of this machine in ticks since boot."""
-    process = read_process(pid)
-    return process.start if process is not None and process.alive else None
+    process = running_process(pid)
+    return None if process is None else process.start
 
 
 def boot_id() -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
 from hermes_core.contracts.sandbox import ProcessInfo, ProcessOutput
-from hermes_tools.escapes import unfinished, without_escapes
+from hermes_core.tooling.command_output import unfinished, without_escapes
 
 MAX_OUTPUT_CHARS: Final = 200_000
 _WIDEST: Final = 4

@@ -1,9 +1,14 @@
-"""Terminal escape sequences: taken out of what a model reads."""
+"""The output of commands as a model reads it: without escape sequences, and its middle left out when it is long."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
+
+from hermes_core.contracts.sandbox import ExecResult
+
+OUTPUT_LIMIT: Final = 50_000
+_HEAD_SHARE: Final = 0.4
 
 # CSI sequences, OSC strings up to BEL or ST, and two-byte escapes.
 _ESCAPE: Final = re.compile(
@@ -13,6 +18,23 @@ _ESCAPE: Final = re.compile(
 _COMPLETE: Final = re.compile(_ESCAPE.pattern.replace("[0-~]", r"[0-OQ-WYZ\\`-~]"))
 _LONGEST: Final = 256
 """Bytes behind an escape character after which it is no unfinished sequence any more."""
+
+
+def shorten(result: ExecResult, limit: int = OUTPUT_LIMIT) -> str:
+    """Return the output without escape sequences, head and tail of it when it is longer than `limit` characters."""
+    text = without_escapes(result.output).strip()
+    if len(text) <= limit:
+        return text
+    head = int(limit * _HEAD_SHARE)
+    tail = len(text) - (limit - head)
+    omitted, total = tail - head, len(text)
+    besides = ""
+    # The sandbox bounds what it keeps and says so in a line of its own, which is not the command's output.
+    gap = f"\n[... {result.omitted_bytes} bytes omitted ...]\n"
+    if result.truncated and gap in text[head:tail]:
+        omitted, total = omitted - len(gap), total - len(gap)
+        besides = f", besides {result.omitted_bytes} bytes that were not kept while the command ran"
+    return f"{text[:head]}\n[OUTPUT TRUNCATED - {omitted} of {total} characters omitted here{besides}]\n{text[tail:]}"
 
 
 def without_escapes(text: str) -> str:

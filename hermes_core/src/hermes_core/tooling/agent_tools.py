@@ -1,116 +1,17 @@
-"""Tools as `AgentEnv` knows them: a `ToolCall` in, a `ToolResult` out; those of plugins, and an environment's own."""
+"""The tools of an environment, by name: those of installed plugins, and its own; and how its own are called."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import os
-import re
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
+from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
 from hermes_core.contracts.errors import BackendError, ConfigError
-from hermes_core.contracts.model import encode
-from hermes_core.discovery import PluginSettings, Registry, load_plugins
+from hermes_core.discovery import Registry, load_plugins
 from hermes_core.specs import ToolSpec
 from hermes_core.tooling.selection import select_tools
-
-# In a tool's output these would pass for the protocol's own marks; as an escape the JSON means the same.
-_MARK: Final = re.compile(r"<(?=/?(?:tools|tool_call|tool_response|think)\b)")
-_ESCAPED: Final = r"\\u003c"
-
-
-@dataclass(slots=True)
-class ToolSchema:
-    """What the model is told of a tool.
-
-    `parameters` is a JSON schema of type object, or only its `properties`, with `required` beside it. An `external`
-    tool runs outside the sandbox.
-    """
-
-    name: str
-    description: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    required: list[str] | None = None
-    external: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry of the prompt's `<tools>` list."""
-        return {"name": self.name, "description": self.description, "parameters": self.json_schema(), "required": None}
-
-    def json_schema(self) -> dict[str, Any]:
-        """Return the JSON schema of the arguments."""
-        if self.parameters.get("type") == "object":
-            return dict(self.parameters)
-        schema: dict[str, Any] = {"type": "object", "properties": dict(self.parameters)}
-        return {**schema, "required": list(self.required)} if self.required else schema
-
-    def spec(self) -> ToolSpec:
-        """Return the declaration that our dispatcher works with."""
-        return ToolSpec(
-            name=self.name,
-            summary=self.description.partition("\n")[0] or self.name,
-            description=self.description,
-            parameters=self.json_schema(),
-            target="hermes_tool_services.agent_tools:Tool",
-            toolset="environment",
-            needs_sandbox=False,
-            side_effects="external" if self.external else "none",
-        )
-
-
-@dataclass(slots=True)
-class ToolCall:
-    """A call. `raw_text` is the model's own text of it, `uniq_id` the id that its answer repeats."""
-
-    name: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    raw_text: str = ""
-    uniq_id: str = ""
-
-
-@dataclass(slots=True)
-class ToolResult:
-    """An answer. `metadata` (exit code, …) is for the environment; the model sees it only where it is asked for."""
-
-    success: bool
-    output: str = ""
-    error: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    uniq_id: str = ""
-
-    def to_dict(self, *, with_metadata: bool = True) -> dict[str, Any]:
-        """Return the answer as plain JSON values."""
-        answer: dict[str, Any] = {"success": self.success, "output": self.output}
-        if self.error is not None:
-            answer["error"] = self.error
-        if with_metadata and self.metadata:
-            answer["metadata"] = dict(self.metadata)
-        return {**answer, "uniq_id": self.uniq_id} if self.uniq_id else answer
-
-    def to_xml(self, *, with_metadata: bool = False) -> str:
-        """Return the answer as the model reads it; marks of the protocol inside it are escaped."""
-        text = encode(self.to_dict(with_metadata=with_metadata)).decode()
-        return f"<tool_response>{_MARK.sub(_ESCAPED, text)}</tool_response>"
-
-
-class Tool(ABC):
-    """A tool that an environment writes itself; it runs in the environment's process, on its event loop."""
-
-    @property
-    @abstractmethod
-    def schema(self) -> ToolSchema:
-        """What the model is told of it."""
-
-    @abstractmethod
-    async def execute(self, **arguments: Any) -> ToolResult:
-        """Do it. `trajectory_id` and `task_id` are passed where the signature names them."""
-
-    def is_available(self) -> tuple[bool, str | None]:
-        """Tell whether it can be used here, and if not, why; one that cannot is not offered."""
-        return True, None
 
 
 class InstalledTool(Tool):
@@ -181,7 +82,7 @@ async def executed(tool: Tool, call: ToolCall, about: Mapping[str, Any]) -> Tool
         return ToolResult(success=False, error=f"{type(error).__name__}: {error}", uniq_id=call.uniq_id)
     if not isinstance(result, ToolResult):
         found = type(result).__name__
-        raise ConfigError(f"tool {call.name!r} returned {found}, a ToolResult of hermes_atropos was wanted")
+        raise ConfigError(f"tool {call.name!r} returned {found}, a ToolResult of {ToolResult.__module__} was wanted")
     return ToolResult(result.success, result.output, result.error, result.metadata, call.uniq_id)
 
 
@@ -198,7 +99,7 @@ def build_tool_registry(
     when the environment is set up. `registry` holds the plugins, by default all that are installed.
     """
     selection = select_tools(
-        load_plugins(PluginSettings.from_environment(os.environ)) if registry is None else registry,
+        load_plugins() if registry is None else registry,
         enabled_toolsets=enabled_toolsets or ["default"],
         disabled_toolsets=disabled_toolsets,
     )

@@ -1,0 +1,58 @@
+"""What is taken from an agent's tool call and what is not, and how an answer becomes its `ToolResult`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hermes_core.contracts.agent_tools import ToolCall, ToolResult
+
+POLICY_WORDS: Final = frozenset({"allow_network", "require_sandbox", "require_stateful_sandbox"})
+"""Arguments that are the environment's to decide, never a caller's."""
+_LONGEST: Final = 600.0
+
+
+def without_policy(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what is the environment's to decide."""
+    return {name: value for name, value in arguments.items() if name not in POLICY_WORDS}
+
+
+def clamped(timeout: Any) -> float | None:
+    """Bring a timeout into 1 … 600 seconds; None and what is no number mean the default."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout != timeout:  # noqa: PLR0124 - NaN
+        return None
+    return min(_LONGEST, max(1.0, float(timeout)))
+
+
+def answering(call: ToolCall, result: ToolResult) -> ToolResult:
+    """Return a result under its call's id."""
+    return ToolResult(result.success, result.output, result.error, result.metadata, call.uniq_id)
+
+
+def as_result(content: str) -> ToolResult:
+    """Read what a tool answered: the keys of its JSON become the result's; another text is its output."""
+    try:
+        answer = json.loads(content)
+    except (ValueError, RecursionError):
+        return ToolResult(success=True, output=content)
+    # It may be anybody's JSON that the tool passes on.
+    if not isinstance(answer, dict) or not isinstance(metadata := answer.get("metadata") or {}, dict):
+        return ToolResult(success=True, output=content)
+    if isinstance(answer.get("success"), bool) and "output" in answer:
+        error = answer.get("error")
+        return ToolResult(success=answer["success"], output=str(answer["output"]), error=error, metadata=metadata)
+    if "exit_code" in answer:
+        return of_command(answer)
+    if answer.get("error"):
+        rest = {name: value for name, value in answer.items() if name != "error"}
+        return ToolResult(success=False, output=json.dumps(rest) if rest else "", error=str(answer["error"]))
+    return ToolResult(success=True, output=answer["content"] if set(answer) == {"content"} else content)
+
+
+def of_command(answer: Mapping[str, Any]) -> ToolResult:
+    """Return what a command answered; it failed if it says so, or with another exit code than 0."""
+    code = answer["exit_code"]
+    rest = {name: value for name, value in answer.items() if name not in {"output", "error"}}
+    error = answer.get("error") or (f"Exit code: {code}" if code != 0 else None)
+    return ToolResult(success=error is None, output=str(answer.get("output") or ""), error=error, metadata=rest)

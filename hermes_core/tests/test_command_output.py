@@ -1,0 +1,68 @@
+"""What a model reads of a command's output."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from hermes_core.contracts.sandbox import ExecResult
+from hermes_core.tooling.command_output import shorten, unfinished, without_escapes
+
+
+def read(output: str, limit: int = 50_000, **fields: object) -> str:
+    return shorten(ExecResult(exit_code=0, output=output, **fields), limit)  # type: ignore[arg-type]  # a shorthand
+
+
+def test_a_capture_that_is_whole_is_not_touched() -> None:
+    assert read("x" * 50_000) == "x" * 50_000
+    assert "1 of 50001 characters" in read("x" * 50_001)
+
+
+def test_of_long_output_two_fifths_are_its_head_and_the_rest_its_tail() -> None:
+    text = "".join(f"{number:05}" for number in range(40))
+    head, notice, tail = re.split(r"\n(\[.*\])\n", read(text, 100))
+    assert (head, tail) == (text[:40], text[-60:])
+    assert notice == "[OUTPUT TRUNCATED - 100 of 200 characters omitted here]"
+
+
+def test_what_the_sandbox_did_not_keep_is_counted_apart() -> None:
+    gap = "\n[... 7 bytes omitted ...]\n"
+    text = "a" * 100 + gap + "b" * 100
+    assert "[OUTPUT TRUNCATED - 100 of 200 characters omitted here, besides 7 bytes" in read(
+        text, 100, truncated=True, omitted_bytes=7
+    )
+    # Without the sandbox's word it is what the command printed.
+    assert f"of {200 + len(gap)} characters omitted here]" in read(text, 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("\x1b[1;31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07text", "text"),
+        ("\x1b]0;title\x1b\\text", "text"),
+        ("\x1bP+q544e\x1b\\text", "text"),
+        ("plain\x1b(B", "plain"),
+        ("a\x1b7b\x1b8c", "abc"),
+        ("[1m stays", "[1m stays"),
+    ],
+)
+def test_escape_sequences_are_left_out(text: str, left: str) -> None:
+    assert without_escapes(text) == left
+    assert read(f" {text}\n") == left.strip()
+
+
+@pytest.mark.parametrize("whole", ["\x1b[1;31m", "\x1b]0;title\x07", "\x1b(B", "é", "日", "🙂"])
+def test_what_has_only_begun_is_counted_to_its_first_byte(whole: str) -> None:
+    data = whole.encode()
+    assert unfinished(b"text" + data) == 0
+    for length in range(1, len(data)):
+        assert unfinished(b"text" + data[:length]) == length
+
+
+def test_bytes_that_begin_nothing_are_not_waited_for() -> None:
+    assert unfinished(b"") == 0
+    assert unfinished(b"text") == 0
+    assert unfinished(b"\x80\x80\x80\x80") == 0
+    assert unfinished(b"\x1b]" + b"x" * 300) == 0
