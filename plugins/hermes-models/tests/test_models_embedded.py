@@ -1,4 +1,4 @@
-"""The embedded models: scripted steps, the oracle with its mistakes, and doing nothing."""
+"""The embedded models: the oracle, without mistakes and with them, and doing nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from hermes_core.contracts.task import Step, Task
 from hermes_models.embedded import DONE
 from hermes_models.nop import NopModel
 from hermes_models.oracle import NO_SOLUTION, OracleModel
-from hermes_models.scripted import ScriptedModel
 
 STEPS = (
     Step(tool="terminal", arguments={"command": "mkdir -p out && echo hello world > out/a.txt"}),
@@ -56,7 +55,7 @@ def decoded(calls):
     return [(name, json.loads(arguments)) for name, arguments in calls]
 
 
-@pytest.mark.parametrize("model", [NopModel(), ScriptedModel([]), OracleModel([])])
+@pytest.mark.parametrize("model", [NopModel(), OracleModel([])])
 async def test_embedded_models_are_model_clients_that_need_no_server(model):
     assert isinstance(model, ModelClient)
     await model.check()
@@ -71,14 +70,16 @@ async def test_nop_answers_at_once_without_a_call():
 
 
 @pytest.mark.parametrize(("answer", "final"), [("42", "42"), (None, DONE), ("", "")])
-async def test_a_script_plays_one_call_a_turn_and_then_its_answer(answer, final):
-    calls, said = await play(ScriptedModel(STEPS, answer), task().messages)
-    assert (decoded(calls), said) == (RIGHT, final)
+@pytest.mark.parametrize("steps", [STEPS, ()], ids=["steps", "no steps"])
+async def test_without_mistakes_it_plays_one_call_a_turn_and_then_the_answer(steps, answer, final):
+    oracle = OracleModel([task(solution=steps, answer=answer)], mistake_rate=0)
+    calls, said = await play(oracle, task().messages)
+    assert (decoded(calls), said) == (RIGHT[: len(steps)], final)
 
 
-async def test_one_script_serves_many_rollouts_at_a_time():
-    model = ScriptedModel(STEPS, "x")
-    results = await asyncio.gather(*(play(model, task().messages) for _ in range(20)))
+async def test_one_model_serves_many_rollouts_at_a_time():
+    oracle = OracleModel([task(answer="x")], mistake_rate=0)
+    results = await asyncio.gather(*(play(oracle, task().messages, rollout_id=f"r{n}") for n in range(20)))
     assert all(decoded(calls) == RIGHT for calls, _ in results)
 
 
@@ -91,8 +92,6 @@ EXAMPLE = (
 
 
 async def test_assistant_messages_of_the_task_itself_are_no_turns_that_were_taken():
-    calls, _ = await play(ScriptedModel(STEPS, earlier_turns=1), EXAMPLE)
-    assert decoded(calls) == RIGHT
     calls, _ = await play(OracleModel([task(messages=EXAMPLE)], mistake_rate=0), EXAMPLE)
     assert decoded(calls) == RIGHT
 
@@ -119,6 +118,14 @@ async def test_a_prompt_in_parts_is_found_too():
     messages = ({"role": "user", "content": [{"type": "text", "text": "Look."}]},)
     calls, _ = await play(OracleModel([task(messages=messages)], mistake_rate=0), messages)
     assert decoded(calls) == RIGHT
+
+
+@pytest.mark.parametrize("messages", [(), EXAMPLE[:1]], ids=["no message", "a system message"])
+async def test_a_task_in_which_the_model_has_the_first_word_is_found_on_every_turn(messages):
+    oracle = OracleModel([task(messages=messages), task("u", "Something else.", solution=())], mistake_rate=0)
+    assert decoded((await play(oracle, messages))[0]) == RIGHT
+    with pytest.raises(ModelRequestError, match="--tasks FILE"):
+        await play(oracle, [*messages, {"role": "user", "content": "Who are you?"}])
 
 
 async def test_two_tasks_with_one_prompt_and_two_solutions_are_an_error_that_names_both():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from hermes_core.contracts.errors import ConfigError, UserError
 from hermes_core.contracts.model import Conversation, ModelRequest, ToolSchemas
+from hermes_core.discovery import PluginSettings
 from hermes_models.nop import NopModel
 from hermes_models.openai import OpenAIChatClient
 from hermes_models.serve_command import ServeModelCommand
@@ -53,6 +55,37 @@ async def test_it_says_where_it_listens_serves_and_ends_cleanly_on_a_signal(numb
 def test_the_oracle_needs_tasks():
     with pytest.raises(ConfigError, match="--tasks FILE"):
         ServeModelCommand().run(parse("oracle"))
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    path.write_text(json.dumps({"id": "t", "prompt": "Say it.", "solution": [], "answer": "it"}) + "\n{\n")
+    return path
+
+
+async def test_the_oracle_plays_the_solutions_of_a_task_file_and_says_what_it_left_out(tasks):
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", MAIN, "oracle", "--tasks", str(tasks), "--mistake-rate", "0",
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "HERMES_PLUGINS": "hermes-agent-core,hermes-runner"},
+    )  # fmt: skip
+    line = (await process.stdout.readline()).decode()
+    client = OpenAIChatClient(base_url=line.split()[-1], model_name="oracle")
+    talk = Conversation([{"role": "user", "content": "Say it."}])
+    assert (await client.chat(ModelRequest(conversation=talk, tools=ToolSchemas()))).content == "it"
+    await client.aclose()
+    process.send_signal(signal.SIGTERM)
+    _, complaints = await process.communicate()
+    assert f"task left out: {tasks}:2: not JSON" in complaints.decode()
+    assert process.returncode == 0
+
+
+def test_without_the_package_that_reads_task_files_it_is_named(tasks):
+    arguments = parse("oracle", "--tasks", str(tasks))
+    arguments.plugin_settings = PluginSettings(allow=("hermes-models",))
+    with pytest.raises(ConfigError, match=r"hermes-runner brings it, and is .*; admit hermes-runner"):
+        ServeModelCommand().run(arguments)
 
 
 def test_a_key_variable_must_be_set():

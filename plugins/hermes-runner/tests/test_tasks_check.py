@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from hermes_core.cli import main
+from hermes_core.contracts.errors import UnknownComponentError
 from hermes_core.contracts.task import Cheat, Step, Task
-from hermes_core.discovery import Registry
+from hermes_core.discovery import PluginSettings, Registry, load_plugins
 from hermes_core.rollout import Runtime
 from hermes_core.specs import Ref
 from hermes_runner.tasks.check import TaskCheck, check_task, check_tasks
@@ -91,6 +92,44 @@ async def test_tasks_without_cheats_pass_with_a_note(registry: Registry) -> None
     assert found.notes == ("it lists no cheats",)
 
 
+OPENINGS = {
+    "several messages": (
+        {"role": "system", "content": "You are careful."},
+        {"role": "user", "content": [{"type": "text", "text": "Write it."}]},
+        {"role": "assistant", "content": "What?"},
+        {"role": "user", "content": "ok, to answer.txt"},
+    ),
+    "the model's turn": ({"role": "user", "content": "Write."}, {"role": "assistant", "content": "I will."}),
+    "a system message alone": ({"role": "system", "content": "Write ok to answer.txt."},),
+}
+
+
+@pytest.mark.parametrize("opening", OPENINGS.values(), ids=OPENINGS)
+async def test_a_task_may_begin_with_any_conversation(
+    registry: Registry, opening: tuple[dict[str, object], ...]
+) -> None:
+    twice = (*run("echo no > answer.txt"), *run("echo ok > answer.txt"))
+    found = await check(
+        registry, task(messages=opening, solution=twice, cheats=(IDLE, Cheat(name="c", steps=twice[:1])))
+    )
+    assert found.problems == ()
+    assert {trial.name: trial.reward for trial in found.trials} == {
+        "nothing": 0.0,
+        "solution": 1.0,
+        "cheat:idle": 0.0,
+        "cheat:c": 0.0,
+    }
+
+
+async def test_without_the_models_that_play_no_task_is_to_blame() -> None:
+    allowed = ("hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-runner")
+    async with Runtime(load_plugins(PluginSettings(allow=allowed), environ={})) as runtime:
+        with pytest.raises(UnknownComponentError, match=r"pip install hermes-models|hermes-models brings it"):
+            await check_task(task(), runtime)
+        with pytest.raises(UnknownComponentError, match=r"pip install hermes-models|hermes-models brings it"):
+            await anext(check_tasks([task()], runtime))
+
+
 async def test_results_come_in_the_order_of_the_tasks(registry: Registry) -> None:
     slow = task(id="slow", setup=("sleep 0.5",), cheats=())
     async with Runtime(registry) as runtime:
@@ -112,8 +151,8 @@ def tasks_file(tmp_path: Path) -> Path:
     return path
 
 
-def command(*words: object) -> int:
-    return main(["-p", str(SUPPORT), "tasks", *map(str, words)], environ={})
+def command(*words: object, plugins: tuple[str, ...] = ()) -> int:
+    return main(["-p", str(SUPPORT), *plugins, "tasks", *map(str, words)], environ={})
 
 
 def test_the_command_prints_a_table_and_fails_when_a_task_does(
@@ -153,3 +192,7 @@ def test_bad_arguments_are_answered_with_what_to_type(tasks_file: Path, capsys: 
     assert "did you mean" in capsys.readouterr().err
     assert command("check", tasks_file, "--backend", "lokal") == 2
     assert "local" in capsys.readouterr().err
+    assert command("check", tasks_file, plugins=("-p", "no:hermes-models")) == 2
+    printed = capsys.readouterr()
+    assert "hermes-models brings it" in printed.err
+    assert printed.out == ""

@@ -31,7 +31,7 @@ def judged(registry):
     from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
     from hermes_core.specs import Ref
     from hermes_core.tooling.selection import select_tools
-    from hermes_models.scripted import ScriptedModel
+    from hermes_models.oracle import OracleModel
 
     async def play(name, options, *commands, files=(), answer="done"):
         task = Task(
@@ -39,10 +39,12 @@ def judged(registry):
             messages=({"role": "user", "content": "go"},),
             files=tuple(TaskFile(path=path, data=text.encode()) for path, text in dict(files).items()),
             verifier=Ref(kind="verifier", name=name, options=options),
+            solution=tuple(Step(tool="terminal", arguments={"command": command}) for command in commands),
+            answer=answer,
         )
-        steps = tuple(Step(tool="terminal", arguments={"command": command}) for command in commands)
         group = GroupPlan(group_id="g", task=task, tools=select_tools(registry))
+        model = OracleModel([task], mistake_rate=0)
         async with Runtime(registry) as runtime:
-            return await run_rollout(RolloutSpec(rollout_id="r", group=group), runtime, ScriptedModel(steps, answer))
+            return await run_rollout(RolloutSpec(rollout_id="r", group=group), runtime, model)
 
     return play

@@ -74,7 +74,10 @@ class OracleModel(EmbeddedModel):
     def _find(self, messages: Sequence[Message]) -> Task:
         """Return the task with the longest opening that the conversation begins with."""
         first = next((message for message in messages if _is_said(message)), None)
-        candidates = self._by_opening.get(b"" if first is None else _key(first), [])
+        candidates = [] if first is None else self._by_opening.get(_key(first), [])
+        if first is None or first.get("role") == "assistant":
+            # After system messages alone the model has the first word.
+            candidates = candidates + self._by_opening.get(b"", [])
         if len(candidates) == 1 and len(candidates[0].opening) == 1:
             return candidates[0].task
         said = _said(messages)

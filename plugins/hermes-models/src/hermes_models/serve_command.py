@@ -70,11 +70,8 @@ def _tasks(arguments: argparse.Namespace) -> Sequence[Task]:
     from pathlib import Path
 
     from hermes_core.discovery import load_plugins
+    from hermes_core.discovery.tasks import load_tasks
 
-    try:
-        from hermes_runner.tasks import load_tasks
-    except ModuleNotFoundError as error:
-        raise ConfigError("task files are read by another package", hint="pip install hermes-runner") from error
     loaded = load_tasks(Path(arguments.tasks), load_plugins(getattr(arguments, "plugin_settings", None)))
     for problem in loaded.problems:
         sys.stderr.write(f"task left out: {problem}\n")

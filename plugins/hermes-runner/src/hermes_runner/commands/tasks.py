@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from hermes_core.specs import ACCESS_LEVELS
 
 if TYPE_CHECKING:
+    from hermes_core.contracts.task_source import LoadedTasks
     from hermes_core.discovery import Registry
-    from hermes_runner.tasks import LoadedTasks
     from hermes_runner.tasks.check import TaskCheck
 
 
@@ -50,7 +50,7 @@ class TasksCommand:
         import os
 
         from hermes_core.discovery import load_plugins
-        from hermes_runner.tasks import load_tasks
+        from hermes_core.discovery.tasks import load_tasks
 
         registry = load_plugins(getattr(arguments, "plugin_settings", None), environ=os.environ)
         loaded = _filtered(load_tasks(arguments.tasks, registry, source=arguments.source), arguments)

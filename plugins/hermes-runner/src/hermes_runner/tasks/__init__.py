@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from hermes_core.contracts.task_source import LoadedTasks, TaskProblem, TaskSource
-from hermes_runner.tasks.loading import load_tasks
+from hermes_core.discovery.tasks import load_tasks
 
 __all__ = ["LoadedTasks", "TaskProblem", "TaskSource", "load_tasks"]

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from hermes_core.contracts.errors import HermesError
-from hermes_core.contracts.model import ModelClient
+from hermes_core.contracts.model import ModelClient, ModelProvider, ModelSettings
 from hermes_core.contracts.rollout import RewardStatus, RolloutOutcome
-from hermes_core.contracts.task import Cheat, Task
+from hermes_core.contracts.task import Task
 from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime, run_rollout
 from hermes_core.tooling.selection import select_tools
-from hermes_models.nop import NopModel
-from hermes_models.scripted import ScriptedModel
 
 if TYPE_CHECKING:
+    from hermes_core.discovery import Registry
     from hermes_core.specs import VerifierSpec
 
-SOLUTION = "solution"
-NOTHING = "nothing"
+SOLUTION: Final = "solution"
+NOTHING: Final = "nothing"
 
-_TOLERANCE = 1e-9
+_TOLERANCE: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +79,16 @@ class TaskCheck:
 async def check_tasks(
     tasks: Iterable[Task], runtime: Runtime, *, repeats: int = 1, max_concurrent: int = 4
 ) -> AsyncIterator[TaskCheck]:
-    """Check tasks, several at a time, and yield each result in the order of the tasks."""
+    """Check tasks, several at a time, and yield each result in the order of the tasks.
+
+    Raises what `check_task` raises, before any task is played.
+    """
     slots = asyncio.Semaphore(max_concurrent)
+    players = _Players.of(runtime.registry)
 
     async def limited(task: Task) -> TaskCheck:
         async with slots:
-            return await check_task(task, runtime, repeats=repeats)
+            return await _checked(task, runtime, players, repeats)
 
     running = [asyncio.create_task(limited(task)) for task in tasks]
     try:
@@ -97,7 +101,14 @@ async def check_tasks(
 
 
 async def check_task(task: Task, runtime: Runtime, *, repeats: int = 1) -> TaskCheck:
-    """Play a task's solution, nothing at all and every cheat, and compare the rewards."""
+    """Play a task's solution, nothing at all and every cheat, and compare the rewards.
+
+    What is wrong with the task is in the result. Raises `PluginError` where the models that play it are not to be had.
+    """
+    return await _checked(task, runtime, _Players.of(runtime.registry), repeats)
+
+
+async def _checked(task: Task, runtime: Runtime, players: _Players, repeats: int) -> TaskCheck:
     if task.verifier is None:
         return TaskCheck(task_id=task.id, source=task.source, problems=("it has no verifier",))
     try:
@@ -107,7 +118,7 @@ async def check_task(task: Task, runtime: Runtime, *, repeats: int = 1) -> TaskC
             task=task,
             tools=select_tools(runtime.registry, enabled_toolsets=task.enabled_toolsets),
         )
-        trials = [await _try(name, model, group, runtime, repeats) for name, model in _players(task)]
+        trials = [await _try(name, model, group, runtime, repeats) for name, model in players.models(task)]
     except HermesError as error:
         return TaskCheck(task_id=task.id, source=task.source, problems=(str(error),))
     return TaskCheck(
@@ -119,16 +130,30 @@ async def check_task(task: Task, runtime: Runtime, *, repeats: int = 1) -> TaskC
     )
 
 
-def _players(task: Task) -> list[tuple[str, ModelClient]]:
-    earlier = sum(message.get("role") == "assistant" for message in task.messages)
-    players: list[tuple[str, ModelClient]] = [(NOTHING, NopModel())]
-    if task.solution is not None:
-        players.append((SOLUTION, ScriptedModel(task.solution, task.answer, earlier_turns=earlier)))
-    return players + [(_label(c), ScriptedModel(c.steps, c.answer, earlier_turns=earlier)) for c in task.cheats]
+@dataclass(frozen=True, slots=True)
+class _Players:
+    """The models of the check, from the registry: one that does nothing, one that plays a task's solution."""
 
+    nop: ModelProvider
+    oracle: ModelProvider
 
-def _label(cheat: Cheat) -> str:
-    return f"cheat:{cheat.name}"
+    @classmethod
+    def of(cls, registry: Registry) -> Self:
+        nop, oracle = (cast("ModelProvider", registry.create("model", name)) for name in ("nop", "oracle"))
+        return cls(nop, oracle)
+
+    def models(self, task: Task) -> list[tuple[str, ModelClient]]:
+        """Return whoever plays the task, by the name of the trial; a cheat is played as if it were the solution."""
+        models = [(NOTHING, self.nop.client(ModelSettings()))]
+        if task.solution is not None:
+            models.append((SOLUTION, self._playing(task)))
+        for cheat in task.cheats:
+            played = dataclasses.replace(task, solution=cheat.steps, answer=cheat.answer)
+            models.append((f"cheat:{cheat.name}", self._playing(played)))
+        return models
+
+    def _playing(self, task: Task) -> ModelClient:
+        return self.oracle.client(ModelSettings(tasks=(task,), options={"mistake_rate": 0.0}))
 
 
 async def _try(name: str, model: ModelClient, group: GroupPlan, runtime: Runtime, repeats: int) -> Trial:

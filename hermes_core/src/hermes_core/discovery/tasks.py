@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from hermes_core.contracts.errors import ConfigError, PluginError
 from hermes_core.contracts.task import Task
 from hermes_core.contracts.task_source import LoadedTasks, TaskProblem, TaskSource
+from hermes_core.discovery.failures import how_to_get
 
 if TYPE_CHECKING:
-    from hermes_core.discovery import Registry
+    from hermes_core.discovery.registry import Registry
     from hermes_core.specs import TaskSourceSpec
 
-_SHOWN_PROBLEMS = 5
+_USUAL_PACKAGE: Final = "hermes-runner"
+"""It has the task sources of .jsonl files and of Harbor folders."""
+_SHOWN_PROBLEMS: Final = 5
 
 
 def load_tasks(path: str | Path, registry: Registry, *, source: str | None = None) -> LoadedTasks:
@@ -46,10 +49,10 @@ def _source_for(path: Path, registry: Registry) -> str:
     if claiming:
         names = ", ".join(claiming)
         raise PluginError(f"{path} is claimed by several task sources: {names}", hint="disable the plugin of one")
-    known = ", ".join(f"{s or 'a folder'} ({spec.name})" for spec in specs for s in spec.suffixes)
     if not specs:
-        hint = "those of .jsonl files and Harbor folders come with hermes-runner; see HERMES_PLUGINS and -p"
+        hint = how_to_get(_USUAL_PACKAGE, registry.plugins)
         raise ConfigError(f"no task source is loaded, so nothing can read {path}", hint=hint)
+    known = ", ".join(f"{s or 'a folder'} ({spec.name})" for spec in specs for s in spec.suffixes)
     raise ConfigError(f"no task source reads {path}: found {suffix or 'a folder'}, wanted {known}")
 
 
