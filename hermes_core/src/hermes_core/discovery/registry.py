@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError, UnavailableComponentError
+from hermes_core.contracts.errors import (
+    AmbiguousComponentError,
+    BrokenComponentError,
+    ConfigError,
+    HermesError,
+    UnavailableComponentError,
+)
 from hermes_core.discovery import failures, targets
 from hermes_core.discovery.components import Component, ComponentState, Conflict
 from hermes_core.discovery.events import EventDispatcher
@@ -123,6 +129,33 @@ class Registry:
                 hint=f"settle it in the config: {lines}",
             )
         return next(iter(answers.values()), None)
+
+    def answers(self, hook: str, **arguments: object) -> dict[str, Any]:
+        """Ask every plugin by a hook, and return the answers that are not None, by the plugin's id.
+
+        Where none answers, the first `HermesError` that one raised is raised; any other exception is its plugin's
+        defect, and raised at once as `BrokenComponentError`.
+        """
+        found: dict[str, Any] = {}
+        refusals: list[HermesError] = []
+        for plugin, hooks in self._hooks.items():
+            if hook not in hooks:
+                continue
+            try:
+                answer = call(hooks[hook], **arguments)
+            except HermesError as error:
+                refusals.append(error)
+                continue
+            except (Exception, SystemExit) as error:  # the plugin boundary
+                raise BrokenComponentError(
+                    f"{hook} of plugin {plugin} raised {type(error).__name__}: {error}",
+                    hint=f"see: hermes-core plugins show {plugin}",
+                ) from error
+            if answer is not None:
+                found[plugin] = answer
+        if refusals and not found:
+            raise refusals[0]
+        return found
 
     def forward_events(self, fire: Callable[[str, object], None], *, listened: Iterable[str]) -> None:
         """Hand the events of `listened` hooks to `fire` from now on, and none to this registry's plugins.

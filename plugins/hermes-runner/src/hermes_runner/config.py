@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.run_backends import RunBackends
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.secrecy import WITHHELD, find_withheld, shown_value, yaml_problem
 from hermes_core.discovery import PluginSettings
@@ -181,6 +182,16 @@ class RunConfig(BaseModel):
         """Return the terminal backend with its options."""
         options = {**self.backends.get(self.terminal_backend, {}), **self.backend_options}
         return Ref(kind="backend", name=self.terminal_backend, options=options)
+
+    def run_backends(self) -> RunBackends:
+        """Return what the run asks of backends, for commands that look at these."""
+        own = self.backend_ref()
+        return RunBackends(
+            backend=own.name,
+            sandbox=self.sandbox_spec(),
+            options={**self.backends, own.name: own.options},
+            plugins=self.plugins.model_dump(),
+        )
 
     def sandbox_spec(self) -> SandboxSpec:
         """Return what every rollout's sandbox must be, before a task's own fields."""

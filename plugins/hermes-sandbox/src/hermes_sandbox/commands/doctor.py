@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from hermes_core.contracts.run_backends import RunBackends
     from hermes_core.contracts.sandbox import SandboxSpec
     from hermes_core.discovery import Registry
     from hermes_core.discovery.settings import PluginSettings
     from hermes_core.specs import BackendSpec
-    from hermes_runner.config import RunConfig
 
 Row = Mapping[str, Any]
 
@@ -86,30 +86,36 @@ def _what_to_try(arguments: argparse.Namespace) -> _Plan:
     given, name = _options(arguments), arguments.backend
     if arguments.config is None:
         return _Plan(settings=settings, options={name: given} if name else {}, wanted=name)
-    config = _config(Path(arguments.config))
-    wanted: str = name or config.terminal_backend
-    options: dict[str, Mapping[str, Any]] = {**config.backends, config.terminal_backend: config.backend_ref().options}
-    options[wanted] = {**options.get(wanted, {}), **given}
+    run = _run_backends(Path(arguments.config), settings)
+    wanted: str = name or run.backend
+    options = {**run.options, wanted: {**run.options.get(wanted, {}), **given}}
     return _Plan(
-        settings=settings.with_config(config.plugins.model_dump()),
+        settings=settings.with_config(run.plugins),
         options=options if name is None else {name: options[name]},
         wanted=wanted,
-        spec=config.sandbox_spec(),
+        spec=run.sandbox,
         source=arguments.config,
     )
 
 
-def _config(path: Path) -> RunConfig:
-    try:
-        from hermes_runner.config import RunConfig, load_config
-    except ModuleNotFoundError as error:
-        from hermes_core.contracts.errors import UserError
+def _run_backends(path: Path, settings: PluginSettings) -> RunBackends:
+    """Ask the plugins what a run's config says of backends: the config's format is one of theirs."""
+    from hermes_core.contracts.errors import AmbiguousComponentError, UserError
+    from hermes_core.discovery import load_plugins
+    from hermes_core.discovery.failures import how_to_get
 
+    registry = load_plugins(settings)
+    answers: dict[str, RunBackends] = registry.answers("hermes_run_backends", config=path)
+    if not answers:
         raise UserError(
-            "--config names a run's config, which is another package's", hint="pip install hermes-runner"
-        ) from error
-    # What is to be played is the command line's as often as the config's.
-    return RunConfig.parse({"tasks": "-", **load_config(path)}, source=str(path))
+            "--config names a run's config, and no plugin that is loaded reads one",
+            hint=how_to_get("hermes-runner", registry.plugins),
+        )
+    if len(answers) > 1:
+        raise AmbiguousComponentError(
+            f"{path} is read by {len(answers)} plugins: {', '.join(answers)}", hint="disable the others: -p no:NAME"
+        )
+    return next(iter(answers.values()))
 
 
 def _options(arguments: argparse.Namespace) -> Mapping[str, Any]:
