@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from hermes_core.cli import main
-from hermes_core.discovery import metadata, requirements
+from hermes_core.discovery import distributions
 
 
 @pytest.fixture(autouse=True)
@@ -106,8 +106,8 @@ def test_a_program_that_is_missing_is_named_with_what_brings_it(
     ("backend", "package"), [("modal", "modal"), ("ray", "ray"), ("singularity", "spython"), ("nomad", "aiohttp")]
 )
 def test_a_package_that_is_missing_is_named_with_its_pip_command(doctor, monkeypatch, backend, package):
-    known = metadata.installed_version
-    monkeypatch.setattr(requirements, "installed_version", lambda name: None if name == package else known(name))
+    known = distributions.installed_version
+    monkeypatch.setattr(distributions, "installed_version", lambda name: None if name == package else known(name))
     status, out = doctor(backend)
     assert status == 1
     assert f"the package {package} is not installed" in out
@@ -185,6 +185,77 @@ def test_what_a_config_asks_of_a_backend_that_works_is_tried_as_well(doctor, tmp
     assert "local  works at none" in out
     assert f"{config}: " in out
     assert message in out.split(f"{config}: ")[1]
+
+
+READER = """
+from hermes_core.contracts.run_backends import RunBackends
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.hookspecs import hookimpl
+
+
+@hookimpl
+def hermes_run_backends(config):
+    if config.name != "lab.toml":
+        return None
+    if "broken" in config.read_text():
+        raise RuntimeError("not today")
+    sandbox = SandboxSpec(memory_mb=64, isolation="none")
+    return RunBackends(backend="local", sandbox=sandbox, options={"local": {"slots_per_agent": 2}})
+"""
+
+
+@pytest.fixture
+def reader(tmp_path):
+    """A plugin that reads the configs of a lab's own trainer."""
+    path = tmp_path / "lab_reader.py"
+    path.write_text(READER)
+    return str(path)
+
+
+def test_a_config_of_a_plugins_own_format_is_read_by_its_hook(reader, tmp_path, capsys):
+    config = tmp_path / "lab.toml"
+    config.write_text("backend = 'local'")
+    assert main(["-p", reader, "doctor", "--config", str(config)], environ={}) == 1
+    out = capsys.readouterr().out
+    assert "local  works at none" in out
+    assert "memory" in out.split(f"{config}: ")[1]
+
+
+def test_a_hook_that_breaks_over_a_config_is_told_with_its_plugin(reader, tmp_path, capsys):
+    config = tmp_path / "lab.toml"
+    config.write_text("broken")
+    assert main(["-p", reader, "doctor", "--config", str(config)], environ={}) == 2
+    assert "hermes_run_backends of plugin" in (err := capsys.readouterr().err)
+    assert "RuntimeError: not today" in err
+
+
+def test_a_config_that_two_plugins_read_is_settled_by_the_user(reader, tmp_path, capsys):
+    config = tmp_path / "lab.toml"
+    config.write_text("terminal_backend: local\n")
+    assert main(["-p", reader, "doctor", "--config", str(config)], environ={}) == 2
+    err = capsys.readouterr().err
+    assert "is read by 2 plugins: hermes-runner:runner, " in err
+    assert "-p no:" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("isolatoin: none", "isolatoin"), ("- a list", "run.yaml"), (None, "check the path")]
+)
+def test_what_is_wrong_with_a_config_is_told_by_whoever_reads_it(reader, tmp_path, capsys, text, message):
+    config = tmp_path / "run.yaml"
+    if text is not None:
+        config.write_text(text)
+    assert main(["-p", reader, "doctor", "--config", str(config)], environ={}) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_config_that_no_plugin_reads_names_the_package_that_would(tmp_path, capsys):
+    config = tmp_path / "run.yaml"
+    config.write_text("terminal_backend: local\n")
+    assert main(["-p", "no:runner", "doctor", "--config", str(config)], environ={}) == 2
+    err = capsys.readouterr().err
+    assert "no plugin that is loaded reads one" in err
+    assert "admit hermes-runner" in err
 
 
 def test_a_name_that_nobody_declares_is_told_before_anything_is_printed(capsys, tmp_path):

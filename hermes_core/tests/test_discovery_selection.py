@@ -9,8 +9,9 @@ from throwaway_plugins import Site, backend
 
 from hermes_core.contracts.errors import BrokenComponentError, ConfigError
 from hermes_core.discovery import PluginSettings
+from hermes_core.discovery.distributions import copies, installed_version
 from hermes_core.discovery.finder import find_plugins
-from hermes_core.discovery.metadata import copies, scan
+from hermes_core.discovery.metadata import scan
 
 MARKS_IMPORT = "raise AssertionError('a blocked plugin was imported')"
 
@@ -101,6 +102,18 @@ def test_a_distribution_that_lies_there_twice_counts_once_and_is_reported(site, 
     plugins = [plugin for plugin in scan() if plugin.distribution == "acme-docker"]
     assert [(plugin.version, plugin.value) for plugin in plugins] == [("2.0", site.module("acme_docker"))]
     assert copies("acme-docker") == ["2.0", "1.0"]
+
+
+def test_what_a_failed_removal_leaves_of_a_distribution_is_no_copy(site, tmp_path, monkeypatch):
+    """An empty folder of metadata was taken for the installed version, which was None then."""
+    site.install("acme-docker", backend(), version="2.0")
+    before = tmp_path / "before"
+    (before / "acme_docker-1.0.dist-info").mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(before))
+    assert copies("acme-docker") == ["2.0"]
+    assert installed_version("Acme.Docker") == "2.0"
+    (site.folder / "acme_docker-2.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-docker\n")
+    assert installed_version("acme-docker") is None
 
 
 def test_an_entry_point_that_is_written_twice_counts_once(site):

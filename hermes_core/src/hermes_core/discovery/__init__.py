@@ -1,4 +1,4 @@
-"""Find, filter and load plugins; the only room that knows pluggy and `importlib.metadata`.
+"""Find, filter and load plugins; the only room that knows pluggy and the installed metadata.
 
 Names are imported on first use, so that a metadata-only listing pays for nothing else.
 """

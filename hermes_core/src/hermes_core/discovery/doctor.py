@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hermes_core.discovery import metadata
+from hermes_core.discovery.distributions import copies
 from hermes_core.discovery.failures import conflict_text
 from hermes_core.discovery.finder import find_plugins
 from hermes_core.discovery.records import PluginRecord, PluginState
@@ -149,7 +149,7 @@ def _conflicts(reports: list[_Report], settings: PluginSettings) -> Iterator[Fin
 
 def _stale(distributions: set[str]) -> Iterator[Finding]:
     for distribution in sorted(distributions):
-        versions = metadata.copies(distribution)
+        versions = copies(distribution)
         if len(versions) > 1:
             used, *hidden = versions
             message = f"installed {len(versions)} times: {used} is used, {', '.join(hidden)} is hidden; reinstall it"

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.discovery.components import Component
-from hermes_core.discovery.metadata import CORE, core_distribution, fingerprint
+from hermes_core.discovery.distributions import core_distribution, fingerprint
+from hermes_core.discovery.metadata import CORE
 from hermes_core.discovery.records import FoundPlugin, PluginRecord, PluginState
 
 

@@ -7,8 +7,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from importlib.metadata import Distribution
-
     from hermes_core.specs import Declaration
 
 LOCAL = "local"
@@ -29,7 +27,7 @@ class PluginState(StrEnum):
 class FoundPlugin:
     """One entry point of one distribution, or a local module or file (`path`); nothing of it is imported.
 
-    `problem` says why its metadata cannot be read. `source` is the metadata object it was read from.
+    `problem` says why its metadata cannot be read.
     """
 
     distribution: str
@@ -38,7 +36,6 @@ class FoundPlugin:
     value: str
     path: str | None = None
     problem: str | None = None
-    source: Distribution | None = field(default=None, repr=False, compare=False)
 
     @property
     def id(self) -> str:

@@ -8,8 +8,6 @@ import shutil
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from hermes_core.discovery.metadata import installed_version
-
 _DISTRIBUTION: Final = re.compile(r"([A-Za-z0-9][\w.-]*)\s*((?:(?:[<>]=?|==|!=|~=)\s*[\w.+!*-]+\s*,?\s*)*)")
 _CLAUSE: Final = re.compile(r"([<>]=?|==|!=|~=)\s*([\w.+!*-]+)")
 _VERSION: Final = re.compile(r"v?(?:\d+!)?(\d+(?:\.\d+)*)(?:[._-]?(dev|a|b|c|rc|alpha|beta|pre|preview)[._-]?(\d*))?")
@@ -46,6 +44,8 @@ def _problem(item: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _distribution_problem(requirement: str) -> str | None:
+    from hermes_core.discovery.distributions import installed_version
+
     match = _DISTRIBUTION.fullmatch(requirement)
     assert match is not None, "declarations with unreadable requirements do not load"
     name, clauses = match.groups()

@@ -1,0 +1,76 @@
+"""What is installed: versions, copies and origins, for all but the listing, which reads its few lines by hand.
+
+`importlib_metadata` behaves the same on every Python, and passes over what a failed removal leaves of a distribution.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from importlib_metadata import Distribution, distributions
+
+from hermes_core import __version__
+from hermes_core.discovery.metadata import CORE
+from hermes_core.discovery.records import FoundPlugin
+
+
+def installed_version(distribution: str) -> str | None:
+    """Return the version of an installed distribution, None if there is none."""
+    return next(iter(copies(distribution)), None)
+
+
+def copies(distribution: str) -> list[str]:
+    """Return the versions of every installed copy of a distribution, the used one first."""
+    # A folder that is on the path twice holds one copy.
+    found = ((source.version, Path(str(source.locate_file(""))).resolve()) for source in _sources(distribution))
+    return [version for version, _ in dict.fromkeys(found)]
+
+
+def core_distribution() -> FoundPlugin:
+    """Return the core's own distribution, which is recorded whether or not its plugin is admitted."""
+    version = installed_version(CORE)
+    return FoundPlugin(distribution=CORE, version=version or __version__, name="core", value="hermes_core.plugin")
+
+
+def fingerprint(plugin: FoundPlugin) -> dict[str, Any]:
+    """Return what identifies the installed code: the SHA-256 of RECORD and, if it was no plain wheel, its origin."""
+    source = None if plugin.is_local else next(iter(_sources(plugin.distribution)), None)
+    if source is None:
+        return {"record_sha256": None, "origin": None}
+    import hashlib  # loads OpenSSL, which not every command must pay for
+
+    record = next((file for file in source.files or () if file.match("*.dist-info/RECORD")), None)
+    digest = None
+    if record is not None and (path := Path(str(record.locate()))).is_file():
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return {"record_sha256": digest, "origin": _origin(source.read_text("direct_url.json"))}
+
+
+def _sources(distribution: str) -> list[Distribution]:
+    """Return the copies that have a version, in the order of the path."""
+    return [source for source in distributions(name=distribution) if _has_version(source)]
+
+
+def _has_version(source: Distribution) -> bool:
+    text = source.read_text("METADATA") or source.read_text("PKG-INFO") or ""
+    return re.search(r"^Version: *\S", text.partition("\n\n")[0], re.MULTILINE) is not None
+
+
+def _origin(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    import json
+
+    try:
+        direct = json.loads(text)
+        # A token in the address must not travel into every rollout file.
+        url = re.sub(r"(?<=://)[^/@]*@", "", direct["url"])
+    except (ValueError, KeyError, TypeError):
+        return {"url": None, "editable": False, "problem": "direct_url.json cannot be read"}
+    origin = {"url": url, "editable": bool(direct.get("dir_info", {}).get("editable"))}
+    return {
+        **origin,
+        **{key: value for key, value in direct.get("vcs_info", {}).items() if key != "requested_revision"},
+    }
