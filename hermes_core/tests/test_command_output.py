@@ -7,7 +7,7 @@ import re
 import pytest
 
 from hermes_core.contracts.sandbox import ExecResult
-from hermes_core.tooling.command_output import shorten, unfinished, without_escapes
+from hermes_core.tooling.command_output import count_unfinished_bytes, shorten, without_escapes
 
 
 def read(output: str, limit: int = 50_000, **fields: object) -> str:
@@ -56,13 +56,13 @@ def test_escape_sequences_are_left_out(text: str, left: str) -> None:
 @pytest.mark.parametrize("whole", ["\x1b[1;31m", "\x1b]0;title\x07", "\x1b(B", "é", "日", "🙂"])
 def test_what_has_only_begun_is_counted_to_its_first_byte(whole: str) -> None:
     data = whole.encode()
-    assert unfinished(b"text" + data) == 0
+    assert count_unfinished_bytes(b"text" + data) == 0
     for length in range(1, len(data)):
-        assert unfinished(b"text" + data[:length]) == length
+        assert count_unfinished_bytes(b"text" + data[:length]) == length
 
 
 def test_bytes_that_begin_nothing_are_not_waited_for() -> None:
-    assert unfinished(b"") == 0
-    assert unfinished(b"text") == 0
-    assert unfinished(b"\x80\x80\x80\x80") == 0
-    assert unfinished(b"\x1b]" + b"x" * 300) == 0
+    assert count_unfinished_bytes(b"") == 0
+    assert count_unfinished_bytes(b"text") == 0
+    assert count_unfinished_bytes(b"\x80\x80\x80\x80") == 0
+    assert count_unfinished_bytes(b"\x1b]" + b"x" * 300) == 0

@@ -18,19 +18,19 @@ def without_policy(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name not in POLICY_WORDS}
 
 
-def clamped(timeout: Any) -> float | None:
+def clamp_timeout(timeout: Any) -> float | None:
     """Bring a timeout into 1 … 600 seconds; None and what is no number mean the default."""
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout != timeout:  # noqa: PLR0124 - NaN
         return None
     return min(_LONGEST, max(1.0, float(timeout)))
 
 
-def answering(call: ToolCall, result: ToolResult) -> ToolResult:
+def result_for(call: ToolCall, result: ToolResult) -> ToolResult:
     """Return a result under its call's id."""
     return ToolResult(result.success, result.output, result.error, result.metadata, call.uniq_id)
 
 
-def as_result(content: str) -> ToolResult:
+def parse_result(content: str) -> ToolResult:
     """Read what a tool answered: the keys of its JSON become the result's; another text is its output."""
     try:
         answer = json.loads(content)
@@ -43,14 +43,14 @@ def as_result(content: str) -> ToolResult:
         error = answer.get("error")
         return ToolResult(success=answer["success"], output=str(answer["output"]), error=error, metadata=metadata)
     if "exit_code" in answer:
-        return of_command(answer)
+        return command_result(answer)
     if answer.get("error"):
         rest = {name: value for name, value in answer.items() if name != "error"}
         return ToolResult(success=False, output=json.dumps(rest) if rest else "", error=str(answer["error"]))
     return ToolResult(success=True, output=answer["content"] if set(answer) == {"content"} else content)
 
 
-def of_command(answer: Mapping[str, Any]) -> ToolResult:
+def command_result(answer: Mapping[str, Any]) -> ToolResult:
     """Return what a command answered; it failed if it says so, or with another exit code than 0."""
     code = answer["exit_code"]
     rest = {name: value for name, value in answer.items() if name not in {"output", "error"}}

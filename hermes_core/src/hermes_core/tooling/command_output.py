@@ -42,7 +42,7 @@ def without_escapes(text: str) -> str:
     return _ESCAPE.sub("", text)
 
 
-def unfinished(data: bytes) -> int:
+def count_unfinished_bytes(data: bytes) -> int:
     """Return how many bytes at the end are the beginning of a character or of an escape sequence."""
     start = data.rfind(b"\x1b", -_LONGEST)
     if start >= 0 and not _COMPLETE.match(data[start:].decode("latin-1")):

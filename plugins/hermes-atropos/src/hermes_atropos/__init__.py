@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hermes_atropos.legacy_loop import HermesAgentLoop, ToolContext
     from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
     from hermes_core.contracts.rollout import AgentResult, ToolError
-    from hermes_core.tooling.agent_tools import ToolRegistry, build_tool_registry
+    from hermes_core.tooling.tool_registry import ToolRegistry, build_tool_registry
 
 _HOMES = {
     "APIServerConfig": "hermes_atropos.compat",
@@ -43,11 +43,11 @@ _HOMES = {
     "ToolCall": "hermes_core.contracts.agent_tools",
     "ToolContext": "hermes_atropos.legacy_loop",
     "ToolError": "hermes_core.contracts.rollout",
-    "ToolRegistry": "hermes_core.tooling.agent_tools",
+    "ToolRegistry": "hermes_core.tooling.tool_registry",
     "ToolResult": "hermes_core.contracts.agent_tools",
     "ToolSchema": "hermes_core.contracts.agent_tools",
     "bridged": "hermes_atropos.bridge",
-    "build_tool_registry": "hermes_core.tooling.agent_tools",
+    "build_tool_registry": "hermes_core.tooling.tool_registry",
 }
 
 __all__ = [

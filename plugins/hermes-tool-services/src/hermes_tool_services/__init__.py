@@ -8,7 +8,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
-    from hermes_core.tooling.agent_tools import ToolRegistry, build_tool_registry
+    from hermes_core.tooling.tool_registry import ToolRegistry, build_tool_registry
     from hermes_tool_services.artifacts import ArtifactRefusedError
     from hermes_tool_services.executor import ToolExecutor
     from hermes_tool_services.executor_client import ToolExecutorClient
@@ -27,11 +27,11 @@ _HOMES = {
     "ToolExecutor": "hermes_tool_services.executor",
     "ToolExecutorClient": "hermes_tool_services.executor_client",
     "ToolExecutorConfig": "hermes_tool_services.executor_config",
-    "ToolRegistry": "hermes_core.tooling.agent_tools",
+    "ToolRegistry": "hermes_core.tooling.tool_registry",
     "ToolResult": "hermes_core.contracts.agent_tools",
     "ToolSchema": "hermes_core.contracts.agent_tools",
     "ToolServer": "hermes_tool_services.tool_server",
-    "build_tool_registry": "hermes_core.tooling.agent_tools",
+    "build_tool_registry": "hermes_core.tooling.tool_registry",
 }
 
 __all__ = [

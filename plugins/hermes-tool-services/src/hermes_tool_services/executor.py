@@ -14,8 +14,8 @@ from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult, ToolSc
 from hermes_core.contracts.errors import BackendError, ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec, TerminalBackend
 from hermes_core.discovery import Registry, load_plugins
-from hermes_core.tooling.agent_calls import answering, without_policy
-from hermes_core.tooling.agent_tools import InstalledTool, ToolRegistry, build_tool_registry, executed
+from hermes_core.tooling.agent_calls import result_for, without_policy
+from hermes_core.tooling.tool_registry import InstalledTool, ToolRegistry, build_tool_registry, execute_tool
 from hermes_tool_services import wire
 from hermes_tool_services.artifacts import ArtifactRefusedError
 from hermes_tool_services.executor_config import ToolExecutorConfig
@@ -155,7 +155,7 @@ class ToolExecutor:
             is_error = not result.success
         finally:
             self.stats.add(time.perf_counter() - began, is_error=is_error)
-        return answering(call, result)
+        return result_for(call, result)
 
     async def _routed(
         self, trajectory_id: str, call: ToolCall, timeout_s: float | None, execution_id: str | None
@@ -360,7 +360,7 @@ async def _hosted(tool: Tool, call: ToolCall, trajectory_id: str, seconds: float
     about = {"trajectory_id": trajectory_id, "task_id": trajectory_id}
     try:
         async with asyncio.timeout(seconds + MARGIN):
-            return await executed(discreet(tool, sent, about), sent, about)
+            return await execute_tool(discreet(tool, sent, about), sent, about)
     except TimeoutError:
         return ToolResult(success=False, error=f"{call.name} timed out after {seconds:g}s", metadata={"timeout": True})
 

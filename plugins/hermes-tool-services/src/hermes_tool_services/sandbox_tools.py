@@ -17,9 +17,10 @@ from hermes_core.contracts.secrecy import shown
 from hermes_core.discovery import Registry, load_plugins
 from hermes_core.rollout import Runtime
 from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout.leasing import supply_lease_store
 from hermes_core.rollout.runtime import to_completion
 from hermes_core.specs import ToolSpec
-from hermes_core.tooling.agent_calls import as_result, without_policy
+from hermes_core.tooling.agent_calls import parse_result, without_policy
 from hermes_core.tooling.arguments import ArgumentsError
 from hermes_core.tooling.command_output import shorten
 from hermes_tool_services import artifacts, wire
@@ -96,6 +97,7 @@ class SandboxToolBackend:
             registry = self._given_registry or registry
             if registry is None:
                 registry = await asyncio.to_thread(load_plugins)
+            supply_lease_store(self._backend, registry, type(self._backend).__name__)
             self._runtime = Runtime(registry, sandbox=self.spec)
             await self._backend.check(self.spec)
 
@@ -228,7 +230,7 @@ class SandboxToolBackend:
         if name == "terminal":
             return await _command(slot.sandbox, prepared, seconds, execution_id)
         answer = await runtime.tool(name).invoke(prepared, slot.context)
-        result = as_result(answer.content)
+        result = parse_result(answer.content)
         why = result.error or answer.error
         return ExecutionResult(result.success and why is None, result.output, why, metadata=result.metadata)
 

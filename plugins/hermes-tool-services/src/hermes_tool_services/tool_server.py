@@ -20,9 +20,9 @@ from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.sync_context import SyncToolContext
 from hermes_core.rollout.workers import WorkerThreads
 from hermes_core.specs import ToolSpec
-from hermes_core.tooling.agent_calls import answering, as_result, without_policy
-from hermes_core.tooling.agent_tools import InstalledTool, ToolRegistry
+from hermes_core.tooling.agent_calls import parse_result, result_for, without_policy
 from hermes_core.tooling.arguments import ArgumentsError
+from hermes_core.tooling.tool_registry import InstalledTool, ToolRegistry
 from hermes_tool_services.failing import told
 from hermes_tool_services.policy import LONGEST, timeout_of
 from hermes_tool_services.stats import CallStats
@@ -104,7 +104,7 @@ class ToolServer:
             is_error = not result.success
         finally:
             self.stats.add(time.perf_counter() - began, is_error=is_error)
-        return answering(call, result)
+        return result_for(call, result)
 
     async def _limited(self, call: ToolCall, timeout: float | None, about: Mapping[str, str]) -> ToolResult:
         tool = self._served.get(call.name)
@@ -169,7 +169,7 @@ class ToolServer:
                 return _failed(told(error, call, about))
             if not isinstance(answer, contract.ToolResult):
                 return _failed(f"tool {spec.name!r} returned {type(answer).__name__}, wanted ToolResult")
-            result = as_result(answer.content)
+            result = parse_result(answer.content)
             why = result.error or answer.error
             return ToolResult(result.success and why is None, result.output, why, result.metadata)
 

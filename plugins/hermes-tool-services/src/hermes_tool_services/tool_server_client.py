@@ -11,7 +11,7 @@ import aiohttp
 from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
 from hermes_core.contracts.errors import BackendError, ConfigError
 from hermes_core.contracts.secrecy import shown_address
-from hermes_core.tooling.agent_calls import clamped
+from hermes_core.tooling.agent_calls import clamp_timeout
 
 _TIMEOUT: Final = 120.0
 _MARGIN: Final = 5.0
@@ -91,7 +91,7 @@ class ToolExecutorClient(ToolServerClient):
         self, call: ToolCall, trajectory_id: str, timeout: float | None = None, **about: str
     ) -> ToolResult:
         """Run a tool in a trajectory's sandbox; the first call opens it."""
-        seconds = clamped(call.arguments.get("timeout") if timeout is None else timeout) or self._timeout
+        seconds = clamp_timeout(call.arguments.get("timeout") if timeout is None else timeout) or self._timeout
         tool = {"name": call.name, "arguments": dict(call.arguments), "uniq_id": call.uniq_id}
         body = {"trajectory_id": trajectory_id, "tool": tool, "timeout_s": seconds, **about}
         answer = await self._had("/execute", body, seconds + _PATIENCE)

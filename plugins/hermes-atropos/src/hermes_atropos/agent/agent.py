@@ -19,8 +19,8 @@ from hermes_core.contracts.task import Task
 from hermes_core.contracts.tokens import ModelSession
 from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec
 from hermes_core.rollout.record import RolloutRecord
-from hermes_core.tooling.agent_tools import ToolRegistry
 from hermes_core.tooling.selection import ToolSelection
+from hermes_core.tooling.tool_registry import ToolRegistry
 
 __all__ = ["AgentConfig", "AgentResult", "AgentStep", "AtroposAgent", "SequenceData"]
 

@@ -15,7 +15,7 @@ from hermes_atropos.agent.agent import AgentConfig, AgentResult
 from hermes_atropos.agent.config import AgentEnvConfig
 from hermes_atropos.agent.play import PLAY, AgentPlay, EnvironmentTools
 from hermes_atropos.agent.react import system_prompt
-from hermes_atropos.agent.tool_executor import RemoteToolExecutor, ToolExecutor, client_for
+from hermes_atropos.agent.tool_executor import RemoteToolExecutor, ToolExecutor, naming_missing_client
 from hermes_atropos.agent.workbench import ExecTool, Workbench
 from hermes_atropos.base_env import HermesAgentBaseEnv
 from hermes_atropos.planning import Place
@@ -29,8 +29,8 @@ from hermes_core.rollout import GroupPlan, run_rollout
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.runtime import to_completion
 from hermes_core.specs import ToolSpec
-from hermes_core.tooling.agent_tools import InstalledTool, ToolRegistry, build_tool_registry
 from hermes_core.tooling.selection import ToolSelection
+from hermes_core.tooling.tool_registry import InstalledTool, ToolRegistry, build_tool_registry
 from hermes_core.tooling.toolsets import resolve_toolset, validate_toolset
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
             self._tool_executor = ToolExecutor(self.server.own)
         url = config.tool_server_url
         if url is not None and url != "inprocess" and self._tool_server is None:
-            with client_for("tool_server_url"):
+            with naming_missing_client("tool_server_url"):
                 from hermes_tool_services.tool_server_client import ToolServerClient
             self._tool_server = ToolServerClient(url, config.tool_server_token)
             for tool in await self._tool_server.tools():
@@ -217,7 +217,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
 
     async def _join_executor(self, url: str) -> None:
         """Let the executor's tools take the place of those that would need a sandbox here."""
-        with client_for("tool_executor_url"):
+        with naming_missing_client("tool_executor_url"):
             from hermes_tool_services.tool_server_client import ToolExecutorClient
         config = self.config
         self._sandboxes = client = ToolExecutorClient(url, config.tool_executor_token, timeout=config.terminal_timeout)

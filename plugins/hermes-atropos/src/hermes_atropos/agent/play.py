@@ -25,8 +25,8 @@ from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.dispatch import ToolDispatcher
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.specs import Declaration
-from hermes_core.tooling.agent_calls import answering, as_result, clamped, without_policy
-from hermes_core.tooling.agent_tools import InstalledTool, ToolRegistry, executed
+from hermes_core.tooling.agent_calls import clamp_timeout, parse_result, result_for, without_policy
+from hermes_core.tooling.tool_registry import InstalledTool, ToolRegistry, execute_tool
 
 if TYPE_CHECKING:
     from hermes_atropos.agent.env import AgentEnv
@@ -137,7 +137,7 @@ class _ModelCalls:
 
     async def _batch(self, turn: int, calls: Sequence[ToolCall]) -> list[ToolResult]:
         messages = await self._dispatcher.run(turn, [_requested(call) for call in calls])
-        return [answering(call, as_result(m["content"])) for call, m in zip(calls, messages, strict=True)]
+        return [result_for(call, parse_result(m["content"])) for call, m in zip(calls, messages, strict=True)]
 
 
 class EnvironmentTools:
@@ -174,13 +174,13 @@ class _HostedTool:
 
     async def call(self, arguments: dict[str, Any], context: RolloutContext) -> contract.ToolResult:
         about = {"trajectory_id": context.rollout_id, "task_id": context.task_id}
-        result = await executed(self._tool, ToolCall(self._tool.schema.name, arguments), about)
+        result = await execute_tool(self._tool, ToolCall(self._tool.schema.name, arguments), about)
         return contract.ToolResult(content=encode(result.to_dict()).decode(), error=result.error)
 
 
 def _requested(call: ToolCall) -> RequestedCall:
     arguments = without_policy(call.arguments)
-    timeout = clamped(arguments.get("timeout"))
+    timeout = clamp_timeout(arguments.get("timeout"))
     if timeout is not None and call.name == "terminal":
         arguments["timeout"] = int(timeout)
     return RequestedCall(id=call.uniq_id, name=call.name, arguments=encode(arguments).decode())

@@ -10,7 +10,7 @@ from hermes_atropos.agent.workbench import Workbench
 from hermes_atropos.legacy_loop import OwnRollouts
 from hermes_core.contracts.agent_tools import ToolCall, ToolResult
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.tooling.agent_calls import answering
+from hermes_core.tooling.agent_calls import result_for
 
 if TYPE_CHECKING:
     from hermes_tool_services.tool_server_client import ToolExecutorClient
@@ -39,7 +39,7 @@ class RemoteToolExecutor:
 
     async def execute(self, trajectory_id: str, call: ToolCall, timeout_s: float | None = None) -> ToolResult:
         """Make one call; what a tool does wrong is in the result."""
-        return answering(call, await self._client.execute(call, trajectory_id, timeout_s))
+        return result_for(call, await self._client.execute(call, trajectory_id, timeout_s))
 
     async def release_trajectory(self, trajectory_id: str, reset_workspace: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002 - the predecessor's signature
         """Close a trajectory's sandbox; no other trajectory ever sees its workspace."""
@@ -47,7 +47,7 @@ class RemoteToolExecutor:
 
 
 @contextlib.contextmanager
-def client_for(key: str) -> Iterator[None]:
+def naming_missing_client(key: str) -> Iterator[None]:
     """Import a client within this: where its package is not installed, the key that asks for it says what to type."""
     try:
         yield

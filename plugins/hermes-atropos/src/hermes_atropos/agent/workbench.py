@@ -12,7 +12,7 @@ from typing import Any, Final
 from hermes_core.contracts.agent_tools import ToolCall, ToolResult
 from hermes_core.contracts.errors import HermesError
 from hermes_core.rollout.context import RolloutContext
-from hermes_core.tooling.agent_calls import answering, as_result, clamped, of_command, without_policy
+from hermes_core.tooling.agent_calls import clamp_timeout, command_result, parse_result, result_for, without_policy
 
 ExecTool = Callable[[ToolCall], Awaitable[ToolResult]]
 """Makes one call in a rollout's sandbox; what the hooks get as `exec_tool`."""
@@ -35,7 +35,7 @@ class Workbench:
         if missing:
             problem = f"{call.name}: argument {missing[0]!r} is missing"
             return ToolResult(success=False, error=problem, uniq_id=call.uniq_id)
-        return answering(call, await self._guarded(name, arguments, timeout_s))
+        return result_for(call, await self._guarded(name, arguments, timeout_s))
 
     async def _guarded(self, name: str, arguments: dict[str, Any], timeout_s: float | None) -> ToolResult:
         try:
@@ -43,7 +43,7 @@ class Workbench:
                 return await self._terminal(arguments, timeout_s)
             if name in {"read_file", "write_file"}:
                 return await self._file(name, arguments)
-            return as_result(await self._context.call_tool(name, arguments))
+            return parse_result(await self._context.call_tool(name, arguments))
         except HermesError as error:
             if not error.fatal:
                 raise
@@ -54,9 +54,9 @@ class Workbench:
     async def _terminal(self, arguments: Mapping[str, Any], timeout_s: float | None) -> ToolResult:
         if arguments.get("background"):
             return ToolResult(success=False, error="terminal background execution is not supported in sandbox")
-        timeout = clamped(timeout_s if timeout_s is not None else arguments.get("timeout"))
+        timeout = clamp_timeout(timeout_s if timeout_s is not None else arguments.get("timeout"))
         answer = await self._context.terminal(arguments["command"], timeout=timeout or _DEFAULT_TIMEOUT)
-        return of_command(answer)
+        return command_result(answer)
 
     async def _file(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         path = str(arguments["path"])

@@ -12,7 +12,7 @@ from typing import Final, Self, TypeVar, final
 
 from hermes_core.contracts.errors import BackendError, ToolFailureError
 from hermes_core.contracts.sandbox import ProcessInfo, Sandbox
-from hermes_core.tooling.command_output import unfinished
+from hermes_core.tooling.command_output import count_unfinished_bytes
 from hermes_tools.interactive import shell_integration as shell
 from hermes_tools.interactive.prompt_command import CommandEnd, TypedCommand
 from hermes_tools.interactive.terminal_requirements import private_directory, require_emulation
@@ -337,7 +337,7 @@ class TerminalSession:
         output = await self._ask(self._sandbox.processes.read(self._id, offset=offset, limit=limit))
         end = output.start + len(output.data)
         # What is cut off here comes with the next piece, unless nothing more can come, or it alone fills the piece.
-        cut = unfinished(output.data) if output.running or end < output.total else 0
+        cut = count_unfinished_bytes(output.data) if output.running or end < output.total else 0
         if cut == len(output.data) and end < output.total:
             cut = 0
         data = self._marks.strip(output.data[: len(output.data) - cut])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
 from hermes_core.contracts.sandbox import ProcessInfo, ProcessOutput
-from hermes_core.tooling.command_output import unfinished, without_escapes
+from hermes_core.tooling.command_output import count_unfinished_bytes, without_escapes
 
 MAX_OUTPUT_CHARS: Final = 200_000
 _WIDEST: Final = 4
@@ -104,7 +104,7 @@ class ProcessSession:
         total = (await self.source.poll(self.source_id)).output_bytes
         size = characters * _WIDEST
         output = await self.source.read(self.source_id, offset=max(seen, total - size), limit=size)
-        held = unfinished(output.data) if output.running else 0
+        held = count_unfinished_bytes(output.data) if output.running else 0
         data = output.data[: len(output.data) - held]
         self._cursors[consumer] = output.start + len(data)
         whole = _readable(data, cut=output.start > seen)

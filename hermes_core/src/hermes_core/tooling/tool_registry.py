@@ -67,10 +67,10 @@ class ToolRegistry:
         tool = self.get(call.name)
         if tool is None:
             return ToolResult(success=False, error=f"Unknown tool: {call.name}", uniq_id=call.uniq_id)
-        return await executed(tool, call, about)
+        return await execute_tool(tool, call, about)
 
 
-async def executed(tool: Tool, call: ToolCall, about: Mapping[str, Any]) -> ToolResult:
+async def execute_tool(tool: Tool, call: ToolCall, about: Mapping[str, Any]) -> ToolResult:
     """Call a tool of an environment; whatever it raises, but a `BackendError`, is the result's error."""
     named = inspect.signature(tool.execute).parameters
     extra = {name: value for name, value in about.items() if name in named and name not in call.arguments}
