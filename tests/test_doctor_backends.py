@@ -255,7 +255,45 @@ def test_a_config_that_no_plugin_reads_names_the_package_that_would(tmp_path, ca
     assert main(["-p", "no:runner", "doctor", "--config", str(config)], environ={}) == 2
     err = capsys.readouterr().err
     assert "no plugin that is loaded reads one" in err
-    assert "admit hermes-runner" in err
+    assert f"→ hermes-core -p hermes-runner doctor --config {config}" in err
+
+
+def test_a_broken_plugin_that_the_config_disables_is_no_trouble(doctor, tmp_path, monkeypatch):
+    """Of what the command line admits, only what the run's own settings leave has to load."""
+    site = tmp_path / "site"
+    info = site / "acme_broken-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-broken\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[hermes_core.plugins]\nbroken = acme_not_there\n")
+    monkeypatch.syspath_prepend(str(site))
+    config = tmp_path / "run.yaml"
+    config.write_text("terminal_backend: local\nisolation: none\nplugins: {disable: [acme-broken]}\n")
+    arguments = ["doctor", "local", "--config", str(config)]
+    assert main(arguments, environ={"HERMES_PLUGINS_STRICT": "1"}) == 0
+
+
+def test_an_answer_of_a_hook_that_says_nothing_of_backends_names_its_plugin(tmp_path, capsys):
+    path = tmp_path / "wrong_reader.py"
+    path.write_text(
+        "from hermes_core.hookspecs import hookimpl\n\n\n"
+        "@hookimpl\ndef hermes_run_backends(config):\n    return {'backend': 'local'}\n"
+    )
+    assert main(["-p", str(path), "-p", "no:runner", "doctor", "--config", "lab.toml"], environ={}) == 2
+    assert "answered dict, wanted RunBackends" in capsys.readouterr().err
+
+
+def test_a_config_that_all_of_its_readers_refuse_is_told_with_what_each_says(tmp_path, capsys):
+    path = tmp_path / "strict_reader.py"
+    path.write_text(
+        "from hermes_core.contracts.errors import ConfigError\nfrom hermes_core.hookspecs import hookimpl\n\n\n"
+        "@hookimpl\ndef hermes_run_backends(config):\n    raise ConfigError('it is no TOML')\n"
+    )
+    config = tmp_path / "run.yaml"
+    config.write_text("isolatoin: none")
+    assert main(["-p", str(path), "doctor", "--config", str(config)], environ={}) == 2
+    err = capsys.readouterr().err
+    assert "it is no TOML" in err
+    assert "isolatoin" in err
 
 
 def test_a_name_that_nobody_declares_is_told_before_anything_is_printed(capsys, tmp_path):

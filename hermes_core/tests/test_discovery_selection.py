@@ -112,6 +112,8 @@ def test_what_a_failed_removal_leaves_of_a_distribution_is_no_copy(site, tmp_pat
     monkeypatch.syspath_prepend(str(before))
     assert copies("acme-docker") == ["2.0"]
     assert installed_version("Acme.Docker") == "2.0"
+    (before / "acme_docker-1.0.dist-info" / "METADATA").write_bytes(b"Name: acme-docker\nVersion: 1.0\xff\n")
+    assert copies("acme-docker") == ["2.0"]
     (site.folder / "acme_docker-2.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-docker\n")
     assert installed_version("acme-docker") is None
 

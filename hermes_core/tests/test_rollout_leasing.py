@@ -6,15 +6,15 @@ import asyncio
 
 import pytest
 
-from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.errors import BackendError, BrokenComponentError, UnavailableComponentError
 from hermes_core.contracts.leases import Collected, LeaseStore, LeasingBackend
 from hermes_core.contracts.sandbox import QueueingBackend, SandboxSpec
-from hermes_core.rollout.leasing import supply_leases
+from hermes_core.rollout.leasing import supply_lease_store
 from hermes_core.rollout.runtime import Runtime
 from hermes_core.specs import Ref
 
 PLUGIN = '''
-from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.errors import BackendError, BrokenComponentError, UnavailableComponentError
 from hermes_core.contracts.leases import Collected
 
 
@@ -22,7 +22,7 @@ from hermes_core.contracts.leases import Collected
 def hermes_backends():
     return [
         BackendSpec(name=kind.__name__.lower(), summary="Opens nothing.", target=f"SELF:{kind.__name__}")
-        for kind in (Plain, Leasing, Provided, Queueing)
+        for kind in (Plain, Leasing, Provided, Forgetful, Queueing)
     ]
 
 
@@ -69,6 +69,11 @@ class Provided(Leasing):
     def __init__(self):
         super().__init__()
         self.leases = Store()
+
+
+class Forgetful(Leasing):
+    def lease_with(self, store):
+        pass
 
 
 class Queueing(Plain):
@@ -120,12 +125,18 @@ async def test_a_backend_that_leases_is_given_the_installed_store(opened):
 
 async def test_a_backend_that_leases_is_refused_where_nothing_writes_leases(opened):
     async with opened("leasing", store=False) as runtime:
-        with pytest.raises(BackendError, match="backend 'leasing' outlive") as caught:
+        with pytest.raises(UnavailableComponentError, match="backend 'leasing' cannot be used") as caught:
             _ = runtime.backend
         assert "hermes-sandbox" in str(caught.value.hint)
-        with pytest.raises(BackendError, match="outlive"):
+        with pytest.raises(UnavailableComponentError, match="outlive"):
             async with runtime.open_sandbox(SandboxSpec()):
                 raise AssertionError("unreachable")
+
+
+async def test_a_backend_that_does_not_keep_the_store_is_broken(opened):
+    async with opened("forgetful") as runtime:
+        with pytest.raises(BrokenComponentError, match="'forgetful' has NoneType in the place of a lease store"):
+            _ = runtime.backend
 
 
 async def test_a_backend_with_a_store_of_its_own_keeps_it(opened):
@@ -145,7 +156,7 @@ async def test_a_backend_that_leases_nothing_needs_no_store(opened):
 def test_options_put_another_store_in_the_place_of_the_own_one(opened):
     runtime = opened("provided")
     own = runtime.backend.leases
-    found = supply_leases(runtime.backend, runtime.registry, "provided", options={})
+    found = supply_lease_store(runtime.backend, runtime.registry, "provided", options={})
     assert found is runtime.backend.leases
     assert found is not own
 

@@ -70,13 +70,16 @@ async def test_the_oracle_plays_the_solutions_of_a_task_file_and_says_what_it_le
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "HERMES_PLUGINS": "hermes-agent-core,hermes-runner"},
     )  # fmt: skip
-    line = (await process.stdout.readline()).decode()
-    client = OpenAIChatClient(base_url=line.split()[-1], model_name="oracle")
-    talk = Conversation([{"role": "user", "content": "Say it."}])
-    assert (await client.chat(ModelRequest(conversation=talk, tools=ToolSchemas()))).content == "it"
-    await client.aclose()
-    process.send_signal(signal.SIGTERM)
-    _, complaints = await process.communicate()
+    try:
+        line = (await process.stdout.readline()).decode()
+        client = OpenAIChatClient(base_url=line.split()[-1], model_name="oracle")
+        talk = Conversation([{"role": "user", "content": "Say it."}])
+        reply = await client.chat(ModelRequest(conversation=talk, tools=ToolSchemas()))
+        await client.aclose()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, complaints = await process.communicate()
+    assert reply.content == "it"
     assert f"task left out: {tasks}:2: not JSON" in complaints.decode()
     assert process.returncode == 0
 

@@ -11,12 +11,14 @@ import textwrap
 import pytest
 
 from hermes_core.cli import main
+from hermes_core.contracts.leases import LeaseTerms
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.discovery import PluginSettings, load_plugins
 from hermes_core.rollout.runtime import Runtime
 from hermes_core.specs import Ref
 from hermes_sandbox import open_sandbox
 from hermes_sandbox.leases.book import LeaseBook, default_lease_dir
+from hermes_sandbox.leases.file_store import FileLeaseStore
 
 PLUGIN = """
 import uuid
@@ -25,6 +27,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from hermes_core.contracts.leases import LeaseTerms
+from hermes_core.contracts.sandbox import ExecResult
 from hermes_core.hookspecs import hookimpl
 from hermes_core.specs import BackendSpec
 
@@ -48,7 +51,8 @@ class Folders:
         self.leases = store
 
     async def check(self, spec):
-        pass
+        async with await self.open(spec):
+            pass
 
     async def open(self, spec):
         folder = self.options.parent / uuid.uuid4().hex
@@ -61,6 +65,8 @@ class Folders:
 
     async def reclaim(self, handle):
         folder = Path(handle["folder"])
+        if (folder / "breaks").exists():
+            raise RuntimeError("not today")
         if folder.exists():
             folder.rmdir()
 
@@ -72,6 +78,8 @@ class Folders:
 
 
 class Folder:
+    provenance = {"backend": "folders"}
+
     def __init__(self, folder, leases):
         self.folder, self.leases, self.id = folder, leases, folder.name
 
@@ -80,6 +88,9 @@ class Folder:
 
     async def __aexit__(self, *_):
         await self.aclose()
+
+    async def exec(self, command, **_):
+        return ExecResult(exit_code=0)
 
     async def aclose(self):
         self.folder.rmdir()
@@ -149,6 +160,40 @@ async def test_what_a_killed_process_left_of_a_strangers_backend_is_collected(st
     assert capsys.readouterr().out == f"removed {sandbox_id}\n"
     assert list((tmp_path / "folders").iterdir()) == []
     assert LeaseBook(default_lease_dir()).read() == ([], [])
+
+
+async def test_a_backend_that_breaks_over_one_keeps_no_other_from_being_collected(stranger, registry, tmp_path):
+    broken, other = await killed_owner(stranger, tmp_path), await killed_owner(stranger, tmp_path)
+    (tmp_path / "folders" / broken / "breaks").touch()
+    found = await FileLeaseStore().collect(registry)
+    assert found.removed == [other]
+    assert found.failed == {broken: "backend 'folders' raised RuntimeError: not today"}
+
+
+@pytest.mark.parametrize("command", [("doctor", "folders"), ("sandboxes", "probe", "folders")])
+def test_a_strangers_backend_is_tried_with_where_to_lease(stranger, capsys, command):
+    options = ["--backend-options", json.dumps(stranger)]
+    main(["-p", "stranger_folders", *command, *options])
+    assert "works" in capsys.readouterr().out
+    assert LeaseBook(default_lease_dir()).read() == ([], [])
+
+
+async def test_what_cannot_be_read_is_told_although_nothing_is_dead(registry):
+    store = FileLeaseStore()
+    store.book.directory.mkdir(parents=True)
+    (store.book.directory / "torn.json").write_text("{")
+    found = await store.collect(registry)
+    assert (found.removed, found.failed) == ([], {})
+    assert "torn.json is not a lease" in found.problems[0]
+
+
+async def test_a_lease_is_given_up_where_it_was_taken(stranger, tmp_path, monkeypatch):
+    store = FileLeaseStore()
+    await store.take(LeaseTerms(sandbox_id="s1", backend="folders", handle={}))
+    before = default_lease_dir()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    await store.give_up("s1")
+    assert LeaseBook(before).read() == ([], [])
 
 
 async def test_the_next_run_removes_what_a_killed_one_left(stranger, registry, tmp_path):

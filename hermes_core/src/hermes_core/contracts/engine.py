@@ -53,10 +53,11 @@ class RolloutEngine(Protocol):
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """What the summary says of it: JSON values, read after `open` and at the end.
+        """What the summary says of it: JSON values, read after `open`, also one that failed, and at the end.
 
-        `leftovers` (`removed`, `failed`) counts the sandboxes of processes that had died which `open` has removed or
-        could not remove; `sandboxes_left`, once it is being closed, those of its own that are still there.
+        An engine that knows them says `leftovers` (`removed`, `failed`), the numbers of sandboxes of processes that had
+        died which `open` has removed or could not remove, and from `aclose` on `sandboxes_left`, those of its own that
+        are still there.
         `unconfirmed` counts the cancelled rollouts of which it is not known whether they have closed their sandboxes.
         The summary's table counts `workers` (a list of mappings with `node`) and `lost_workers`.
         """

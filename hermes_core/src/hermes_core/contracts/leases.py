@@ -1,8 +1,12 @@
 """Leases: what is written of a sandbox before it exists, so that what a killed process leaves can be found and removed.
 
 A backend whose sandboxes can outlive the process that opened them is a `LeasingBackend`. It takes a lease in a
-`LeaseStore` before it makes a sandbox, and gives it up when the sandbox is gone. The store is a component of its own;
-hermes-sandbox brings one that writes files.
+`LeaseStore` before it makes a sandbox, and gives it up when the sandbox is gone. A backend may bring a store; for all
+others it is the component `files` of kind `lease_store`, which hermes-sandbox has, and which the commands
+`hermes-core sandboxes` read.
+
+To *collect* is to go through the leases of processes that have died, to *reclaim* is to remove one sandbox by what its
+lease says, to *sweep* is to look for what no lease names.
 """
 
 from __future__ import annotations
@@ -24,7 +28,8 @@ class LeaseTerms:
     """What is written of one sandbox, besides the process that answers for it.
 
     `handle` is what the backend's `reclaim` needs, in plain JSON values that are known before the sandbox exists.
-    `lifetime` is in seconds: the lease is overdue when nobody has renewed it for so long. `options` are the backend's
+    `lifetime` is in seconds: a lease that nobody has renewed for so long is late, which is told, and ends nothing.
+    `options` are the backend's
     own; a store writes none of their secrets.
     """
 
@@ -52,7 +57,7 @@ class Collected:
 class LeaseStore(Protocol):
     """Where the leases of one backend object are written, and found by other processes.
 
-    Used on one event loop at a time. It renews the leases that it holds for as long as that loop runs.
+    Used on one event loop at a time, on which it may renew what it holds.
     """
 
     @property
@@ -73,7 +78,7 @@ class LeaseStore(Protocol):
         ...
 
     async def give_up(self, sandbox_id: str) -> None:
-        """Strike a lease out: its sandbox is gone. One that is not there is fine."""
+        """Remove the lease of a sandbox that is gone; one that is not there is fine."""
         ...
 
     async def collect(self, registry: Registry) -> Collected:
@@ -85,8 +90,8 @@ class LeaseStore(Protocol):
 class LeasingBackend(TerminalBackend, Protocol):
     """What a terminal backend has besides whose sandboxes can outlive the process that opened them.
 
-    `sandboxes gc` and the clean-up before a run work with these methods alone. For both the backend is made anew, from
-    the options in the lease.
+    To collect, a backend is made anew from the options in the lease, and told to `reclaim`. Wrappers must define these
+    methods themselves: they are looked for, not called on trial.
     """
 
     @property

@@ -49,12 +49,15 @@ def fingerprint(plugin: FoundPlugin) -> dict[str, Any]:
 
 
 def _sources(distribution: str) -> list[Distribution]:
-    """Return the copies that have a version, in the order of the path."""
+    """Return the copies whose metadata can be read and have a version, in the order of the path."""
     return [source for source in distributions(name=distribution) if _has_version(source)]
 
 
 def _has_version(source: Distribution) -> bool:
-    text = source.read_text("METADATA") or source.read_text("PKG-INFO") or ""
+    try:
+        text = source.read_text("METADATA") or source.read_text("PKG-INFO") or ""
+    except (OSError, ValueError):
+        return False
     return re.search(r"^Version: *\S", text.partition("\n\n")[0], re.MULTILINE) is not None
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError, UnknownComponentError
+from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError, HermesError, UnknownComponentError
 from hermes_core.discovery.components import Component
 from hermes_core.discovery.records import PluginRecord, PluginState
 from hermes_core.discovery.selection import matches
@@ -64,6 +64,14 @@ def unknown(kind: str, name: str, known: Iterable[str], plugins: Iterable[Plugin
     package = package_for(kind, bare)
     every = f"\n    all names: {_LIST} --json" if len(known) > _FEW else ""
     return UnknownComponentError(found, hint=_next_step(kind, bare, near, package, out) + every)
+
+
+def refused(hook: str, refusals: Mapping[str, HermesError]) -> HermesError:
+    """Return the error of a question that every plugin which could have answered it has refused."""
+    if len(refusals) == 1:
+        return next(iter(refusals.values()))
+    lines = "".join(f"\n    {plugin}: {error.message}" for plugin, error in refusals.items())
+    return ConfigError(f"no plugin answers {hook}:{lines}", hint="disable those that are not meant: -p no:NAME")
 
 
 def how_to_get(package: str, plugins: Iterable[PluginRecord]) -> str:

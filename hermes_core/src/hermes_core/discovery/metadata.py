@@ -1,7 +1,7 @@
 """Which plugins the installed distributions have: the listing, which reads the few lines that it needs by hand.
 
-It uses the standard library's `importlib.metadata` alone, because every command pays for it; all else that is asked of
-the metadata is in `distributions`.
+It needs nothing but the standard library's `importlib.metadata`, because every command pays for it. All else that is
+asked of the metadata is in `distributions`; its library takes the place of the standard one's finder when it is loaded.
 """
 
 from __future__ import annotations

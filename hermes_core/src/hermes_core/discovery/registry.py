@@ -133,18 +133,18 @@ class Registry:
     def answers(self, hook: str, **arguments: object) -> dict[str, Any]:
         """Ask every plugin by a hook, and return the answers that are not None, by the plugin's id.
 
-        Where none answers, the first `HermesError` that one raised is raised; any other exception is its plugin's
-        defect, and raised at once as `BrokenComponentError`.
+        Where none answers, what those that refused have raised is raised: a `HermesError`, or a `ConfigError` with the
+        text of all. Any other exception is its plugin's defect, and raised at once as `BrokenComponentError`.
         """
         found: dict[str, Any] = {}
-        refusals: list[HermesError] = []
+        refusals: dict[str, HermesError] = {}
         for plugin, hooks in self._hooks.items():
             if hook not in hooks:
                 continue
             try:
                 answer = call(hooks[hook], **arguments)
             except HermesError as error:
-                refusals.append(error)
+                refusals[plugin] = error
                 continue
             except (Exception, SystemExit) as error:  # the plugin boundary
                 raise BrokenComponentError(
@@ -154,7 +154,7 @@ class Registry:
             if answer is not None:
                 found[plugin] = answer
         if refusals and not found:
-            raise refusals[0]
+            raise failures.refused(hook, refusals)
         return found
 
     def forward_events(self, fire: Callable[[str, object], None], *, listened: Iterable[str]) -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
-from hermes_core.contracts.errors import BackendError, UnknownComponentError
+from hermes_core.contracts.errors import BrokenComponentError, UnavailableComponentError, UnknownComponentError
 from hermes_core.contracts.leases import LeaseStore, LeasingBackend
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
 
 LEASE_STORE: Final = "files"
-"""Name of the store for backends that bring none."""
+"""The store of backends that bring none; `prefer` settles which one it is where several plugins declare it."""
 
 
-def supply_leases(
+def supply_lease_store(
     backend: object, registry: Registry, name: str, *, options: Mapping[str, Any] | None = None
 ) -> LeaseStore | None:
     """Return the store of the backend `name`, after giving it one where it has none; None for one that leases nothing.
@@ -23,18 +23,28 @@ def supply_leases(
     `options` are those of a store that takes the place of the backend's own.
 
     Raises:
-        BackendError: It needs one, and no plugin that is loaded brings any.
+        UnavailableComponentError: It needs a store, and no plugin that is loaded brings one.
+        BrokenComponentError: It does not keep the store that it is given.
     """
     if not isinstance(backend, LeasingBackend):
         return None
     if backend.leases is None or options is not None:
-        try:
-            store = cast("LeaseStore", registry.create("lease_store", LEASE_STORE, options))
-        except UnknownComponentError as error:
-            raise BackendError(
-                f"the sandboxes of backend {name!r} outlive a process that is killed, and nothing that is loaded "
-                "writes down which there are",
-                hint=error.hint,
-            ) from error
-        backend.lease_with(store)
-    return backend.leases
+        backend.lease_with(_new_store(registry, name, options))
+    store = backend.leases
+    if not isinstance(store, LeaseStore):
+        raise BrokenComponentError(
+            f"backend {name!r} has {type(store).__name__} in the place of a lease store",
+            hint=f"see: hermes-core plugins show backend:{name}",
+        )
+    return store
+
+
+def _new_store(registry: Registry, name: str, options: Mapping[str, Any] | None) -> Any:
+    try:
+        return registry.create("lease_store", LEASE_STORE, options)
+    except UnknownComponentError as error:
+        raise UnavailableComponentError(
+            f"backend {name!r} cannot be used: its sandboxes outlive a process that is killed, and nothing that is "
+            "loaded writes down which there are",
+            hint=error.hint,
+        ) from error

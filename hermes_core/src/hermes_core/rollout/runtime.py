@@ -17,7 +17,7 @@ from hermes_core.contracts.task import Task
 from hermes_core.contracts.tool import Tool, ToolResult
 from hermes_core.rollout.boundary import contained
 from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.leasing import supply_leases
+from hermes_core.rollout.leasing import supply_lease_store
 from hermes_core.rollout.sync_context import SyncToolContext
 from hermes_core.rollout.workers import WorkerThreads
 from hermes_core.specs import Access, Ref, ToolSpec, VerifierSpec
@@ -126,7 +126,7 @@ class Runtime:
         if self._backend is None:
             ref = self.backend_ref
             backend = cast("TerminalBackend", self.registry.create("backend", ref.name, ref.options))
-            self.leases = supply_leases(backend, self.registry, ref.name)
+            self.leases = supply_lease_store(backend, self.registry, ref.name)
             self._backend = backend
         return self._backend
 

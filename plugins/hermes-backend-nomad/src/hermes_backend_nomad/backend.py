@@ -50,6 +50,7 @@ class NomadBackend(AgentBackend):
         self.api = NomadApi(find_address(self.options, os.environ), timeout=self.options.request_timeout)
         self.run_id = uuid.uuid4().hex[:16]
         self._job_lease: Lease | None = None
+        self._job_leases = self.leases
         self._fleet = self._new_fleet()
         self.places = SlotPool(
             PoolOptions(
@@ -144,10 +145,11 @@ class NomadBackend(AgentBackend):
         handle = {**self.handle(spec, self.run_id), "whole": True}
         terms = dataclasses.replace(self._terms(spec, self.run_id), handle=handle)
         self._job_lease = Lease.of_terms(terms)
-        await self.leases.take(terms)
+        self._job_leases = self.leases
+        await self._job_leases.take(terms)
 
     async def _release_job(self) -> None:
-        await self.leases.give_up(self.run_id)
+        await self._job_leases.give_up(self.run_id)
 
     async def _purge_old_jobs(self) -> None:
         async with self._first:

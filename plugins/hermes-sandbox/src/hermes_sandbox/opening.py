@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from hermes_core.contracts.leases import LeasingBackend
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
 
 
@@ -26,16 +25,15 @@ async def open_sandbox(
         backend: Name of any installed backend.
         options: Options of the backend.
         registry: Where to look the name up; all installed plugins if None.
-        lease_dir: Where leases are kept; the user's state directory if None.
+        lease_dir: Where leases are kept; where the backend keeps them if None, which is the user's state directory.
         spec_fields: Fields of `SandboxSpec`.
     """
     from hermes_core.discovery import load_plugins
-    from hermes_sandbox.leases.file_store import FileLeaseStore
+    from hermes_sandbox.leases.file_store import lease_in_files
 
     spec = SandboxSpec(**spec_fields)
     source = (registry or load_plugins()).create("backend", backend, options)
-    if isinstance(source, LeasingBackend):
-        source.lease_with(FileLeaseStore.at(lease_dir))
+    lease_in_files(source, lease_dir)
     try:
         await source.check(spec)
         async with await source.open(spec) as sandbox:

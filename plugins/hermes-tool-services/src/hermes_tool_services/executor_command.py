@@ -82,7 +82,7 @@ class ToolExecutorCommand:
 
 async def _serve(settings: ExecutorSettings, arguments: argparse.Namespace) -> None:
     from hermes_core.discovery import load_plugins
-    from hermes_core.rollout.leasing import supply_leases
+    from hermes_core.rollout.leasing import supply_lease_store
     from hermes_models.aiohttp_server import listening
     from hermes_models.serving import serve_until_stopped
     from hermes_tool_services.executor import ToolExecutor
@@ -91,11 +91,12 @@ async def _serve(settings: ExecutorSettings, arguments: argparse.Namespace) -> N
     registry = load_plugins(arguments.plugin_settings)
     name, directory = settings.backend.name, arguments.lease_dir
     backend = registry.create("backend", name, settings.backend.options)
-    supply_leases(backend, registry, name, options=None if directory is None else {"directory": directory})
     _warn(settings)
+    options = None if directory is None else {"directory": directory}
     executor = ToolExecutor(backend, config=settings.config, spec=settings.spec, registry=registry)
     host, port = arguments.host, arguments.port
     try:
+        supply_lease_store(backend, registry, name, options=options)
         async with executor:
             application = ExecutorService(executor, token=settings.token).application()
             await serve_until_stopped(listening(application, host=host, port=port), host=host, port=port)

@@ -121,9 +121,11 @@ class Run:
         async with AsyncExitStack() as stack:
             engine = RunEngine(self._registry, config.engine, config.engine_options, discretion=self._discretion)
             stack.push_async_callback(engine.aclose)
-            await engine.open(self._engine_run(folder, tasks))
+            try:
+                await engine.open(self._engine_run(folder, tasks))
+            finally:
+                self._tell_of_leftovers(engine)
             self._engine = engine
-            self._tell_of_leftovers(engine)
             plan = await self._checked(engine, plan)
             specs = list(rollouts(plan.groups, config, folder.run_id, self._provenance(plan)))
             pending = [spec for spec in specs if spec.rollout_id not in folder.done]
@@ -163,10 +165,14 @@ class Run:
             return "no rollout had begun"
         found = {} if self._engine is None else self._engine.provenance
         left, unconfirmed = found.get("sandboxes_left", 0), found.get("unconfirmed", 0)
-        sandboxes = f"{left} of its sandboxes left (hermes-core sandboxes gc)" if left else "no sandbox left"
+        sandboxes = ""
         if unconfirmed:
-            sandboxes = f"{unconfirmed} of them unconfirmed by the engine (hermes-core sandboxes gc where it plays)"
-        return f"{done:,} of {plural(total, 'rollout')} recorded, {running:,} in flight ended, {sandboxes}"
+            sandboxes = f", {unconfirmed} of them unconfirmed by the engine (hermes-core sandboxes gc where it plays)"
+        elif left:
+            sandboxes = f", {left} of its sandboxes left (hermes-core sandboxes gc)"
+        elif found.keys() & {"sandboxes_left", "unconfirmed"}:
+            sandboxes = ", no sandbox left"
+        return f"{done:,} of {plural(total, 'rollout')} recorded, {running:,} in flight ended{sandboxes}"
 
     def _tell_of_leftovers(self, engine: RunEngine) -> None:
         found = engine.provenance.get("leftovers")

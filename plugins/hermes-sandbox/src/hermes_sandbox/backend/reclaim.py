@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from hermes_core.contracts.errors import BackendError, HermesError
 from hermes_core.contracts.leases import Collected, LeasingBackend
 from hermes_core.discovery.option_secrets import discretion
+from hermes_core.rollout.boundary import contained
 from hermes_sandbox.leases.book import Lease, LeaseBook
 from hermes_sandbox.leases.machine_identity import Here
 
@@ -65,6 +66,9 @@ class Collector:
             except HermesError as error:
                 problems.append(self._without_secrets(name, f"backend {name!r} cannot be asked: {error}"))
                 continue
+            except Exception as error:  # noqa: BLE001 - the plugin boundary, as below
+                problems.append(self._without_secrets(name, _defect(name, error)))
+                continue
             found += [{"sandbox_id": found_id, "backend": name} for found_id in ids if found_id not in known]
         return found, problems
 
@@ -73,13 +77,15 @@ class Collector:
             backend = self._backend(lease.backend, {**lease.options, **self._options})
             try:
                 _require_reach(cast("BackendSpec", self._registry.spec("backend", lease.backend)), lease)
-                await backend.reclaim(lease.handle)
+                await contained(backend.reclaim(lease.handle))
             finally:
-                await backend.aclose()
+                await contained(backend.aclose())
         except (HermesError, OSError) as error:
             done.failed[lease.sandbox_id] = self._without_secrets(lease.backend, _explain(error, lease))
-        except (KeyError, TypeError, AttributeError) as error:
+        except KeyError as error:
             done.failed[lease.sandbox_id] = f"its lease is damaged: the handle lacks {error}"
+        except Exception as error:  # noqa: BLE001 - the plugin boundary: what one backend does keeps no other from it
+            done.failed[lease.sandbox_id] = self._without_secrets(lease.backend, _defect(lease.backend, error))
         else:
             self._book.remove(lease.sandbox_id)
             done.removed.append(lease.sandbox_id)
@@ -89,13 +95,15 @@ class Collector:
             done.removed += [found for found in await self._asked(name, remove=True) if found not in done.removed]
         except HermesError as error:
             done.problems.append(self._without_secrets(name, f"backend {name!r} cannot be asked: {error}"))
+        except Exception as error:  # noqa: BLE001 - the plugin boundary, as above
+            done.problems.append(self._without_secrets(name, _defect(name, error)))
 
     async def _asked(self, name: str, *, remove: bool) -> list[str]:
         backend = self._backend(name, self._options)
         try:
-            return await backend.sweep(remove=remove)
+            return await contained(backend.sweep(remove=remove))
         finally:
-            await backend.aclose()
+            await contained(backend.aclose())
 
     def _without_secrets(self, name: str, text: str) -> str:
         return discretion(self._registry, "backend", name, self._options).text(text)
@@ -116,6 +124,10 @@ def _require_reach(declared: BackendSpec, lease: Lease) -> None:
         f"it belongs to process {lease.owner_pid} of machine {lease.node}, in another place than this process",
         hint="call hermes-core there; if it is this machine, which was started again since, wait for its deadline",
     )
+
+
+def _defect(name: str, error: Exception) -> str:
+    return f"backend {name!r} raised {type(error).__name__}: {error}"
 
 
 def _explain(error: Exception, lease: Lease) -> str:

@@ -100,22 +100,30 @@ def _what_to_try(arguments: argparse.Namespace) -> _Plan:
 
 def _run_backends(path: Path, settings: PluginSettings) -> RunBackends:
     """Ask the plugins what a run's config says of backends: the config's format is one of theirs."""
-    from hermes_core.contracts.errors import AmbiguousComponentError, UserError
-    from hermes_core.discovery import load_plugins
-    from hermes_core.discovery.failures import how_to_get
+    from hermes_core.contracts.errors import AmbiguousComponentError, BrokenComponentError, UserError
+    from hermes_core.contracts.run_backends import RunBackends
+    from hermes_core.discovery.loader import load_tolerantly
 
-    registry = load_plugins(settings)
-    answers: dict[str, RunBackends] = registry.answers("hermes_run_backends", config=path)
+    # A plugin that is broken may be one that the config disables: only what is loaded then has to load.
+    registry = load_tolerantly(settings, environ=os.environ)
+    answers = registry.answers("hermes_run_backends", config=path)
     if not answers:
+        is_here = any(plugin.found.distribution == "hermes-runner" for plugin in registry.plugins)
         raise UserError(
             "--config names a run's config, and no plugin that is loaded reads one",
-            hint=how_to_get("hermes-runner", registry.plugins),
+            hint=f"hermes-core -p hermes-runner doctor --config {path}" if is_here else "pip install hermes-runner",
         )
     if len(answers) > 1:
         raise AmbiguousComponentError(
             f"{path} is read by {len(answers)} plugins: {', '.join(answers)}", hint="disable the others: -p no:NAME"
         )
-    return next(iter(answers.values()))
+    ((plugin, answer),) = answers.items()
+    if not isinstance(answer, RunBackends):
+        raise BrokenComponentError(
+            f"hermes_run_backends of plugin {plugin} answered {type(answer).__name__}, wanted RunBackends",
+            hint=f"see: hermes-core plugins show {plugin}",
+        )
+    return answer
 
 
 def _options(arguments: argparse.Namespace) -> Mapping[str, Any]:
@@ -168,9 +176,11 @@ def _as_configured(
 ) -> tuple[str, str] | None:
     """Return why a run would stop at its check, None if it would not: a level may work, and not what is asked of it."""
     from hermes_core.contracts.errors import HermesError
+    from hermes_sandbox.leases.file_store import lease_in_files
 
     async def check() -> None:
         backend: Any = registry.create("backend", name, options)
+        lease_in_files(backend)
         try:
             await backend.check(spec)
         finally:
@@ -193,7 +203,6 @@ def _with_the_config(row: Row, source: str, trouble: tuple[str, str] | None) -> 
 def _try(registry: Registry, name: str, options: Mapping[str, Any]) -> Row:
     from hermes_sandbox.commands.doctor_advice import advice, missing
     from hermes_sandbox.commands.probe import try_backends
-    from hermes_sandbox.leases.book import default_lease_dir
 
     declared = cast("BackendSpec", registry.spec("backend", name))
     trouble = missing(name, declared.requires, os.environ)
@@ -201,7 +210,7 @@ def _try(registry: Registry, name: str, options: Mapping[str, Any]) -> Row:
         return _row(name, works=(), troubles={trouble: ()})
     try:
         given = options or _fetching_nothing(registry, name)
-        found = asyncio.run(try_backends(registry, (name,), given, default_lease_dir(), levels_only=True))
+        found = asyncio.run(try_backends(registry, (name,), given, None, levels_only=True))
     except Exception as error:  # noqa: BLE001 - the plugin boundary: what one backend does hides no other
         said = getattr(error, "message", f"{type(error).__name__}: {error}")
         hint = getattr(error, "hint", None) or f"hermes-core --debug sandboxes probe {name} shows where"

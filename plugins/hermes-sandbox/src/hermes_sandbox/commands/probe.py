@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.errors import HermesError
-from hermes_core.contracts.leases import LeasingBackend
 from hermes_core.discovery.option_secrets import discretion
 from hermes_sandbox.backend.probing import Finding, probe_backend, probe_levels
-from hermes_sandbox.leases.file_store import FileLeaseStore
+from hermes_sandbox.leases.file_store import lease_in_files
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
     from hermes_core.specs import BackendSpec
 
 
-def probe(registry: Registry, arguments: argparse.Namespace, options: Mapping[str, Any], lease_dir: Path) -> int:
+def probe(registry: Registry, arguments: argparse.Namespace, options: Mapping[str, Any], lease_dir: Path | None) -> int:
     """Try every backend, or one; exit 1 if the one that was named does not work at any of its levels."""
     names = (arguments.backend,) if arguments.backend else registry.names("backend")
     findings = asyncio.run(try_backends(registry, names, options, lease_dir))
@@ -40,7 +39,7 @@ async def try_backends(
     registry: Registry,
     names: Sequence[str],
     options: Mapping[str, Any],
-    lease_dir: Path,
+    lease_dir: Path | None,
     *,
     levels_only: bool = False,
 ) -> list[Finding]:
@@ -65,8 +64,7 @@ async def try_backends(
                 for level in declared.isolation
             ]
             continue
-        if isinstance(backend, LeasingBackend):
-            backend.lease_with(FileLeaseStore.at(lease_dir))
+        lease_in_files(backend, lease_dir)
         try:
             findings += await attempt(backend, declared)
         finally:

@@ -56,7 +56,7 @@ class SandboxesCommand:
         if arguments.action == "probe":
             from hermes_sandbox.commands.probe import probe
 
-            return probe(_registry(arguments), arguments, _options(arguments), book.directory)
+            return probe(_registry(arguments), arguments, _options(arguments), arguments.lease_dir)
         actions = {"ps": _list, "gc": _collect, "kill": _kill}
         return actions[arguments.action](book, arguments)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from hermes_core.contracts.leases import Collected, LeaseTerms
+from hermes_core.contracts.leases import Collected, LeaseTerms, LeasingBackend
 from hermes_sandbox.leases.book import Lease, LeaseBook, default_lease_dir
 from hermes_sandbox.leases.keeper import LeaseKeeper
 
@@ -63,11 +63,26 @@ class FileLeaseStore:
         await self._keeper.give_up(self.book, sandbox_id)
 
     async def collect(self, registry: Registry) -> Collected:
-        """Remove the sandboxes of processes that have died here; nothing is imported where there are none."""
+        """Remove the sandboxes of processes that have died here; no backend is imported where there are none."""
         book = self.book
-        leases, _ = await asyncio.to_thread(book.read)
-        if not any(lease.owner() == "dead" for lease in leases):
-            return Collected()
-        from hermes_sandbox.backend.reclaim import Collector
+        dead, problems = await asyncio.to_thread(_dead, book)
+        done = Collected()
+        if dead:
+            from hermes_sandbox.backend.reclaim import Collector
 
-        return await Collector(book, registry).collect(backends=())
+            done = await Collector(book, registry).remove(dead)
+        done.problems += problems
+        return done
+
+
+def lease_in_files(backend: object, directory: Path | None = None) -> None:
+    """Let a backend lease its sandboxes in a directory, or where it has no store of its own, in the user's."""
+    if isinstance(backend, LeasingBackend) and (directory is not None or backend.leases is None):
+        backend.lease_with(FileLeaseStore.at(directory))
+
+
+def _dead(book: LeaseBook) -> tuple[list[Lease], list[str]]:
+    """Return the leases of processes that have died, and a line for each that cannot be read."""
+    book.discard_torn()
+    leases, problems = book.read()
+    return [lease for lease in leases if lease.owner() == "dead"], problems

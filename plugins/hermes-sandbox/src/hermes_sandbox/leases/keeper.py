@@ -64,8 +64,8 @@ class LeaseKeeper:
             self._amending.discard(sandbox_id)
 
     async def give_up(self, book: LeaseBook, sandbox_id: str) -> None:
-        """Strike a lease out."""
-        self._held.pop(sandbox_id, None)
+        """Strike a lease out, in the book in which it was taken if it is held."""
+        book, _ = self._held.pop(sandbox_id, (book, None))
         if self._beating is not None:
             # A heartbeat in progress would write it anew.
             await asyncio.wait((self._beating,))

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
-from hermes_core.rollout.leasing import supply_leases
+from hermes_core.rollout.leasing import supply_lease_store
 from hermes_core.specs import BackendSpec
 from hermes_sandbox.leases.book import Lease, LeaseBook, default_lease_dir
 from hermes_testing.registries import isolated_registry
@@ -105,7 +105,7 @@ class BackendBase(ComponentSuite):
     def make(self, registry: Registry) -> Any:
         """Make a backend, with where to write its leases if it has none."""
         backend = super().make(registry)
-        supply_leases(backend, registry, self.component)
+        supply_lease_store(backend, registry, self.component)
         return backend
 
     def level(self) -> str:

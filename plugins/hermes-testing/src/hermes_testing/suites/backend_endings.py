@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from hermes_core.contracts.errors import SandboxLostError
+from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_core.contracts.leases import LeaseTerms, LeasingBackend
 from hermes_core.contracts.sandbox import Sandbox, TerminalBackend
 from hermes_testing.suites.backend_base import SECRET_VALUE, BackendBase, begin, leases
 from hermes_testing.suites.base import needs
@@ -21,13 +22,13 @@ from hermes_testing.watching import eventually, longest_stall, processes_here, r
 _OWNER = """
 import asyncio, json, sys
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.rollout.leasing import supply_leases
+from hermes_core.rollout.leasing import supply_lease_store
 from hermes_testing import isolated_registry
 
 async def own(plugin, component, options, fields, command):
     registry = isolated_registry(plugin)
     backend = registry.create("backend", component, options)
-    supply_leases(backend, registry, component)
+    supply_lease_store(backend, registry, component)
     sandbox = await backend.open(SandboxSpec(**fields))
     await sandbox.exec(command)
     print(sandbox.id, flush=True)
@@ -168,9 +169,25 @@ class Endings(BackendBase):
             known.append({lease.sandbox_id for lease in await leases()} & {sandbox_id})
             return await create(spec, sandbox_id)
 
+        if create is None:
+            await self._assert_nothing_opens_without_a_lease(own_backend, monkeypatch)
+            return
         monkeypatch.setattr(own_backend, "create", watched)
         async with await own_backend.open(self.ask()) as sandbox:
             assert known == [{sandbox.id}]
+
+    async def _assert_nothing_opens_without_a_lease(
+        self, backend: TerminalBackend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert isinstance(backend, LeasingBackend)
+        assert backend.leases is not None
+
+        async def refuse(terms: LeaseTerms) -> None:
+            raise BackendError(f"no lease for {terms.sandbox_id}")
+
+        monkeypatch.setattr(backend.leases, "take", refuse)
+        with pytest.raises(BackendError, match="no lease for"):
+            await backend.open(self.ask())
 
     @needs("leases")
     async def test_a_lease_lasts_as_long_as_the_sandbox(self, own_backend: TerminalBackend) -> None:
