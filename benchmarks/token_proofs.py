@@ -11,8 +11,8 @@ from typing import Any
 
 import token_cases
 
-from hermes_tokens.append import AppendRule
-from hermes_tokens.template_check import prove
+from hermes_tokens.append_rule.append import AppendRule
+from hermes_tokens.chat_template.template_check import prove
 
 SUPPORT = Path(__file__).parent.parent / "plugins" / "hermes-tokens" / "tests" / "support"
 

@@ -328,7 +328,7 @@ def test_an_address_of_tools_without_the_client_names_the_key_and_the_extra(key)
 
 
 def test_what_is_missing_inside_of_the_clients_package_is_not_taken_for_the_package():
-    module = "hermes_tool_services.tool_server_client"
+    module = "hermes_tool_services.tool_server.client"
     done = played_without(module, tool_server_url="http://127.0.0.1:9")
     assert f"ModuleNotFoundError: No module named '{module}'" in done.stderr.splitlines()[-1]
     assert "tool-services" not in done.stderr

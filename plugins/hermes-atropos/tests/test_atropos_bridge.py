@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from hermes_atropos import bridged
-from hermes_atropos.bridged_context import CALLED, rewarded
+from hermes_atropos.author_code.bridged_context import CALLED, rewarded
 from hermes_core.contracts.errors import VerifierError
 from hermes_core.rollout.context import RolloutContext
 

@@ -11,7 +11,7 @@ pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_atropos.bridged_context import rewarded
+from hermes_atropos.author_code.bridged_context import rewarded
 from hermes_core.rollout.context import RolloutContext
 
 CALLS = st.builds(lambda steps, fails: ("call", steps, fails), st.integers(0, 3), st.booleans())

@@ -128,6 +128,6 @@ async def test_tasks_that_evaluate_starts_call_a_context_by_task_id_without_awai
 
 def test_without_greenlet_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "greenlet", None)
-    monkeypatch.delitem(sys.modules, "hermes_atropos.bridge")
+    monkeypatch.delitem(sys.modules, "hermes_atropos.author_code.bridge")
     with pytest.raises(UnavailableComponentError, match=r"pip install hermes-atropos"):
-        importlib.import_module("hermes_atropos.bridge")
+        importlib.import_module("hermes_atropos.author_code.bridge")

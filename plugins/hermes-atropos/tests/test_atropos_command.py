@@ -133,7 +133,7 @@ def test_what_is_shown_can_be_given_back_and_has_no_key_in_it(tmp_path):
 
 
 def test_slurm_makes_a_server_of_every_port_of_the_inference_nodes():
-    from hermes_atropos.server_list import server_list
+    from hermes_atropos.model_servers.server_list import server_list
 
     environ = {"SLURM_JOB_NODELIST": "n[1-3]", "NUM_TRAINING_NODES": "1", "INFER_TP": "4"}
     made = server_list(

@@ -22,7 +22,7 @@ from aiohttp import web
 from bare_atropos import BareEnv, NoTokenizer, answering, scored
 
 from hermes_atropos import compat
-from hermes_atropos.grouping import Limits, group_of, refusal
+from hermes_atropos.groups.grouping import Limits, group_of, refusal
 from hermes_core.contracts.errors import ConfigError
 
 REPORT = """

@@ -18,7 +18,7 @@ from trajectory_api import RunApi, trainer_at
 from written_rollouts_env import WrittenRolloutsEnv
 
 from hermes_atropos.command import parse
-from hermes_atropos.grouping import Limits, refusal
+from hermes_atropos.groups.grouping import Limits, refusal
 from hermes_core.contracts.errors import UserError
 from hermes_tokens.tokenizer import ChatTokenizer
 

@@ -10,8 +10,15 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from atropos_envs import config
 
-from hermes_atropos.api import ApiAwayError, ApiForgotError, ApiRefusedError, Patience, Registration, TrajectoryApi
-from hermes_atropos.delivery import Delivery
+from hermes_atropos.trainer.api import (
+    ApiAwayError,
+    ApiForgotError,
+    ApiRefusedError,
+    Patience,
+    Registration,
+    TrajectoryApi,
+)
+from hermes_atropos.trainer.delivery import Delivery
 from hermes_core.contracts.errors import UserError
 
 JOINED = Registration(env_id=0, wandb_name="e", starting_step=0, num_steps=9, checkpoint_dir="", checkpoint_interval=-1)

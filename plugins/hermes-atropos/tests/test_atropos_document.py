@@ -14,7 +14,7 @@ from atropos_envs import PLUGINS, ChatDouble, calls, lines, says
 
 from hermes_atropos import HermesAgentEnvConfig
 from hermes_atropos.command import parse
-from hermes_atropos.ledger import End
+from hermes_atropos.groups.ledger import End
 
 DOCUMENT = Path(__file__).parent.parent.joinpath("ATROPOS.md")
 

@@ -15,7 +15,7 @@ from atropos_envs import ChatDouble, PuzzleEnv, TokenDouble, calls, environment,
 from hermes_core.contracts.errors import ConfigError, ModelServerError, TaskError, UnknownComponentError
 from hermes_core.contracts.model import ModelReply, RequestedCall, Usage
 from hermes_core.contracts.tokens import Exactness
-from hermes_models.openai import OpenAIChatClient
+from hermes_models.clients.openai import OpenAIChatClient
 
 
 async def play(model=None, kind=PuzzleEnv, **fields):
@@ -360,7 +360,7 @@ async def test_a_server_is_asked_no_more_at_one_time_than_its_config_says(field,
         together[0] -= 1
         return ModelReply(content="x")
 
-    monkeypatch.setattr("hermes_atropos.model_pool._chat_client", lambda _server: ChatDouble(answer))
+    monkeypatch.setattr("hermes_atropos.model_servers.model_pool._chat_client", lambda _server: ChatDouble(answer))
     for wanted, limits in ((2, {field: 2}), (4, {})):
         most[0] = 0
         crowded.clear()

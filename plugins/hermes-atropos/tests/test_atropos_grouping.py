@@ -9,8 +9,8 @@ pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_atropos.grouping import NUMBERS, GroupError, Limits, group_of, parts, refusal
-from hermes_atropos.sequences import conversation_item, exact_items
+from hermes_atropos.groups.grouping import NUMBERS, GroupError, Limits, group_of, parts, refusal
+from hermes_atropos.groups.sequences import conversation_item, exact_items
 from hermes_core.contracts.rollout import RewardStatus, RolloutOutcome, StopReason
 from hermes_core.contracts.tokens import TrainingSample, WeightSpan
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hermes_atropos.journal import Journal, unused
+from hermes_atropos.trainer.journal import Journal, unused
 from hermes_core.contracts.errors import OutputError
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_atropos.ledger import End, Ledger
+from hermes_atropos.groups.ledger import End, Ledger
 from hermes_core.contracts.errors import HermesError
 
 

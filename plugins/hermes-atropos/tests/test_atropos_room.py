@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_atropos import EvalHandlingEnum
-from hermes_atropos.serving import Serving
+from hermes_atropos.trainer.serving import Serving
 
 
 @pytest.fixture(scope="module")

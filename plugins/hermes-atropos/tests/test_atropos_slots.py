@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_atropos.resizable_semaphore import Slots
+from hermes_atropos.groups.resizable_semaphore import Slots
 
 
 class Users:

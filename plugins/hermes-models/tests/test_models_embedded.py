@@ -11,9 +11,9 @@ import pytest
 from hermes_core.contracts.errors import ConfigError, ModelRequestError
 from hermes_core.contracts.model import Conversation, ModelClient, ModelRequest, ToolSchemas
 from hermes_core.contracts.task import Step, Task
-from hermes_models.embedded import DONE
-from hermes_models.nop import NopModel
-from hermes_models.oracle import NO_SOLUTION, OracleModel
+from hermes_models.embedded.embedded import DONE
+from hermes_models.embedded.nop import NopModel
+from hermes_models.embedded.oracle import NO_SOLUTION, OracleModel
 
 STEPS = (
     Step(tool="terminal", arguments={"command": "mkdir -p out && echo hello world > out/a.txt"}),

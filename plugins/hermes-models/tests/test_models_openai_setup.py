@@ -16,9 +16,9 @@ from hermes_core.contracts.errors import (
     ModelServerError,
     ModelUnreachableError,
 )
-from hermes_models.address import ServerAddress
-from hermes_models.http_errors import of_transport
-from hermes_models.openai import OpenAIChatClient
+from hermes_models.clients.address import ServerAddress
+from hermes_models.clients.http_errors import of_transport
+from hermes_models.clients.openai import OpenAIChatClient
 
 KEY = "sk-very-secret-0123456789"
 

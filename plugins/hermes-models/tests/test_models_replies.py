@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hermes_core.contracts.errors import ModelReplyError
 from hermes_core.contracts.model import Conversation, Usage
-from hermes_models.replies import read_reply
+from hermes_models.clients.replies import read_reply
 
 
 def read(message, *, conversation=(), **fields):

@@ -14,14 +14,14 @@ import pytest
 from hermes_core.contracts.errors import ConfigError, UserError
 from hermes_core.contracts.model import Conversation, ModelRequest, ToolSchemas
 from hermes_core.discovery import PluginSettings
-from hermes_models.nop import NopModel
-from hermes_models.openai import OpenAIChatClient
-from hermes_models.serve_command import ServeModelCommand
-from hermes_models.server import ChatServer, serving
+from hermes_models.clients.openai import OpenAIChatClient
+from hermes_models.embedded.nop import NopModel
+from hermes_models.serving.command import ServeModelCommand
+from hermes_models.serving.server import ChatServer, serving
 
 MAIN = (
     "import argparse, sys\n"
-    "from hermes_models.serve_command import ServeModelCommand\n"
+    "from hermes_models.serving.command import ServeModelCommand\n"
     "command, parser = ServeModelCommand(), argparse.ArgumentParser()\n"
     "command.configure(parser)\n"
     "sys.exit(command.run(parser.parse_args()))"

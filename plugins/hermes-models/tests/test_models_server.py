@@ -21,11 +21,11 @@ from hermes_core.contracts.errors import (
 )
 from hermes_core.contracts.model import Conversation, ModelReply, ModelRequest, RequestedCall, ToolSchemas, Usage
 from hermes_core.contracts.task import Step, Task
-from hermes_models.embedded import EmbeddedModel
-from hermes_models.nop import NopModel
-from hermes_models.openai import OpenAIChatClient
-from hermes_models.oracle import OracleModel
-from hermes_models.server import ChatServer, serving
+from hermes_models.clients.openai import OpenAIChatClient
+from hermes_models.embedded.embedded import EmbeddedModel
+from hermes_models.embedded.nop import NopModel
+from hermes_models.embedded.oracle import OracleModel
+from hermes_models.serving.server import ChatServer, serving
 
 STEPS = tuple(Step(tool="terminal", arguments={"command": f"echo {index} é > out"}) for index in range(4))
 TASK = Task(id="t", messages=({"role": "user", "content": "Füll es."},), solution=STEPS, answer="42")

@@ -14,9 +14,9 @@ from sandbox_support import LEVELS, gone, sandbox
 
 from hermes_core.contracts.errors import ProcessLimitError, SandboxLostError, UnavailableComponentError
 from hermes_core.contracts.sandbox import Processes
+from hermes_sandbox.agent.background.ring_buffer import TailRing
+from hermes_sandbox.agent.background.terminate import Hunt
 from hermes_sandbox.agent.processes import read_table
-from hermes_sandbox.agent.ring_buffer import TailRing
-from hermes_sandbox.agent.terminate import Hunt
 from hermes_sandbox.protocol import processes as processes_client
 
 

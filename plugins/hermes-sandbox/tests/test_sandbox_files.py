@@ -11,7 +11,7 @@ import pytest
 from sandbox_support import LEVELS
 from sandbox_support import sandbox as open_one
 
-from hermes_sandbox.agent import files
+from hermes_sandbox.agent.file_access import files
 from hermes_sandbox.agent.slot import Slot
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sandbox_support import LEVELS, processes_of, resident
 from sandbox_support import sandbox as open_one
 
-from hermes_sandbox.agent.capture import Ring
+from hermes_sandbox.agent.commands.capture import Ring
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -18,8 +18,8 @@ from sandbox_support import LEVELS, processes_of
 from sandbox_support import sandbox as open_one
 
 from hermes_core.contracts.errors import SandboxLostError
-from hermes_sandbox.agent.packing import Packer
-from hermes_sandbox.agent.unpacking import Unpacker
+from hermes_sandbox.agent.file_access.packing import Packer
+from hermes_sandbox.agent.file_access.unpacking import Unpacker
 
 
 @pytest.fixture(params=LEVELS)

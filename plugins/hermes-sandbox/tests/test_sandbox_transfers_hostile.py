@@ -9,7 +9,7 @@ import pytest
 from copied_trees import Peer, connected, file_records, link_record, litter, look, tree_records
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_sandbox.agent.archive_format import (
+from hermes_sandbox.agent.file_access.archive_format import (
     DATA,
     DIRECTORY,
     END,

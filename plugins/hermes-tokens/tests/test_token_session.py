@@ -20,12 +20,12 @@ from hermes_core.contracts.errors import (
     ModelServerError,
 )
 from hermes_core.contracts.model import Conversation, ModelRequest, RequestedCall, ToolSchemas
-from hermes_tokens.append import AppendRule, ClosedTurn
+from hermes_tokens.append_rule.append import AppendRule, ClosedTurn
+from hermes_tokens.append_rule.template_skeleton import ContextSpan
+from hermes_tokens.chat_template.parity import Parity, compare
 from hermes_tokens.clients.factory import create_generate_client
 from hermes_tokens.clients.token_model import TokenModel
 from hermes_tokens.exactness import Exchange, check
-from hermes_tokens.parity import Parity, compare
-from hermes_tokens.template_skeleton import ContextSpan
 from hermes_tokens.tokenizer import ChatTokenizer
 
 TOOLS = ToolSchemas.of(

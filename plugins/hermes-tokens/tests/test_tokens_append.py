@@ -12,8 +12,8 @@ from small_tokenizers import tokenizer_for, trl_templates, trl_tokenizer
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import RequestedCall
-from hermes_tokens.append import AppendRule, ClosedTurn
-from hermes_tokens.template import ChatTemplate, TemplateError
+from hermes_tokens.append_rule.append import AppendRule, ClosedTurn
+from hermes_tokens.chat_template.template import ChatTemplate, TemplateError
 
 USER = {"role": "user", "content": "And then?"}
 CALL = RequestedCall(id="call00001", name="look", arguments="{}")

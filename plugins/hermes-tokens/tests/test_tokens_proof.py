@@ -7,8 +7,8 @@ from chatml_folder import TEMPLATE
 from small_tokenizers import KINDS, tokenizer_for
 
 from hermes_core.contracts.errors import ConfigError
-from hermes_tokens.append import AppendRule
-from hermes_tokens.template_check import Prover, prove
+from hermes_tokens.append_rule.append import AppendRule
+from hermes_tokens.chat_template.template_check import Prover, prove
 from hermes_tokens.untrusted_text import PlainEncoder
 
 TOOLS = ({"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {}}},)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from hermes_core.contracts.errors import ConfigError
-from hermes_tokens.template import ChatTemplate, TemplateError
+from hermes_tokens.chat_template.template import ChatTemplate, TemplateError
 
 USER = {"role": "user", "content": "hi"}
 
@@ -92,6 +92,6 @@ def test_a_template_cannot_reach_out_of_its_sandbox():
 
 def test_further_arguments_need_no_second_compilation(monkeypatch):
     template = ChatTemplate("{{ a }}{{ b }}{{ strftime_now('%Y') }}", kwargs={"a": 1})
-    monkeypatch.setattr("hermes_tokens.template._compiled", None)
+    monkeypatch.setattr("hermes_tokens.chat_template.template._compiled", None)
     other = template.using({"b": 2}, clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
     assert other.render([USER]) == "122030"

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from small_tokenizers import KINDS, stops_of, trl_templates, trl_tokenizer
 
 from hermes_core.contracts.model import RequestedCall
-from hermes_tokens.append import AppendRule, ClosedTurn
-from hermes_tokens.template import ChatTemplate
-from hermes_tokens.template_check import prove
+from hermes_tokens.append_rule.append import AppendRule, ClosedTurn
+from hermes_tokens.chat_template.template import ChatTemplate
+from hermes_tokens.chat_template.template_check import prove
 
 TEMPLATES = trl_templates()
 NAMES = sorted(TEMPLATES)

@@ -21,7 +21,7 @@ from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import ModelReply, ModelRequest
 from hermes_core.contracts.rollout import RolloutOutcome, StopReason
 from hermes_tool_services import ToolCall, ToolExecutor
-from hermes_tool_services.executor_service import ExecutorService
+from hermes_tool_services.executor.service import ExecutorService
 
 TOKEN = "secret-of-the-test"
 

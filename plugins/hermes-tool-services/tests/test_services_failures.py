@@ -27,8 +27,8 @@ from hermes_tool_services import (
     ToolSchema,
     ToolServer,
 )
-from hermes_tool_services.tool_server_client import ToolServerClient
-from hermes_tool_services.tool_server_service import ToolServerService
+from hermes_tool_services.tool_server.client import ToolServerClient
+from hermes_tool_services.tool_server.service import ToolServerService
 
 PLUGIN = Path(__file__).parent / "support" / "external_tools.py"
 PARTS = ("hunter2", "abc123", "db.internal", ".netrc", "https://")

@@ -15,8 +15,8 @@ from services_http import ask, served
 
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError
 from hermes_tool_services import ArtifactRefusedError, ToolCall, ToolExecutor, ToolExecutorClient
-from hermes_tool_services.executor_client import ExecutorRefusedError
-from hermes_tool_services.executor_service import ExecutorService
+from hermes_tool_services.executor.client import ExecutorRefusedError
+from hermes_tool_services.executor.service import ExecutorService
 from hermes_tool_services.web import LARGEST_BODY, require_token
 from hermes_tool_services.wire import (
     ArtifactArchiveRequestPayload,

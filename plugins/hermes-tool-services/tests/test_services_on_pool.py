@@ -14,7 +14,7 @@ from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
 from hermes_pool import SlotUnavailableError
 from hermes_tool_services import ToolExecutor, ToolExecutorClient
-from hermes_tool_services.executor_service import ExecutorService
+from hermes_tool_services.executor.service import ExecutorService
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,8 @@ from hermes_tool_services import (
     ToolSchema,
     ToolServer,
 )
-from hermes_tool_services.tool_server_client import ToolServerClient
-from hermes_tool_services.tool_server_service import ToolServerService
+from hermes_tool_services.tool_server.client import ToolServerClient
+from hermes_tool_services.tool_server.service import ToolServerService
 
 TOKEN = "secret-of-the-test"
 PLUGIN = Path(__file__).parent / "support" / "external_tools.py"

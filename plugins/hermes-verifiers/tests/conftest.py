@@ -31,7 +31,7 @@ def judged(registry):
     from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
     from hermes_core.specs import Ref
     from hermes_core.tooling.selection import select_tools
-    from hermes_models.oracle import OracleModel
+    from hermes_models.embedded.oracle import OracleModel
 
     async def play(name, options, *commands, files=(), answer="done"):
         task = Task(

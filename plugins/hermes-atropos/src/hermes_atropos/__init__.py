@@ -9,8 +9,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_atropos.agent.agent import AtroposAgent
     from hermes_atropos.agent.env import AgentEnv, AgentEnvConfig
+    from hermes_atropos.author_code.bridge import bridged
+    from hermes_atropos.author_code.legacy_loop import HermesAgentLoop, ToolContext
     from hermes_atropos.base_env import HermesAgentBaseEnv
-    from hermes_atropos.bridge import bridged
     from hermes_atropos.compat import (
         APIServerConfig,
         BaseEnvConfig,
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
         ServerBaseline,
     )
     from hermes_atropos.config import HermesAgentEnvConfig
-    from hermes_atropos.legacy_loop import HermesAgentLoop, ToolContext
     from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
     from hermes_core.contracts.rollout import AgentResult, ToolError
     from hermes_core.tooling.tool_registry import ToolRegistry, build_tool_registry
@@ -35,18 +35,18 @@ _HOMES = {
     "EvalHandlingEnum": "hermes_atropos.compat",
     "HermesAgentBaseEnv": "hermes_atropos.base_env",
     "HermesAgentEnvConfig": "hermes_atropos.config",
-    "HermesAgentLoop": "hermes_atropos.legacy_loop",
+    "HermesAgentLoop": "hermes_atropos.author_code.legacy_loop",
     "ScoredDataGroup": "hermes_atropos.compat",
     "ScoredDataItem": "hermes_atropos.compat",
     "ServerBaseline": "hermes_atropos.compat",
     "Tool": "hermes_core.contracts.agent_tools",
     "ToolCall": "hermes_core.contracts.agent_tools",
-    "ToolContext": "hermes_atropos.legacy_loop",
+    "ToolContext": "hermes_atropos.author_code.legacy_loop",
     "ToolError": "hermes_core.contracts.rollout",
     "ToolRegistry": "hermes_core.tooling.tool_registry",
     "ToolResult": "hermes_core.contracts.agent_tools",
     "ToolSchema": "hermes_core.contracts.agent_tools",
-    "bridged": "hermes_atropos.bridge",
+    "bridged": "hermes_atropos.author_code.bridge",
     "build_tool_registry": "hermes_core.tooling.tool_registry",
 }
 

@@ -10,22 +10,22 @@ from abc import abstractmethod
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from hermes_atropos import transcript as display
-from hermes_atropos.bridge import bridged
+from hermes_atropos.author_code.bridge import bridged
+from hermes_atropos.author_code.legacy_loop import OWN_TOOLS, offered, owned
 from hermes_atropos.compat import BaseEnv
 from hermes_atropos.config import HermesAgentEnvConfig
-from hermes_atropos.dataset import load_items
 from hermes_atropos.env_runtime import Workshop
-from hermes_atropos.evaluation import PASSED, evaluate_items
-from hermes_atropos.group_runner import PLACE, GroupPlayer, why_unscored
-from hermes_atropos.group_sink import Outlet
-from hermes_atropos.grouping import Group
-from hermes_atropos.ledger import End
-from hermes_atropos.legacy_loop import OWN_TOOLS, offered, owned
-from hermes_atropos.planning import Place
-from hermes_atropos.reporting import ReportingMixin
-from hermes_atropos.sequences import Item, conversation_item, exact_items
-from hermes_atropos.sft import SftTokens
+from hermes_atropos.groups.dataset import load_items
+from hermes_atropos.groups.evaluation import PASSED, evaluate_items
+from hermes_atropos.groups.group_runner import PLACE, GroupPlayer, why_unscored
+from hermes_atropos.groups.grouping import Group
+from hermes_atropos.groups.ledger import End
+from hermes_atropos.groups.planning import Place
+from hermes_atropos.groups.sequences import Item, conversation_item, exact_items
+from hermes_atropos.model_servers.sft import SftTokens
+from hermes_atropos.trainer import transcript as display
+from hermes_atropos.trainer.group_sink import Outlet
+from hermes_atropos.trainer.reporting import ReportingMixin
 from hermes_core.contracts.errors import Blame, ConfigError
 from hermes_core.contracts.model import Message, ModelClient
 from hermes_core.contracts.rollout import AgentResult, Failure, RolloutOutcome
@@ -282,14 +282,14 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
 
     async def env_manager(self) -> None:
         """Serve a trainer until it has had all its steps."""
-        from hermes_atropos.serving import Serving
+        from hermes_atropos.trainer.serving import Serving
 
         with owned(self.server.own):
             await Serving(self).run()
 
     async def process_manager(self) -> None:
         """Play `total_steps` groups, several at one time, into `data_path_to_save_groups`."""
-        from hermes_atropos.processing import process
+        from hermes_atropos.trainer.processing import process
 
         with owned(self.server.own):
             await process(self)

@@ -222,7 +222,7 @@ def shown(invocation: Invocation) -> str:
     """Return the whole configuration as YAML that can be given back with `--config`, without keys."""
     import yaml
 
-    from hermes_atropos.server_list import server_list
+    from hermes_atropos.model_servers.server_list import server_list
 
     values = {
         "env": displayed(invocation.env),

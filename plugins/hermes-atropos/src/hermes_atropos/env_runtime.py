@@ -6,22 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from hermes_atropos.author_code.reward import Compute, RewardRegistry
 from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_atropos.config_redaction import discretion_of
-from hermes_atropos.journal import Journal
-from hermes_atropos.ledger import Ledger
-from hermes_atropos.model_pool import Fleet, Lane, RecordingFleet, open_fleet, sampling_of
-from hermes_atropos.planning import Planner
-from hermes_atropos.reward import Compute, RewardRegistry
-from hermes_atropos.server_list import server_list
-from hermes_atropos.servers import Servers
+from hermes_atropos.groups.ledger import Ledger
+from hermes_atropos.groups.planning import Planner
+from hermes_atropos.model_servers.model_pool import Fleet, Lane, RecordingFleet, open_fleet, sampling_of
+from hermes_atropos.model_servers.server_list import server_list
+from hermes_atropos.model_servers.servers import Servers
+from hermes_atropos.trainer.journal import Journal
 from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.tokens import RecordingModel
 from hermes_core.discovery import Registry, load_plugins
 from hermes_core.rollout import Runtime
 from hermes_core.specs import Ref
-from hermes_models.nop import NopModel
+from hermes_models.embedded.nop import NopModel
 
 _MANY = 1_000_000
 

@@ -28,16 +28,16 @@ def create_model(
 ) -> ModelClient:
     """Make a client for `oracle`, `nop` or the base URL of an OpenAI-compatible server; opens no connection."""
     if model == "oracle":
-        from hermes_models.oracle import OracleModel
+        from hermes_models.embedded.oracle import OracleModel
 
         return OracleModel(tasks, mistake_rate=mistake_rate, seed=seed)
     if model == "nop":
-        from hermes_models.nop import NopModel
+        from hermes_models.embedded.nop import NopModel
 
         return NopModel()
     if not model.strip().lower().startswith(("http://", "https://")):
         raise _unknown_model(model, model_name)
-    from hermes_models.openai import OpenAIChatClient
+    from hermes_models.clients.openai import OpenAIChatClient
 
     return OpenAIChatClient(
         base_url=model,

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from hermes_core.contracts.model import Conversation, ModelRequest, ToolSchemas
-from hermes_models.openai import OpenAIChatClient
+from hermes_models.clients.openai import OpenAIChatClient
 
 NOON = 1_800_000_000.0
 

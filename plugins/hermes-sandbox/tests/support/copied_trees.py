@@ -11,7 +11,16 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from hermes_sandbox.agent.archive_format import DATA, DIRECTORY, END, FILE, FILE_END, LEAVE, SYMLINK, entry_record
+from hermes_sandbox.agent.file_access.archive_format import (
+    DATA,
+    DIRECTORY,
+    END,
+    FILE,
+    FILE_END,
+    LEAVE,
+    SYMLINK,
+    entry_record,
+)
 from hermes_sandbox.agent.wire import PREFIX, PROTOCOL, decode_header, encode
 from hermes_sandbox.protocol.bootstrap import agent_message
 from hermes_sandbox.protocol.client import AgentClient, AgentStream

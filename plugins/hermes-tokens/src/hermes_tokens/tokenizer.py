@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from hermes_core.contracts.errors import ConfigError
-from hermes_tokens.template import INSTALL_HINT, ChatTemplate
+from hermes_tokens.chat_template.template import INSTALL_HINT, ChatTemplate
 from hermes_tokens.tokenizer_files import TokenizerFolder
 from hermes_tokens.untrusted_text import PlainEncoder
 from hermes_tokens.vocabulary import ControlToken, ControlTokens, is_blank, text_ids

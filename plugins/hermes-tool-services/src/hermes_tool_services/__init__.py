@@ -9,28 +9,28 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
     from hermes_core.tooling.tool_registry import ToolRegistry, build_tool_registry
-    from hermes_tool_services.artifacts import ArtifactRefusedError
-    from hermes_tool_services.executor import ToolExecutor
-    from hermes_tool_services.executor_client import ToolExecutorClient
-    from hermes_tool_services.executor_config import ToolExecutorConfig
-    from hermes_tool_services.sandbox_tools import SandboxToolBackend
-    from hermes_tool_services.tool_backend import ExecutionResult, ToolBackend
-    from hermes_tool_services.tool_server import ToolServer
+    from hermes_tool_services.executor.artifacts import ArtifactRefusedError
+    from hermes_tool_services.executor.client import ToolExecutorClient
+    from hermes_tool_services.executor.config import ToolExecutorConfig
+    from hermes_tool_services.executor.executor import ToolExecutor
+    from hermes_tool_services.executor.sandbox_tools import SandboxToolBackend
+    from hermes_tool_services.executor.tool_backend import ExecutionResult, ToolBackend
+    from hermes_tool_services.tool_server.server import ToolServer
 
 _HOMES = {
-    "ArtifactRefusedError": "hermes_tool_services.artifacts",
-    "ExecutionResult": "hermes_tool_services.tool_backend",
-    "SandboxToolBackend": "hermes_tool_services.sandbox_tools",
+    "ArtifactRefusedError": "hermes_tool_services.executor.artifacts",
+    "ExecutionResult": "hermes_tool_services.executor.tool_backend",
+    "SandboxToolBackend": "hermes_tool_services.executor.sandbox_tools",
     "Tool": "hermes_core.contracts.agent_tools",
-    "ToolBackend": "hermes_tool_services.tool_backend",
+    "ToolBackend": "hermes_tool_services.executor.tool_backend",
     "ToolCall": "hermes_core.contracts.agent_tools",
-    "ToolExecutor": "hermes_tool_services.executor",
-    "ToolExecutorClient": "hermes_tool_services.executor_client",
-    "ToolExecutorConfig": "hermes_tool_services.executor_config",
+    "ToolExecutor": "hermes_tool_services.executor.executor",
+    "ToolExecutorClient": "hermes_tool_services.executor.client",
+    "ToolExecutorConfig": "hermes_tool_services.executor.config",
     "ToolRegistry": "hermes_core.tooling.tool_registry",
     "ToolResult": "hermes_core.contracts.agent_tools",
     "ToolSchema": "hermes_core.contracts.agent_tools",
-    "ToolServer": "hermes_tool_services.tool_server",
+    "ToolServer": "hermes_tool_services.tool_server.server",
     "build_tool_registry": "hermes_core.tooling.tool_registry",
 }
 

@@ -10,11 +10,11 @@ COMMANDS: Final = (
     CommandSpec(
         name="tool-executor",
         summary="Serve tool calls of many trajectories over HTTP, each in a sandbox of its own.",
-        target="hermes_tool_services.executor_command:ToolExecutorCommand",
+        target="hermes_tool_services.executor.command:ToolExecutorCommand",
     ),
     CommandSpec(
         name="tool-server",
         summary="Serve the installed tools that act outside the sandbox over HTTP.",
-        target="hermes_tool_services.tool_server_command:ToolServerCommand",
+        target="hermes_tool_services.tool_server.command:ToolServerCommand",
     ),
 )

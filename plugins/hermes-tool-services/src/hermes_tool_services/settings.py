@@ -14,7 +14,7 @@ from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.secrecy import shown_value
 from hermes_core.specs import Ref
-from hermes_tool_services.executor_config import ToolExecutorConfig
+from hermes_tool_services.executor.config import ToolExecutorConfig
 
 T = TypeVar("T")
 PREFIX: Final = "TOOL_EXECUTOR_"

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from hermes_core.contracts.errors import BackendError, ConfigError, HermesError
 from hermes_pool.errors import SlotUnavailableError
-from hermes_tool_services.artifacts import ArtifactRefusedError
+from hermes_tool_services.executor.artifacts import ArtifactRefusedError
 
 P = TypeVar("P", bound=BaseModel)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

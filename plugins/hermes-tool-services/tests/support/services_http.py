@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from hermes_models.aiohttp_server import listening
+from hermes_models.serving.aiohttp_server import listening
 
 
 @asynccontextmanager

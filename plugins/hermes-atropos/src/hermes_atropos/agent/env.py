@@ -18,7 +18,7 @@ from hermes_atropos.agent.react import system_prompt
 from hermes_atropos.agent.tool_executor import RemoteToolExecutor, ToolExecutor, naming_missing_client
 from hermes_atropos.agent.workbench import ExecTool, Workbench
 from hermes_atropos.base_env import HermesAgentBaseEnv
-from hermes_atropos.planning import Place
+from hermes_atropos.groups.planning import Place
 from hermes_core.contracts.errors import BackendError, ConfigError, UnknownComponentError
 from hermes_core.contracts.model import ModelClient, ToolSchemas
 from hermes_core.contracts.rollout import RolloutOutcome
@@ -34,7 +34,7 @@ from hermes_core.tooling.tool_registry import InstalledTool, ToolRegistry, build
 from hermes_core.tooling.toolsets import resolve_toolset, validate_toolset
 
 if TYPE_CHECKING:
-    from hermes_tool_services.tool_server_client import ToolExecutorClient, ToolServerClient
+    from hermes_tool_services.tool_server.client import ToolExecutorClient, ToolServerClient
 
 __all__ = ["AgentEnv", "AgentEnvConfig"]
 
@@ -197,7 +197,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         url = config.tool_server_url
         if url is not None and url != "inprocess" and self._tool_server is None:
             with naming_missing_client("tool_server_url"):
-                from hermes_tool_services.tool_server_client import ToolServerClient
+                from hermes_tool_services.tool_server.client import ToolServerClient
             self._tool_server = ToolServerClient(url, config.tool_server_token)
             for tool in await self._tool_server.tools():
                 if self._may_join(tool.schema.name):
@@ -218,7 +218,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
     async def _join_executor(self, url: str) -> None:
         """Let the executor's tools take the place of those that would need a sandbox here."""
         with naming_missing_client("tool_executor_url"):
-            from hermes_tool_services.tool_server_client import ToolExecutorClient
+            from hermes_tool_services.tool_server.client import ToolExecutorClient
         config = self.config
         self._sandboxes = client = ToolExecutorClient(url, config.tool_executor_token, timeout=config.terminal_timeout)
         there = {tool.schema.name: tool for tool in await client.tools()}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hermes_atropos.agent.agent import ReactLoop, paused
 from hermes_atropos.agent.results import AgentConfig, AgentResult
 from hermes_atropos.agent.workbench import ExecTool
-from hermes_atropos.reward import as_score
+from hermes_atropos.author_code.reward import as_score
 from hermes_core.contracts import tool as contract
 from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult
 from hermes_core.contracts.errors import HermesError, TaskError, VerifierError

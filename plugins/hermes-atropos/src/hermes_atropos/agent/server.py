@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hermes_atropos.group_runner import note_session
-from hermes_atropos.servers import Servers
+from hermes_atropos.groups.group_runner import note_session
+from hermes_atropos.model_servers.servers import Servers
 from hermes_core.contracts.model import ModelClient, ModelReply, ModelRequest, RequestedCall, Usage
 from hermes_core.contracts.tokens import ModelSession, RecordingModel
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from hermes_atropos.agent.workbench import Workbench
-from hermes_atropos.legacy_loop import OwnRollouts
+from hermes_atropos.author_code.legacy_loop import OwnRollouts
 from hermes_core.contracts.agent_tools import ToolCall, ToolResult
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.tooling.agent_calls import result_for
 
 if TYPE_CHECKING:
-    from hermes_tool_services.tool_server_client import ToolExecutorClient
+    from hermes_tool_services.tool_server.client import ToolExecutorClient
 
 
 class ToolExecutor:

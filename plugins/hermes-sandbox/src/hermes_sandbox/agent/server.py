@@ -11,15 +11,15 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+from hermes_sandbox.agent.commands.shell import COMMAND_FD
+from hermes_sandbox.agent.commands.write_order import hang_bell
 from hermes_sandbox.agent.launch import OOM_SCORE
 from hermes_sandbox.agent.loop import Loop
 from hermes_sandbox.agent.processes import become_reaper, kill_descendants
 from hermes_sandbox.agent.seccomp import shield
-from hermes_sandbox.agent.shell import COMMAND_FD
 from hermes_sandbox.agent.slot import CALLS, STREAMS, UPLOADS, USUAL_UMASK, WAITS, Slot
 from hermes_sandbox.agent.slot_lifecycle import begin, configure, end, install, may_change_user, start_again
 from hermes_sandbox.agent.wire import PROTOCOL, Decoder, FrameError, encode_head
-from hermes_sandbox.agent.write_order import hang_bell
 
 _STREAM_READ = 1 << 18
 _LAST_SECONDS_OF_ALL = 5.0

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hermes_sandbox.agent.archive_format import new_digest
+from hermes_sandbox.agent.commands.live import LiveSession
+from hermes_sandbox.agent.commands.shell import Session
+from hermes_sandbox.agent.file_access.archive_format import new_digest
 from hermes_sandbox.agent.launch import Identity
-from hermes_sandbox.agent.live import LiveSession
 from hermes_sandbox.agent.loader import LOADER
-from hermes_sandbox.agent.shell import Session
 from hermes_sandbox.agent.slot import Slot
 
 _NEEDED_LATER = ("gzip", "hashlib", "tarfile", "zlib")

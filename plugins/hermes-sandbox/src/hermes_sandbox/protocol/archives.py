@@ -11,9 +11,9 @@ import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hermes_sandbox.agent.archive_format import EntryReader, EntrySink
-from hermes_sandbox.agent.atomic_file import Partial
-from hermes_sandbox.agent.packing import shortened
+from hermes_sandbox.agent.file_access.archive_format import EntryReader, EntrySink
+from hermes_sandbox.agent.file_access.atomic_file import Partial
+from hermes_sandbox.agent.file_access.packing import shortened
 from hermes_sandbox.agent.wire import FrameError
 
 if TYPE_CHECKING:

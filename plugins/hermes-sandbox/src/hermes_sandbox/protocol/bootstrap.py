@@ -16,29 +16,29 @@ from hermes_sandbox.agent.loader import LOADER
 _MODULES: Final = (
     "wire",
     "loader",
-    "capture",
+    "commands/capture",
     "processes",
     "launch",
     "slot",
-    "script",
-    "write_order",
-    "outputs",
-    "fifos",
-    "shell",
-    "live",
-    "command_queue",
-    "ring_buffer",
-    "job_input",
-    "terminal_pty",
-    "terminate",
-    "jobs",
-    "job_table",
-    "files",
-    "archive_format",
-    "packing",
-    "atomic_file",
-    "unpacking",
-    "copies",
+    "commands/script",
+    "commands/write_order",
+    "commands/outputs",
+    "commands/fifos",
+    "commands/shell",
+    "commands/live",
+    "commands/command_queue",
+    "background/ring_buffer",
+    "background/job_input",
+    "background/terminal_pty",
+    "background/terminate",
+    "background/jobs",
+    "background/job_table",
+    "file_access/files",
+    "file_access/archive_format",
+    "file_access/packing",
+    "file_access/atomic_file",
+    "file_access/unpacking",
+    "file_access/copies",
     "slot_lifecycle",
     "tunnels",
     "seccomp",
@@ -49,7 +49,7 @@ _MODULES: Final = (
 _COMPILING: Final = threading.Lock()
 _FUTURE: Final = "from __future__ import annotations"
 _OWN_IMPORTS: Final = re.compile(
-    r"^from (?:__future__|hermes_sandbox\.agent\.\w+) import (?:\([^)]*\)|[^(\n]*)$", re.MULTILINE
+    r"^from (?:__future__|hermes_sandbox\.agent[\w.]+) import (?:\([^)]*\)|[^(\n]*)$", re.MULTILINE
 )
 
 PYTHON_FLAGS: Final = ("-I", "-S", "-E", "-u", "-c", LOADER)

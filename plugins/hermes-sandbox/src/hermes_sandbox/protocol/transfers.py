@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.sandbox import Transfer
-from hermes_sandbox.agent.packing import Packer
-from hermes_sandbox.agent.unpacking import Unpacker
+from hermes_sandbox.agent.file_access.packing import Packer
+from hermes_sandbox.agent.file_access.unpacking import Unpacker
 from hermes_sandbox.agent.wire import FrameError
 from hermes_sandbox.protocol.archives import TarWriter
 from hermes_sandbox.protocol.cancellation import complete

@@ -18,8 +18,8 @@ from aiohttp import web
 from yarl import URL
 
 from hermes_core.contracts.errors import OutputError
-from hermes_models.address import ServerAddress
-from hermes_models.aiohttp_server import listening
+from hermes_models.clients.address import ServerAddress
+from hermes_models.serving.aiohttp_server import listening
 from hermes_tokens.audit.wire_log import Exchange, aborted_ids, request_id
 
 # These belong to one connection, of which there are two here (RFC 9110, 7.6.1); lengths and hosts are set anew.

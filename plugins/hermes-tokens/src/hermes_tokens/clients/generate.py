@@ -13,11 +13,11 @@ from urllib.parse import quote
 from hermes_core.contracts.errors import ConfigError, ModelReplyError
 from hermes_core.contracts.model import encode
 from hermes_core.contracts.tokens import Generated, GenerateRequest
-from hermes_models.address import ServerAddress
-from hermes_models.http import Answer, HttpChannel, HttpOptions, rollout_headers
-from hermes_models.http_errors import Refusal, embedded_status
-from hermes_models.model_list import CHECK_TIMEOUT
-from hermes_models.replies import decode_json
+from hermes_models.clients.address import ServerAddress
+from hermes_models.clients.http import Answer, HttpChannel, HttpOptions, rollout_headers
+from hermes_models.clients.http_errors import Refusal, embedded_status
+from hermes_models.clients.model_list import CHECK_TIMEOUT
+from hermes_models.clients.replies import decode_json
 from hermes_tokens.clients.sampling import SamplingNames
 
 DEFAULT_MAX_TOKENS: Final = 4096

@@ -13,7 +13,7 @@ from hermes_core.contracts.model import ModelReply, ModelRequest, ToolSchemas
 from hermes_core.contracts.tokens import GenerateClient
 
 if TYPE_CHECKING:
-    from hermes_tokens.append import AppendRule
+    from hermes_tokens.append_rule.append import AppendRule
     from hermes_tokens.clients.token_session import TokenSession
     from hermes_tokens.tokenizer import ChatTokenizer
 
@@ -78,8 +78,8 @@ class TokenModel:
         return self._rules[tools.encoded]
 
     def _proved(self, tools: ToolSchemas) -> tuple[AppendRule, bool]:
-        from hermes_tokens.append import AppendRule
-        from hermes_tokens.template_check import prove
+        from hermes_tokens.append_rule.append import AppendRule
+        from hermes_tokens.chat_template.template_check import prove
 
         rule = AppendRule(self.tokenizer, tools=_schemas(tools), template_kwargs=self._template_kwargs)
         proof = prove(rule)

@@ -17,10 +17,10 @@ from hermes_tokens.exactness import report
 from hermes_tokens.trajectory import ROOT, Trajectory
 
 if TYPE_CHECKING:
-    from hermes_tokens.append import Appended, AppendRule, ClosedTurn
+    from hermes_tokens.append_rule.append import Appended, AppendRule, ClosedTurn
+    from hermes_tokens.chat_template.parity import Parity
+    from hermes_tokens.chat_template.reasoning import Reasoning
     from hermes_tokens.clients.token_model import TokenModel
-    from hermes_tokens.parity import Parity
-    from hermes_tokens.reasoning import Reasoning
 
 _ESCAPE: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
 _CONTINUATIONS: Final = 3
@@ -51,7 +51,7 @@ class _Turn:
 
     def closed(self, message: Message) -> ClosedTurn:
         """Describe how the turn ended, to the append rule."""
-        from hermes_tokens.append import ClosedTurn
+        from hermes_tokens.append_rule.append import ClosedTurn
 
         return ClosedTurn(
             last_id=self.last_id,
@@ -113,8 +113,8 @@ class TokenSession:
         """Compare the last prompt; None where there is nothing to compare it with."""
         if not self._turns or not self._is_proved or self._rule is None:
             return None
-        from hermes_tokens.parity import compare
-        from hermes_tokens.template import TemplateError
+        from hermes_tokens.chat_template.parity import compare
+        from hermes_tokens.chat_template.template import TemplateError
 
         try:
             return compare(self._rule, self._known, self._trajectory.spans_before_turn(self._turns[-1].after))

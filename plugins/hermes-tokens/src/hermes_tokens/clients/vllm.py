@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Final, final
 
 from hermes_core.contracts.model import encode
 from hermes_core.contracts.tokens import Generated, GenerateRequest
-from hermes_models.http_errors import Refusal
-from hermes_models.model_list import check_listed
+from hermes_models.clients.http_errors import Refusal
+from hermes_models.clients.model_list import check_listed
 from hermes_tokens.clients.generate import HttpGenerateClient, joined
 from hermes_tokens.clients.generate_response import (
     entries,

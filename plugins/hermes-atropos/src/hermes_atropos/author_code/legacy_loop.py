@@ -1,0 +1,181 @@
+"""Rollouts that an environment's own code plays: the predecessor's `HermesAgentLoop` and `ToolContext(task_id)`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+from hermes_atropos.author_code.bridged_context import BridgedContext
+from hermes_core.contracts.errors import ConfigError, HermesError
+from hermes_core.contracts.model import Message, ToolSchemas
+from hermes_core.contracts.rollout import AgentResult
+from hermes_core.contracts.task import Task
+from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime
+from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout.loop import AgentLoop
+from hermes_core.rollout.record import RolloutRecord
+from hermes_core.rollout.runtime import overridden
+from hermes_core.specs import ToolSpec
+from hermes_core.tooling.selection import ToolSelection
+
+if TYPE_CHECKING:
+    from hermes_atropos.model_servers.servers import ManagedSession, Servers
+
+OWN: Final[ContextVar[OwnRollouts | None]] = ContextVar("hermes_core_atropos_own", default=None)
+"""Whose code is running: set while an environment serves, processes or evaluates."""
+
+
+OWN_TOOLS: Final[ContextVar[tuple[list[dict[str, Any]], set[str]] | None]] = ContextVar(
+    "hermes_core_atropos_own_tools", default=None
+)
+"""What an own `collect_trajectories` drew for the rollouts it starts."""
+
+
+def offered(tools: ToolSelection) -> tuple[list[dict[str, Any]], set[str]]:
+    """Return tools as the predecessor had them: schemas, and the set of their names."""
+    return [spec.openai_schema() for spec in tools.specs], set(tools.names)
+
+
+@contextmanager
+def owned(own: OwnRollouts) -> Iterator[None]:
+    """Let the block's code, and what it starts, be this environment's own."""
+    token = OWN.set(own)
+    try:
+        yield
+    finally:
+        OWN.reset(token)
+
+
+class OwnRollouts:
+    """The sandboxes of an environment's own rollouts, by task id; each lives until its context is cleaned up."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self._open: dict[str, tuple[RolloutContext, AsyncExitStack]] = {}
+
+    async def context(self, task_id: str) -> RolloutContext:
+        """Return the context of a task id; the first call opens its sandbox."""
+        if task_id not in self._open:
+            stack = AsyncExitStack()
+            spec = overridden(self.runtime.sandbox_spec, {}, rollout_id=task_id)
+            sandbox = await stack.enter_async_context(self.runtime.open_sandbox(spec))
+            context = RolloutContext(self.runtime, rollout_id=task_id, sandbox=sandbox)
+            self._open[task_id] = context, stack
+        return self._open[task_id][0]
+
+    async def close(self, task_id: str) -> None:
+        """Close the sandbox of a task id, if there is one."""
+        context, stack = self._open.pop(task_id, (None, None))
+        if context is not None and stack is not None:
+            context.close()
+            await stack.aclose()
+
+    async def aclose(self) -> None:
+        """Close every sandbox."""
+        for task_id in list(self._open):
+            await self.close(task_id)
+
+
+class HermesAgentLoop:
+    """The agent loop for an environment's own code, in `evaluate` for example.
+
+    `server` is the environment's `self.server`, or a session of its `managed_server()`, which keeps tokens. The
+    sandbox is that of `task_id`; `ToolContext(task_id)` reaches it afterwards, and its `cleanup()` closes it.
+    """
+
+    def __init__(  # noqa: PLR0917 - the predecessor's signature
+        self,
+        server: Servers | ManagedSession,
+        tool_schemas: Sequence[Mapping[str, Any]],
+        valid_tool_names: Iterable[str],
+        max_turns: int = 30,
+        task_id: str | None = None,
+        temperature: float = 1.0,
+        max_tokens: int | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._server = server
+        self._own = server.own
+        self._task_id = task_id or str(uuid.uuid4())
+        self._limits = RolloutLimits(max_agent_turns=max_turns)
+        fields = {"temperature": temperature, "max_tokens": max_tokens}
+        self._sampling = {name: value for name, value in fields.items() if value is not None} | dict(extra_body or {})
+        self._tools = self._selection(tool_schemas, frozenset(valid_tool_names))
+
+    async def run(self, messages: list[Message]) -> AgentResult:
+        """Play until the model answers; `messages` is continued in place.
+
+        A model that fails ends it, with `finished_naturally` false; raised is what would fail every other one too.
+        """
+        record = RolloutRecord(self._spec(messages))
+        context = await self._context()
+        try:
+            record.stop_reason = await AgentLoop(self._own.runtime, self._server.own_model, context, record).run()
+        except HermesError as error:
+            if error.fatal:
+                raise
+            record.fail(error)
+        messages[:] = record.conversation.messages
+        return dataclasses.replace(record.agent_result(messages), managed_state=self._server.state())
+
+    def _selection(self, schemas: Sequence[Mapping[str, Any]], names: frozenset[str]) -> ToolSelection:
+        specs = [self._own.runtime.registry.spec("tool", name) for name in sorted(names)]
+        offered = [schema for schema in schemas if schema["function"]["name"] in names]
+        known = tuple(spec for spec in specs if isinstance(spec, ToolSpec))
+        return ToolSelection(specs=known, schemas=ToolSchemas.of(offered), drawn=())
+
+    def _spec(self, messages: Sequence[Message]) -> RolloutSpec:
+        task = Task(id=self._task_id, messages=tuple(messages), split="eval")
+        group = GroupPlan(group_id=self._task_id, task=task, tools=self._tools)
+        return RolloutSpec(rollout_id=self._task_id, group=group, limits=self._limits, sampling=self._sampling)
+
+    async def _context(self) -> RolloutContext:
+        if any(tool.needs_sandbox for tool in self._tools.specs):
+            return await self._own.context(self._task_id)
+        return RolloutContext(self._own.runtime, rollout_id=self._task_id, sandbox=None)
+
+
+class _ByTaskId:
+    """An asynchronous context that opens its sandbox with the first call."""
+
+    def __init__(self, own: OwnRollouts, task_id: str) -> None:
+        self._own = own
+        self.rollout_id = self.task_id = self.trajectory_id = task_id
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(RolloutContext, name)
+        if not inspect.iscoroutinefunction(method):
+            raise AttributeError(name)
+
+        @functools.wraps(method)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await getattr(await self._own.context(self.task_id), name)(*args, **kwargs)
+
+        return call
+
+    async def cleanup(self) -> None:
+        """Close the sandbox."""
+        await self._own.close(self.task_id)
+
+
+class ToolContext(BridgedContext):
+    """The predecessor's `ToolContext(task_id)`: reaches the sandbox of that task id and every installed tool.
+
+    `compute_reward` is handed one; this is for an environment's other code, `evaluate` for example. Its methods are
+    called, or awaited, as in `compute_reward`.
+    """
+
+    def __init__(self, task_id: str) -> None:
+        own = OWN.get()
+        if own is None:
+            raise ConfigError(
+                "ToolContext(task_id) was made outside of an environment that serves, processes or evaluates",
+                hint="in compute_reward use the ctx that is handed over",
+            )
+        super().__init__(_ByTaskId(own, task_id))  # type: ignore[arg-type]  # has its methods

@@ -1,0 +1,1 @@
+"""Groups: from a dataset's item to the scored sequences of its rollouts."""

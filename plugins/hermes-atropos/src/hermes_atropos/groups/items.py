@@ -1,0 +1,66 @@
+"""One item, from the dataset to the outlet: the same for `process` and `serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hermes_atropos.groups.ledger import End
+from hermes_core.contracts.errors import HermesError
+
+if TYPE_CHECKING:
+    from hermes_atropos.base_env import HermesAgentBaseEnv
+
+logger = logging.getLogger(__name__)
+
+
+async def play_item(env: HermesAgentBaseEnv, item: Any, *, to_trainer: bool) -> bool:
+    """Play an item's group and deliver it; returns whether anything was delivered.
+
+    An author's own code that raises fails this group alone. Raised are cancellation, and errors that would hit every
+    other group too.
+    """
+    try:
+        played, backlog = await env.collected_group(item)
+    except Exception as error:  # noqa: BLE001 - the boundary to an environment's own code
+        _tell(error, "collect_trajectories")
+        return False
+    env.backlog += backlog
+    if not played:
+        return False
+    sent = env.items_sent_this_step, env.groups_written
+    try:
+        await _deliver(env, played, item, to_trainer=to_trainer)
+    except asyncio.CancelledError as error:
+        _settle(env, played, End.CANCELLED, str(error) or "cancelled")
+        raise
+    except Exception as error:  # noqa: BLE001 - the boundary to an environment's own code
+        _settle(env, played, End.ERRORED, f"{type(error).__name__}: {error}")
+        _tell(error, "what follows collect_trajectories")
+        return False
+    return (env.items_sent_this_step, env.groups_written) != sent
+
+
+async def _deliver(env: HermesAgentBaseEnv, played: Any, item: Any, *, to_trainer: bool) -> None:
+    groups = await env.postprocess_histories(played)
+    if not groups:
+        _settle(env, played, End.REJECTED, "postprocess_histories left nothing")
+        return
+    await env.handle_send_to_api(groups, item, do_send_to_api=to_trainer, abort_on_any_max_length_exceeded=to_trainer)
+    _settle(env, played, End.REJECTED, "postprocess_histories left it out")
+
+
+def _settle(env: HermesAgentBaseEnv, played: Any, end: End, reason: str) -> None:
+    """Close what is still open of what was played; what was delivered or rejected by name is closed already."""
+    groups = played if isinstance(played, list) else [played]
+    for group in groups:
+        if isinstance(group, Mapping):
+            env.outlet.settle_open(group, end, reason)
+
+
+def _tell(error: Exception, where: str) -> None:
+    if isinstance(error, HermesError) and error.fatal:
+        raise error
+    logger.error("a group failed in %s and is left out: %s: %s", where, type(error).__name__, error)

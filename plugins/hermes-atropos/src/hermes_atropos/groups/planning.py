@@ -1,0 +1,142 @@
+"""From a dataset's item to a group's plan and its rollouts: drawn once, immutable, passed on."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hermes_atropos.author_code.reward import reward_ref
+from hermes_atropos.config import HermesAgentEnvConfig
+from hermes_core.contracts.errors import ConfigError, TaskError
+from hermes_core.contracts.model import Message
+from hermes_core.contracts.rollout import RolloutOutcome
+from hermes_core.contracts.task import Task
+from hermes_core.contracts.tokens import ModelSession
+from hermes_core.discovery import Registry
+from hermes_core.rollout import GroupPlan, RolloutSpec
+from hermes_core.tooling.selection import ToolSelection, select_tools
+from hermes_runner.run.plan import seed_of
+
+_TRIALS: Final = 64
+
+
+@dataclass(slots=True, kw_only=True)
+class Place:
+    """One place of a group while it is being filled; `outcome` is set when its rollout has ended."""
+
+    group: GroupPlan
+    index: int = 0
+    attempt: int = 1
+    rollout_id: str = field(default_factory=lambda: f"ro_{uuid.uuid4().hex[:16]}")
+    outcome: RolloutOutcome | None = None
+    sessions: list[ModelSession] = field(default_factory=list)
+    """Those that an own `collect_trajectory` opened: what was sampled, to the token."""
+
+
+class Planner:
+    """Plans the groups of one environment; they are counted, and a group's draw depends on seed and number alone.
+
+    `sampling` goes into every model request.
+    """
+
+    def __init__(self, config: HermesAgentEnvConfig, registry: Registry, sampling: Mapping[str, Any]) -> None:
+        self._config = config
+        self._registry = registry
+        self._sampling = dict(sampling)
+        self._limits = config.rollout_limits()
+        self._numbers = itertools.count()
+        self._check_tools()
+
+    def group(
+        self,
+        item: Any,
+        prompt: str | Sequence[Message],
+        *,
+        split: str = "train",
+        sandbox: Mapping[str, Any] | None = None,
+    ) -> GroupPlan:
+        """Draw a group's tools and plan its task; raises a `HermesError` when that cannot be."""
+        config = self._config
+        seed = seed_of(config.seed, split, next(self._numbers))
+        tools = self.draw(seed)
+        group_id = f"gr_{uuid.uuid4().hex[:12]}"
+        task = Task(
+            id=task_id(item, group_id),
+            messages=_opening(prompt),
+            verifier=reward_ref(item),
+            sandbox=dict(sandbox or {}),
+            split=split,
+            metadata={"category": item["category"]} if _has(item, "category") else {},
+        )
+        return GroupPlan(group_id=group_id, task=task, tools=tools, seed=seed, system_prompt=config.system_prompt)
+
+    def _select(self, seed: int) -> ToolSelection:
+        config = self._config
+        return select_tools(
+            self._registry,
+            enabled_toolsets=config.enabled_toolsets,
+            disabled_toolsets=config.disabled_toolsets,
+            distribution=config.distribution,
+            seed=seed,
+        )
+
+    def draw(self, seed: int | None = None) -> ToolSelection:
+        """Draw the tools of a group; without a seed, those of one more group."""
+        seed = seed_of(self._config.seed, next(self._numbers)) if seed is None else seed
+        try:
+            return self._select(seed)
+        except ConfigError as error:
+            # Some draw was possible when the environment was made: this one fails its own group alone.
+            raise TaskError(f"distribution {self._config.distribution!r}: {error.message}", hint=error.hint) from error
+
+    def _check_tools(self) -> None:
+        """Raise what is wrong with the config: no such toolset, or a distribution that never draws a tool."""
+        for trial in range(_TRIALS):
+            try:
+                self._select(trial)
+            except ConfigError:
+                if self._config.distribution is None or trial == _TRIALS - 1:
+                    raise
+            else:
+                return
+
+    def rollout(self, place: Place) -> RolloutSpec:
+        """Return the rollout that fills a place."""
+        group = place.group
+        return RolloutSpec(
+            rollout_id=place.rollout_id,
+            group=group,
+            index=place.index,
+            seed=seed_of(group.seed, place.index, place.attempt),
+            limits=self._limits,
+            sampling=self._sampling,
+            provenance={"toolsets": list(group.tools.drawn), "skipped_toolsets": list(group.tools.skipped)},
+            attempt=place.attempt,
+        )
+
+
+def task_id(item: Any, otherwise: str) -> str:
+    """Return an item's own id where it has one."""
+    for key in ("task_id", "id", "instance_id"):
+        if _has(item, key):
+            return str(item[key])
+    return otherwise
+
+
+def _has(item: Any, key: str) -> bool:
+    return isinstance(item, Mapping) and isinstance(item.get(key), str | int)
+
+
+def _opening(prompt: str | Sequence[Message]) -> tuple[Message, ...]:
+    if isinstance(prompt, str):
+        return ({"role": "user", "content": prompt},)
+    messages: Any = prompt  # an author's own code; nobody checked its types
+    if isinstance(messages, list | tuple) and messages and all(isinstance(message, dict) for message in messages):
+        return tuple(messages)
+    raise TaskError(
+        f"format_prompt returned {type(messages).__name__}, a text was wanted",
+        hint="return the user message, or a list of messages",
+    )

@@ -1,0 +1,217 @@
+"""The environment's model: one client a server, phase 1 (chat) or phase 2 (token ids), shared out by rollout."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from hermes_atropos.compat import load_tokenizer, reasoning_body
+from hermes_atropos.config import HermesAgentEnvConfig
+from hermes_atropos.groups.resizable_semaphore import Slots
+from hermes_core.contracts.errors import ConfigError, ModelRequestError
+from hermes_core.contracts.model import ModelClient, ModelReply, ModelRequest
+from hermes_core.contracts.tokens import Exactness, GenerateClient, ModelSession, RecordingModel, TrainingSample
+
+if TYPE_CHECKING:
+    from hermes_tokens.tokenizer import ChatTokenizer
+
+
+class Lane:
+    """One server: its client, and how many requests it takes at one time, evaluation counted apart."""
+
+    def __init__(self, client: ModelClient, *, requests: int, eval_requests: int) -> None:
+        self.client = client
+        self._requests = requests
+        self.slots = {"train": Slots(requests), "eval": Slots(eval_requests)}
+
+    def weigh(self, weight: float) -> None:
+        """Take this environment's share of what the server takes for training."""
+        self.slots["train"].resize(round(self._requests * min(1.0, weight)))
+
+
+class Fleet:
+    """All servers of an environment as one `ModelClient`; a rollout stays with one server, for its prefix cache."""
+
+    def __init__(self, lanes: Sequence[Lane], *, split: str = "train") -> None:
+        if not lanes:
+            raise ConfigError("at least one model server was wanted, found none", hint="openai: {base_url: …}")
+        self.lanes = tuple(lanes)
+        self._split = "train" if split == "train" else "eval"
+
+    def of_split(self, split: str) -> Self:
+        """Return the same servers with the limits of another split."""
+        return type(self)(self.lanes, split=split)
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """That of the first server."""
+        return {**self.lanes[0].client.provenance, "servers": len(self.lanes)}
+
+    async def check(self) -> None:
+        """Check every server."""
+        for lane in self.lanes:
+            await lane.client.check()
+
+    async def chat(self, request: ModelRequest) -> ModelReply:
+        """Ask the rollout's server."""
+        lane = self._lane(request.rollout_id)
+        async with lane.slots[self._split]:
+            return await lane.client.chat(request)
+
+    async def aclose(self) -> None:
+        """Close every client."""
+        for lane in self.lanes:
+            await lane.client.aclose()
+
+    def _lane(self, rollout_id: str) -> Lane:
+        return self.lanes[zlib.crc32(rollout_id.encode()) % len(self.lanes)]
+
+
+class RecordingFleet(Fleet):
+    """Servers at token level; implements `RecordingModel` too."""
+
+    def session(self, rollout_id: str) -> ModelSession:
+        """Begin to record a rollout on one server."""
+        lane = self._lane(rollout_id)
+        client = lane.client
+        assert isinstance(client, RecordingModel)
+        return _LimitedSession(client.session(rollout_id), lane.slots[self._split])
+
+
+class _LimitedSession:
+    """A session that waits for its turn at the server."""
+
+    def __init__(self, session: ModelSession, slots: Slots) -> None:
+        self._session = session
+        self._slots = slots
+
+    async def chat(self, request: ModelRequest) -> ModelReply:
+        async with self._slots:
+            return await self._session.chat(request)
+
+    def samples(self) -> Sequence[TrainingSample]:
+        return self._session.samples()
+
+    def exactness(self) -> Exactness:
+        return self._session.exactness()
+
+    def managed_state(self) -> Mapping[str, Any]:
+        return self._session.managed_state()
+
+
+def open_fleet(config: HermesAgentEnvConfig, servers: Sequence[Any]) -> Fleet:
+    """Make the clients for an environment's server configs; opens no connection."""
+    kinds = {server.server_type for server in servers}
+    if len(kinds) > 1:
+        raise ConfigError(f"servers of one server_type were wanted, found {' and '.join(sorted(kinds))}")
+    if kinds == {"trl"}:
+        raise ConfigError("server_type trl gives no logprobs", hint="server_type: vllm, sglang or openai")
+    is_chat = kinds == {"openai"}
+    tokenizer = None if is_chat else _chat_tokenizer(config)
+    clients = [
+        _chat_client(server) if tokenizer is None else _token_client(config, server, tokenizer) for server in servers
+    ]
+    lanes = [
+        Lane(client, requests=server.num_max_requests_at_once, eval_requests=server.num_requests_for_eval)
+        for client, server in zip(clients, servers, strict=True)
+    ]
+    return Fleet(lanes) if is_chat else RecordingFleet(lanes)
+
+
+def sampling_of(config: HermesAgentEnvConfig, servers: Sequence[Any]) -> dict[str, Any]:
+    """Return the fields of every model request; extra_body and reasoning are a chat server's business."""
+    fields: dict[str, Any] = {"temperature": config.agent_temperature, "max_tokens": config.max_token_length}
+    if servers and servers[0].server_type == "openai":
+        fields |= reasoning_body(config, servers[0].base_url) | (config.extra_body or {})
+    return fields | config.sampling
+
+
+def _chat_client(server: Any) -> ModelClient:
+    from hermes_models.clients.openai import OpenAIChatClient
+
+    return OpenAIChatClient(
+        base_url=server.base_url or "",
+        model_name=server.model_name,
+        api_key=server.api_key or None,
+        timeout=float(server.timeout),
+    )
+
+
+def _token_client(config: HermesAgentEnvConfig, server: Any, tokenizer: ChatTokenizer) -> ModelClient:
+    from hermes_tokens.clients.token_model import TokenModel
+
+    return TokenModel(
+        _generate_client(config, server),
+        tokenizer,
+        template_kwargs=config.chat_template_kwargs,
+        allow_branches=config.allow_branches,
+        max_tokens=config.max_token_length,
+    )
+
+
+def _generate_client(config: HermesAgentEnvConfig, server: Any) -> GenerateClient:
+    from hermes_tokens.clients.factory import create_generate_client
+
+    def made(protocol: str) -> GenerateClient:
+        return create_generate_client(
+            protocol,
+            server.base_url or "",
+            model_name="" if server.model_name == "default" else server.model_name,
+            api_key=server.api_key or None,
+            timeout=float(server.timeout),
+            logprobs_mode=config.logprobs_mode,
+        )
+
+    if config.generate_protocol != "auto":
+        return made(config.generate_protocol)
+    if server.server_type == "sglang":
+        return made("sglang")
+    return EitherVllm(made("vllm"), made("atropos"))
+
+
+class EitherVllm:
+    """A server of type vllm: stock vLLM, or Atropos' own server, whichever it turns out to be when it is checked."""
+
+    def __init__(self, stock: GenerateClient, custom: GenerateClient) -> None:
+        self._candidates = (stock, custom)
+        self._chosen: GenerateClient | None = None
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """That of the client in use."""
+        return (self._chosen or self._candidates[0]).provenance
+
+    async def check(self) -> None:
+        """Find out which it is; raises what stock vLLM's check raised where it is neither."""
+        stock, custom = self._candidates
+        try:
+            await stock.check()
+            self._chosen = stock
+        except ModelRequestError as error:
+            try:
+                await custom.check()
+            except ModelRequestError:
+                raise error from None
+            self._chosen = custom
+
+    async def generate(self, request: Any) -> Any:
+        """Sample one turn."""
+        if self._chosen is None:
+            await self.check()
+        assert self._chosen is not None
+        return await self._chosen.generate(request)
+
+    async def aclose(self) -> None:
+        """Close both."""
+        for client in self._candidates:
+            await client.aclose()
+
+
+def _chat_tokenizer(config: HermesAgentEnvConfig) -> ChatTokenizer:
+    from hermes_tokens.tokenizer import ChatTokenizer
+
+    if Path(config.tokenizer_name).is_dir():
+        return ChatTokenizer.load(Path(config.tokenizer_name))
+    return ChatTokenizer.of(load_tokenizer(config.tokenizer_name))

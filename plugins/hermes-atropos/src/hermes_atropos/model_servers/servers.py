@@ -1,0 +1,182 @@
+"""`self.server`: what an environment's own code talks to, with the predecessor's methods, over our clients.
+
+It answers in the types of the openai package, as atroposlib's ServerManager does. No health check samples anything, a
+refused request is sent once, and calls are read by our parsers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from hermes_atropos.author_code.legacy_loop import OwnRollouts
+from hermes_atropos.groups.group_runner import note_session
+from hermes_atropos.model_servers.model_pool import Fleet, RecordingFleet
+from hermes_atropos.model_servers.nodes import as_nodes
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.model import Conversation, Message, ModelReply, ModelRequest, ToolSchemas
+from hermes_core.contracts.parsing import ToolCallParser
+from hermes_core.contracts.tokens import ModelSession
+from hermes_core.rollout import Runtime
+from hermes_core.rollout.interpretation import interpret
+
+_NOT_SENT = frozenset({"messages", "tools", "n", "split", "extra_body", "model", "skip_reasoning", "timeout"})
+
+
+class ServerHandle:
+    """One server as an environment's code may look at it."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.server_healthy = True
+
+    async def wandb_metrics(self, metrics_dict: dict[str, Any] | None, server_name: str | None) -> dict[str, Any]:  # noqa: ARG002 - atroposlib's signature
+        """Return the metrics; what a request took is in every rollout's own record."""
+        return metrics_dict or {}
+
+
+class Servers:
+    """All servers of an environment.
+
+    Raw text is read by the runtime's parser, if it has one. What cannot be done raises a `ModelError`; nothing is
+    repeated here, for the clients have done what helps. `own` are the rollouts that the environment's own code plays.
+    """
+
+    def __init__(self, fleet: Fleet, configs: Sequence[Any], runtime: Runtime) -> None:
+        self._fleet = fleet
+        self._parser = runtime.parser
+        self.own = OwnRollouts(runtime)
+        self.servers = [ServerHandle(config) for config in configs]
+
+    @property
+    def model(self) -> Fleet:
+        """The servers as one of our model clients."""
+        return self._fleet
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether token ids and logprobs are to be had: phase 2."""
+        return isinstance(self._fleet, RecordingFleet)
+
+    @property
+    def own_model(self) -> Fleet:
+        """What an own agent loop asks."""
+        return self._fleet.of_split("eval")
+
+    def state(self) -> None:
+        """Return what a session knows of tokens: nothing, there is none."""
+        return
+
+    async def chat_completion(self, **options: Any) -> Any:
+        """Ask for `n` chat completions; the options are those of `chat.completions.create`, and `split`."""
+        fleet = self._fleet.of_split(str(options.get("split", "train")))
+        count = int(options.get("n") or 1)
+        requests = [_request(options, uuid.uuid4().hex) for _ in range(count)]
+        replies = await asyncio.gather(*(fleet.chat(request) for request in requests))
+        return _completion(replies, self._parser, options)
+
+    async def completion(self, **_options: Any) -> Any:
+        """Refuse: the environments here are chats."""
+        raise ConfigError("self.server.completion is not offered", hint="use self.server.chat_completion")
+
+    async def tokens_and_logprobs_completion(self, **_options: Any) -> Any:
+        """Refuse: token ids come with a session."""
+        raise ConfigError(
+            "self.server.tokens_and_logprobs_completion is not offered", hint="use self.server.managed_server()"
+        )
+
+    @asynccontextmanager
+    async def managed_server(
+        self, *, tool_call_parser: ToolCallParser | None = None, **_ignored: Any
+    ) -> AsyncIterator[ManagedSession]:
+        """Open a session that keeps the tokens of one conversation; a `tokenizer` is taken and not needed."""
+        if not isinstance(self._fleet, RecordingFleet):
+            raise NotImplementedError("servers of type openai give no token ids; use server_type vllm or sglang")
+        session = self._fleet.session(uuid.uuid4().hex)
+        note_session(session)
+        yield ManagedSession(session, tool_call_parser or self._parser, self.own)
+
+    async def update_weight(self, weight: float) -> None:
+        """Take this environment's share of the servers."""
+        for lane in self._fleet.lanes:
+            lane.weigh(weight)
+
+
+class ManagedSession:
+    """The predecessor's ManagedServer: chat completions whose tokens are kept."""
+
+    def __init__(self, session: ModelSession, parser: ToolCallParser | None, own: OwnRollouts) -> None:
+        self.own_model = session
+        self.own = own
+        self._parser = parser
+        self._used_ids: set[str] = set()
+
+    async def chat_completion(self, **options: Any) -> Any:
+        """Sample one turn of the conversation."""
+        if int(options.get("n") or 1) != 1:
+            raise ConfigError("a session holds one conversation, n=1 was wanted", hint="open a session for each")
+        reply = await self.own_model.chat(_request(options, uuid.uuid4().hex))
+        return _completion([reply], self._parser, options, self._used_ids)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return `{"nodes": [...]}`, one node for each sequence a trainer may learn from."""
+        return as_nodes(self.own_model.managed_state())
+
+    state = get_state
+
+
+def _request(options: Mapping[str, Any], rollout_id: str) -> ModelRequest:
+    messages: Sequence[Message] = options.get("messages") or ()
+    if not messages:
+        raise ConfigError("messages were wanted, found none", hint="chat_completion(messages=[…])")
+    sampling = {key: value for key, value in options.items() if key not in _NOT_SENT and value is not None}
+    return ModelRequest(
+        conversation=Conversation(messages),
+        tools=ToolSchemas.of(options.get("tools") or ()),
+        sampling={**sampling, **(options.get("extra_body") or {})},
+        rollout_id=rollout_id,
+        timeout=options.get("timeout"),
+    )
+
+
+def _completion(
+    replies: Sequence[ModelReply],
+    parser: ToolCallParser | None,
+    options: Mapping[str, Any],
+    used_ids: set[str] | None = None,
+) -> Any:
+    types: Any = importlib.import_module("openai.types.chat")
+    schemas = list(options.get("tools") or ())
+    choices = [_choice(number, reply, parser, schemas, used_ids) for number, reply in enumerate(replies)]
+    prompt, sampled = (sum(getattr(r.usage, n) for r in replies) for n in ("prompt_tokens", "completion_tokens"))
+    usage = {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
+    return types.ChatCompletion.model_validate(
+        {
+            "id": f"chatcmpl-{uuid.uuid4().hex}",
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": str(options.get("model") or ""),
+            "choices": choices,
+            "usage": usage,
+        }
+    )
+
+
+def _choice(
+    number: int, reply: ModelReply, parser: ToolCallParser | None, schemas: Sequence[Any], used_ids: set[str] | None
+) -> dict[str, Any]:
+    turn = interpret(reply, parser, schemas, used_ids)
+    is_whole = reply.finish_reason != "length"  # a cut turn stays one, calls or not
+    finish = "tool_calls" if turn.calls and is_whole else reply.finish_reason
+    known = {"stop", "length", "tool_calls", "content_filter", "function_call"}
+    return {
+        "index": number,
+        "message": turn.message,
+        "finish_reason": finish if finish in known else "stop",
+        "logprobs": None,
+    }

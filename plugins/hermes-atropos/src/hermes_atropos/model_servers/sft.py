@@ -1,0 +1,112 @@
+"""Tokens for supervised learning: a conversation through the chat template, a loss on what the model wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hermes_atropos.compat import BaseEnvConfig
+from hermes_atropos.config import HermesAgentEnvConfig
+from hermes_atropos.groups.sequences import Item
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.tokens import IGNORED
+
+logger = logging.getLogger(__name__)
+
+
+class SftTokens:
+    """Fills tokens and masks into rollouts whose tokens nobody recorded.
+
+    They are the template's, not what the model sampled: good for supervised learning, never for a policy gradient, and
+    the items stay marked as not trainable. Where no tokenizer was named, or its template has no place for this
+    conversation, the item keeps its messages alone, and says why.
+    """
+
+    def __init__(self, config: HermesAgentEnvConfig, load: Callable[[], Any]) -> None:
+        self._load = load
+        # The default names a tokenizer that would be downloaded; nobody asked for that.
+        self._is_named = config.tokenizer_name != BaseEnvConfig.model_fields["tokenizer_name"].default
+        self._problem = "" if self._is_named else "no tokenizer_name"
+        self._loading = asyncio.Lock()
+        self._tokenizer: Any = None
+
+    async def fill(self, item: Item, tools: Sequence[Mapping[str, Any]] = ()) -> Item:
+        """Return the item with tokens and masks where that can be."""
+        tokenizer = await self._loaded()
+        if tokenizer is None:
+            return _without(item, self._problem)
+        try:
+            tokens, masks = await asyncio.to_thread(assistant_only, tokenizer, item["messages"], tools)
+        except Exception as error:  # noqa: BLE001 - a template is a program of somebody else's; it may raise anything
+            return _without(item, f"the chat template cannot render it: {error}")
+        return {**item, "tokens": tokens, "masks": masks}
+
+    async def _loaded(self) -> Any:
+        async with self._loading:
+            if self._tokenizer is None and not self._problem:
+                try:
+                    self._tokenizer = await asyncio.to_thread(self._load)
+                except ConfigError as error:
+                    self._problem = error.message
+                    logger.warning("conversations are written without tokens: %s", error.message)
+        return self._tokenizer
+
+
+def assistant_only(
+    tokenizer: Any, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+) -> tuple[list[int], list[int]]:
+    """Return tokens and masks of a conversation; raises `ValueError` where the template rewrites an earlier turn."""
+    rendered = [_for_template(message) for message in messages]
+
+    def text(count: int, *, is_prompt: bool) -> str:
+        return str(
+            tokenizer.apply_chat_template(
+                rendered[:count], tools=list(tools) or None, tokenize=False, add_generation_prompt=is_prompt
+            )
+        )
+
+    full = text(len(rendered), is_prompt=False)
+    spans = []
+    for index, message in enumerate(rendered):
+        if message["role"] != "assistant":
+            continue
+        before, after = text(index, is_prompt=True), text(index + 1, is_prompt=False)
+        if not (after.startswith(before) and full.startswith(after.rstrip())):
+            raise ValueError(f"it writes turn {index} otherwise in the whole conversation than by itself")
+        spans.append((len(before), len(after.rstrip())))  # what follows a turn's end is the next turn's scaffold
+    encoded = tokenizer(full, add_special_tokens=False, return_offsets_mapping=True)
+    pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+    tokens = [int(token) for token in encoded["input_ids"]]
+    return tokens, [int(token) if _is_within(offsets, spans) else IGNORED for token, offsets in pairs]
+
+
+def _is_within(offsets: Sequence[int], spans: Sequence[tuple[int, int]]) -> bool:
+    start, end = offsets
+    return start < end and any(low <= start and end <= high for low, high in spans)
+
+
+def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message as templates want it: arguments of calls as objects, where their text is one."""
+    calls = message.get("tool_calls")
+    made = {**message, "content": message.get("content") or ""}
+    if calls:
+        made["tool_calls"] = [
+            {**call, "function": {**call["function"], "arguments": _parsed(call["function"]["arguments"])}}
+            for call in calls
+        ]
+    return made
+
+
+def _parsed(arguments: Any) -> Any:
+    try:
+        value = json.loads(arguments)
+    except (TypeError, ValueError):
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def _without(item: Item, why: str) -> Item:
+    return {**item, "overrides": {**(item.get("overrides") or {}), "without_tokens": why}}

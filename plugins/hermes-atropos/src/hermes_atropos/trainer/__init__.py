@@ -1,0 +1,1 @@
+"""The way to a trainer, or into a file: delivery, serving, reports."""

@@ -1,0 +1,141 @@
+"""Getting groups to the trainer, through restarts of the trajectory API: nothing is lost, nothing is sent blindly."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hermes_atropos.config import HermesAgentEnvConfig
+from hermes_atropos.groups.grouping import Group
+from hermes_atropos.trainer.api import ApiAwayError, ApiForgotError, Patience, Registration, TrajectoryApi
+from hermes_core.contracts.errors import ConfigError, UserError
+
+logger = logging.getLogger(__name__)
+
+_BACK_HINT = "start it and its trainer again; what is there is kept and sent then"
+
+
+class Delivery:
+    """One environment's standing with the trajectory API: registered, registered again when that was forgotten."""
+
+    def __init__(self, config: HermesAgentEnvConfig, api: TrajectoryApi) -> None:
+        self._config = config
+        self.api = api
+        self.registration: Registration | None = None
+        self.max_token_len = -1
+        self._joining = asyncio.Lock()
+        self._queued: deque[Group] = deque()
+        self._sent = 0
+        self._resends: set[asyncio.Task[None]] = set()
+
+    def patience(self) -> Patience:
+        """Return the config's patience, from now on."""
+        return Patience(self._config.api_patience, self._config.serve_poll_interval)
+
+    async def join(self) -> Registration:
+        """Register and learn what the trainer takes; raises `UserError` when there is no trainer for too long."""
+        config = self._config
+        fields = {
+            "max_token_length": config.max_token_length,
+            "desired_name": config.wandb_name or "hermes-agent",
+            "weight": config.inference_weight,
+            "min_batch_allocation": config.min_batch_allocation,
+            "group_size": config.group_size,
+        }
+        self.registration = await self.api.register(fields, self.patience())
+        info = await self.api.info()
+        self.max_token_len = int(info["max_token_len"])
+        if info["batch_size"] != -1:
+            config.batch_size = int(info["batch_size"])
+        if config.batch_size == -1:
+            raise UserError("the trainer names no batch size", hint="set batch_size in the env section")
+        if config.group_size > config.batch_size:
+            raise ConfigError(
+                f"group_size is {config.group_size}, the trainer's batch_size {config.batch_size}: no group would fit",
+                hint=f"--env.group_size {config.batch_size}, or a part of it",
+            )
+        return self.registration
+
+    async def status(self) -> Mapping[str, Any]:
+        """Return the API's status; waits while it is away, registers again when it was restarted."""
+        patience = self.patience()
+        while True:
+            known = self._registered()
+            sent_before = self._sent
+            try:
+                status = await self.api.status(known.env_id)
+            except ApiAwayError as error:
+                await patience.wait(error.message, _BACK_HINT)
+            except ApiForgotError:
+                await self._rejoin(known)
+            else:
+                self._forget_consumed(int(status.get("self_queue_size", 0)), sent_before)
+                return status
+
+    async def send(self, groups: Sequence[Group]) -> str:
+        """Send groups; raises `ApiRefusedError` for what the API will never take.
+
+        A restarted API takes data before its trainer is back, and then refuses the trainer: it is asked first.
+        """
+        patience = self.patience()
+        may_be_there = False
+        while True:
+            known = self._registered()
+            try:
+                await self.api.status(known.env_id)
+                if may_be_there and await self.api.has(groups[-1]):
+                    word = "received"
+                else:
+                    word = await self.api.send(groups, known.env_id)
+            except ApiAwayError as error:
+                may_be_there = may_be_there or error.may_have_run
+                await patience.wait(error.message, _BACK_HINT)
+            except ApiForgotError:
+                may_be_there = False
+                await self._rejoin(known)
+            else:
+                self._queued.extend(groups)
+                self._sent += len(groups)
+                return word
+
+    async def leave(self) -> None:
+        """Tell the API that this environment has gone, if it is there to hear it."""
+        for task in self._resends:
+            task.cancel()
+        if self.registration is not None:
+            try:
+                await self.api.disconnect(self.registration.env_id)
+            except (ApiAwayError, ApiForgotError) as error:
+                logger.info("not disconnected: %s", error.message)
+        await self.api.aclose()
+
+    def _registered(self) -> Registration:
+        assert self.registration is not None, "join() comes first"
+        return self.registration
+
+    async def _rejoin(self, known: Registration) -> None:
+        """Register again, once for everybody who finds out; what was in the lost queue is sent again."""
+        async with self._joining:
+            if self.registration is not known:
+                return
+            logger.warning("the trajectory API at %s has been restarted; registering again", self.api.url)
+            await self.join()
+            lost, self._queued = list(self._queued), deque()
+            if lost:
+                logger.warning("%d groups were in its queue; they are sent again", len(lost))
+                task = asyncio.create_task(self._resend(lost))
+                self._resends.add(task)
+                task.add_done_callback(self._resends.discard)
+
+    async def _resend(self, groups: Sequence[Group]) -> None:
+        for group in groups:
+            await self.send([{**group, "group_overrides": {**(group.get("group_overrides") or {}), "resent": True}}])
+
+    def _forget_consumed(self, in_queue: int, sent_before: int) -> None:
+        """Keep what may still be in the API's queue: the last `in_queue` of what it had when asked, and newer."""
+        newer = self._sent - sent_before
+        while len(self._queued) > in_queue + newer:
+            self._queued.popleft()

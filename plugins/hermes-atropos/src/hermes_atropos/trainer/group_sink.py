@@ -1,0 +1,122 @@
+"""Where scored groups go: into a file, to the trajectory API, or nowhere with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from hermes_atropos.config import HermesAgentEnvConfig
+from hermes_atropos.groups.group_runner import rollout_ids
+from hermes_atropos.groups.grouping import UNTRAINABLE, Group, Limits, parts, refusal
+from hermes_atropos.groups.ledger import End, Ledger
+from hermes_atropos.trainer import transcript as display
+from hermes_atropos.trainer.api import ApiRefusedError
+from hermes_atropos.trainer.journal import Journal, unused
+from hermes_core.contracts.errors import HermesError, UserError
+
+logger = logging.getLogger(__name__)
+
+_TOO_MANY: Final = 8
+
+Send = Callable[[Sequence[Group]], Awaitable[str]]
+"""Hands groups to the trajectory API; returns what it says of them, raises where it will not have them."""
+
+
+class Outlet:
+    """Writes and sends groups, and closes their rollouts in the ledger."""
+
+    def __init__(self, config: HermesAgentEnvConfig, ledger: Ledger) -> None:
+        self._config = config
+        self._ledger = ledger
+        self._journal: Journal | None = None
+        self._untrainable = 0
+        self.path: Path | None = None
+        self.send: Send | None = None
+        if config.data_path_to_save_groups is not None:
+            self.path = unused(Path(config.data_path_to_save_groups))
+            config.data_path_to_save_groups = str(self.path)
+
+    def refusal(self, group: Group, *, for_trainer: bool, max_token_len: int, is_recorded: bool = True) -> str | None:
+        """Return why a group goes nowhere, None if it may go where it is meant to; see `Limits`."""
+        limits = Limits(
+            group_size=self._config.group_size,
+            max_token_len=max_token_len,
+            distinct_scores=self._config.ensure_scores_are_not_same,
+            for_trainer=for_trainer,
+            is_recorded=is_recorded,
+        )
+        return refusal(group, limits)
+
+    def reject(self, group: Group, reason: str) -> None:
+        """Note that a group goes nowhere; raises `UserError` when that is what has become of all lately."""
+        logger.warning("group %s is rejected: %s", (group.get("group_overrides") or {}).get("group_id"), reason)
+        self.settle(group, End.REJECTED, reason)
+        self._untrainable = self._untrainable + 1 if reason.startswith(UNTRAINABLE) else 0
+        if self._untrainable >= _TOO_MANY:
+            raise UserError(
+                f"{self._untrainable} groups in a row cannot be sent: {reason}",
+                hint="a trainer needs token ids and logprobs: see server_type, and the server's own options",
+            )
+
+    async def deliver(self, group: Group, *, to_trainer: bool) -> bool:
+        """Write a group to the file, if there is one, and send it, if it is meant to be sent; False if refused."""
+        if not self._config.include_messages:
+            group = {**group, "messages": None}
+        self._untrainable = 0
+        reason = ""
+        if self.path is not None:
+            reason = f"written to {self.path}"
+            self._open().append(group)
+        if not to_trainer:
+            self.settle(group, End.SENT, reason or "kept nowhere: data_path_to_save_groups is not set")
+            return True
+        if self.send is None:
+            raise HermesError("there is no trajectory API to send to: this environment is not served")
+        try:
+            said = await self.send(parts(group, self._config.group_size))
+        except asyncio.CancelledError as error:
+            self.settle(group, End.CANCELLED, str(error) or "cancelled while it was being sent")
+            raise
+        except ApiRefusedError as error:
+            logger.warning("%s", error.message)
+            self.settle(group, End.REJECTED, error.message)
+            return False
+        except HermesError as error:
+            self.settle(group, End.ERRORED, error.message)
+            raise
+        self.settle(group, End.SENT, said)
+        return True
+
+    def settle_open(self, group: Mapping[str, Any], end: End, reason: str) -> None:
+        """Close those rollouts of a group that have no end yet."""
+        for rollout in rollout_ids(group):
+            if self._ledger.is_open(rollout):
+                self._ledger.close(rollout, end, reason)
+
+    def settle(self, group: Mapping[str, Any], end: End, reason: str) -> None:
+        """Close the rollouts of a group; sequences that name none get a line each."""
+        self.settle_open(group, end, reason)
+        if rollout_ids(group):
+            return
+        group_id = f"gr_{uuid.uuid4().hex[:12]}"
+        for index in range(len(group.get("tokens") or ())):
+            self._ledger.opened(f"{group_id}-{index}", group_id=group_id)
+            self._ledger.close(f"{group_id}-{index}", end, reason)
+
+    async def aclose(self) -> None:
+        """Write what waits, and the page beside the file."""
+        if self._journal is None or self.path is None:
+            return
+        journal, self._journal = self._journal, None
+        await journal.aclose()
+        await asyncio.to_thread(display.write_page, self.path, self.path.with_suffix(".html"))
+
+    def _open(self) -> Journal:
+        if self._journal is None:
+            assert self.path is not None
+            self._journal = Journal(self.path)
+        return self._journal

@@ -1,0 +1,203 @@
+"""What all model clients share: one session, deadlines, bounded retries, refusals and credentials."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict, TypeVar
+from urllib.parse import quote
+
+from hermes_core.contracts.errors import ConfigError
+from hermes_models.clients.address import ServerAddress
+from hermes_models.clients.http_errors import Refusal, of_reply, of_status, of_transport
+
+if TYPE_CHECKING:
+    import aiohttp
+
+ROLLOUT_HEADER: Final = "X-Hermes-Rollout-Id"
+SEED_HEADER: Final = "X-Hermes-Rollout-Seed"
+"""For embedded models behind a server. The body's field `seed` is sampling, and therefore the config's business."""
+
+_BACKOFF: Final = 0.5
+_BACKOFF_MAX: Final = 30.0
+# uvicorn closes idle connections after 5 s; using one at that very moment would lose a request that may have run.
+_KEEPALIVE: Final = 4.0
+_LARGE_BODY: Final = 2**20
+# The rollout's own timer is to go first: it knows that the time limit ended the call and not the model.
+_GRACE: Final = 0.25
+
+T = TypeVar("T")
+
+
+class Answer(NamedTuple):
+    """An HTTP answer, whatever its status."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class HttpOptions(TypedDict, total=False):
+    """How a client talks HTTP; the defaults are those of `HttpChannel`."""
+
+    api_key: str | None
+    timeout: float
+    connect_timeout: float
+    max_retries: int
+    max_retry_after: float
+    repeat_unanswered: bool
+    clock: Callable[[], float]
+    sleep: Callable[[float], Awaitable[object]]
+    rng: random.Random | None
+
+
+class HttpChannel:
+    """One client's connections to one server.
+
+    `timeout` bounds each request from connecting to the last byte. Repeated, at most `max_retries` times, is only what
+    was surely not run: no connection, 429 (its Retry-After is honoured up to `max_retry_after`), 5xx. A request that
+    was accepted and then got lost is repeated only with `repeat_unanswered`. The number of connections is not limited
+    here: the runner's business.
+    """
+
+    def __init__(
+        self,
+        address: ServerAddress,
+        *,
+        api_key: str | None = None,
+        timeout: float = 600.0,
+        connect_timeout: float = 10.0,
+        max_retries: int = 4,
+        max_retry_after: float = 120.0,
+        repeat_unanswered: bool = False,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.address = address
+        self.timeout = timeout
+        self._api_key = _usable_key(api_key)
+        self._authorization = _authorization(address, self._api_key)
+        self._connect_timeout = connect_timeout
+        self._max_retries = max_retries
+        self._max_retry_after = max_retry_after
+        self._repeat_unanswered = repeat_unanswered
+        self._clock = clock
+        self._sleep = sleep
+        self._random = rng or random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._session: aiohttp.ClientSession | None = None
+
+    async def repeat(self, attempt: Callable[[int, float], Awaitable[T | Refusal]], *, timeout: float | None) -> T:
+        """Call `attempt(number, seconds)` until it is no refusal, or raise the last one as a `ModelError`.
+
+        `timeout` is what is left of the rollout's own time: no attempt begins after it, nor a pause that would pass it.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        number = 0
+        while True:
+            number += 1
+            outcome = await attempt(number, self._seconds(deadline))
+            if not isinstance(outcome, Refusal):
+                return outcome
+            delay = self._delay(outcome, number)
+            if delay is None or (deadline is not None and time.monotonic() + delay >= deadline):
+                raise outcome.error(number)
+            await self._sleep(delay)
+
+    async def exchange(
+        self, method: str, url: str, seconds: float, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> Answer | Refusal:
+        """Send one request and read its answer to the end; a refusal when there is no answer."""
+        import aiohttp
+
+        session = self._session or self._open_session()
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=self._connect_timeout)
+        # aiohttp warns about large bodies in one piece; from a stream they are sent in pieces.
+        data = io.BytesIO(body) if body is not None and len(body) > _LARGE_BODY else body
+        try:
+            async with session.request(
+                method, url, data=data, headers=headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                return Answer(response.status, response.headers, await response.read())
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+            return of_transport(error, address=self.address, seconds=seconds)
+
+    def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
+        """Judge an answer that is no success."""
+        return of_status(status, headers, body, address=self.address, now=self._clock(), secret=self._api_key)
+
+    def unreadable(self, error: Exception, answer: Answer) -> Refusal:
+        """Judge a success whose body cannot be used."""
+        return of_reply(error, answer.body, status=answer.status, address=self.address, secret=self._api_key)
+
+    async def aclose(self) -> None:
+        """Close connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _seconds(self, deadline: float | None) -> float:
+        if deadline is None:
+            return self.timeout
+        return min(self.timeout, max(0.0, deadline - time.monotonic()) + _GRACE)
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        import aiohttp
+
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._authorization:
+            headers["Authorization"] = self._authorization
+        self._session = aiohttp.ClientSession(
+            headers=headers,
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE, ttl_dns_cache=60),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+        return self._session
+
+    def _delay(self, refusal: Refusal, attempt: int) -> float | None:
+        """Return the seconds until the next attempt, None if there is to be none."""
+        may_repeat = refusal.repeatable or (refusal.unanswered and self._repeat_unanswered)
+        if not may_repeat or attempt > self._max_retries:
+            return None
+        if refusal.after is not None:  # a little later than asked, and not everybody at once
+            return min(refusal.after, self._max_retry_after) * (1 + 0.1 * self._random.random())
+        return min(_BACKOFF_MAX, _BACKOFF * 2.0 ** (attempt - 1)) * (0.5 + 0.5 * self._random.random())
+
+
+def rollout_headers(rollout_id: str, seed: int) -> dict[str, str]:
+    """Return the headers that say which rollout a request belongs to."""
+    headers = {SEED_HEADER: str(seed)} if seed else {}
+    if rollout_id:
+        headers[ROLLOUT_HEADER] = header_value(rollout_id)
+    return headers
+
+
+def header_value(text: str) -> str:
+    """Return text that is safe in a header: visible ASCII as it is, anything else percent-encoded."""
+    if text.isascii() and text.isprintable() and "%" not in text:
+        return text
+    return quote(text, errors="replace")
+
+
+def _usable_key(api_key: str | None) -> str | None:
+    if api_key is None:
+        return None
+    key = api_key.strip()
+    if not key or not key.isascii() or not key.isprintable():
+        found = "an empty one" if not key else "one with characters that no HTTP header can carry"
+        raise ConfigError(f"an API key was wanted, found {found}", hint="--api-key-env VAR names where the key is")
+    return key
+
+
+def _authorization(address: ServerAddress, api_key: str | None) -> str | None:
+    if api_key is None:
+        return address.authorization
+    if address.authorization is not None:
+        raise ConfigError(
+            f"one way to log in to {address.shown} was wanted, found a user in the URL and an API key",
+            hint="leave one of the two out",
+        )
+    return f"Bearer {api_key}"

@@ -1,0 +1,218 @@
+"""What a request that got no reply means: whose fault it is, and whether it may be sent again."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from hermes_core.contracts.errors import (
+    ContextOverflowError,
+    ModelAuthError,
+    ModelError,
+    ModelRateLimitError,
+    ModelReplyError,
+    ModelRequestError,
+    ModelServerError,
+    ModelTimeoutError,
+    ModelUnreachableError,
+)
+
+if TYPE_CHECKING:
+    from hermes_models.clients.address import ServerAddress
+
+_EXCERPT: Final = 300
+
+# The wordings of OpenAI, vLLM, SGLang, llama.cpp, Anthropic and Gemini, as they stand in their answers.
+_OVERFLOW: Final = re.compile(
+    r"context_length_exceeded|exceed_context_size|context (?:length|window|size)|maximum model length"
+    r"|prompt is too long|input is too long|input length .{0,40}exceeds|exceeds the maximum number of tokens"
+    r"|reduce the length of the (?:messages|prompt|input)",
+    re.IGNORECASE,
+)
+_NO_CREDIT: Final = re.compile(r"insufficient_quota|insufficient (?:balance|credits)", re.IGNORECASE)
+
+_AUTH_HINT: Final = "--api-key-env VAR, where the environment variable VAR holds the key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A request without a reply.
+
+    `repeatable` is false for what would fail again and for what may have been run: a model's answer costs time and
+    money, so a request that was accepted is not silently sent twice. `after` is the server's wish in seconds.
+    """
+
+    kind: type[ModelError]
+    message: str
+    hint: str | None = None
+    repeatable: bool = False
+    unanswered: bool = False
+    """The server had the request and broke off or stayed silent: it may have run."""
+    after: float | None = None
+    cause: BaseException | None = None
+
+    def error(self, attempts: int = 1) -> ModelError:
+        """Return the exception to raise."""
+        message = self.message if attempts == 1 else f"{self.message}; gave up after {attempts} attempts"
+        if issubclass(self.kind, ModelRateLimitError):
+            error: ModelError = self.kind(message, retry_after=self.after, hint=self.hint)
+        else:
+            error = self.kind(message, hint=self.hint)
+        error.__cause__ = self.cause
+        return error
+
+
+def of_status(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    address: ServerAddress,
+    now: float,
+    secret: str | None = None,
+) -> Refusal:
+    """Judge an HTTP answer that is no success; `now` is the wall clock, for a Retry-After that is a date."""
+    said = excerpt(body, secret)
+    kind = _kind(status, body[:20_000].decode("utf-8", "replace"))
+    repeatable = kind in {ModelRateLimitError, ModelServerError}
+    return Refusal(
+        kind=kind,
+        message=f"{address.shown} answered {status}" + (f": {said}" if said else ""),
+        hint=_hint(kind, status, headers, address),
+        repeatable=repeatable,
+        after=retry_after(headers, now) if repeatable else None,
+    )
+
+
+def _kind(status: int, text: str) -> type[ModelError]:
+    if status in {401, 402, 403} or (status == 429 and _NO_CREDIT.search(text)):
+        return ModelAuthError
+    if status == 429:
+        return ModelRateLimitError
+    if (status in {400, 413, 422} or status >= 500) and _OVERFLOW.search(text):
+        return ContextOverflowError
+    return ModelServerError if status >= 500 or status in {408, 425} else ModelRequestError
+
+
+def _hint(kind: type[ModelError], status: int, headers: Mapping[str, str], address: ServerAddress) -> str | None:
+    if kind is ModelAuthError:
+        return _AUTH_HINT if status in {401, 403} else "the account has no credit left for this model"
+    if kind is ModelRateLimitError:
+        return "--max-concurrent N with fewer rollouts in flight"
+    if 300 <= status < 400:  # never followed: the key would go to another host, and a POST would become a GET
+        return f"give the final address itself; it redirects to {headers.get('Location', 'an unnamed place')}"
+    return address.misplaced if status in {404, 405} else None
+
+
+def of_reply(
+    error: Exception, body: bytes, *, status: int, address: ServerAddress, secret: str | None = None
+) -> Refusal:
+    """Judge a successful HTTP answer that cannot be used; the error's own hint wins."""
+    reason = error.message if isinstance(error, ModelReplyError) else "the answer is not JSON"
+    hint = error.hint if isinstance(error, ModelReplyError) else None
+    return Refusal(
+        kind=ModelReplyError,
+        message=f"{address.shown} answered {status}, but {reason}: {excerpt(body, secret) or 'an empty body'}",
+        hint=hint or (None if body.lstrip()[:1] == b"{" else address.misplaced),
+        cause=error,
+    )
+
+
+def embedded_status(data: Any) -> int | None:
+    """Return the status of an error object that came with HTTP 200 (llama.cpp, OpenRouter), None if there is none."""
+    error = data.get("error") if isinstance(data, dict) else None
+    if not error or "choices" in data:
+        return None
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, int) and 400 <= code < 600 else 400
+
+
+def of_transport(error: Exception, *, address: ServerAddress, seconds: float) -> Refusal:
+    """Judge an exception of the HTTP client."""
+    import aiohttp
+
+    shown = address.shown
+    # The texts of these two have the whole URL, and with it whatever secret its query string holds.
+    telling = isinstance(error, aiohttp.ClientResponseError | aiohttp.ConnectionTimeoutError)
+    cause = None if telling else error
+    if isinstance(error, aiohttp.ClientSSLError):
+        message = f"no secure connection to {shown}: {error.os_error if hasattr(error, 'os_error') else error}"
+        hint = "a server without TLS is reached with http://; a private authority must be in the system's trust store"
+        return Refusal(kind=ModelRequestError, message=message, hint=hint, cause=error)
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        return Refusal(
+            kind=ModelUnreachableError,
+            message=f"nobody answers at {shown}: {_connect_reason(error)}",
+            hint=_unreachable_hint(error, address),
+            repeatable=True,
+            cause=cause,
+        )
+    if isinstance(error, TimeoutError):
+        message = f"{shown} did not answer within {seconds:g} s"
+        hint = "--model-timeout SECONDS waits longer; --max-concurrent N shortens the queue of the server"
+        return Refusal(kind=ModelTimeoutError, message=message, hint=hint, unanswered=True, cause=error)
+    reason = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    message = f"{shown} broke off: {type(error).__name__}: {' '.join(reason.split())[:_EXCERPT]}"
+    return Refusal(kind=ModelServerError, message=message, unanswered=True, cause=cause)
+
+
+def _connect_reason(error: Exception) -> str:
+    """Return the system's words; asyncio replaces them by the address that was tried."""
+    if isinstance(error, TimeoutError):
+        return "the connection was not accepted in time"
+    number = getattr(error, "errno", None)
+    if isinstance(number, int) and number > 0:
+        return os.strerror(number)
+    return getattr(error, "strerror", None) or str(error)  # a name that cannot be resolved
+
+
+def _unreachable_hint(error: Exception, address: ServerAddress) -> str:
+    if getattr(error, "errno", None) in {errno.EMFILE, errno.ENFILE}:
+        return "this process may open no more files: ulimit -n 65536, or --max-concurrent N"
+    return f"is the server up, and are host and port right? curl {address.curl}"
+
+
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Return the server's Retry-After in seconds, given as a number or as a date; None if it named none."""
+    value = headers.get("Retry-After", "").strip()
+    if not value:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            date = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def excerpt(body: bytes, secret: str | None = None) -> str:
+    """Return the message of an error body, or the start of any other, on one line and without the key."""
+    text = body[:20_000].decode("utf-8", "replace")
+    try:
+        said = _message(json.loads(text))
+    except (ValueError, RecursionError):
+        said = None
+    line = " ".join((said or text).split())
+    if secret:
+        line = line.replace(secret, "***")
+    return line if len(line) <= _EXCERPT else f"{line[:_EXCERPT]}…"
+
+
+def _message(data: object) -> str | None:
+    """Find the human text in the servers' shapes of an error."""
+    if isinstance(data, str):
+        return data
+    if not isinstance(data, dict):
+        return None
+    return next((found for key in ("error", "message", "detail") if (found := _message(data.get(key)))), None)

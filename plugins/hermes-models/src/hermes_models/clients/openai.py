@@ -1,0 +1,117 @@
+"""A client for OpenAI-compatible chat servers, on bare HTTP.
+
+The usual SDK walks every message of the history on every request, which makes long rollouts quadratic; here a request
+is joined from bytes that were serialised once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Unpack
+
+from hermes_core.contracts.errors import ConfigError, ModelReplyError
+from hermes_core.contracts.model import ModelReply, ModelRequest, encode
+from hermes_models.clients.address import ServerAddress
+from hermes_models.clients.http import HttpChannel, HttpOptions, rollout_headers
+from hermes_models.clients.http_errors import Refusal, embedded_status
+from hermes_models.clients.model_list import check_listed, only_listed
+from hermes_models.clients.replies import decode_json, read_reply
+
+_OURS: Final = frozenset({"model", "messages", "tools", "stream", "n", "extra_body"})
+
+
+class OpenAIChatClient:
+    """Talks to one model of one server; implements `ModelClient`.
+
+    `extra_body` is merged into every request; a rollout's sampling fields win over it. The other options, and what is
+    repeated when, are those of `HttpChannel`.
+    """
+
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        model_name: str = "",
+        extra_body: Mapping[str, Any] | None = None,
+        **http: Unpack[HttpOptions],
+    ) -> None:
+        self._address = ServerAddress.parse(base_url)
+        self._http = HttpChannel(self._address, **http)
+        self._extra_body = dict(extra_body or {})
+        _refuse_our_fields(self._extra_body, "extra_body")
+        self._take_name(model_name)
+
+    def __repr__(self) -> str:
+        return f"OpenAIChatClient(base_url={self._address.shown!r}, model_name={self._model_name!r})"
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Protocol, address without credentials, model name."""
+        return {"protocol": "openai-chat", "base_url": self._address.shown, "model_name": self._model_name}
+
+    async def chat(self, request: ModelRequest) -> ModelReply:
+        """Sample one assistant turn; raises a `ModelError` after bounded retries, in the request's own time."""
+        body = self._body(request)
+        headers = rollout_headers(request.rollout_id, request.seed)
+
+        async def attempt(_number: int, seconds: float) -> ModelReply | Refusal:
+            return await self._attempt(body, headers, seconds, len(request.conversation))
+
+        return await self._http.repeat(attempt, timeout=request.timeout)
+
+    async def check(self) -> None:
+        """Ask for the list of models; a client without a model's name takes the only one."""
+        if self._model_name:
+            await check_listed(self._http, self._address.models, self._model_name)
+        else:
+            self._take_name(await only_listed(self._http, self._address.models))
+
+    async def aclose(self) -> None:
+        """Close connections."""
+        await self._http.aclose()
+
+    def _take_name(self, model_name: str) -> None:
+        self._model_name = model_name
+        self._head = encode({"model": model_name, **self._extra_body})[:-1]
+
+    def _body(self, request: ModelRequest) -> bytes:
+        """Join the request: our fields first, then sampling, messages and tools as they were serialised once."""
+        parts = [self._head]
+        if request.sampling:
+            _refuse_our_fields(request.sampling, "sampling")
+            overridden = self._extra_body.keys() & request.sampling.keys()
+            if overridden:  # a JSON object must not have a key twice
+                rest = {k: v for k, v in self._extra_body.items() if k not in overridden}
+                parts = [encode({"model": self._model_name, **rest})[:-1]]
+            parts += [b",", encode(request.sampling)[1:-1]]
+        parts += [b',"messages":', request.conversation.encoded()]
+        if request.tools.encoded:
+            parts += [b',"tools":', request.tools.encoded]
+        parts.append(b"}")
+        return b"".join(parts)
+
+    async def _attempt(self, body: bytes, headers: dict[str, str], seconds: float, number: int) -> ModelReply | Refusal:
+        outcome = await self._http.exchange("POST", self._address.chat, seconds, body, headers)
+        if isinstance(outcome, Refusal):
+            return outcome
+        status, answer_headers, answer = outcome
+        if status != 200:
+            return self._http.refused(status, answer_headers, answer)
+        try:
+            data = decode_json(answer)
+            inner = embedded_status(data)
+            if inner is not None:
+                return self._http.refused(inner, answer_headers, answer)
+            return read_reply(data, sent=body, number=number, body=answer)
+        except (ValueError, ModelReplyError) as error:
+            return self._http.unreadable(error, outcome)
+
+
+def _refuse_our_fields(fields: Mapping[str, Any], where: str) -> None:
+    if _OURS.isdisjoint(fields):
+        return
+    found = ", ".join(sorted(_OURS & fields.keys()))
+    raise ConfigError(
+        f"{where} holds further top-level fields of a request, found {found}, which the client sets itself",
+        hint=f"remove {found} from {where}",
+    )

@@ -1,0 +1,1 @@
+"""Models and services behind a port."""

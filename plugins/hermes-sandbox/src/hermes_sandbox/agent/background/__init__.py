@@ -1,0 +1,1 @@
+"""Background processes: their input, their output, their end."""

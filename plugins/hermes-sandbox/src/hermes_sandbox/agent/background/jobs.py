@@ -1,0 +1,238 @@
+"""Background processes of a slot: what they write, what they are given, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from hermes_sandbox.agent.background.job_input import JobInput
+from hermes_sandbox.agent.background.ring_buffer import TailRing
+from hermes_sandbox.agent.background.terminal_pty import Terminal
+from hermes_sandbox.agent.background.terminate import Hunt
+from hermes_sandbox.agent.processes import Process, read_process
+
+KEPT_OUTPUT = 1 << 20
+_JOB_READ = 1 << 16
+_READS_AT_ONCE = 16
+"""Pieces after which what is being drained gives way: a child that writes without end must not hold the loop."""
+_LATE_OUTPUT = 0.02
+"""Seconds that output which others still write, as in `cmd > >(tee log)`, is waited for after the shell has gone."""
+
+
+class Job:
+    """One background process, from its start until nobody asks for it any more."""
+
+    def __init__(self, slot: Any, name: str, marker: str) -> None:
+        self.name = name
+        self.marker = marker
+        self.pid = 0
+        self.cwd = ""
+        self.started_at = time.time()
+        self.ended_at: float | None = None
+        self.exit_code: int | None = None
+        self._slot = slot
+        self._loop = slot.loop
+        self._ring: TailRing | None = TailRing(KEPT_OUTPUT)
+        self._terminal: Terminal | None = None
+        self._output = -1
+        self._input: JobInput | None = None
+        self._survivors = 0
+        self._root: Process | None = None
+        self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended, or something of it could not be killed."""
+        return self.ended_at is None or self._survivors > 0
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is told about it."""
+        return {
+            "id": self.name,
+            "pid": self.pid,
+            "cwd": self.cwd,
+            "pty": self._terminal is not None,
+            "started_at": self.started_at,
+            "running": self.running,
+            "exit_code": self.exit_code,
+            "output_bytes": 0 if self._ring is None else self._ring.total,
+        }
+
+    def start(self, request: dict[str, Any], command: bytes) -> None:
+        """Start it with the session as it is now; raises OSError when that is not possible."""
+        if request["pty"]:
+            self._start_on_terminal(request, command)
+        else:
+            self._start_on_pipes(request, command)
+        # Not reaped before this loop goes on, so it is there.
+        self._root = read_process(self.pid)
+        self.cwd = self._slot.session.directory(request["cwd"])
+        os.set_blocking(self._output, False)
+        self._loop.watch(self._output, lambda _fd: self._take())
+        self._loop.on_exit(self.pid, self._reaped)
+
+    def _start_on_terminal(self, request: dict[str, Any], command: bytes) -> None:
+        identity = self._slot.identity
+        terminal = Terminal(request["rows"], request["cols"], None if identity is None else identity.uid)
+        with contextlib.ExitStack() as ours:
+            ours.callback(terminal.close)
+            try:
+                own = os.dup(terminal.master)
+                ours.callback(os.close, own)
+                self._launch(request, command, (terminal.slave,) * 3, terminal=True)
+            finally:
+                os.close(terminal.slave)
+            ours.pop_all()
+        self._terminal, self._output = terminal, terminal.master
+        self._input = JobInput(self._loop, own)
+
+    def _start_on_pipes(self, request: dict[str, Any], command: bytes) -> None:
+        with contextlib.ExitStack() as ours:
+            output, theirs = os.pipe()
+            given, own = os.pipe()
+            for fd in (output, own):
+                ours.callback(os.close, fd)
+            try:
+                self._launch(request, command, (given, theirs, theirs), terminal=False)
+            finally:
+                os.close(theirs)
+                os.close(given)
+            ours.pop_all()
+        self._output = output
+        self._input = JobInput(self._loop, own)
+
+    def _launch(
+        self, request: dict[str, Any], command: bytes, streams: tuple[int, int, int], *, terminal: bool
+    ) -> None:
+        self.pid = self._slot.session.launch(
+            command, streams, env=request["env"], cwd=request["cwd"], marker=self.marker, terminal=terminal
+        )
+
+    def _take(self) -> bool:
+        """Read one piece; False when there is nothing now."""
+        if self._output < 0:
+            return False
+        try:
+            data = os.read(self._output, _JOB_READ)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""  # a terminal that nobody holds any more
+        if not data:
+            self._close_output()
+        elif self._ring is not None:
+            self._ring.add(data)
+        return bool(data)
+
+    def _close_output(self) -> None:
+        fd, self._output = self._output, -1
+        if fd < 0:
+            return
+        self._loop.forget(fd)
+        if self._terminal is None:
+            os.close(fd)
+        else:
+            self._terminal.close()
+
+    def _drain(self) -> None:
+        for _ in range(_READS_AT_ONCE):
+            if not self._take():
+                break
+
+    def _reaped(self, status: int) -> None:
+        code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        self._drain()
+        if self._output < 0:
+            self._end(code)
+        else:
+            self._loop.after(_LATE_OUTPUT, lambda: self._end(code))
+
+    def _end(self, code: int) -> None:
+        self._drain()
+        self.exit_code, self.ended_at = code, time.time()
+        assert self._input is not None
+        self._input.abandon()
+        waiting, self._waiting = self._waiting, []
+        for tell in waiting:
+            tell()
+        self._slot.tell("job_ended", {"job": self.name, "exit_code": code})
+
+    def read(self, offset: int, limit: int) -> tuple[dict[str, Any], bytes]:
+        """Return a piece of its output, and where it lies in all that it has written."""
+        assert self._ring is not None
+        start, data = self._ring.read(offset, limit)
+        return {"start": start, "total": self._ring.total, "running": self.running}, data
+
+    def wait(self, timeout: float | None, answer: Any) -> Callable[[], None]:
+        """Answer when it has ended, or after `timeout` seconds; returns what withdraws the question."""
+        alarm = 0
+
+        def finish() -> None:
+            self._loop.cancel(alarm)
+            if finish in self._waiting:
+                self._waiting.remove(finish)
+            answer(self.describe())
+
+        def withdraw() -> None:
+            self._loop.cancel(alarm)
+            if finish in self._waiting:
+                self._waiting.remove(finish)
+            answer({"cancelled": True})
+
+        if self.ended_at is not None:
+            finish()
+        else:
+            self._waiting.append(finish)
+            if timeout is not None:
+                alarm = self._loop.after(timeout, finish)
+        return withdraw
+
+    def write(self, data: bytes, answer: Any) -> Callable[[], None]:
+        """Give it input; see `JobInput.write`."""
+        assert self._input is not None
+        return self._input.write(data, answer)
+
+    def kill(self, grace: float, answer: Any) -> Callable[[], None]:
+        """End everything it has started and answer what is left; being asked for, it is not withdrawn."""
+
+        def hunted(left: int) -> None:
+            self._survivors = left
+            if left or self.ended_at is not None:
+                answer(self.describe())
+            else:
+                self.wait(None, answer)  # killed, and about to be reaped
+
+        assert self._root is not None
+        Hunt(self._slot, self._root, self.marker, grace, hunted).step()
+        return lambda: answer({"cancelled": True})
+
+    def close_input(self) -> None:
+        """End what it reads: a pipe is closed, a terminal gets its end-of-file character."""
+        assert self._input is not None
+        if self._terminal is None:
+            self._input.close()
+        elif self._output >= 0:
+            self._input.write(self._terminal.end_of_file(), lambda _values, _body=b"": None)
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Change the size of its terminal."""
+        if self._terminal is None:
+            raise ValueError(f"process {self.name} has no terminal to resize; start it with pty")
+        if self._output >= 0:
+            self._terminal.resize(rows, cols)
+
+    def release(self) -> None:
+        """Keep nothing of its output any more; what its children still write is read, so as not to block them."""
+        self._ring = None
+
+    def close(self) -> None:
+        """Close its descriptors, and answer whoever waits."""
+        self._close_output()
+        if self._input is not None:
+            self._input.abandon()
+        waiting, self._waiting = self._waiting, []
+        for tell in waiting:
+            tell()

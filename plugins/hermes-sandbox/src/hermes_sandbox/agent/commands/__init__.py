@@ -1,0 +1,1 @@
+"""Commands of a session: the bash around them, their pipes, their order."""

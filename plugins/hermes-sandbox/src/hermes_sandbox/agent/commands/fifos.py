@@ -1,0 +1,149 @@
+"""Pipes with names, which a shell that has been running for long can open: once for each command."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import stat
+from collections.abc import Callable
+from typing import Any
+
+from hermes_sandbox.agent.commands.outputs import Outputs
+
+_PIPE_PIECE = 1 << 16
+_PIECES = 18
+"""Pieces read before others get a turn: more than a pipe holds, whatever size its writers have given it."""
+_SOON = 0.002
+"""Seconds after which a command's pipes are watched; one that is over by then costs no more than two reads."""
+
+
+class NamedPipes:
+    """The two pipes of a session's commands; made anew when something still writes to them, or their names are gone."""
+
+    def __init__(self, slot: Any, folder: str) -> None:
+        self._slot = slot
+        self.fds: list[int] = []
+        self._names = [f"{folder}/{kind}-{os.urandom(6).hex()}" for kind in ("out", "err")]
+        self._numbers: list[tuple[int, int]] = []
+        out, err = (shlex.quote(name) for name in self._names)
+        self.redirections = f" >{out} 2>{err}"
+        try:
+            with slot.acting():
+                for name in self._names:
+                    self._make(name)
+        except OSError:
+            self.close()
+            raise
+
+    def _make(self, name: str) -> None:
+        os.mkfifo(name, 0o600)
+        self.fds.append(os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW))
+        found = os.fstat(self.fds[-1])
+        self._numbers.append((found.st_dev, found.st_ino))
+        if not stat.S_ISFIFO(found.st_mode):
+            raise OSError("a pipe was replaced by something else")
+
+    def intact(self) -> bool:
+        """Tell whether the names still lead to them; a command can delete whatever is its user's."""
+        try:
+            with self._slot.acting():
+                found = [os.lstat(name) for name in self._names]
+        except OSError:
+            return False
+        return [(each.st_dev, each.st_ino) for each in found] == self._numbers
+
+    def unlink(self) -> None:
+        """Remove the names, which nobody is to use any more."""
+        with self._slot.acting():
+            for name in self._names:
+                with contextlib.suppress(OSError):
+                    os.unlink(name)  # noqa: PTH108 - a string, as it goes into the script
+
+    def close(self) -> None:
+        """Let go of all of it."""
+        self.unlink()
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = []
+
+
+class NamedOutputs(Outputs):
+    """What one command writes to named pipes.
+
+    That nobody has such a pipe open means an end only after the command, since nobody has before the shell opens it.
+    `unused` gets the pipes back when nothing can write to them any more.
+    """
+
+    def __init__(self, pipes: NamedPipes, unused: Callable[[NamedPipes], None], loop: Any, *callbacks: Any) -> None:
+        super().__init__(loop, *callbacks)
+        self._unused = unused
+        self._named = pipes
+        self._over = self._watched = self._released = False
+        self._pipes = {fd: stream for stream, fd in enumerate(pipes.fds)}
+        self._alarm = loop.after(_SOON, self._watch)
+
+    @property
+    def redirections(self) -> str:
+        """Bash text that leads a command's output here."""
+        return self._named.redirections
+
+    def over(self) -> None:
+        """Learn that the command has ended: a pipe that nobody has open now is at its end."""
+        self._over = True
+
+    def _watch(self) -> None:
+        if not self._watched and not self._released:
+            self._watched = True
+            for fd in self._pipes:
+                self._loop.watch_changes(fd, self._changed)
+
+    def _changed(self, fd: int) -> None:
+        # Only changes are told: what is left for later has to be remembered here.
+        if fd in self._pipes and not self._released and not self._empty(fd):
+            self._loop.after(0.0, lambda: self._changed(fd))
+
+    def _empty(self, fd: int) -> bool:
+        try:
+            for _ in range(_PIECES):
+                data = os.read(fd, _PIPE_PIECE)
+                if not data:
+                    if self._over:
+                        self._end(fd)
+                    return True
+                self._take(self._pipes[fd], data)
+        except BlockingIOError:
+            return True
+        return False
+
+    def _end(self, fd: int) -> None:
+        del self._pipes[fd]
+        if self._watched:
+            self._loop.forget(fd)
+        self._ended()
+
+    def drain(self) -> None:
+        """Read what is there now; after the command, what others still write is waited for."""
+        for fd in list(self._pipes):
+            self._empty(fd)
+        if self._over:
+            self._watch()
+
+    def release(self) -> None:
+        """Hand the pipes back, or read from now on only so as not to block the writers."""
+        if self._released:
+            return
+        self._released = True
+        super().release()
+        self._loop.cancel(self._alarm)
+        for fd in self._pipes if self._watched else ():
+            self._loop.forget(fd)
+        if not self._pipes:
+            self._unused(self._named)
+            return
+        self._named.unlink()
+        for fd in self._named.fds:
+            if fd in self._pipes:
+                self._loop.watch(fd, self._readable)
+            else:
+                os.close(fd)

@@ -1,0 +1,405 @@
+"""The live session: one long bash with job control, told what to do by files and telling how it went on a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shlex
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from hermes_sandbox.agent.commands.fifos import NamedOutputs, NamedPipes
+from hermes_sandbox.agent.commands.outputs import Outputs
+from hermes_sandbox.agent.commands.script import saving
+from hermes_sandbox.agent.commands.shell import Command, Session
+from hermes_sandbox.agent.processes import Process, read_marker, read_table, send, with_descendants
+from hermes_sandbox.agent.slot import Slot
+
+_STATUS_FD = 250
+"""Where the shell tells what became of a command; closed in the command itself: nothing it prints gets there."""
+_LONGEST_REPORT = 64
+_SHELL_PATIENCE = 0.1
+_TERM_AFTER, _KILL_AFTER, _SHELL_AFTER, _GIVE_UP_AFTER = 0.2, 0.5, 1.2, 3.5
+_SNAPSHOT_PATIENCE = 2.0
+_LIVE_TICK = 0.02
+_LOST = b"hermes: the shell of this session has ended; this is a new one, without its variables and its directory\n"
+_TELL = rf'\builtin printf "%d %d\n" "$_hermes_n" "$?" >&{_STATUS_FD}'
+_QUOTED_TELL = shlex.quote(_TELL)
+_SET_BACK = r'\builtin eval -- "${_hermes_r-}" >/dev/null 2>&1; _hermes_r=;'
+# Interactive, so that an interrupt comes back to the prompt; but nobody types, and no file of the user's is touched.
+_BEGIN = (
+    r"\builtin set -m +o history +o histexpand +o emacs; \builtin shopt -u checkwinsize;"
+    r" \builtin unset -v HISTFILE MAILCHECK PS4; PS1= PS2=; "
+)
+_NOT_SAVED = "PROMPT_COMMAND PS1 PS2 _hermes_n _hermes_r"
+
+
+class Shell:
+    """The long bash: its process, the pipe it reads lines from, and the one it reports on."""
+
+    def __init__(self, session: LiveSession) -> None:
+        self.session = session
+        self.fresh = True
+        self.poked = False
+        """Whether it was interrupted: that can cost the next line its first bytes."""
+        self._said = b""
+        slot = session.slot
+        self.marker = f"{slot.marker}.0"
+        lines, self._lines = os.pipe()
+        self.status, reports = os.pipe()
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        argv = [slot.bash, "--norc", "--noprofile", "--noediting", "-i"]
+        try:
+            wiring = [(lines, 0), (null, 1), (null, 2), (reports, _STATUS_FD)]
+            self.pid = slot.spawn(argv, slot.environment, wiring, marker=self.marker)
+        except BaseException:
+            os.close(self._lines)
+            os.close(self.status)
+            raise
+        finally:
+            for fd in (lines, null, reports):
+                os.close(fd)
+        for fd in (self._lines, self.status):
+            os.set_blocking(fd, False)
+        slot.loop.watch(self.status, lambda _fd: self.read())
+        slot.loop.on_exit(self.pid, self._ended)
+
+    def obey(self, line: bytes) -> None:
+        """Have it run a line; a short one, because it reads them byte by byte."""
+        padding = b"        " if self.poked else b""
+        self.poked = self.fresh = False
+        os.write(self._lines, padding + line)
+
+    def read(self) -> list[tuple[int, int]]:
+        """Read what it has reported, and hand it on."""
+        with contextlib.suppress(BlockingIOError):
+            self._said += os.read(self.status, 4096)
+        *lines, last = self._said.split(b"\n")
+        # While a command runs, the shell keeps the pipe under another number, which it can be made to write to.
+        self._said = last[-_LONGEST_REPORT:]
+        reports = []
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                first, second = line.split()
+                reports.append((int(first), int(second)))
+        for number, code in reports:
+            self.session.reported(number, code)
+        return reports
+
+    def _ended(self, status: int) -> None:
+        if self._lines >= 0:
+            self.read()
+            self.close()
+            self.session.shell_ended(status)
+
+    def close(self) -> None:
+        """Let go of its pipes, which ends it unless it is busy."""
+        if self._lines >= 0:
+            self.session.slot.loop.forget(self.status)
+            os.close(self.status)
+            os.close(self._lines)
+            self._lines = -1
+
+
+class LiveSession(Session):
+    """A session that is a process; what it was is gone when the process is."""
+
+    def __init__(self, slot: Slot, directory: str) -> None:
+        super().__init__(slot, directory)
+        self._shell: Shell | None = None
+        self._died = False
+        self._forgotten = False
+        self._current: LiveCommand | None = None
+        self._count = 0
+        self._pipes: NamedPipes | None = None
+        self._script = f"{self._directory}/script"
+        self._line = b"\\builtin . " + os.fsencode(shlex.quote(self._script)) + b"\n"
+        self._restores = False
+        """Whether the command before has left something to be set back."""
+
+    def pipes(self) -> NamedPipes:
+        """Return pipes for a command, to be handed back with `keep` if nothing writes to them afterwards."""
+        pipes, self._pipes = self._pipes, None
+        if pipes is not None:
+            if pipes.intact():
+                return pipes
+            pipes.close()
+        with self.slot.acting():
+            self._prepare([])
+        return NamedPipes(self.slot, str(self._directory))
+
+    def keep(self, pipes: NamedPipes) -> None:
+        """Take back pipes that the next command can use."""
+        if self._pipes is None and not self._forgotten:
+            self._pipes = pipes
+        else:
+            pipes.close()
+
+    def command(self, request: dict[str, Any], body: bytes, marker: str) -> Command:
+        """Return a command that has not started yet."""
+        return LiveCommand(self, request, body, marker=marker)
+
+    def ready(self) -> tuple[Shell, bytes]:
+        """Return the shell, started if need be, and what to tell about that."""
+        note = b""
+        if self._shell is None:
+            note = os.fsencode(self.enter(None)) + (_LOST if self._died else b"")
+            try:
+                with self.slot.acting():
+                    self._prepare([])
+                self._shell = Shell(self)
+            finally:
+                os.chdir("/")
+        return self._shell, note
+
+    def run(self, command: LiveCommand, shell: Shell, script: str, text: bytes) -> None:
+        """Have the shell run a command's script and text."""
+        self._count += 1
+        begin = f"{_BEGIN}{os.fsdecode(self._state)}\n" if shell.fresh else ""
+        tell = f" _hermes_n={self._count} PROMPT_COMMAND={_QUOTED_TELL};"
+        content = os.fsencode(f"{begin}{self._restoring()}{tell}{script} ") + b"\\builtin eval -- " + text
+        self._restores = command.leaves_something
+        self._write(self._script, content + command.redirections())
+        self._current = command
+        shell.obey(self._line)
+
+    def _restoring(self) -> str:
+        return _SET_BACK if self._restores else ""
+
+    def _write(self, path: str, content: bytes) -> None:
+        with self.slot.acting():
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            fd = os.open(path, flags, 0o600)
+        try:
+            view = memoryview(content)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.ftruncate(fd, len(content))
+        finally:
+            os.close(fd)
+
+    def put_input(self, data: bytes) -> Path:
+        """Put a command's input where its shell can open it."""
+        path = self._directory / "input"
+        self._write(str(path), data)
+        return path
+
+    def reported(self, number: int, code: int) -> None:
+        """Learn how the command of a number has ended; it can be told more than once."""
+        if number == self._count and self._current is not None:
+            current, self._current = self._current, None
+            current.over(code)
+
+    def shell_ended(self, status: int) -> None:
+        """Learn that the shell has gone, and the command with it if there is one."""
+        self._shell, self._died, self._state = None, True, b""
+        if self._current is not None:
+            current, self._current = self._current, None
+            current.ended(status)
+
+    def save(self, *, keep_cwd: bool) -> None:
+        """Save nothing: the shell knows."""
+
+    def follow(self, other: Session) -> None:
+        """Go on from where another session is; a shell that runs here already is replaced."""
+        shell, self._shell = self._shell, None
+        if shell is not None:
+            shell.close()
+            send([shell.pid], signal.SIGKILL)
+        super().follow(other)
+        self._died = False
+
+    def launch(self, command: bytes, streams: tuple[int, int, int], **options: Any) -> int:
+        """Start bash on a command that finds the session as it is now, or as it was when it last had nothing to do."""
+        self.snapshot()
+        return super().launch(command, streams, **options)
+
+    def directory(self, cwd: str | None) -> str:
+        """Return the directory that a command with this `cwd` starts in."""
+        if cwd is None and self._shell is not None:
+            with self.slot.acting(), contextlib.suppress(OSError):
+                self._cwd = os.fsencode(Path(f"/proc/{self._shell.pid}/cwd").readlink())
+        return super().directory(cwd)
+
+    def snapshot(self) -> None:
+        """Have the shell, if it is idle, save its state as a command of a robust session would."""
+        shell = self._shell
+        if shell is None or self._current is not None or shell.fresh:
+            return
+        with self.slot.acting():
+            self._prepare([])
+        self._count += 1
+        inner = f"\\builtin unset -v {_NOT_SAVED}; \\builtin set +m; {saving(str(self._directory), self._number)}"
+        text = f"{self._restoring()} _hermes_n={self._count}; ( {inner} ) {_STATUS_FD}>&-\n"
+        self._restores = False
+        self._write(self._script, os.fsencode(text))
+        shell.obey(self._line)
+        self._await(shell, time.monotonic() + _SNAPSHOT_PATIENCE)
+        super().save(keep_cwd=False)
+
+    def _await(self, shell: Shell, end: float) -> None:
+        # A few milliseconds in which nothing else happens; whoever asks needs the state now.
+        ready = select.poll()  # select() takes no descriptor above 1023
+        ready.register(shell.status, select.POLLIN)
+        while time.monotonic() < end and self._shell is shell:
+            heard = ready.poll(max(0.0, end - time.monotonic()) * 1000)
+            if heard and (any(number == self._count for number, _ in shell.read()) or _at_end(shell)):
+                return
+
+    def forget(self) -> None:
+        """Let the shell go and delete what lies around of it."""
+        shell, self._shell = self._shell, None
+        if shell is not None:
+            shell.close()
+        self._forgotten = True
+        if self._pipes is not None:
+            self._pipes.close()
+            self._pipes = None
+        super().forget()
+
+
+def _at_end(shell: Shell) -> bool:
+    return shell.pid not in read_table()
+
+
+class LiveCommand(Command):
+    """One command in the long shell, from the line that starts it until its answer."""
+
+    def __init__(self, session: LiveSession, request: dict[str, Any], body: bytes, *, marker: str) -> None:
+        super().__init__(session, request, body, marker=marker)
+        self._live = session
+        self._shell: Shell | None = None
+        self._input = Path(os.devnull)
+        self._stopped_at = 0.0
+        self._steps: set[str] = set()
+        self.leaves_something = bool(request["env"] or request["cwd"] is not None)
+
+    def _open_outputs(self) -> Outputs:
+        return Outputs(self._loop, self._take, self._pipe_ended)  # those with names are opened when it starts
+
+    def _enter(self) -> str:
+        # The shell knows where it is; only a directory of the command's own is tried here.
+        if self.request["cwd"] is not None:
+            try:
+                self._session.enter(self.request["cwd"])
+            finally:
+                os.chdir("/")
+        return ""
+
+    def _spawn(self, command: bytes, stdin: bytes) -> None:
+        self._shell, note = self._live.ready()
+        if note:
+            self._capture.add(1, note)
+        self.pid = self._shell.pid
+        self._outputs = self._named = NamedOutputs(
+            self._live.pipes(), self._live.keep, self._loop, self._take, self._pipe_ended
+        )
+        try:
+            if self.request["stdin"]:
+                self._input = self._live.put_input(stdin)
+            self._live.run(self, self._shell, self._script(), _quoted(command))
+        except OSError:
+            self._outputs.release()
+            raise
+
+    def over(self, code: int) -> None:
+        """Learn the exit code, or the negative number of the signal that ended it."""
+        self._named.over()
+        super().over(code)
+
+    def _script(self) -> str:
+        mark = f"\\builtin export HERMES_SANDBOX={shlex.quote(self._marker)};"
+        return mark + self._own_settings() if self.leaves_something else mark
+
+    def _own_settings(self) -> str:
+        names = list(self.request["env"])
+        keep = [f"\\builtin unset -v {name}; ${{{name}+${{{name}@A}};}}" for name in names]
+        set_all = [f"\\builtin export {name}={shlex.quote(value)};" for name, value in self.request["env"].items()]
+        if self.request["cwd"] is not None:
+            keep.append(r"\builtin cd -- ${PWD@Q}; ${OLDPWD+OLDPWD=${OLDPWD@Q};}")
+            set_all.append(f"\\builtin cd -- {shlex.quote(str(self._slot.path(self.request['cwd'])))};")
+        kept = "".join(keep).replace("\\builtin", "\\\\builtin")
+        return f' _hermes_r="{kept}";' + " ".join(set_all)
+
+    def redirections(self) -> bytes:
+        """Return where the command's standard streams go; the pipe to report on is closed in it."""
+        given = shlex.quote(str(self._input))
+        return os.fsencode(f" <{given}{self._named.redirections} {_STATUS_FD}>&-\n")
+
+    def stop(self, reason: str) -> None:
+        """End what it started, and the shell itself only if that does not come back."""
+        if not self._stopped_at:
+            self._stopped_at = time.monotonic()
+        super().stop(reason)
+
+    def _pursue(self) -> None:
+        members = self._members(read_table())
+        if not members and self._status is not None:
+            self._finish()
+            return
+        elapsed = time.monotonic() - self._stopped_at
+        if elapsed >= _GIVE_UP_AFTER:
+            self._finish(survivors=len(members))
+            return
+        self._signal_members(members, elapsed)
+        if self._status is None:
+            self._signal_shell(elapsed)
+        self._loop.after(_LIVE_TICK, self._hunt)
+
+    def _signal_members(self, members: set[int], elapsed: float) -> None:
+        if elapsed >= _KILL_AFTER:
+            send(members, signal.SIGSTOP)
+            send(self._members(read_table()) | members, signal.SIGKILL)
+        elif elapsed >= _TERM_AFTER and self._once("term"):
+            send(members, signal.SIGTERM)
+        elif self._once("int"):
+            send(members, signal.SIGINT)
+
+    def _signal_shell(self, elapsed: float) -> None:
+        # Both at once would bring it back twice, and the second time cost the next command its first byte.
+        if elapsed >= _SHELL_AFTER and self._once("end the shell"):
+            send([self.pid], signal.SIGKILL)
+        elif elapsed >= _SHELL_PATIENCE and self._once("poke after killing" if elapsed >= _KILL_AFTER else "poke"):
+            self._poke()
+
+    def _poke(self) -> None:
+        if self._shell is not None:
+            self._shell.poked = True
+            send([self.pid], signal.SIGINT)
+
+    def _once(self, step: str) -> bool:
+        if step in self._steps:
+            return False
+        self._steps.add(step)
+        return True
+
+    def _members(self, table: dict[int, Process]) -> set[int]:
+        """Return what this command started; jobs of earlier ones are children of the same shell."""
+        agent = os.getpid()
+        below = with_descendants(table, [self.pid]) - {self.pid}
+        orphans = {p.pid for p in table.values() if p.parent == agent and p.pid != self.pid}
+        mine = {pid for pid in below if pid in table and self._is_mine(table[pid], known=True)}
+        mine |= {pid for pid in orphans if self._is_mine(table[pid], known=False)}
+        return with_descendants(table, mine) - {self.pid}
+
+    def _is_mine(self, process: Process, *, known: bool) -> bool:
+        if process.start < self._born or self._shell is None:
+            return False
+        marker = read_marker(process.pid)
+        if marker is None:
+            return known or self._slot.owns(process)
+        # What the shell forks without running a program still shows the environment that the shell began with.
+        return marker in {self._marker, self._shell.marker}
+
+    def _answer(self, exit_code: int, survivors: int = 0) -> None:
+        if self.request["stdin"]:
+            with self._slot.acting(), contextlib.suppress(OSError):
+                self._input.unlink()
+        super()._answer(exit_code, survivors)
+
+
+def _quoted(command: bytes) -> bytes:
+    return b"'" + command.replace(b"'", b"'\\''") + b"'"

@@ -1,0 +1,1 @@
+"""Files and trees: read, written, packed and unpacked."""

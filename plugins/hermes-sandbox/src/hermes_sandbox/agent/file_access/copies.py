@@ -1,0 +1,132 @@
+"""Copies of files and trees, a piece at a time: who asks sets the pace, and nobody has to buffer."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hermes_sandbox.agent.file_access.files import require_replaceable
+from hermes_sandbox.agent.file_access.packing import Packer
+from hermes_sandbox.agent.file_access.unpacking import Unpacker
+from hermes_sandbox.agent.slot import CALLS, STREAMS, Slot
+from hermes_sandbox.agent.wire import FrameError
+
+
+class Copies:
+    """The copies of one slot that are under way, by the name that the client has given them."""
+
+    def __init__(self) -> None:
+        self.outgoing: dict[str, Packer] = {}
+        self.incoming: dict[str, Unpacker] = {}
+
+    def busy(self) -> bool:
+        """Tell whether a copy is under way."""
+        return bool(self.outgoing or self.incoming)
+
+    def drop(self, name: str) -> None:
+        """End a copy; what is not complete of a file is deleted."""
+        packer = self.outgoing.pop(name, None)
+        if packer is not None:
+            packer.close()
+        unpacker = self.incoming.pop(name, None)
+        if unpacker is not None:
+            unpacker.abort()
+
+    def close(self) -> None:
+        """End all of them."""
+        for name in (*self.outgoing, *self.incoming):
+            self.drop(name)
+
+
+def _copies(slot: Slot) -> Copies:
+    found = slot.features.get("copies")
+    if found is None:
+        found = slot.features["copies"] = Copies()
+    assert isinstance(found, Copies)
+    return found
+
+
+def _gone(name: str) -> OSError:
+    return OSError(errno.EBADF, f"There is no copy {name} any more")
+
+
+def pack(slot: Slot, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
+    """Prepare a copy of what a path points to, or of a symlink itself."""
+    packer = Packer(
+        slot.path(request["path"]),
+        follow=request["follow"],
+        max_bytes=request["max_bytes"],
+        max_entries=request["max_entries"],
+    )
+    _copies(slot).outgoing[request["copy"]] = packer
+    return {"single": packer.single}
+
+
+def take(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Send the next piece of a prepared copy; the last one comes with the hash."""
+    name = request["copy"]
+    packer = _copies(slot).outgoing.get(name)
+    if packer is None:
+        raise _gone(name)
+    try:
+        piece = packer.take()
+    except BaseException:
+        _copies(slot).drop(name)
+        raise
+    yield {"ok": {"end": packer.ended, "sha256": packer.digest.hexdigest() if packer.ended else None}}, piece
+
+
+def unpack(slot: Slot, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
+    """Prepare the place for a copy; a symlink there is written through, as a shell would."""
+    path = Path(os.path.realpath(slot.path(request["path"])))
+    if request["single"]:
+        require_replaceable(path)
+    unpacker = Unpacker(path)
+    unpacker.expect(single=request["single"])
+    _copies(slot).incoming[request["copy"]] = unpacker
+    return {}
+
+
+def give(slot: Slot, request: dict[str, Any], body: bytes) -> dict[str, Any]:
+    """Take the next piece of a copy."""
+    name = request["copy"]
+    unpacker = _copies(slot).incoming.get(name)
+    if unpacker is None:
+        raise _gone(name)
+    try:
+        unpacker.add(body)
+    except FrameError as error:
+        _copies(slot).drop(name)
+        raise OSError(errno.EPROTO, str(error)) from error
+    except BaseException:
+        _copies(slot).drop(name)
+        raise
+    return {}
+
+
+def finish(slot: Slot, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
+    """End a copy that has arrived whole."""
+    name = request["copy"]
+    unpacker = _copies(slot).incoming.get(name)
+    if unpacker is None:
+        raise _gone(name)
+    try:
+        unpacker.commit(request["sha256"])
+    except FrameError as error:
+        raise OSError(errno.EIO, str(error)) from error
+    finally:
+        _copies(slot).drop(name)
+    return {}
+
+
+def drop(slot: Slot, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
+    """End a copy, complete or not."""
+    _copies(slot).drop(request["copy"])
+    return {}
+
+
+CALLS.update({"pack": pack, "unpack": unpack, "give": give, "finish": finish, "drop": drop})
+STREAMS["take"] = take

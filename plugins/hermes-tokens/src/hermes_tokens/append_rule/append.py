@@ -1,0 +1,165 @@
+"""The append rule: a turn's prompt is the ids so far and what the template writes after the turn, for any template.
+
+Imported on demand; needs `tokenizers` and `jinja2`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Final, TypeVar
+
+from hermes_core.contracts.model import Message, RequestedCall
+from hermes_core.contracts.tokens import FinishReason
+from hermes_tokens.append_rule.junction import Shape, require_texts
+from hermes_tokens.append_rule.message_boundaries import message_ends
+from hermes_tokens.append_rule.placeholders import SlottedMessages
+from hermes_tokens.append_rule.stub_rendering import StubRenderer
+from hermes_tokens.append_rule.template_skeleton import ContextSpan, Scaffold, treatments
+from hermes_tokens.chat_template.reasoning import Reasoning
+from hermes_tokens.tokenizer import ChatTokenizer
+
+# Shapes are few: how many results of which tools' calls come back at once. White space is part of a shape.
+_MAX_SHAPES: Final = 512
+# Of whole conversations, which may be long.
+_MAX_OPENINGS: Final = 64
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedTurn:
+    """How a sampled turn ended; `last_id` is its last sampled id, None if there is none.
+
+    `reasoning_open`: the turn ended, at a limit, inside its reasoning.
+    """
+
+    last_id: int | None = None
+    finish_reason: FinishReason = "stop"
+    calls: tuple[RequestedCall, ...] = ()
+    reasoning_open: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """What comes after the ids that are there, none of it sampled.
+
+    `kept`: 1 if the sampled stop token is the template's own. `replaced`: 1 if the last sampled id must give way, to be
+    followed by `ids` in a new branch. `inserted`: how many of `ids` close a turn that did not close itself.
+    `opens_reasoning`: what is sampled next begins inside reasoning.
+    """
+
+    spans: tuple[ContextSpan, ...] = ()
+    kept: int = 0
+    replaced: int = 0
+    inserted: int = 0
+    opens_reasoning: bool = False
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """All ids, in order."""
+        return tuple(token for span in self.spans for token in span.ids)
+
+
+class AppendRule:
+    """One template with one set of tools; shared by the rollouts of a run. A shape of messages is rendered once."""
+
+    def __init__(
+        self,
+        tokenizer: ChatTokenizer,
+        *,
+        tools: Sequence[Any] = (),
+        template_kwargs: Mapping[str, Any] | None = None,
+        clock: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.tools = tuple(tools)
+        kwargs = dict(template_kwargs or {})
+        self.template = tokenizer.template(self.tools).using(kwargs, clock=clock)
+        self.renderer = StubRenderer(self.template, self.tools)
+        self.reasoning = Reasoning.of(self.renderer)
+        self._marker = self.reasoning.marker_spans(tokenizer)
+        described = json.dumps([tokenizer.fingerprint, self.tools, kwargs], default=str, sort_keys=True)
+        self.fingerprint = sha256(described.encode("utf-8", "replace")).hexdigest()
+        self._openings: dict[str, tuple[Scaffold, bool]] = {}
+        self._shapes: dict[tuple[str, bool], Shape] = {}
+
+    def opening(self, messages: Sequence[Message]) -> Appended:
+        """Return the first prompt, up to where the model begins to write; raises `TemplateError`."""
+        slotted = SlottedMessages(messages)
+        found = self._openings.get(slotted.key)
+        if found is None:
+            found = self._opening(slotted)
+            _remember(self._openings, slotted.key, found, _MAX_OPENINGS)
+        scaffold, opens_reasoning = found
+        return Appended(spans=tuple(scaffold.spans(slotted.values)), opens_reasoning=opens_reasoning)
+
+    def delta(self, closing: ClosedTurn, messages: Sequence[Message], *, after_tools: bool = False) -> Appended:
+        """Return what comes after a sampled turn; raises `TemplateError` for messages that the template refuses.
+
+        `after_tools`: there was a tool result before this turn. Some templates write the first one differently.
+        """
+        shape, slotted = self.shape(closing.calls, messages, after_tools=after_tools)
+        junction = shape.junction(closing.last_id, self.tokenizer.stop_ids)
+        marker = closing.reasoning_open and not junction.kept
+        closed = [*(self._marker if marker else ()), *junction.before.spans(slotted.values)]
+        inserted = sum(len(span.ids) for span in closed) - junction.replaced
+        return Appended(
+            spans=_merged([*closed, *junction.after.spans(slotted.values)]),
+            kept=junction.kept,
+            replaced=junction.replaced,
+            inserted=max(0, inserted),
+            opens_reasoning=self.reasoning.is_opened_by(shape.text),
+        )
+
+    def shape(
+        self, calls: Sequence[RequestedCall], messages: Sequence[Message], *, after_tools: bool = False
+    ) -> tuple[Shape, SlottedMessages]:
+        """Return the rendered shape of these messages, and what fills it."""
+        slotted = SlottedMessages(messages, calls)
+        key = (slotted.key, after_tools)
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = Shape.of(self.renderer, self.tokenizer, slotted, after_tools=after_tools)
+            _remember(self._shapes, key, shape, _MAX_SHAPES)
+        return shape, slotted
+
+    def opening_text(self, messages: Sequence[Message]) -> str:
+        """Return the first prompt as text."""
+        slotted = SlottedMessages(messages)
+        return self._opening(slotted)[0].text(slotted.values)
+
+    def _opening(self, slotted: SlottedMessages) -> tuple[Scaffold, bool]:
+        new = slotted.messages
+        text = self.renderer.render(new)
+        require_texts(slotted, text)
+        probe = self.renderer.render(slotted.padded())
+        scaffold = Scaffold(
+            self.tokenizer,
+            text,
+            treatments=treatments(text, probe, slotted.texts),
+            ends=message_ends(text, lambda count: self.renderer.render(new[:count], prompt=False), slotted, first=1),
+            roles=[*(str(message.get("role")) for message in new), "assistant"],
+            at_start=True,
+        )
+        return scaffold, self.reasoning.is_opened_by(text)
+
+
+def _merged(spans: Sequence[ContextSpan]) -> tuple[ContextSpan, ...]:
+    """Join what closes a turn in several pieces."""
+    merged: list[ContextSpan] = []
+    for index, span in enumerate(spans):
+        if index and merged[-1].role == span.role == "assistant":
+            merged[-1] = ContextSpan(role=span.role, ids=merged[-1].ids + span.ids)
+        else:
+            merged.append(span)
+    return tuple(merged)
+
+
+def _remember(cache: dict[_Key, _Value], key: _Key, value: _Value, most: int) -> None:
+    if len(cache) >= most:
+        cache.pop(next(iter(cache)))
+    cache[key] = value

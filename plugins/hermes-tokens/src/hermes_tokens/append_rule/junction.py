@@ -1,0 +1,161 @@
+"""Where a sampled turn ends and the template's own text goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from hermes_core.contracts.model import Message
+from hermes_tokens.append_rule.message_boundaries import message_ends
+from hermes_tokens.append_rule.placeholders import SLOT, SlottedMessages, slot
+from hermes_tokens.append_rule.stub_rendering import StubRenderer
+from hermes_tokens.append_rule.template_skeleton import Scaffold, Treatment, treatments
+from hermes_tokens.chat_template.template import TemplateError
+from hermes_tokens.tokenizer import ChatTokenizer
+from hermes_tokens.vocabulary import ControlToken, ControlTokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A control token in a text."""
+
+    token: ControlToken
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Junction:
+    """What to write behind a sampled turn: `before` closes it, `after` comes then."""
+
+    before: Scaffold
+    after: Scaffold
+    kept: int = 0
+    replaced: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Shape:
+    """The text behind a stub's body, for messages of one shape.
+
+    `close` is the token that ends the turn, `body_end` the place where a turn that was cut goes on. `inner` are control
+    tokens in between, any of which may be the last that was sampled.
+    """
+
+    tokenizer: ChatTokenizer
+    text: str
+    treatments: Mapping[int, Treatment]
+    ends: Sequence[int]
+    roles: Sequence[str]
+    body_end: int
+    close: Placed | None
+    inner: Mapping[int, Placed] = field(default_factory=dict)
+    _junctions: dict[tuple[int, int, int], Junction] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, renderer: StubRenderer, tokenizer: ChatTokenizer, slotted: SlottedMessages, *, after_tools: bool
+    ) -> Shape:
+        """Render it; raises `TemplateError` where the template does not support it."""
+        new = slotted.messages
+        stub = renderer.stub(slotted.calls, new, after_tools=after_tools)
+        text = stub.after(new)
+        require_texts(slotted, text)
+        ends = message_ends(text, lambda count: stub.after(new[:count], prompt=False), slotted, first=0)
+        tokens = list(_placed(tokenizer.controls, text, _first_text(slotted, text)))
+        close = _close(tokens, tokenizer.stop_ids)
+        if close is None and stub.has_calls:
+            close = _close(tokens, _content_close(renderer, tokenizer.controls), at_least=ends[0])
+        elif close is None:
+            close = tokens[0] if tokens else None
+        inner = [] if stub.has_calls or close is None else [placed for placed in tokens if placed.end < close.end]
+        return cls(
+            tokenizer=tokenizer,
+            text=text,
+            treatments=treatments(text, stub.after(slotted.padded()), slotted.texts),
+            ends=ends,
+            roles=["assistant", *(str(message.get("role")) for message in new), "assistant"],
+            body_end=0 if not stub.has_calls else ends[0] if close is None else close.start,
+            close=close,
+            inner={placed.token.id: placed for placed in inner},
+        )
+
+    def filled(self, values: Sequence[str]) -> str:
+        """Return the text with the messages' own texts in it."""
+        return self._piece(0, len(self.text), None).text(values)
+
+    def junction(self, last_id: int | None, stop_ids: AbstractSet[int]) -> Junction:
+        """Return what follows a turn whose last sampled id this is."""
+        if last_id is None:
+            return self._junction(self.body_end)
+        if self.close is not None and last_id == self.close.token.id:
+            return self._junction(self.close.end, kept=1)
+        if last_id in self.inner:
+            return self._junction(self.inner[last_id].end)
+        return self._junction(self.body_end, replaced=int(last_id in stop_ids))
+
+    def _junction(self, start: int, *, kept: int = 0, replaced: int = 0) -> Junction:
+        key = (start, kept, replaced)
+        if key not in self._junctions:
+            end = start if self.close is None else self.close.end
+            sampled = next((each.token for each in self.inner.values() if each.end == start), None)
+            close = None if self.close is None else self.close.token
+            before, after = self._piece(start, end, sampled), self._piece(end, len(self.text), close)
+            self._junctions[key] = Junction(before=before, after=after, kept=kept, replaced=replaced)
+        return self._junctions[key]
+
+    def _piece(self, start: int, end: int, after: ControlToken | None) -> Scaffold:
+        return Scaffold(
+            self.tokenizer,
+            self.text[start:end],
+            treatments=self.treatments,
+            ends=[place - start for place in self.ends],
+            roles=self.roles,
+            after=after,
+        )
+
+
+def require_texts(slotted: SlottedMessages, text: str) -> None:
+    """Refuse a template that leaves out what the model must read."""
+    for index, role in slotted.required.items():
+        if slot(index) not in text:
+            raise TemplateError(
+                f"a template that writes the content of {role} messages was wanted, found one that leaves it out",
+                hint="use a template that supports such messages",
+            )
+
+
+def _placed(controls: ControlTokens, text: str, limit: int) -> Iterator[Placed]:
+    place = 0
+    for piece in controls.split(text):
+        size = len(piece.text if isinstance(piece, ControlToken) else piece)
+        if place + size > limit:
+            return
+        if isinstance(piece, ControlToken):
+            yield Placed(token=piece, start=place, end=place + size)
+        place += size
+
+
+def _first_text(slotted: SlottedMessages, text: str) -> int:
+    """Return the place of the first text of the new messages."""
+    places = (match.start() for match in SLOT.finditer(text) if int(match[1]) in slotted.texts)
+    return next(places, len(text))
+
+
+def _close(tokens: Sequence[Placed], ids: AbstractSet[int], *, at_least: int | None = None) -> Placed | None:
+    found = next((placed for placed in tokens if placed.token.id in ids), None)
+    if found is None and at_least is not None:
+        found = next((placed for placed in tokens if placed.start >= at_least), None)
+    return found
+
+
+def _content_close(renderer: StubRenderer, controls: ControlTokens) -> frozenset[int]:
+    """Return the first control token behind a turn without calls, which may also close one with calls."""
+    user: Message = {"role": "user", "content": "Hello"}
+    try:
+        text = renderer.stub((), [user], after_tools=False).after([user])
+    except TemplateError:
+        return frozenset()
+    first = next(_placed(controls, text, len(text)), None)
+    return frozenset() if first is None else frozenset({first.token.id})

@@ -1,0 +1,133 @@
+"""Renderings of `[user, stub assistant, *new messages]`: the place behind the stub is where appending begins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from hermes_core.contracts.model import Message
+from hermes_tokens.append_rule.placeholders import BODY
+from hermes_tokens.chat_template.template import ChatTemplate, TemplateError
+
+_USER: Final[Message] = {"role": "user", "content": "Hello"}
+CONTENTS: Final = ("", BODY, None)
+"""What stands beside a turn's calls, best first: some templates leave the calls out, or the one or the other."""
+_CALL: Final = {"id": "earlier01", "type": "function", "function": {"name": "look", "arguments": {"at": "it"}}}
+_EARLIER: Final[tuple[Message, ...]] = (
+    {"role": "assistant", "content": "", "tool_calls": [_CALL]},
+    {"role": "tool", "tool_call_id": "earlier01", "content": "seen"},
+)
+
+
+class StubRenderer:
+    """Writes messages in the forms that a template takes: content as text or parts, arguments as object or text."""
+
+    def __init__(self, template: ChatTemplate, tools: Sequence[Any]) -> None:
+        self._template = template
+        self._tools = tools
+        self._in_parts = not self._shows_text()
+
+    def render(self, messages: Sequence[Message], *, prompt: bool = True) -> str:
+        """Render as the template likes it; raises `TemplateError`."""
+        try:
+            return self.rendered(messages, prompt=prompt, as_text=False)
+        except TemplateError:
+            if not any(message.get("tool_calls") for message in messages):
+                raise
+            return self.rendered(messages, prompt=prompt, as_text=True)
+
+    def stub(self, calls: Sequence[Mapping[str, str]], new: Sequence[Message], *, after_tools: bool) -> Stub:
+        """Return the first stub for this turn that the template takes; raises what it says of the best one."""
+        refusal: TemplateError | None = None
+        for history in ([_USER, *_EARLIER], [_USER]) if after_tools else ([_USER],):
+            for message, as_text in _stubs(calls):
+                stub = Stub(self, [*history, message], as_text=as_text)
+                try:
+                    if BODY in stub.render(new):
+                        return stub  # and this rendering is asked for again
+                except TemplateError as error:
+                    refusal = refusal or error
+        raise refusal or TemplateError(
+            "a template that renders assistant messages was wanted, found one that leaves them out",
+            hint="use another template",
+        )
+
+    def adapted(self, messages: Sequence[Message], *, as_text: bool = False) -> list[Message]:
+        """Return the messages in the form that the template takes."""
+        return [self._adapted(message, as_text=as_text) for message in messages]
+
+    def rendered(self, messages: Sequence[Message], *, prompt: bool, as_text: bool) -> str:
+        """Render in one form; `as_text`: arguments as JSON text."""
+        adapted = self.adapted(messages, as_text=as_text)
+        return self._template.render(adapted, tools=self._tools, add_generation_prompt=prompt)
+
+    def _adapted(self, message: Message, *, as_text: bool) -> Message:
+        changed = dict(message)
+        if self._in_parts and isinstance(message.get("content"), str):
+            changed["content"] = [{"type": "text", "text": message["content"]}]
+        if as_text and message.get("tool_calls"):
+            changed["tool_calls"] = [_with_text_arguments(call) for call in message["tool_calls"]]
+        return changed
+
+    def _shows_text(self) -> bool:
+        """Say whether a plain string is taken as content; templates of models that see want a list of parts."""
+        self._in_parts = False
+        try:
+            return BODY in self.render([{"role": "user", "content": BODY}])
+        except TemplateError:
+            return True
+
+
+class Stub:
+    """A stub that the template takes; what follows it can be rendered with any new messages."""
+
+    def __init__(self, renderer: StubRenderer, messages: Sequence[Message], *, as_text: bool) -> None:
+        self._renderer = renderer
+        self._messages = messages
+        self._as_text = as_text
+        self._last: tuple[Sequence[Message], str] | None = None
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether the stub's own text ends with a call, after what stands for its arguments."""
+        return bool(self._messages[-1].get("tool_calls")) and BODY not in (self._messages[-1].get("content") or "")
+
+    def render(self, new: Sequence[Message], *, prompt: bool = True) -> str:
+        """Return the whole text."""
+        if prompt and self._last is not None and self._last[0] is new:
+            return self._last[1]
+        text = self._renderer.rendered([*self._messages, *new], prompt=prompt, as_text=self._as_text)
+        self._last = (new, text) if prompt else self._last
+        return text
+
+    def after(self, new: Sequence[Message], *, prompt: bool = True) -> str:
+        """Return the text behind what stands for the turn's body."""
+        text = self.render(new, prompt=prompt)
+        return text[text.rindex(BODY) + len(BODY) :]
+
+
+def _stubs(calls: Sequence[Mapping[str, str]]) -> Iterator[tuple[Message, bool]]:
+    """Yield assistant messages from the most to the least faithful, each with its arguments as object and as text.
+
+    A template that takes one call only gets one; one that does not render calls gets the body as content.
+    """
+    for some in dict.fromkeys((len(calls), min(len(calls), 1))):
+        if some:
+            made = [_call(call) for call in calls[:some]]
+            for content in CONTENTS:
+                yield {"role": "assistant", "content": content, "tool_calls": made}, False
+                yield {"role": "assistant", "content": content, "tool_calls": made}, True
+    yield {"role": "assistant", "content": BODY}, False
+
+
+def _call(call: Mapping[str, str]) -> dict[str, Any]:
+    function = {"name": call["name"], "arguments": {"body": BODY}}
+    return {"id": call["id"], "type": "function", "function": function}
+
+
+def _with_text_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call["function"]
+    arguments = function["arguments"]
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return {**call, "function": {**function, "arguments": text}}

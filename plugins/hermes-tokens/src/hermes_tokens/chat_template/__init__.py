@@ -1,0 +1,1 @@
+"""Chat templates: rendering, and the proof that the append rule holds for one."""

@@ -1,0 +1,116 @@
+"""Whether a prompt that was put together turn by turn is what the template itself would write.
+
+Assistant turns may differ, they are the model's own; everything else must be equal, and so must what closes the turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from hermes_core.contracts.model import Message
+from hermes_tokens.append_rule.append import AppendRule
+from hermes_tokens.tokenizer import ChatTokenizer
+
+Span = tuple[str, Sequence[int]]
+"""A role and ids."""
+_BLANK = "x"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parity:
+    """`fault` says where the prompt differs, "" if nowhere; `foreign` counts control ids made of untrusted text."""
+
+    fault: str = ""
+    foreign: int = 0
+
+
+def compare(rule: AppendRule, messages: Sequence[Message], spans: Sequence[Span]) -> Parity:
+    """Compare a prompt, as the spans it was made of, with the template's own text for the same messages."""
+    said = [_said(message) for message in messages]
+    # What a turn says is not compared; not to encode it saves most of the time of a long conversation.
+    quick = _compared(rule, [_muted(message) for message in said], spans)
+    if not quick.fault:
+        return quick
+    found = _compared(rule, said, spans)
+    if not found.fault:
+        return found
+    # Some templates write the text beside a turn's calls behind the results, where the model cannot have written it.
+    silent = [_without_text(message) for message in said]
+    other = found if silent == said else _compared(rule, silent, spans)
+    return found if other.fault else other
+
+
+def _compared(rule: AppendRule, messages: Sequence[Message], spans: Sequence[Span]) -> Parity:
+    tokenizer = rule.tokenizer
+    fresh = [(span.role, span.ids) for span in rule.opening(messages).spans]
+    blank = [(span.role, span.ids) for span in rule.opening([_blanked(message) for message in messages]).spans]
+    own = list(_skeleton(spans, tokenizer))
+    fault = _first_difference(rule, list(_skeleton(fresh, tokenizer)), own)
+    foreign = _count(own, tokenizer.control_ids) - _count(_skeleton(blank, tokenizer), tokenizer.control_ids)
+    return Parity(fault=fault, foreign=max(0, foreign))
+
+
+def _skeleton(spans: Iterable[Span], tokenizer: ChatTokenizer) -> Iterator[int]:
+    """Yield what must be equal. A stop token may be the next role's opener, so the two are one sequence."""
+    turn: list[int] = []
+    for role, ids in spans:
+        if role == "assistant":
+            turn += ids
+            continue
+        yield from _closes(turn, tokenizer)
+        turn.clear()
+        yield from ids
+    yield from _closes(turn, tokenizer)
+
+
+def _closes(turn: Sequence[int], tokenizer: ChatTokenizer) -> list[int]:
+    """Return the stop tokens at a turn's end; what stands within it, between two calls say, is the model's own."""
+    closes = []
+    for token in reversed(turn):
+        if token in tokenizer.stop_ids:
+            closes.append(token)
+        elif tokenizer.decode([token]).strip():
+            break
+    return closes
+
+
+def _count(ids: Iterable[int], wanted: frozenset[int]) -> int:
+    return sum(token in wanted for token in ids)
+
+
+def _first_difference(rule: AppendRule, fresh: Sequence[int], own: Sequence[int]) -> str:
+    for place, (wanted, found) in enumerate(zip_longest(fresh, own)):
+        if wanted != found:
+            around = slice(max(0, place - 8), place + 8)
+            decode = rule.tokenizer.decode
+            return f"the template writes {decode(fresh[around])!r} where the prompt has {decode(own[around])!r}"
+    return ""
+
+
+def _said(message: Message) -> Message:
+    """Give an empty turn a text: without one, nothing says where it ends."""
+    is_empty = message.get("role") == "assistant" and not message.get("content") and not message.get("tool_calls")
+    return {**message, "content": _BLANK} if is_empty else message
+
+
+def _muted(message: Message) -> Message:
+    content = message.get("content")
+    says = message.get("role") == "assistant" and isinstance(content, str) and content.strip()
+    return {**message, "content": _BLANK} if says else message
+
+
+def _without_text(message: Message) -> Message:
+    return {**message, "content": ""} if message.get("content") and message.get("tool_calls") else message
+
+
+def _blanked(message: Message) -> Message:
+    content: Any = message.get("content")
+    if isinstance(content, str) and content:
+        return {**message, "content": _BLANK}
+    if isinstance(content, list):
+        parts = [{**part, "text": _BLANK} if isinstance(part, dict) and part.get("text") else part for part in content]
+        return {**message, "content": parts}
+    return message

@@ -1,0 +1,98 @@
+"""A model's chat template: messages to text, as transformers renders them."""
+
+from __future__ import annotations
+
+import copy
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.model import Message
+
+INSTALL_HINT: Final = "pip install hermes-tokens"
+_REASONING_FIELDS: Final = ("reasoning_content", "thinking", "reasoning")
+
+
+class TemplateError(ConfigError):
+    """The chat template cannot be read, or refuses a conversation; `line` is the template's own, None if unknown."""
+
+    def __init__(self, message: str, *, line: int | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.line = line
+
+
+class ChatTemplate:
+    """Renders conversations in a sandbox; the time that a template may ask for is the one of its making."""
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        special_tokens: Mapping[str, Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        clock: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        self.text = text
+        self._compiled = _compiled(text)
+        self.variables = {"strftime_now": clock().strftime, **(special_tokens or {}), **(kwargs or {})}
+
+    def using(self, kwargs: Mapping[str, Any], *, clock: Callable[[], datetime] = datetime.now) -> ChatTemplate:
+        """Return the template with further arguments and the present time; it is not compiled again."""
+        other = copy.copy(self)
+        other.variables = {**self.variables, "strftime_now": clock().strftime, **kwargs}
+        return other
+
+    def render(
+        self, messages: Sequence[Message], *, tools: Sequence[Any] = (), add_generation_prompt: bool = True
+    ) -> str:
+        """Return the conversation's text; raises `TemplateError` with the template's own words."""
+        variables = {
+            **self.variables,
+            "messages": [_with_reasoning(message) for message in messages],
+            "tools": list(tools) or None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        try:
+            return str(self._compiled.render(variables))
+        except Exception as error:  # the template is foreign code: whatever it raises is its refusal
+            raise _refused(error, messages) from error
+
+
+def _compiled(text: str) -> Any:
+    try:
+        from jinja2 import TemplateSyntaxError
+
+        from hermes_tokens.chat_template.jinja import environment
+    except ImportError as error:
+        raise ConfigError("chat templates need jinja2, which is not installed", hint=INSTALL_HINT) from error
+    try:
+        return environment().from_string(text)
+    except TemplateSyntaxError as error:
+        raise TemplateError(
+            f"a chat template in Jinja was wanted, found a syntax error in line {error.lineno}: {error.message}",
+            line=error.lineno,
+            hint="correct chat_template.jinja, or chat_template in tokenizer_config.json",
+        ) from error
+
+
+def _refused(error: Exception, messages: Sequence[Message]) -> TemplateError:
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
+    line = lines[-1] if lines else None
+    where = "" if line is None else f" in line {line}"
+    roles = ", ".join(str(message.get("role")) for message in messages)
+    return TemplateError(
+        f"the chat template refuses the messages ({roles}){where}: {type(error).__name__}: {error}",
+        line=line,
+        hint="use a template that supports such a conversation, or change the loop so that it has none",
+    )
+
+
+def _with_reasoning(message: Message) -> Message:
+    """Give reasoning under each name that templates read it by."""
+    reasoning = next((message[key] for key in _REASONING_FIELDS if message.get(key) is not None), None)
+    if reasoning is None:
+        return message
+    return {"thinking": reasoning, **message, "reasoning_content": reasoning}

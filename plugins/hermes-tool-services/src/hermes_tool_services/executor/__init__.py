@@ -1,0 +1,1 @@
+"""The tool executor: calls of many trajectories, each in a sandbox of its own."""

@@ -1,0 +1,198 @@
+"""A typed client of the tool executor's service."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, final
+
+import aiohttp
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from hermes_core.contracts.agent_tools import ToolCall, ToolResult
+from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError, SandboxRefusedError
+from hermes_core.contracts.secrecy import shown_address
+from hermes_pool.errors import HostStartTimeoutError, SlotUnavailableError
+from hermes_pool.statistics import PoolStats
+from hermes_tool_services import wire
+from hermes_tool_services.executor.artifacts import ArtifactRefusedError
+from hermes_tool_services.policy import DEFAULT_TIMEOUT, MARGIN, timeout_of
+
+P = TypeVar("P", bound=BaseModel)
+_PATIENCE: Final = 120.0
+_RELEASE: Final = 120.0
+_STATS: Final = TypeAdapter(PoolStats)
+_KNOWN: Final[Mapping[str, type[BackendError]]] = {
+    kind.__name__: kind for kind in (BackendError, HostStartTimeoutError, SandboxLostError, SandboxRefusedError)
+}
+_JSON: Final = {"Content-Type": "application/json"}
+
+
+class ExecutorRefusedError(BackendError):
+    """The service refused the request itself; sending it again would not help."""
+
+    retryable = False
+
+
+class _BrokenOffError(BackendError):
+    """The connection ended before the answer."""
+
+
+@final
+class ToolExecutorClient:
+    """Makes calls at a tool executor's service; made on the event loop that uses it.
+
+    Args:
+        url: Where it listens.
+        token: Its bearer token, if it has one.
+        patience: Seconds that a call may wait for a sandbox, besides its own timeout.
+        default_timeout_s: The service's timeout of a call that names none.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        patience: float = _PATIENCE,
+        default_timeout_s: float = DEFAULT_TIMEOUT,
+    ) -> None:
+        self._url = url.rstrip("/")
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._patience = patience
+        self._default = default_timeout_s
+        self._session: aiohttp.ClientSession | None = None
+
+    async def execute(
+        self, trajectory_id: str, call: ToolCall, timeout_s: float | None = None, *, execution_id: str | None = None
+    ) -> ToolResult:
+        """Make one call; cancelled, it is ended where it runs.
+
+        A broken connection is tried once more, under the same `execution_id`: what ran is answered, not run again.
+
+        Raises:
+            BackendError: The service cannot be reached, or has no sandbox.
+        """
+        seconds = timeout_of(timeout_s, call.arguments.get("timeout"), self._default)
+        tool = wire.ToolCallPayload(
+            name=call.name, arguments=dict(call.arguments), raw_text=call.raw_text, uniq_id=call.uniq_id
+        )
+        request = wire.ToolExecutorExecuteRequest(
+            trajectory_id=trajectory_id, tool=tool, timeout_s=timeout_s, execution_id=execution_id or uuid.uuid4().hex
+        )
+        limit = seconds + MARGIN + self._patience
+        try:
+            found = await self._asked("POST", "/execute", request, limit)
+        except _BrokenOffError:
+            found = await self._asked("POST", "/execute", request, limit)
+        return _parsed(found, wire.ToolResultPayload).result()
+
+    async def release_trajectory(self, trajectory_id: str, reset_workspace: bool = False) -> None:  # noqa: FBT001, FBT002 - the predecessor's signature
+        """End what a trajectory runs, and close its sandbox."""
+        request = wire.ToolExecutorReleaseRequest(trajectory_id=trajectory_id, reset_workspace=reset_workspace)
+        await self._asked("POST", "/release", request, _RELEASE)
+
+    async def read_artifact(self, request: wire.ArtifactReadRequestPayload) -> wire.ArtifactReadResponsePayload:
+        """Read a file of a trajectory's workspace; raises `ArtifactRefusedError`."""
+        found = await self._asked("POST", "/artifacts/read", request, self._patience)
+        return _parsed(found, wire.ArtifactReadResponsePayload)
+
+    async def list_artifacts(self, request: wire.ArtifactListRequestPayload) -> wire.ArtifactListResponsePayload:
+        """List a directory of a trajectory's workspace; raises `ArtifactRefusedError`."""
+        found = await self._asked("POST", "/artifacts/list", request, self._patience)
+        return _parsed(found, wire.ArtifactListResponsePayload)
+
+    async def archive_artifacts(
+        self, request: wire.ArtifactArchiveRequestPayload
+    ) -> wire.ArtifactArchiveResponsePayload:
+        """Pack a file or a directory of a trajectory's workspace; raises `ArtifactRefusedError`."""
+        found = await self._asked("POST", "/artifacts/archive", request, self._patience)
+        return _parsed(found, wire.ArtifactArchiveResponsePayload)
+
+    async def status(self) -> Mapping[str, Any]:
+        """Return the service's numbers."""
+        return await self._asked("GET", "/status", None, self._patience)
+
+    async def aclose(self) -> None:
+        """Close the connections; trajectories stay until they are released."""
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _asked(self, method: str, path: str, body: BaseModel | None, timeout: float) -> Mapping[str, Any]:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=0)  # a call that waits must not keep another from being sent
+            self._session = aiohttp.ClientSession(headers=self._headers, connector=connector)
+        # Read from memory piece by piece: aiohttp writes bytes in one go, and warns of that.
+        # Not pydantic's own JSON: a lone surrogate breaks that, and an infinite number becomes null.
+        data = None if body is None else io.BytesIO(json.dumps(body.model_dump(exclude_none=True)).encode())
+        limit = aiohttp.ClientTimeout(total=timeout)
+        try:
+            async with self._session.request(
+                method, self._url + path, data=data, timeout=limit, headers=_JSON
+            ) as response:
+                found = await response.json(content_type=None)
+        except aiohttp.ServerDisconnectedError as error:
+            raise _BrokenOffError(
+                f"the tool executor at {shown_address(self._url)} broke off: {method} {path}"
+            ) from error
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
+            raise _unreachable(self._url, f"{method} {path}", error) from error
+        if not isinstance(found, dict):
+            raise _unreachable(self._url, f"{method} {path}", TypeError(f"found {type(found).__name__}"))
+        if response.status != 200:
+            raise _refusal(response.status, found, f"{shown_address(self._url)}{path}")
+        return found
+
+
+def _parsed(found: Mapping[str, Any], kind: type[P]) -> P:
+    try:
+        return kind.model_validate(found)
+    except ValidationError as error:
+        raise ExecutorRefusedError(
+            f"the tool executor answered what is no {kind.__name__}: {error.errors(include_url=False)[:2]}",
+            hint="the versions of hermes-pool here and there differ",
+        ) from error
+
+
+def _unreachable(url: str, what: str, error: Exception) -> BackendError:
+    return BackendError(
+        f"a tool executor was wanted at {shown_address(url)}, {what}: {type(error).__name__}: {str(error)[:200]}",
+        hint="hermes-core tool-executor serve",
+    )
+
+
+def _refusal(status: int, found: Mapping[str, Any], where: str) -> Exception:
+    error = found.get("error")
+    about: Mapping[str, Any] = error if isinstance(error, Mapping) else {}
+    message, hint = str(about.get("message") or f"status {status}"), about.get("hint")
+    if about.get("type") == "ArtifactRefusedError":
+        return ArtifactRefusedError(status, message)
+    if status in {401, 403}:
+        return ConfigError(f"{where}: {message}", hint="set the service's token")
+    if status == 503:
+        return _backend_error(about, message, hint)
+    return ExecutorRefusedError(f"{where}: {message}", hint=hint)
+
+
+def _backend_error(about: Mapping[str, Any], message: str, hint: str | None) -> BackendError:
+    kind = str(about.get("type"))
+    if kind == "SlotUnavailableError":
+        try:
+            return SlotUnavailableError(message, _STATS.validate_python(about.get("stats")), hint=hint)
+        except ValidationError:
+            return BackendError(message, hint=hint)
+    if kind in _KNOWN:
+        return _KNOWN[kind](message, hint=hint)
+    return (BackendError if about.get("retryable") else ExecutorRefusedError)(f"{kind}: {message}", hint=hint)

@@ -1,0 +1,1 @@
+"""The tool server: external tools with their secrets, on a port or in the process that needs them."""

@@ -1,0 +1,221 @@
+"""Runs the tools that act outside the sandbox and hold secrets: on a port, or in the process that needs them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast, final
+
+from hermes_core.contracts import tool as contract
+from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult
+from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError
+from hermes_core.contracts.model import encode
+from hermes_core.discovery import Registry
+from hermes_core.rollout import Runtime
+from hermes_core.rollout.boundary import contained
+from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout.sync_context import SyncToolContext
+from hermes_core.rollout.workers import WorkerThreads
+from hermes_core.specs import ToolSpec
+from hermes_core.tooling.agent_calls import parse_result, result_for, without_policy
+from hermes_core.tooling.arguments import ArgumentsError
+from hermes_core.tooling.tool_registry import InstalledTool, ToolRegistry
+from hermes_tool_services.policy import LONGEST, timeout_of
+from hermes_tool_services.stats import CallStats
+from hermes_tool_services.tool_server.failing import told
+from hermes_tool_services.tool_server.threads import ToolStuckError, ToolThreads
+
+MAX_CONCURRENCY: Final = 16
+DEFAULT_TIMEOUT: Final = 120.0
+_ABOUT: Final = ("trajectory_id", "slot_id", "container_addr", "task_id")
+
+Run = Callable[[ToolCall, Mapping[str, str]], Awaitable[ToolResult]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Served:
+    """A tool, and how it is run."""
+
+    spec: ToolSpec
+    run: Run
+
+
+@final
+class ToolServer:
+    """Runs external tools, a limited number at a time, each within its timeout.
+
+    A tool is told `trajectory_id`, `slot_id`, `container_addr` and `task_id` as far as its function names them, and
+    never those that a model made up.
+
+    Args:
+        registry: The plugins, of which all external tools that can be used here are served.
+        tools: An environment's own tools; of these, too, the external ones are served.
+        max_concurrency: Calls that run at a time.
+        default_timeout_s: Seconds of a call that names none.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        tools: ToolRegistry | None = None,
+        *,
+        max_concurrency: int = MAX_CONCURRENCY,
+        default_timeout_s: float = DEFAULT_TIMEOUT,
+    ) -> None:
+        if max_concurrency < 1:
+            raise ConfigError(f"max_concurrency must be at least 1, found {max_concurrency}")
+        self.stats = CallStats()
+        self.max_concurrency = max_concurrency
+        self.unavailable: dict[str, str] = {}
+        """External tools that are installed and cannot be used here, and why."""
+        self.running = 0
+        self._default = min(LONGEST, default_timeout_s)
+        self._places = asyncio.Semaphore(max_concurrency)
+        self._runtime = Runtime(registry)
+        # One tool may take every place: the threads' own limit is half of them for each.
+        self._workers = WorkerThreads(2 * max_concurrency)
+        self._threads = ToolThreads(self._workers, most=max_concurrency)
+        self._served = {tool.spec.name: tool for tool in [*self._of_registry(registry), *self._of_environment(tools)]}
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The tools that are served."""
+        return tuple(tool.spec for tool in self._served.values())
+
+    @property
+    def left_threads(self) -> dict[str, int]:
+        """How many threads of each synchronous tool go on after their time; with `max_concurrency` it is refused."""
+        return self._threads.left
+
+    async def execute(
+        self, call: ToolCall, trajectory_id: str = "", timeout: float | None = None, **about: str
+    ) -> ToolResult:
+        """Run a tool; what goes wrong is in the result.
+
+        `timeout` (1 … 600 seconds, the server's default if None) bounds the wait for a place, too.
+        """
+        began = time.perf_counter()
+        is_error = True
+        try:
+            result = await self._limited(call, timeout, {"trajectory_id": trajectory_id, **about})
+            is_error = not result.success
+        finally:
+            self.stats.add(time.perf_counter() - began, is_error=is_error)
+        return result_for(call, result)
+
+    async def _limited(self, call: ToolCall, timeout: float | None, about: Mapping[str, str]) -> ToolResult:
+        tool = self._served.get(call.name)
+        if tool is None:
+            why = self.unavailable.get(call.name)
+            return _failed(f"Unknown tool: {call.name}" + (f" (it cannot be used here: {why})" if why else ""))
+        seconds = timeout_of(timeout, None, self._default)
+        has_begun = False
+        try:
+            async with asyncio.timeout(seconds), self._places:
+                has_begun = True
+                self.running += 1
+                try:
+                    return await tool.run(call, about)
+                finally:
+                    self.running -= 1
+        except TimeoutError:
+            if has_begun:
+                return _failed(f"{call.name} timed out after {seconds:g}s", timeout=True)
+            busy = f"the tool server was busy for {seconds:g}s ({self.max_concurrency} calls at a time)"
+            return _failed(f"{busy}; {call.name} was not run", timeout=True)
+
+    async def aclose(self) -> None:
+        """Let the worker threads go; calls that run are their callers' to cancel."""
+        self._workers.close()
+        await self._runtime.aclose()
+
+    def _of_registry(self, registry: Registry) -> list[_Served]:
+        found: list[_Served] = []
+        for name in registry.names("tool"):
+            try:
+                component = registry.component("tool", name)
+            except AmbiguousComponentError as error:
+                self.unavailable[name] = error.message
+                continue
+            spec = cast("ToolSpec", component.spec)
+            if spec.side_effects != "external":
+                continue
+            if component.state == "unavailable":
+                self.unavailable[name] = component.reason
+            else:
+                found.append(_Served(spec=spec, run=self._plugins_tool(spec)))
+        return found
+
+    def _of_environment(self, tools: ToolRegistry | None) -> list[_Served]:
+        own = [] if tools is None else [tool for tool in tools.list_tools() if not isinstance(tool, InstalledTool)]
+        return [_Served(spec=tool.schema.spec(), run=self._own_tool(tool)) for tool in own if tool.schema.external]
+
+    def _plugins_tool(self, spec: ToolSpec) -> Run:
+        made: list[contract.Tool] = []
+
+        async def run(call: ToolCall, about: Mapping[str, str]) -> ToolResult:
+            try:
+                arguments = self._prepared(spec, call)
+                if not made:
+                    made.append(cast("contract.Tool", self._runtime.registry.create("tool", spec.name, {})))
+                context = RolloutContext(self._runtime, rollout_id=about.get("trajectory_id", ""), sandbox=None)
+                answer = await self._called(spec, made[0], arguments, context, _named(made[0].call, about))
+            except (ArgumentsError, ToolStuckError) as error:
+                return _failed(getattr(error, "message", str(error)))
+            except Exception as error:  # noqa: BLE001 - the plugin boundary: that it failed is the model's to know
+                return _failed(told(error, call, about))
+            if not isinstance(answer, contract.ToolResult):
+                return _failed(f"tool {spec.name!r} returned {type(answer).__name__}, wanted ToolResult")
+            result = parse_result(answer.content)
+            why = result.error or answer.error
+            return ToolResult(result.success and why is None, result.output, why, result.metadata)
+
+        return run
+
+    async def _called(
+        self, spec: ToolSpec, tool: contract.Tool, arguments: dict[str, Any], context: RolloutContext, more: Any
+    ) -> Any:
+        if inspect.iscoroutinefunction(tool.call):
+            return await contained(tool.call(arguments, context, **more))
+        sync = SyncToolContext(context)
+        return await contained(self._threads.run(spec.name, spec.target, lambda: tool.call(arguments, sync, **more)))
+
+    def _own_tool(self, tool: Tool) -> Run:
+        async def run(call: ToolCall, about: Mapping[str, str]) -> ToolResult:
+            function: Any = tool.execute
+            try:
+                arguments = {**self._prepared(tool.schema.spec(), call), **_named(function, about)}
+                if inspect.iscoroutinefunction(function):
+                    answer = await contained(function(**arguments))
+                else:
+                    answer = await contained(self._threads.run(call.name, call.name, lambda: function(**arguments)))
+            except (ArgumentsError, ToolStuckError) as error:
+                return _failed(getattr(error, "message", str(error)))
+            except Exception as error:  # noqa: BLE001 - the boundary to an environment's own tool
+                return _failed(told(error, call, about))
+            if not isinstance(answer, ToolResult):
+                return _failed(f"tool {call.name!r} returned {type(answer).__name__}, wanted ToolResult")
+            return answer
+
+        return run
+
+    def _prepared(self, spec: ToolSpec, call: ToolCall) -> dict[str, Any]:
+        declared = spec.parameters.get("properties", {})
+        arguments = without_policy(call.arguments)
+        for name in (*_ABOUT, "timeout"):
+            if name not in declared:
+                arguments.pop(name, None)
+        return self._runtime.arguments.prepare(spec, encode(arguments).decode())
+
+
+def _named(function: Callable[..., Any], about: Mapping[str, str]) -> dict[str, str]:
+    """Return of what is known of the caller that which a function's signature names."""
+    parameters = inspect.signature(function).parameters
+    return {name: about[name] for name in _ABOUT if name in parameters and name in about}
+
+
+def _failed(error: str, **metadata: Any) -> ToolResult:
+    return ToolResult(success=False, error=error, metadata=metadata)
