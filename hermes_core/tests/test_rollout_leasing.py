@@ -82,7 +82,7 @@ class Queueing(Plain):
 
 
 class Store:
-    held = 0
+    count = 0
 
     async def take(self, terms):
         pass

@@ -18,7 +18,8 @@ from hermes_core.rollout.runtime import Runtime
 from hermes_core.specs import Ref
 from hermes_sandbox import open_sandbox
 from hermes_sandbox.leases.book import LeaseBook, default_lease_dir
-from hermes_sandbox.leases.file_store import FileLeaseStore
+from hermes_sandbox.leases.file_store import FileLeaseStore, lease_in_files
+from hermes_testing.suites.backend_endings import assert_nothing_opens_without_a_lease
 
 PLUGIN = """
 import uuid
@@ -149,8 +150,8 @@ async def test_a_strangers_sandbox_has_a_lease_for_as_long_as_it_is_open(strange
         async with runtime.open_sandbox(SandboxSpec()) as sandbox:
             (lease,) = LeaseBook(default_lease_dir()).read()[0]
             assert (lease.sandbox_id, lease.backend, lease.owner()) == (sandbox.id, "folders", "alive")
-            assert (lease.options, runtime.leases.held) == (stranger, 1)
-        assert (LeaseBook(default_lease_dir()).read(), runtime.leases.held) == (([], []), 0)
+            assert (lease.options, runtime.leases.count) == (stranger, 1)
+        assert (LeaseBook(default_lease_dir()).read(), runtime.leases.count) == (([], []), 0)
 
 
 async def test_what_a_killed_process_left_of_a_strangers_backend_is_collected(stranger, tmp_path, capsys):
@@ -194,6 +195,19 @@ async def test_a_lease_is_given_up_where_it_was_taken(stranger, tmp_path, monkey
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
     await store.give_up("s1")
     assert LeaseBook(before).read() == ([], [])
+
+
+async def test_the_suite_tells_a_strangers_backend_that_leases_from_one_that_does_not(registry, stranger, monkeypatch):
+    backend = registry.create("backend", "folders", stranger)
+    lease_in_files(backend)
+    await assert_nothing_opens_without_a_lease(backend, SandboxSpec(), monkeypatch)
+
+    async def open_unleased(spec):
+        return None
+
+    monkeypatch.setattr(backend, "open", open_unleased)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        await assert_nothing_opens_without_a_lease(backend, SandboxSpec(), monkeypatch)
 
 
 async def test_the_next_run_removes_what_a_killed_one_left(stranger, registry, tmp_path):

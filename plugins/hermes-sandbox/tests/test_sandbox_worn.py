@@ -85,7 +85,7 @@ class Wearing(AgentBackend):
         self.made += 1
         if self.made > 3:
             raise SandboxRefusedError("there are no more", hint="stop")
-        self.log.append(f"leased {place_id in self.leased()}")
+        self.log.append(f"leased {place_id in self.lease_ids()}")
         root = self.root / place_id
         root.mkdir()
         place = Worn(root, self.log)
@@ -94,7 +94,7 @@ class Wearing(AgentBackend):
             place.worn_at = self.worn_at
         return place
 
-    def leased(self) -> set[str]:
+    def lease_ids(self) -> set[str]:
         leases, problems = LeaseBook(self.root / "leases").read()
         assert problems == []
         return {lease.sandbox_id for lease in leases}
@@ -112,20 +112,20 @@ async def backend() -> AsyncIterator[Wearing]:
         made = Wearing(Path(folder))
         yield made
         await made.aclose()
-        assert made.leased() == set()
+        assert made.lease_ids() == set()
 
 
 async def test_a_place_takes_as_many_as_it_may_and_goes_with_the_last_of_them_and_its_lease(backend: Wearing) -> None:
     first, second, third = [await backend.open(SPEC) for _ in range(3)]
     assert (backend.made, backend.log) == (2, ["leased True", "leased True"])
-    assert len(backend.leased()) == 5
+    assert len(backend.lease_ids()) == 5
     for sandbox in (first, second, third):
         assert (await sandbox.exec("echo here")).output == "here\n"
     await first.aclose()
     await second.aclose()
     # Nobody new is to come there, so it is not kept.
     assert backend.log[2:] == ["end"]
-    assert len(backend.leased()) == 2
+    assert len(backend.lease_ids()) == 2
     await third.aclose()
     assert first.provenance["kind"] == "worn"
 
@@ -141,7 +141,7 @@ async def test_a_place_that_cannot_be_made_leaves_no_lease(backend: Wearing) -> 
     backend.made = 3
     with pytest.raises(SandboxRefusedError, match="there are no more"):
         await backend.open(SPEC)
-    assert backend.leased() == set()
+    assert backend.lease_ids() == set()
 
 
 async def test_a_slot_without_a_user_of_its_own_cannot_be_made_read_only(backend: Wearing) -> None:

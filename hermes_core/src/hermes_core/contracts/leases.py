@@ -28,9 +28,8 @@ class LeaseTerms:
     """What is written of one sandbox, besides the process that answers for it.
 
     `handle` is what the backend's `reclaim` needs, in plain JSON values that are known before the sandbox exists.
-    `lifetime` is in seconds: a lease that nobody has renewed for so long is late, which is told, and ends nothing.
-    `options` are the backend's
-    own; a store writes none of their secrets.
+    `lifetime` is in seconds: a lease that nobody has renewed for so long is shown as late; nothing ends by that.
+    `options` are the backend's own; a store writes none of their secrets.
     """
 
     sandbox_id: str
@@ -61,7 +60,7 @@ class LeaseStore(Protocol):
     """
 
     @property
-    def held(self) -> int:
+    def count(self) -> int:
         """How many leases this object has taken and not given up."""
         ...
 
@@ -112,5 +111,5 @@ class LeasingBackend(TerminalBackend, Protocol):
         ...
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
-        """Find what dead owners left by the marks it carries itself, lease or not; remove it, and return the ids."""
+        """Return the ids of what dead owners left, found by marks on it, lease or not; `remove` it as well."""
         ...

@@ -24,7 +24,7 @@ def installed_version(distribution: str) -> str | None:
 def copies(distribution: str) -> list[str]:
     """Return the versions of every installed copy of a distribution, the used one first."""
     # A folder that is on the path twice holds one copy.
-    found = ((source.version, Path(str(source.locate_file(""))).resolve()) for source in _sources(distribution))
+    found = ((version, Path(str(source.locate_file(""))).resolve()) for source, version in _sources(distribution))
     return [version for version, _ in dict.fromkeys(found)]
 
 
@@ -36,9 +36,10 @@ def core_distribution() -> FoundPlugin:
 
 def fingerprint(plugin: FoundPlugin) -> dict[str, Any]:
     """Return what identifies the installed code: the SHA-256 of RECORD and, if it was no plain wheel, its origin."""
-    source = None if plugin.is_local else next(iter(_sources(plugin.distribution)), None)
-    if source is None:
+    sources = [] if plugin.is_local else _sources(plugin.distribution)
+    if not sources:
         return {"record_sha256": None, "origin": None}
+    source = sources[0][0]
     import hashlib  # loads OpenSSL, which not every command must pay for
 
     record = next((file for file in source.files or () if file.match("*.dist-info/RECORD")), None)
@@ -48,17 +49,20 @@ def fingerprint(plugin: FoundPlugin) -> dict[str, Any]:
     return {"record_sha256": digest, "origin": _origin(source.read_text("direct_url.json"))}
 
 
-def _sources(distribution: str) -> list[Distribution]:
-    """Return the copies whose metadata can be read and have a version, in the order of the path."""
-    return [source for source in distributions(name=distribution) if _has_version(source)]
+def _sources(distribution: str) -> list[tuple[Distribution, str]]:
+    """Return the copies whose metadata can be read and have a version, with it, in the order of the path."""
+    found = ((source, _version(source)) for source in distributions(name=distribution))
+    return [(source, version) for source, version in found if version is not None]
 
 
-def _has_version(source: Distribution) -> bool:
+def _version(source: Distribution) -> str | None:
+    # Read by hand: the mail parser behind `source.version` goes through the whole README.
     try:
         text = source.read_text("METADATA") or source.read_text("PKG-INFO") or ""
     except (OSError, ValueError):
-        return False
-    return re.search(r"^Version: *\S", text.partition("\n\n")[0], re.MULTILINE) is not None
+        return None
+    match = re.search(r"^Version: *(\S+)", text.partition("\n\n")[0], re.MULTILINE)
+    return None if match is None else match[1]
 
 
 def _origin(text: str | None) -> dict[str, Any] | None:

@@ -66,7 +66,7 @@ def unknown(kind: str, name: str, known: Iterable[str], plugins: Iterable[Plugin
     return UnknownComponentError(found, hint=_next_step(kind, bare, near, package, out) + every)
 
 
-def refused(hook: str, refusals: Mapping[str, HermesError]) -> HermesError:
+def unanswered(hook: str, refusals: Mapping[str, HermesError]) -> HermesError:
     """Return the error of a question that every plugin which could have answered it has refused."""
     if len(refusals) == 1:
         return next(iter(refusals.values()))

@@ -154,7 +154,7 @@ class Registry:
             if answer is not None:
                 found[plugin] = answer
         if refusals and not found:
-            raise failures.refused(hook, refusals)
+            raise failures.unanswered(hook, refusals)
         return found
 
     def forward_events(self, fire: Callable[[str, object], None], *, listened: Iterable[str]) -> None:

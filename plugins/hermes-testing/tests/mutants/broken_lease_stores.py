@@ -28,13 +28,13 @@ class Reference(FileLeaseStore):
 
 class HoldsNothing(FileLeaseStore):
     @property
-    def held(self):
+    def count(self):
         return 0
 
 
 class HoldsWhatOthersHold(FileLeaseStore):
     @property
-    def held(self):
+    def count(self):
         return len(self.book.read()[0])
 
 

@@ -52,7 +52,7 @@ class LocalEngine:
         if self._collected.removed or self._collected.failed:
             found["leftovers"] = {"removed": len(self._collected.removed), "failed": len(self._collected.failed)}
         if self._is_closing and self._leases is not None:
-            found["sandboxes_left"] = self._leases.held
+            found["sandboxes_left"] = self._leases.count
         return found
 
     async def open(self, run: EngineRun) -> None:

@@ -88,7 +88,7 @@ async def check_tasks(
 
     async def limited(task: Task) -> TaskCheck:
         async with slots:
-            return await _checked(task, runtime, players, repeats)
+            return await _check_one(task, runtime, players, repeats)
 
     running = [asyncio.create_task(limited(task)) for task in tasks]
     try:
@@ -105,10 +105,10 @@ async def check_task(task: Task, runtime: Runtime, *, repeats: int = 1) -> TaskC
 
     What is wrong with the task is in the result. Raises `PluginError` where the models that play it are not to be had.
     """
-    return await _checked(task, runtime, _Players.of(runtime.registry), repeats)
+    return await _check_one(task, runtime, _Players.of(runtime.registry), repeats)
 
 
-async def _checked(task: Task, runtime: Runtime, players: _Players, repeats: int) -> TaskCheck:
+async def _check_one(task: Task, runtime: Runtime, players: _Players, repeats: int) -> TaskCheck:
     if task.verifier is None:
         return TaskCheck(task_id=task.id, source=task.source, problems=("it has no verifier",))
     try:

@@ -46,9 +46,9 @@ class FileLeaseStore:
         return LeaseBook(self.directory or default_lease_dir())
 
     @property
-    def held(self) -> int:
+    def count(self) -> int:
         """How many leases this object has taken and not given up."""
-        return self._keeper.held
+        return self._keeper.count
 
     async def take(self, terms: LeaseTerms) -> None:
         """Write a lease of this process."""

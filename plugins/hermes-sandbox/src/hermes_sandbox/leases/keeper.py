@@ -32,7 +32,7 @@ class LeaseKeeper:
         self._amending: set[str] = set()
 
     @property
-    def held(self) -> int:
+    def count(self) -> int:
         """How many leases it holds."""
         return len(self._held)
 

@@ -14,7 +14,7 @@ import pytest
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.leases import LeaseTerms, LeasingBackend
-from hermes_core.contracts.sandbox import Sandbox, TerminalBackend
+from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
 from hermes_testing.suites.backend_base import SECRET_VALUE, BackendBase, begin, leases
 from hermes_testing.suites.base import needs
 from hermes_testing.watching import eventually, longest_stall, processes_here, runs_inside, sleep_token
@@ -170,24 +170,11 @@ class Endings(BackendBase):
             return await create(spec, sandbox_id)
 
         if create is None:
-            await self._assert_nothing_opens_without_a_lease(own_backend, monkeypatch)
+            await assert_nothing_opens_without_a_lease(own_backend, self.ask(), monkeypatch)
             return
         monkeypatch.setattr(own_backend, "create", watched)
         async with await own_backend.open(self.ask()) as sandbox:
             assert known == [{sandbox.id}]
-
-    async def _assert_nothing_opens_without_a_lease(
-        self, backend: TerminalBackend, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        assert isinstance(backend, LeasingBackend)
-        assert backend.leases is not None
-
-        async def refuse(terms: LeaseTerms) -> None:
-            raise BackendError(f"no lease for {terms.sandbox_id}")
-
-        monkeypatch.setattr(backend.leases, "take", refuse)
-        with pytest.raises(BackendError, match="no lease for"):
-            await backend.open(self.ask())
 
     @needs("leases")
     async def test_a_lease_lasts_as_long_as_the_sandbox(self, own_backend: TerminalBackend) -> None:
@@ -225,3 +212,18 @@ class Endings(BackendBase):
         await owner.wait()
         assert sandbox_id
         return sandbox_id
+
+
+async def assert_nothing_opens_without_a_lease(
+    backend: TerminalBackend, spec: SandboxSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refuse every lease: a backend that has no `create` to be watched must not open a sandbox then."""
+    assert isinstance(backend, LeasingBackend)
+    assert backend.leases is not None
+
+    async def refuse(terms: LeaseTerms) -> None:
+        raise BackendError(f"no lease for {terms.sandbox_id}")
+
+    monkeypatch.setattr(backend.leases, "take", refuse)
+    with pytest.raises(BackendError, match="no lease for"):
+        await backend.open(spec)

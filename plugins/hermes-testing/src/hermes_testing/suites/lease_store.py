@@ -76,17 +76,17 @@ class LeaseStoreSuite(ComponentSuite):
         return path
 
     async def test_a_lease_is_held_until_it_is_given_up(self, registry: Registry, tmp_path: Path, folder: Path) -> None:
-        """`held` counts those of this object."""
+        """`count` is of those of this object."""
         store = self._store(registry, tmp_path)
         other = self._store(registry, tmp_path)
-        assert store.held == 0
+        assert store.count == 0
         await store.take(_terms("s1", folder))
         await store.take(_terms("s2", folder))
-        assert (store.held, other.held) == (2, 0)
+        assert (store.count, other.count) == (2, 0)
         await store.give_up("s1")
-        assert store.held == 1
+        assert store.count == 1
         await store.give_up("s2")
-        assert store.held == 0
+        assert store.count == 0
 
     async def test_giving_up_what_is_not_there_is_fine(self, registry: Registry, tmp_path: Path, folder: Path) -> None:
         """Whether it was ever there or not."""
@@ -95,7 +95,7 @@ class LeaseStoreSuite(ComponentSuite):
         await store.take(_terms("s1", folder))
         await store.give_up("s1")
         await store.give_up("s1")
-        assert store.held == 0
+        assert store.count == 0
 
     async def test_nothing_is_there_at_first(self, registry: Registry, tmp_path: Path) -> None:
         """Collecting is the first thing that a run does."""
@@ -107,14 +107,16 @@ class LeaseStoreSuite(ComponentSuite):
         await store.take(_terms("s1", folder, lifetime=0.0))
         for one in (store, self._store(registry, tmp_path)):
             assert (await one.collect(registry)).removed == []
-        assert (_notes(folder), store.held) == ([], 1)
+        assert (_notes(folder), store.count) == ([], 1)
         await store.give_up("s1")
 
     async def test_what_a_killed_process_leased_is_collected(
         self, registry: Registry, tmp_path: Path, folder: Path
     ) -> None:
         """Once: by the handle in the lease, with the backend's options."""
-        await self._killed(tmp_path, ("take", _given("s1", folder)), ("take", _given("s2", folder)))
+        await self._kill_owner_after(
+            tmp_path, ("take", _lease_fields("s1", folder)), ("take", _lease_fields("s2", folder))
+        )
         store = self._store(registry, tmp_path)
         found = await store.collect(registry)
         assert (sorted(found.removed), found.failed) == (["s1", "s2"], {})
@@ -126,7 +128,7 @@ class LeaseStoreSuite(ComponentSuite):
         self, registry: Registry, tmp_path: Path, folder: Path
     ) -> None:
         """What is collected is a matter of each lease."""
-        await self._killed(tmp_path, ("take", _given("dead", folder)))
+        await self._kill_owner_after(tmp_path, ("take", _lease_fields("dead", folder)))
         store = self._store(registry, tmp_path)
         await store.take(_terms("living", folder))
         assert (await store.collect(registry)).removed == ["dead"]
@@ -136,7 +138,7 @@ class LeaseStoreSuite(ComponentSuite):
         self, registry: Registry, tmp_path: Path, folder: Path
     ) -> None:
         """Several runs may begin at one time."""
-        await self._killed(tmp_path, *(("take", _given(f"s{number}", folder)) for number in range(8)))
+        await self._kill_owner_after(tmp_path, *(("take", _lease_fields(f"s{number}", folder)) for number in range(8)))
         stores = [self._store(registry, tmp_path) for _ in range(4)]
         found = await asyncio.gather(*(store.collect(registry) for store in stores))
         removed = sorted(sandbox_id for one in found for sandbox_id in one.removed)
@@ -147,7 +149,7 @@ class LeaseStoreSuite(ComponentSuite):
         self, registry: Registry, tmp_path: Path, folder: Path
     ) -> None:
         """It is told why; the next time may be better."""
-        await self._killed(tmp_path, ("take", _given("s1", folder)))
+        await self._kill_owner_after(tmp_path, ("take", _lease_fields("s1", folder)))
         store = self._store(registry, tmp_path)
         (folder / REFUSES).touch()
         found = await store.collect(registry)
@@ -158,7 +160,7 @@ class LeaseStoreSuite(ComponentSuite):
 
     async def test_what_was_given_up_is_not_collected(self, registry: Registry, tmp_path: Path, folder: Path) -> None:
         """Its owner has removed it."""
-        await self._killed(tmp_path, ("take", _given("s1", folder)), ("give_up", ["s1"]))
+        await self._kill_owner_after(tmp_path, ("take", _lease_fields("s1", folder)), ("give_up", ["s1"]))
         assert (await self._store(registry, tmp_path).collect(registry)).removed == []
 
     async def test_an_amended_handle_is_the_one_that_is_reclaimed(
@@ -166,7 +168,7 @@ class LeaseStoreSuite(ComponentSuite):
     ) -> None:
         """The place of a sandbox may be known only after its lease was written."""
         amended = ("amend", ["s1", {"place": "elsewhere"}])
-        await self._killed(tmp_path, ("take", _given("s1", folder)), amended)
+        await self._kill_owner_after(tmp_path, ("take", _lease_fields("s1", folder)), amended)
         await self._store(registry, tmp_path).collect(registry)
         assert [note["handle"] for note in _notes(folder)] == [{"place": "elsewhere"}]
 
@@ -175,23 +177,23 @@ class LeaseStoreSuite(ComponentSuite):
     ) -> None:
         """It would be the lease of nobody."""
         amended = ("amend", ["s1", {"place": "elsewhere"}])
-        await self._killed(tmp_path, ("take", _given("s1", folder)), ("give_up", ["s1"]), amended)
+        await self._kill_owner_after(tmp_path, ("take", _lease_fields("s1", folder)), ("give_up", ["s1"]), amended)
         assert await self._store(registry, tmp_path).collect(registry) == Collected()
 
     async def test_taking_that_is_cancelled_leaves_no_lease(
         self, registry: Registry, tmp_path: Path, folder: Path
     ) -> None:
         """No sandbox is made then."""
-        await self._killed(tmp_path, ("cancel", _given("s1", folder)))
+        await self._kill_owner_after(tmp_path, ("cancel", _lease_fields("s1", folder)))
         assert await self._store(registry, tmp_path).collect(registry) == Collected()
 
     async def test_secrets_of_the_options_are_not_written(
         self, registry: Registry, tmp_path: Path, folder: Path
     ) -> None:
         """Nor told to the backend that is made from the lease."""
-        given = _given("s1", folder)
+        given = _lease_fields("s1", folder)
         given["options"]["key"] = SECRET_KEY
-        await self._killed(tmp_path, ("take", given))
+        await self._kill_owner_after(tmp_path, ("take", given))
         assert not any(SECRET_KEY.encode() in text for text in _contents(tmp_path))
         assert (await self._store(registry, tmp_path).collect(registry)).removed == ["s1"]
         assert [note["has_key"] for note in _notes(folder)] == [False]
@@ -203,7 +205,7 @@ class LeaseStoreSuite(ComponentSuite):
         made = registry.create(self.kind, self.component, self._options(tmp_path))
         return cast("LeaseStore", made)
 
-    async def _killed(self, tmp_path: Path, *steps: tuple[str, Any]) -> None:
+    async def _kill_owner_after(self, tmp_path: Path, *steps: tuple[str, Any]) -> None:
         """Let another process take the steps, and kill it."""
         given = json.dumps([self.plugin, self.component, self._options(tmp_path), steps])
         owner = await asyncio.create_subprocess_exec(
@@ -219,7 +221,7 @@ class LeaseStoreSuite(ComponentSuite):
         assert ready == b"ready\n"
 
 
-def _given(sandbox_id: str, folder: Path) -> dict[str, Any]:
+def _lease_fields(sandbox_id: str, folder: Path) -> dict[str, Any]:
     return {
         "sandbox_id": sandbox_id,
         "backend": NAME,
@@ -230,7 +232,7 @@ def _given(sandbox_id: str, folder: Path) -> dict[str, Any]:
 
 def _terms(sandbox_id: str, folder: Path, **fields: Any) -> LeaseTerms:
     options = NotingOptions(folder=folder, key=SecretStr(SECRET_KEY))
-    return LeaseTerms(**{**_given(sandbox_id, folder), **fields, "options": options})
+    return LeaseTerms(**{**_lease_fields(sandbox_id, folder), **fields, "options": options})
 
 
 def _contents(folder: Path) -> list[bytes]:
