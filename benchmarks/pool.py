@@ -56,7 +56,12 @@ class Pooled(LocalBackend):
 def request() -> SlotRequest:
     """Return what a sandbox asks of its agent."""
     return SlotRequest(
-        spec=SandboxSpec(), sandbox_id=uuid.uuid4().hex[:16], environment={}, setup_timeout=30.0, patience=20.0
+        spec=SandboxSpec(),
+        sandbox_id=uuid.uuid4().hex[:16],
+        environment={},
+        setup_timeout=30.0,
+        patience=20.0,
+        processes=1024,
     )
 
 

@@ -76,7 +76,7 @@ async def test_a_container_is_described_as_the_readme_says(sandbox: Sandbox) -> 
     assert host["CapDrop"] == ["ALL"]
     assert {name.removeprefix("CAP_") for name in host["CapAdd"]} == set(AGENT_CAPABILITIES)
     assert host["SecurityOpt"] == ["no-new-privileges"]
-    assert (host["PidsLimit"], host["NetworkMode"], host["IpcMode"]) == (256, "none", "private")
+    assert (host["PidsLimit"], host["NetworkMode"], host["IpcMode"]) == (1025, "none", "private")
     assert (host["Privileged"], host["AutoRemove"], host["LogConfig"]["Type"]) == (False, True, "none")
 
 
@@ -92,7 +92,7 @@ async def test_limits_are_in_force_and_recorded(backend: DockerBackend) -> None:
             96 << 20,
             96 << 20,
             5 * 10**8,
-            40,
+            41,
         )
         limits = {"pids": "40", "cpu": "0.5 cores", "memory": "96 MB, no swap", "file_size": "2 MB"}
         assert sandbox.provenance["limits"] == limits

@@ -48,6 +48,7 @@ async def test_an_image_without_python_is_served_by_its_shell(plain: DockerBacke
         assert box.provenance["agent"] == "sh"
         assert "python3" in box.provenance["without_python"]
         assert box.provenance["weaker"] == []
+        assert box.provenance["limits"] == {"pids": "1024", "memory": "64 MB, no swap", "file_size": "1 MB"}
         result = await box.exec('id -u; echo "$FROM_IMAGE"; pwd; touch mine', env={"X": "1"})
         assert (result.output, result.exit_code) == ("1000\nyes\n/workspace\n", 0)
         assert (await box.exec("head -c 2000000 /dev/zero >big")).exit_code != 0

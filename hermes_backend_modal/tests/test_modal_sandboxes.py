@@ -65,7 +65,29 @@ async def test_a_task_s_limits_are_hard_ones(standin, tmp_path):
     async with Opened(standin, tmp_path, spec) as (sandbox, asked):
         assert asked["milli_cpu"] == [500, 500]
         assert asked["memory_mb"] == [256, 256]
-        assert sandbox.provenance["limits"] == {"cpu": "0.5 cores", "memory": "256 MB"}
+        limits = sandbox.provenance["limits"]
+        assert (limits["cpu"], limits["memory"]) == ("0.5 cores", "256 MB")
+
+
+async def test_a_sandbox_of_its_own_has_no_bound_of_ours_on_processes_and_says_so(standin, tmp_path):
+    async with Opened(standin, tmp_path, SPEC, pids=50) as (sandbox, _):
+        assert sandbox.provenance["limits"]["pids"] == "none of ours: the sandbox has a kernel to itself"
+        assert (await sandbox.exec("ulimit -u")).output != "50\n"
+
+
+async def test_a_slot_that_is_full_leaves_the_others_and_the_agent_their_processes(standin, tmp_path):
+    backend = ModalBackend(ModalOptions(**standin.options, pids=40))
+    backend.lease_dir = tmp_path
+    spec = SandboxSpec(isolation="container+slot", network="none")
+    async with await backend.open(spec) as one, await backend.open(spec) as other:
+        # The stand-in's kernel holds users to a number; under gVisor the agent finds that none does, and says that.
+        assert one.provenance["limits"]["pids"] == "40 of its user, by RLIMIT_NPROC"
+        full = await one.exec("for i in {1..60}; do sleep 60 & done; true", timeout=3)
+        assert "Resource temporarily unavailable" in full.output
+        assert (await other.exec("for i in {1..20}; do sleep 60 & done; jobs -r | wc -l")).output == "20\n"
+        await one.renew()
+        assert (await one.exec("echo $(echo room)")).output == "room\n"
+    await backend.aclose()
 
 
 async def test_a_sandbox_with_a_gpu_goes_the_older_way_and_works(standin, tmp_path):

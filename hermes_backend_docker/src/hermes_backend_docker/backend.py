@@ -11,7 +11,7 @@ from hermes_backend_docker.address import find_address
 from hermes_backend_docker.describing import describe, environment_of, refuse_what_lacks, refuse_what_slots_share
 from hermes_backend_docker.engine import Engine, EngineFacts
 from hermes_backend_docker.failures import ImageMissingError
-from hermes_backend_docker.hardening import STATE_DIR, container_config, is_read_only, plain_config
+from hermes_backend_docker.hardening import STATE_DIR, container_config, is_read_only, plain_config, processes_of
 from hermes_backend_docker.host import ContainerHost
 from hermes_backend_docker.images import Image, Images
 from hermes_backend_docker.options import DockerOptions
@@ -128,34 +128,28 @@ class DockerBackend(AgentBackend):
         image: Image,
         labels: Mapping[str, str] | None = None,
     ) -> Host:
-        pids = self._pids(spec)
         marks = {**labels_of(self._lease(spec, sandbox_id)), **(labels or {})}
         return kind(
             self.engine,
             container_name(sandbox_id),
-            container_config(spec=spec, options=self.options, image=image.id, labels=marks, pids=pids),
+            container_config(spec=spec, options=self.options, image=image.id, labels=marks),
             workspace=self.options.workspace,
             bash=self.options.bash,
             environment=environment_of(image, self.options),
             identity=self.options.identity,
             state_dir=STATE_DIR if is_read_only(spec, self.options) else None,
-            provenance=describe(spec, self.options, facts, image, pids),
+            provenance=describe(spec, self.options, facts, image),
         )
-
-    def _pids(self, spec: SandboxSpec) -> int:
-        if self.shares(spec):
-            return self.options.pids * self.options.slots_per_container
-        return spec.pids or self.options.pids
 
     def _slot(self, spec: SandboxSpec, sandbox_id: str, facts: EngineFacts, image: Image) -> UserSlot:
         return UserSlot(
             self.places,
-            (image.id, spec.network == "full", spec.file_size_mb),
+            (image.id, spec.network == "full", spec.file_size_mb, processes_of(spec, self.options)),
             lambda: self._share(spec, facts, image),
             limit=self.options.slots_per_container,
             describe=lambda host, number: self._slot_in(cast("SharedContainer", host), sandbox_id, number, facts),
             provenance={
-                **describe(spec, self.options, facts, image, self._pids(spec)),
+                **describe(spec, self.options, facts, image),
                 "uid": "of the slot",
                 "gid": "of the slot",
             },
@@ -164,7 +158,8 @@ class DockerBackend(AgentBackend):
     def _slot_in(
         self, container: SharedContainer, sandbox_id: str, number: int, facts: EngineFacts
     ) -> Mapping[str, Any]:
-        processes = None if facts.few_users else self.options.pids
+        # Users that other containers have too are bound by their container alone.
+        processes = 0 if facts.few_users else None
         return slot_of(self.options.workspace, sandbox_id, container.first_uid + number, processes)
 
     async def _share(self, spec: SandboxSpec, facts: EngineFacts, image: Image) -> SharedContainer:

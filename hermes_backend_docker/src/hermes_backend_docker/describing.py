@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hermes_backend_docker.engine import EngineFacts
-from hermes_backend_docker.hardening import GVISOR, capabilities, enforced, is_read_only, runtime_of
+from hermes_backend_docker.hardening import GVISOR, capabilities, enforced, is_read_only, processes_of, runtime_of
 from hermes_backend_docker.images import Image
 from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.errors import SandboxRefusedError
@@ -13,7 +13,7 @@ from hermes_core.contracts.sandbox import SandboxSpec
 
 _NOT_INHERITED: Final = frozenset({"HOME", "SHELL", "TERM", "LANG"})
 """Variables of an image that belong to another user or terminal than the commands'."""
-_OF_THE_CONTAINER: Final = ("cpu", "memory_mb", "pids", "disk_mb")
+_OF_THE_CONTAINER: Final = ("cpu", "memory_mb", "disk_mb")
 
 
 def refuse_what_slots_share(spec: SandboxSpec, options: DockerOptions) -> None:
@@ -45,13 +45,18 @@ def refuse_what_lacks(spec: SandboxSpec, options: DockerOptions, facts: EngineFa
             hint=f"install {runtime} (for gVisor: https://gvisor.dev/docs/user_guide/install) and list it in "
             "/etc/docker/daemon.json",
         )
-    asked = {"memory": spec.memory_mb, "cpu": spec.cpu, "pids": spec.pids or options.pids}
+    asked = {"memory": spec.memory_mb, "cpu": spec.cpu, "pids": processes_of(spec, options)}
     for limit, value in asked.items():
         if value is not None and limit not in facts.limits:
             raise SandboxRefusedError(
                 f"the engine cannot enforce a limit of {limit}",
                 hint="docker info says why; its kernel lacks that control group, or it runs without root",
             )
+    if spec.isolation == "container+slot" and spec.pids is not None and facts.few_users:
+        raise SandboxRefusedError(
+            "slots of a container share its pids here, since the engine maps users to the same few in every container",
+            hint="--isolation container, or leave pids out, or an engine without userns-remap that is not rootless",
+        )
     if spec.disk_mb is not None and spec.memory_mb is not None and spec.disk_mb >= spec.memory_mb:
         raise SandboxRefusedError(
             f"a limited disk is kept in the container's memory: wanted {spec.disk_mb} MB of disk within "
@@ -66,7 +71,7 @@ def environment_of(image: Image, options: DockerOptions) -> dict[str, str]:
     return {**inherited, **options.env}
 
 
-def describe(spec: SandboxSpec, options: DockerOptions, facts: EngineFacts, image: Image, pids: int) -> dict[str, Any]:
+def describe(spec: SandboxSpec, options: DockerOptions, facts: EngineFacts, image: Image) -> dict[str, Any]:
     """Return what is recorded with a rollout."""
     uid, gid = options.identity
     return {
@@ -77,7 +82,7 @@ def describe(spec: SandboxSpec, options: DockerOptions, facts: EngineFacts, imag
         "uid": uid,
         "gid": gid,
         "weaker": ["commands are root inside"] if uid == 0 else [],
-        "limits": enforced(spec, pids),
+        "limits": enforced(spec, options),
         "read_only_root": is_read_only(spec, options),
         "swap_limited": "swap" in facts.limits,
         "capabilities": capabilities(options),

@@ -29,10 +29,15 @@ STATE_DIR: Final = f"{_STATE}/state"
 """Where a session is kept that must survive a full /tmp."""
 _STATE_MB: Final = 64
 _MB: Final = 1 << 20
+_AGENT: Final = 1
+"""The agent of a container of its own: its first process, which starts no other one to end those of the commands."""
+_HEAD_ROOM: Final = 16
+"""Processes of a shared container that no slot's user can take: the agent, what it starts until that has its user, and
+what the engine runs inside to make a workspace read-only."""
 
 
 def container_config(
-    *, spec: SandboxSpec, options: DockerOptions, image: str, labels: Mapping[str, str], pids: int
+    *, spec: SandboxSpec, options: DockerOptions, image: str, labels: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the engine's description of a container whose first process waits for the agent."""
     return {
@@ -52,7 +57,7 @@ def container_config(
         "Tty": False,
         # What an image checks itself with would run beside the rollout.
         "Healthcheck": {"Test": ["NONE"]},
-        "HostConfig": _host_config(spec, options, pids),
+        "HostConfig": _host_config(spec, options),
     }
 
 
@@ -79,7 +84,7 @@ def _prepare_plain(options: DockerOptions) -> str:
     return "\n".join(lines)
 
 
-def _host_config(spec: SandboxSpec, options: DockerOptions, pids: int) -> dict[str, Any]:
+def _host_config(spec: SandboxSpec, options: DockerOptions) -> dict[str, Any]:
     runtime = runtime_of(spec, options)
     return {
         "AutoRemove": True,
@@ -88,7 +93,7 @@ def _host_config(spec: SandboxSpec, options: DockerOptions, pids: int) -> dict[s
         "CapDrop": ["ALL"],
         "CapAdd": capabilities(options),
         "SecurityOpt": ["no-new-privileges"],
-        "PidsLimit": pids,
+        "PidsLimit": _processes_of_all(spec, options),
         "Ulimits": [{"Name": name, "Soft": value, "Hard": value} for name, value in options.ulimits.items()],
         "Binds": options.volumes,
         "ReadonlyRootfs": is_read_only(spec, options),
@@ -98,6 +103,18 @@ def _host_config(spec: SandboxSpec, options: DockerOptions, pids: int) -> dict[s
         **({"Runtime": runtime} if runtime else {}),
         **_limits(spec),
     }
+
+
+def processes_of(spec: SandboxSpec, options: DockerOptions) -> int:
+    """Return how many processes and threads the commands of one sandbox may have."""
+    return spec.pids or options.pids
+
+
+def _processes_of_all(spec: SandboxSpec, options: DockerOptions) -> int:
+    commands = processes_of(spec, options)
+    if spec.isolation == "container+slot":
+        return commands * options.slots_per_container + _HEAD_ROOM
+    return commands + _AGENT
 
 
 def runtime_of(spec: SandboxSpec, options: DockerOptions) -> str | None:
@@ -145,13 +162,14 @@ def _tmpfs(spec: SandboxSpec, options: DockerOptions) -> dict[str, str]:
     return mounts
 
 
-def enforced(spec: SandboxSpec, pids: int) -> dict[str, str]:
-    """Return the limits that hold, for the record."""
+def enforced(spec: SandboxSpec, options: DockerOptions) -> dict[str, str]:
+    """Return the limits that hold, for the record; the bound of a slot's own user is added where there is one."""
     asked = {
         "cpu": (spec.cpu, "cores"),
         "memory": (spec.memory_mb, "MB, no swap"),
         "disk": (spec.disk_mb, "MB, in memory"),
         "file_size": (spec.file_size_mb, "MB"),
     }
-    whose = " for all slots together" if spec.isolation == "container+slot" else ""
-    return {"pids": f"{pids}{whose}", **{name: f"{value:g} {unit}" for name, (value, unit) in asked.items() if value}}
+    shared = f"{_processes_of_all(spec, options)} for all slots together"
+    processes = shared if spec.isolation == "container+slot" else f"{processes_of(spec, options)}"
+    return {"pids": processes, **{name: f"{value:g} {unit}" for name, (value, unit) in asked.items() if value}}

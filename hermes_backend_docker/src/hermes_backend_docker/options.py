@@ -46,8 +46,6 @@ class DockerOptions(AgentOptions):
     """Make everything but the workspace, `tmpfs` and volumes read-only; implied by a disk limit."""
     tmpfs: dict[str, Megabytes] = Field(default_factory=lambda: {"/tmp": 512, "/var/tmp": 256, "/run": 64})  # noqa: S108 - paths inside
     """Writable directories in memory where the rest is read-only, and their sizes in MB."""
-    pids: int = Field(default=256, gt=8)
-    """Processes and threads where a task names no limit; a slot's container gets this many for each slot."""
     ulimits: dict[str, int] = Field(default_factory=lambda: {"core": 0, "nofile": 4096})
     """Limits of each process by the engine's names for them; not above what the engine itself may have."""
     runtime: str | None = None

@@ -30,6 +30,7 @@ Host = TypeVar("Host", bound=ModalHost)
 _USES: Final = 16
 """How many times over a shared sandbox is filled before it is replaced."""
 _OF_THE_SANDBOX: Final = ("cpu", "memory_mb")
+_OWN_KERNEL: Final = "none of ours: the sandbox has a kernel to itself"
 
 
 class ModalBackend(AgentBackend):
@@ -137,13 +138,15 @@ class ModalBackend(AgentBackend):
         options = self.options
         uid, gid = options.identity
         asked = {"cpu": (spec.cpu, "cores"), "memory": (spec.memory_mb, "MB"), "file_size": (spec.file_size_mb, "MB")}
+        # What bounds a slot's processes is found out by the agent: gVisor holds no user to a number of them.
+        bound = {} if self.shares(spec) else {"pids": _OWN_KERNEL}
         return {
             "image": name,
             "app": options.app_name,
             "environment": options.environment,
             "gpu": options.gpu,
             "given": {"cpu": options.cpu, "memory_mb": options.memory},
-            "limits": {limit: f"{value:g} {unit}" for limit, (value, unit) in asked.items() if value},
+            "limits": {**bound, **{limit: f"{value:g} {unit}" for limit, (value, unit) in asked.items() if value}},
             "uid": uid,
             "gid": gid,
             "weaker": ["commands are root inside"] if uid == 0 else [],

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import uuid
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
@@ -105,5 +106,6 @@ def slot_fields(workspace, **fields):
         "gid": None,
         "umask": 0o022,
         "own_directory": False,
+        "name": uuid.uuid4().hex[:16],
         **fields,
     }

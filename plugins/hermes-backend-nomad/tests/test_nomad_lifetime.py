@@ -117,7 +117,7 @@ async def test_limits_reach_nomad_as_the_driver_knows_them(standin: StandIn, bac
         (task,) = group["Tasks"]
         assert (task["Resources"]["CPU"], task["Resources"]["MemoryMB"]) == (1000, 300)
         config = task["Config"]
-        assert (config["pids_limit"], config["cpu_hard_limit"], config["network_mode"]) == (99, True, "none")
+        assert (config["pids_limit"], config["cpu_hard_limit"], config["network_mode"]) == (115, True, "none")
         assert (config["cap_drop"], config["security_opt"]) == (["ALL"], ["no-new-privileges"])
         assert config["ulimit"] == {"nofile": "4096"}
         assert "privileged" not in config
@@ -145,7 +145,7 @@ async def test_what_cannot_be_enforced_is_refused_before_anything_starts(standin
     singular = backends(driver="singularity", singularity_image="/images/x.sif")
     for said, spec in {
         "all be one user": SandboxSpec(isolation="container+slot"),
-        "raw_exec enforces no pids": SandboxSpec(isolation="container", pids=64),
+        "raw_exec enforces no memory_mb": SandboxSpec(isolation="container", memory_mb=64),
         "runs one image for all": SandboxSpec(isolation="container", image="debian:12"),
     }.items():
         with pytest.raises(SandboxRefusedError, match=said):

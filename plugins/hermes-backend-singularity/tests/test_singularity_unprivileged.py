@@ -49,6 +49,11 @@ async def main():
         found["interfaces"] = (await box.exec("tail -n +3 /proc/net/dev | cut -d: -f1")).output.split()
         await box.freeze()
         found["frozen"] = (await box.exec("cat kept && touch new")).exit_code
+    async with await backend.open(SandboxSpec(network="none", pids=40)) as box:
+        found["bound"] = box.provenance["limits"]["pids"]
+        found["crowd"] = (await box.exec("for i in {1..60}; do sleep 20 & done", timeout=3)).output
+        await box.renew()
+        found["room"] = (await box.exec("echo $(echo room)")).output
     found["memory"] = await refused(backend, memory_mb=64)
     found["disk"] = await refused(backend, disk_mb=64)
     found["plain"] = await refused(backend, image=sys.argv[3])
@@ -110,6 +115,9 @@ def test_a_user_s_sandbox_is_separated_and_says_what_it_cannot_limit(image):
     assert (found["survived"], found["interfaces"], found["left"]) == ("1", ["lo"], [])
     assert found["nested"] != 0
     assert found["frozen"] != 0
+    assert found["bound"] == "40 more than its user had, by RLIMIT_NPROC"
+    assert "Resource temporarily unavailable" in found["crowd"]
+    assert found["room"] == "room\n"
     assert "memory_mb cannot be enforced here" in found["memory"]
     assert "disk_mb cannot be enforced here" in found["disk"]
     assert "has no python3" in found["plain"]

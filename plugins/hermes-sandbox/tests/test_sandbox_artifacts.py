@@ -113,6 +113,7 @@ async def test_an_archive_replaces_the_one_before_only_when_it_is_complete(plain
     await plain.exec("truncate -s 4G large; echo small >small")
     task = asyncio.create_task(plain.archive(["large"], tmp_path / "a"))
     while not is_writing(os.getpid(), tmp_path):
+        assert not task.done(), task
         await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

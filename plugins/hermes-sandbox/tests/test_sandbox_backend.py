@@ -83,6 +83,7 @@ async def test_everything_else_is_inherited(made):
             "network": "full",
             "sandbox_id": sandbox.id,
             "colour": "green",
+            "limits": sandbox.provenance["limits"],
         }
         assert [path.name for path in made.lease_dir.iterdir()] == [f"{sandbox.id}.json"]
     assert made.log == ["create", "start", "stop", "start", "stop", "destroy"]

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import tempfile
 import textwrap
 
 import pytest
@@ -121,6 +122,8 @@ def stranger(tmp_path, monkeypatch):
     (tmp_path / "stranger_folders.py").write_text(textwrap.dedent(PLUGIN))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    # What other dead owners left in the machine's own is not this test's.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     parent = tmp_path / "folders"
     parent.mkdir()
     yield {"parent": str(parent)}

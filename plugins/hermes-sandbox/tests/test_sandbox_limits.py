@@ -112,7 +112,7 @@ async def test_the_disk_is_full_at_its_limit_and_survives_a_renewal():
     if os.geteuid() != 0:
         pytest.skip("limiting the disk needs root")
     async with open_one("bwrap", disk_mb=8) as sandbox:
-        assert sandbox.provenance["limits"] == {"disk": "tmpfs"}
+        assert sandbox.provenance["limits"]["disk"] == "tmpfs"
         assert sandbox.provenance["runtime"].startswith("bubblewrap ")
         result = await sandbox.exec("head -c 20000000 /dev/zero >big; head -c 20000000 /dev/zero >$HOME/more")
         assert "No space left on device" in result.output
@@ -129,10 +129,10 @@ async def test_the_disk_is_full_at_its_limit_and_survives_a_renewal():
 async def test_a_file_larger_than_its_limit_ends_the_command():
     async with open_one("bwrap", file_size_mb=1) as sandbox:
         assert (await sandbox.exec("head -c 3000000 /dev/zero >big; echo $?")).output.endswith("153\n")
-        assert sandbox.provenance["limits"] == {"file_size": "rlimit, per process"}
+        assert sandbox.provenance["limits"]["file_size"] == "rlimit, per process"
 
 
-@pytest.mark.parametrize("fields", [{"memory_mb": 64}, {"pids": 64}, {"cpu": 1.0}])
+@pytest.mark.parametrize("fields", [{"memory_mb": 64}, {"cpu": 1.0}])
 async def test_a_limit_that_cannot_be_enforced_stops_the_run_and_says_what_to_do(tmp_path, fields):
     async with backend(cgroup=tmp_path) as made:
         with pytest.raises(SandboxRefusedError, match="cannot be enforced here") as caught:
@@ -147,7 +147,7 @@ async def test_a_limit_that_cannot_be_enforced_stops_the_run_and_says_what_to_do
 @pytest.mark.parametrize("level", LEVELS)
 async def test_a_weaker_limit_is_used_only_when_it_was_accepted_and_is_recorded(tmp_path, level):
     async with open_one(level, {"cgroup": tmp_path, "memory_limit": "per_process"}, memory_mb=200) as sandbox:
-        assert sandbox.provenance["limits"] == {"memory": "rlimit, per process"}
+        assert sandbox.provenance["limits"]["memory"] == "rlimit, per process"
         assert "MemoryError" in (await sandbox.exec(HOG)).output
         assert (await sandbox.exec("ulimit -v unlimited")).exit_code == 1
 

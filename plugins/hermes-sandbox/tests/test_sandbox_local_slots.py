@@ -44,7 +44,7 @@ async def test_isolation_and_a_single_slot_share_nothing():
         assert made.has_queue(SandboxSpec())
 
 
-@pytest.mark.parametrize("limit", ["cpu", "memory_mb", "pids"])
+@pytest.mark.parametrize("limit", ["cpu", "memory_mb"])
 async def test_a_limit_for_one_of_several_slots_is_refused(limit):
     async with backend(slots_per_agent=4) as made:
         with pytest.raises(SandboxRefusedError, match=f"limit {limit} for one of several slots") as caught:

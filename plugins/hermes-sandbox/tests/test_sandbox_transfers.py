@@ -270,6 +270,7 @@ async def test_a_sandbox_lost_in_the_middle_leaves_no_part_of_a_file_here(plain,
     await plain.exec("truncate -s 100G endless")
     task = asyncio.create_task(plain.download("endless", tmp_path / "endless"))
     while not is_writing(os.getpid(), tmp_path):
+        assert not task.done(), task
         await asyncio.sleep(0.01)
     with pytest.raises(SandboxLostError):
         await plain.exec("kill -9 $PPID; sleep 60")
@@ -295,6 +296,7 @@ async def test_other_calls_are_served_during_a_copy(plain, tmp_path):
     await plain.exec("truncate -s 100G endless")
     task = asyncio.create_task(plain.download("endless", tmp_path / "endless"))
     while not is_writing(os.getpid(), tmp_path):
+        assert not task.done(), task
         await asyncio.sleep(0.01)
     assert (await plain.exec("echo on")).output == "on\n"
     assert (await plain.stat("endless")).size == 100 << 30

@@ -229,7 +229,8 @@ def test_places_have_users_of_their_own_where_they_share_a_kernel() -> None:
 
 
 def test_a_slot_without_a_user_names_none() -> None:
-    assert slot_of("/w", "x", None, 7) == {"workspace": "/w/x", "umask": 0o077, "own_directory": True}
+    assert slot_of("/w", "x", None) == {"workspace": "/w/x", "umask": 0o077, "own_directory": True}
+    assert slot_of("/w", "x", None, 0)["processes"] == 0
     assert slot_of("/w", "x", 5, 7).items() >= {"uid": 5, "gid": 5, "processes": 7}.items()
 
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from acme_hermes.plugin import NICED
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
-from hermes_sandbox import PYTHON_FLAGS, AgentBackend, AgentStream, SandboxHost
+from hermes_sandbox import PROCESSES, PYTHON_FLAGS, AgentBackend, AgentStream, SandboxHost, remove_group
 
 _GRACE: Final = 10.0
 """Seconds the agent has to end everything below it once its input is closed."""
@@ -35,10 +35,13 @@ class NicedBackend(AgentBackend):
         model_config = ConfigDict(extra="forbid")
 
         niceness: int = Field(default=10, ge=0, le=19)
+        pids: int = Field(default=PROCESSES, gt=8)
+        """Processes and threads of a sandbox whose task names no number; its agent sees to that."""
 
     def __init__(self, options: Options) -> None:
         super().__init__()
         self._niceness = options.niceness
+        self.pids = options.pids
 
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
         """Name the directory before it exists."""
@@ -53,6 +56,7 @@ class NicedBackend(AgentBackend):
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
         """Remove what a killed process left behind."""
+        await remove_group(handle["sandbox_id"])
         await asyncio.to_thread(_kill_marked, handle["sandbox_id"])
         await asyncio.to_thread(shutil.rmtree, handle["root"], ignore_errors=True)
 
@@ -95,6 +99,7 @@ class NicedHost(SandboxHost):
         if agent.returncode is None:
             agent.kill()
             await agent.wait()
+        await remove_group(self._id)
         await asyncio.to_thread(_kill_marked, self._id)
 
     async def destroy(self) -> None:

@@ -11,6 +11,7 @@ NICED: Final = BackendSpec(
     name="acme_niced",
     summary="Processes of this machine at a low priority.",
     target="acme_hermes.niced:NicedBackend",
+    limits=frozenset({"pids"}),
     requires=("bin:nice",),
 )
 

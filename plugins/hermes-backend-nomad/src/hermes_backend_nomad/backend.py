@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, cast
 
 from hermes_backend_nomad.address import find_address, without_login
 from hermes_backend_nomad.api import NomadApi
-from hermes_backend_nomad.description import job_of
+from hermes_backend_nomad.description import job_of, processes_of
 from hermes_backend_nomad.failures import NomadError
 from hermes_backend_nomad.fleet import Fleet
 from hermes_backend_nomad.host import AllocationHost
@@ -115,7 +115,7 @@ class NomadBackend(AgentBackend):
         shared = dataclasses.replace(spec, rollout_id=None) if is_alone else _in_common(spec)
         return ContainerSlot(
             self.places,
-            _key(spec, image),
+            _key(spec, image, processes_of(spec, self.options)),
             lambda: self._container(shared, slots, image, uses=1 if is_alone else slots * _USES),
             limit=slots,
             describe=lambda host, number: self._fields(cast("AllocationHost", host), sandbox_id, number),
@@ -125,7 +125,8 @@ class NomadBackend(AgentBackend):
     def _fields(self, host: AllocationHost, sandbox_id: str, number: int) -> dict[str, Any]:
         if self.options.driver == "singularity":
             return slot_of(self.options.workspace, sandbox_id, None)
-        processes = self.options.pids if self.options.first_uid is None else None
+        # Users that other containers of the node have too are bound by their container alone.
+        processes = None if self.options.first_uid is None else 0
         return slot_of(self.options.workspace, sandbox_id, host.first_uid + number, processes)
 
     async def _container(self, spec: SandboxSpec, slots: int, image: str, *, uses: int) -> AllocationHost:
@@ -221,10 +222,10 @@ class NomadBackend(AgentBackend):
 
 
 def _in_common(spec: SandboxSpec) -> SandboxSpec:
-    return SandboxSpec(isolation=spec.isolation, network=spec.network, file_size_mb=spec.file_size_mb)
+    return SandboxSpec(isolation=spec.isolation, network=spec.network, file_size_mb=spec.file_size_mb, pids=spec.pids)
 
 
-def _key(spec: SandboxSpec, image: str) -> tuple[Any, ...]:
+def _key(spec: SandboxSpec, image: str, processes: int) -> tuple[Any, ...]:
     is_open = spec.network == "full"
-    alike = (spec.isolation, image, is_open, spec.file_size_mb)
-    return alike if spec.isolation != "container" else (*alike, spec.cpu, spec.memory_mb, spec.pids)
+    alike = (spec.isolation, image, is_open, spec.file_size_mb, processes)
+    return alike if spec.isolation != "container" else (*alike, spec.cpu, spec.memory_mb)

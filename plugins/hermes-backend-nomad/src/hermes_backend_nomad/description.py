@@ -15,6 +15,11 @@ TASK: Final = "sandbox"
 AGENT_CAPABILITIES: Final = ("setuid", "setgid", "kill", "chown")
 """The capabilities of the agent: to become the slots' users, end their processes, and give them their directories."""
 _SECOND: Final = 1_000_000_000
+_HEAD_ROOM: Final = 16
+"""Processes of a container that no slot's user can take: the first ones, the agent, what it starts until that has its
+user, and what makes a workspace read-only."""
+_OWN: Final = 3
+"""Processes of a container before it runs anything: its first one with its child, and the agent."""
 # A shell reaps whatever is left to it, which `sleep` as the first process would not.
 _KEEPER: Final = "trap 'exit 0' TERM INT; while :; do sleep 3600 & wait $!; done"
 
@@ -59,6 +64,18 @@ def group_of(name: str, spec: SandboxSpec, options: NomadOptions, *, slots: int,
     }
 
 
+def processes_of(spec: SandboxSpec, options: NomadOptions) -> int:
+    """Return how many processes and threads the commands of one sandbox may have."""
+    return spec.pids or options.pids
+
+
+def processes_of_all(spec: SandboxSpec, options: NomadOptions, *, slots: int) -> int:
+    """Return how many processes and threads a container may have."""
+    # Where users are not held to a number, the commands of a container of its own would have the head-room as well.
+    shared = slots > 1 or options.first_uid is None
+    return processes_of(spec, options) * slots + (_HEAD_ROOM if shared else _OWN)
+
+
 def _resources(spec: SandboxSpec, options: NomadOptions) -> dict[str, int]:
     cpu = options.cpu if spec.cpu is None or options.core_mhz is None else round(spec.cpu * options.core_mhz)
     return {"CPU": cpu, "MemoryMB": spec.memory_mb or options.memory}
@@ -70,7 +87,7 @@ def _docker(spec: SandboxSpec, options: NomadOptions, *, slots: int, image: str)
         "image": image,
         "entrypoint": ["/bin/sh", "-c", _KEEPER],
         "network_mode": "bridge" if spec.network == "full" else "none",
-        "pids_limit": spec.pids or options.pids * slots,
+        "pids_limit": processes_of_all(spec, options, slots=slots),
         "cap_drop": ["ALL"],
         "cap_add": list(AGENT_CAPABILITIES),
         "security_opt": [*options.docker_config.get("security_opt", ()), "no-new-privileges"],

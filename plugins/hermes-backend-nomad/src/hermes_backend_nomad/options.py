@@ -127,11 +127,9 @@ class NomadOptions(AgentOptions):
     """Megabytes that a container may use; its limit with driver docker."""
     core_mhz: int | None = Field(default=None, ge=1)
     """MHz of one core of the nodes; needed to limit a sandbox to a number of cores."""
-    pids: int = Field(default=256, gt=8)
-    """Processes and threads for each slot of a container."""
     first_uid: int | None = Field(default=None, ge=1, le=1 << 31)
     """One less than the user of a container's first slot; its own for each container if not given. For engines that map
-    users (userns-remap, rootless), whose containers see only 65,536; slots then have no number of processes each."""
+    users (userns-remap, rootless), whose containers see only 65,536; slots then have a number of processes together."""
     privileged: bool = False
     """Run containers privileged, which is weaker and recorded as such."""
     docker_config: dict[str, Any] = Field(default_factory=dict)

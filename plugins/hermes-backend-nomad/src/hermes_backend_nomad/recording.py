@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hermes_backend_nomad.description import AGENT_CAPABILITIES
+from hermes_backend_nomad.description import AGENT_CAPABILITIES, processes_of, processes_of_all
 from hermes_backend_nomad.options import NomadOptions
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 
-_OF_THE_CONTAINER: Final = ("cpu", "memory_mb", "pids")
+_OF_THE_CONTAINER: Final = ("cpu", "memory_mb")
 _OPENING: Final = (
     "devices",
     "ipc_mode",
@@ -32,6 +32,11 @@ def refuse_what_nomad_shares(spec: SandboxSpec, options: NomadOptions) -> None:
         raise SandboxRefusedError(
             f"slots of a container share its {', '.join(asked)}: none of them can have a limit of its own",
             hint="--isolation container, or leave the limit out",
+        )
+    if spec.isolation == "container+slot" and spec.pids is not None and options.first_uid is not None:
+        raise SandboxRefusedError(
+            "slots of a container share its pids where other containers have the same users (option first_uid)",
+            hint="--isolation container, or leave pids or the option first_uid out",
         )
     if options.driver == "singularity":
         _refuse_beside_docker(spec, asked)
@@ -59,12 +64,13 @@ def _refuse_beside_docker(spec: SandboxSpec, asked: list[str]) -> None:
 
 
 def describe(spec: SandboxSpec, options: NomadOptions, *, job: str, image: str, slots: int) -> dict[str, Any]:
-    """Return what is recorded with a rollout."""
+    """Return what is recorded with a rollout; the bound of a slot's own user is added where there is one."""
     is_docker = options.driver == "docker"
     whose = " for all slots together" if slots > 1 else ""
+    processes = processes_of_all(spec, options, slots=slots) if slots > 1 else processes_of(spec, options)
     limits = {
         "memory": f"{spec.memory_mb or options.memory} MB{whose}",
-        "pids": f"{spec.pids or options.pids * slots}{whose}",
+        "pids": f"{processes}{whose}",
         **({"cpu": f"{spec.cpu:g} cores"} if spec.cpu is not None else {}),
     }
     return {

@@ -14,7 +14,7 @@ RAY: Final = BackendSpec(
     requires=("dist:ray>=2.50",),
     isolation=("none", "bwrap"),
     networks=frozenset({"none", "allowlist"}),
-    limits=frozenset({"file_size"}),
+    limits=frozenset({"file_size", "pids"}),
     images=False,
     is_remote=True,
 )

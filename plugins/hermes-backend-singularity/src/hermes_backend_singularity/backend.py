@@ -48,6 +48,7 @@ class SingularityBackend(AgentBackend):
         super().__init__()
         self.setup_timeout = self.options.setup_timeout
         self.patience = self.options.patience
+        self.pids = self.options.pids
         self.images = Images(self.options)
         self._groups = ControlGroups(self.options.cgroup)
         self._program: Program | None = None
@@ -85,7 +86,7 @@ class SingularityBackend(AgentBackend):
 
     def _plan(self, spec: SandboxSpec, sandbox_id: str) -> Limits:
         per_process = self.options.memory_limit == "per_process"
-        return plan_limits(spec, self._groups, sandbox_id, per_process=per_process)
+        return plan_limits(spec, self._groups, sandbox_id, per_process=per_process, pids=self.pids)
 
     def _group_paths(self, limits: Limits, sandbox_id: str) -> list[Path]:
         return self._groups.paths(sandbox_id, limits.controllers)
@@ -107,6 +108,7 @@ class SingularityBackend(AgentBackend):
             options=self.options,
             group=group,
             address_space=limits.address_space,
+            is_bounded="pids" in limits.enforced,
             provenance=describe(self.options, image, self._version, limits),
         )
         host.on_no_python = lambda *found: self._without_python.__setitem__(image.path, found)

@@ -52,6 +52,7 @@ class InstanceHost(SandboxHost):
         options: Those of the backend.
         group: Holds its limits; None where there are none.
         address_space: Bytes of memory that each process may map; None where that is not limited.
+        is_bounded: Whether the group keeps the processes few.
         provenance: What is recorded.
     """
 
@@ -66,6 +67,7 @@ class InstanceHost(SandboxHost):
         options: SingularityOptions,
         group: Group | None,
         address_space: int | None,
+        is_bounded: bool,
         provenance: Mapping[str, Any],
     ) -> None:
         self.workspace = options.workspace
@@ -83,6 +85,7 @@ class InstanceHost(SandboxHost):
         self._options = options
         self._group = group
         self._address_space = address_space
+        self._is_bounded = is_bounded
         self._instance: Instance | None = None
         self._agent: AgentProcess | None = None
         self._begun = False
@@ -95,9 +98,11 @@ class InstanceHost(SandboxHost):
         return self._options.plain == "auto" and as_root() and self._options.identity[0] != 0
 
     def slot_fields(self) -> Mapping[str, Any]:
-        """Return the user of the commands; none where it is the agent's own."""
+        """Return the user of the commands, none where it is the agent's own, and who bounds their processes."""
         uid, gid = self._options.identity
-        return {"uid": uid, "gid": gid} if as_root() and uid else {}
+        user = {"uid": uid, "gid": gid, "shared_user": True} if as_root() and uid else {}
+        # A group that the agent made would be left where its instance is killed.
+        return {**user, **({"processes": 0} if self._is_bounded else {"may_group": False})}
 
     async def freeze(self) -> None:
         """Show the workspace read-only from the next agent on."""
@@ -196,6 +201,8 @@ class InstanceHost(SandboxHost):
 
     async def stop_all(self) -> None:
         """End the instance with all that runs in it; its files stay."""
+        if self._group is not None:
+            self._group.forbid()
         agent, self._agent = self._agent, None
         instance, self._instance = self._instance, None
         begun, self._begun = self._begun, False

@@ -10,6 +10,8 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from hermes_sandbox import PROCESSES
+
 DEFAULT_IMAGE: Final = "docker://nikolaik/python-nodejs:python3.11-nodejs20"
 """What hermes-agent has always used where nothing was named."""
 
@@ -53,6 +55,9 @@ class SingularityOptions(BaseModel):
     """Control group (version 2) below which those of the sandboxes are made; found by trying if not given."""
     memory_limit: Literal["per_sandbox", "per_process"] = "per_sandbox"
     """`per_process` accepts, where no control group can be used, that `memory_mb` holds for each process by itself."""
+    pids: int = Field(default=PROCESSES, gt=8)
+    """Processes and threads of a sandbox whose task names no number: by a control group where one can be used, else by
+    what the agent can have done."""
     concurrent_starts: int = Field(default=8, ge=1)
     start_timeout: float = Field(default=60.0, gt=0)
     """Seconds until an instance has started."""

@@ -13,7 +13,7 @@ SSH: Final = BackendSpec(
     target="hermes_backend_ssh.backend:SshBackend",
     isolation=("none", "bwrap"),
     networks=frozenset({"none", "allowlist"}),
-    limits=frozenset({"file_size"}),
+    limits=frozenset({"file_size", "pids"}),
     images=False,
     is_remote=True,
 )

@@ -206,6 +206,9 @@ class PoolBackend(AgentBackend):
 
         return leave_and_give_back
 
+    def _processes(self, spec: SandboxSpec, sandbox_id: str) -> int:
+        return spec.pids or self._member(sandbox_id).backend.pids
+
     def _provenance(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost) -> dict[str, Any]:
         return {**super()._provenance(spec, sandbox_id, host), "member": self._member(sandbox_id).label}
 

@@ -136,7 +136,10 @@ async def backend(*, limit=1000, **options):
 def request(rollout_id=None):
     """Return what a sandbox would ask of its agent."""
     spec = SandboxSpec(rollout_id=rollout_id)
-    return SlotRequest(spec=spec, sandbox_id=uuid.uuid4().hex[:16], environment={}, setup_timeout=30.0, patience=20.0)
+    sandbox_id = uuid.uuid4().hex[:16]
+    return SlotRequest(
+        spec=spec, sandbox_id=sandbox_id, environment={}, setup_timeout=30.0, patience=20.0, processes=1024
+    )
 
 
 @asynccontextmanager

@@ -11,19 +11,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hermes_sandbox.backend.base import AgentBackend
     from hermes_sandbox.backend.host import SandboxHost
+    from hermes_sandbox.backend.options import PROCESSES
+    from hermes_sandbox.local.cgroups import remove_group
     from hermes_sandbox.opening import open_sandbox
     from hermes_sandbox.posix_shell.source import shell_command
     from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
     from hermes_sandbox.protocol.client import AgentStream
 
-__all__ = ["PYTHON_FLAGS", "AgentBackend", "AgentStream", "SandboxHost", "open_sandbox", "shell_command"]
+__all__ = [
+    "PROCESSES",
+    "PYTHON_FLAGS",
+    "AgentBackend",
+    "AgentStream",
+    "SandboxHost",
+    "open_sandbox",
+    "remove_group",
+    "shell_command",
+]
 
 _HOMES = {
     "AgentBackend": "backend.base",
     "AgentStream": "protocol.client",
+    "PROCESSES": "backend.options",
     "PYTHON_FLAGS": "protocol.bootstrap",
     "SandboxHost": "backend.host",
     "open_sandbox": "opening",
+    "remove_group": "local.cgroups",
     "shell_command": "posix_shell.source",
 }
 

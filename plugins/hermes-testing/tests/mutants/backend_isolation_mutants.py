@@ -54,9 +54,46 @@ class TestForgetsItsLimits(Confined, Isolation):
     caught_by = frozenset(
         {
             "test_a_command_that_takes_too_much_memory_dies_alone",
+            "test_a_sandbox_that_nobody_bounded_says_what_bounds_its_processes",
             "test_processes_without_end_stay_in_their_limit",
         }
     )
+
+
+class _SaysNothingOfItsProcesses(Passing):
+    @property
+    def provenance(self):
+        limits = self.inner.provenance["limits"]
+        return {**self.inner.provenance, "limits": {name: how for name, how in limits.items() if name != "pids"}}
+
+
+class TestSaysNothingOfItsProcesses(Confined, Isolation):
+    sandbox_class = _SaysNothingOfItsProcesses
+    caught_by = frozenset({"test_a_sandbox_that_nobody_bounded_says_what_bounds_its_processes"})
+
+
+class _SaysWhoBoundsThemFirst(Passing):
+    @property
+    def provenance(self):
+        found = self.inner.provenance
+        return {**found, "limits": {**found["limits"], "pids": f"by the kernel: {found['limits']['pids']}"}}
+
+
+class TestSaysWhoBoundsProcessesBeforeHowMany(Confined, Isolation):
+    sandbox_class = _SaysWhoBoundsThemFirst
+    caught_by = frozenset({"test_a_sandbox_that_nobody_bounded_says_what_bounds_its_processes"})
+
+
+class _SaysTheSameOfEachTask(Passing):
+    @property
+    def provenance(self):
+        found = self.inner.provenance
+        return {**found, "limits": {**found["limits"], "pids": "1024, by the kernel"}}
+
+
+class TestSaysTheSameOfEachTask(Confined, Isolation):
+    sandbox_class = _SaysTheSameOfEachTask
+    caught_by = frozenset({"test_a_sandbox_that_nobody_bounded_says_what_bounds_its_processes"})
 
 
 class _FallsBackToTheHost(Backend):

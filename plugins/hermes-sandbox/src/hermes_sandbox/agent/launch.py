@@ -69,6 +69,8 @@ class Plan(NamedTuple):
     umask: int
     terminal: bool
     """Whether its standard input is the terminal that controls it."""
+    processes: int | None = None
+    """RLIMIT_NPROC of the process, where it has another than the agent."""
 
     @property
     def called(self) -> list[str]:
@@ -86,7 +88,7 @@ def launch(plan: Plan) -> int:
     try:
         wiring = [(moved.get(source, source), target) for source, target in plan.wiring]
         plan = plan._replace(wiring=wiring)
-        simple = plan.identity is None and not plan.terminal and not _can_be_held()
+        simple = plan.identity is None and plan.processes is None and not plan.terminal and not _can_be_held()
         with OOM_SCORE.raised():
             return _spawn(plan) if simple else _fork(plan)
     finally:
@@ -128,7 +130,7 @@ def _spawn(plan: Plan) -> int:
 
 
 def _fork(plan: Plan) -> int:
-    # posix_spawn can give a process neither another user nor a terminal.
+    # posix_spawn can give a process neither another user nor a terminal nor a limit of its own.
     told, teller = os.pipe()
     try:
         if any(teller == target for _, target in plan.wiring):
@@ -180,6 +182,8 @@ def _become(plan: Plan, teller: int) -> NoReturn:
         if plan.terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         os.umask(plan.umask)
+        if plan.processes is not None:
+            resource.setrlimit(resource.RLIMIT_NPROC, (plan.processes, plan.processes))
         if plan.identity is not None:
             plan.identity.take()
         os.execve(plan.argv[0], plan.called, plan.environment)  # noqa: S606 - no shell is wanted

@@ -149,6 +149,10 @@ class Loop:
 
     def _reap(self, fd: int) -> None:
         os.read(fd, 4096)
+        self.collect()
+
+    def collect(self) -> None:
+        """Reap every child that has ended, and tell who waits for it."""
         for pid, status in reap():
             callback = self._children.pop(pid, None)
             if callback is not None:

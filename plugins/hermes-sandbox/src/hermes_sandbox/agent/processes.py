@@ -7,13 +7,15 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _TICKS = os.sysconf("SC_CLK_TCK")
+_LOOKS = 200
+"""After which a crowd that has no bound, and so outruns whoever stops it, is killed as far as it is known."""
 _UNSEEN = (FileNotFoundError, ProcessLookupError, PermissionError)
 """What looking at a process that has gone, or is not ours, raises; a lack of descriptors must not look the same."""
 MARKER = "HERMES_SANDBOX"
@@ -121,18 +123,50 @@ def reap() -> list[tuple[int, int]]:
     return ended
 
 
+def stop_and_kill(look: Callable[[], set[int]]) -> set[int]:
+    """Stop what `look` finds until it finds nobody new, then kill all of them; returns them.
+
+    Those who are stopped still count. So a crowd that is bounded can replace none of them meanwhile, and its last
+    members, once stopped, start nobody. Killed one after the other, each would make room for another.
+    """
+    stopped: set[int] = set()
+    for _ in range(_LOOKS):
+        new = look() - stopped
+        if not new:
+            break
+        send(new, signal.SIGSTOP)
+        stopped |= new
+    send(stopped, signal.SIGKILL)
+    return stopped
+
+
+class Patience:
+    """Ends `seconds` after the last time that fewer were left than ever before: a slow machine is given its time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._fewest: int | None = None
+        self._end = 0.0
+
+    def is_over(self, left: int) -> bool:
+        """Note how many are left now, and tell whether to give up."""
+        now = time.monotonic()
+        if self._fewest is None or left < self._fewest:
+            self._fewest, self._end = left, now + self._seconds
+        return now >= self._end
+
+
 def kill_descendants(root: int, seconds: float) -> bool:
-    """Kill everything below `root`, which must be this process; True when nothing is left."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        table = read_table()
-        below = with_descendants(table, [root]) - {root}
-        if not below:
-            reap()
-            return True
-        # Stopped first, so that what forks faster than it is killed cannot outrun this loop.
-        send(below, signal.SIGSTOP)
-        send(with_descendants(read_table(), [root]) - {root}, signal.SIGKILL)
+    """Kill everything below `root`, which must be this process; True when nothing is left.
+
+    `seconds` without progress end it.
+    """
+    patience = Patience(seconds)
+    while True:
+        killed = stop_and_kill(lambda: with_descendants(read_table(), [root]) - {root})
         reap()
+        if not killed:
+            return True
+        if patience.is_over(len(killed)):
+            return False
         time.sleep(0.002)
-    return False

@@ -18,7 +18,15 @@ from hermes_sandbox.agent.loop import Loop
 from hermes_sandbox.agent.processes import become_reaper, kill_descendants
 from hermes_sandbox.agent.seccomp import shield
 from hermes_sandbox.agent.slot import CALLS, STREAMS, UPLOADS, USUAL_UMASK, WAITS, Slot
-from hermes_sandbox.agent.slot_lifecycle import begin, configure, end, install, may_change_user, start_again
+from hermes_sandbox.agent.slot_lifecycle import (
+    begin,
+    bound_slot,
+    configure,
+    end,
+    install,
+    may_change_user,
+    start_again,
+)
 from hermes_sandbox.agent.wire import PROTOCOL, Decoder, FrameError, encode_head
 
 _STREAM_READ = 1 << 18
@@ -64,13 +72,22 @@ class Server:
         self._streams: dict[int, Slot] = {}
         self.loop.watch(source, self._receive)
 
-    def leave(self) -> None:
-        """Delete what the agent itself has put down."""
+    def end_all(self) -> bool:
+        """Kill whatever it has started, and delete what it has put down; True when nothing is left."""
+        for slot in self._slots.values():
+            if slot.bound is not None:
+                slot.bound.forbid()
+        clean = kill_descendants(os.getpid(), _LAST_SECONDS_OF_ALL)
+        self._leave()
+        return clean
+
+    def _leave(self) -> None:
         for slot, upload in self._uploads.values():
             with slot.acting():
                 upload.abort()
         for slot in self._slots.values():
             slot.restart()
+            slot.unbind()
 
     def _receive(self, fd: int) -> None:
         try:
@@ -204,12 +221,17 @@ class Server:
             raise ValueError(f"slot {header['slot']} is open already")
         slot = Slot(self.loop, header["slot"], self._marker, header)
         slot.bell = self._bell
-        begin(slot, header)
+        bound_slot(slot, header)
+        try:
+            begin(slot, header)
+        except BaseException:
+            slot.unbind()
+            raise
         self._slots[slot.number] = slot
         self._count_sharers()
         if slot.lifetime is not None:
             self.loop.after(slot.lifetime, lambda: self._look_for_life(slot))
-        self.answer(number, {})
+        self.answer(number, {"processes": None if slot.bound is None else slot.bound.how})
 
     def _count_sharers(self) -> None:
         shared = [slot for slot in self._slots.values() if slot.number and slot.identity is None]
@@ -257,6 +279,8 @@ class Server:
                 self.fail(number, OSError("processes of the slot cannot be killed"))
                 return
             try:
+                if slot.bound is not None:
+                    slot.bound.allow()
                 begin(slot, {**header, "own_directory": False})
             except OSError as error:
                 self.fail(number, error)
@@ -270,9 +294,7 @@ class Server:
         self.answer(number, {})
 
     def _do_restart(self, number: int, _header: dict[str, Any], _body: bytes) -> None:
-        clean = kill_descendants(os.getpid(), _LAST_SECONDS_OF_ALL)
-        self.leave()
-        self.answer(number, {"clean": clean})
+        self.answer(number, {"clean": self.end_all()})
         self.loop.hand_over()
         start_again()
 
@@ -345,8 +367,7 @@ def main() -> None:
     try:
         server.loop.run()
     finally:
-        clean = kill_descendants(os.getpid(), _LAST_SECONDS_OF_ALL)
-        server.leave()
+        clean = server.end_all()
     sys.exit(0 if clean else 1)
 
 

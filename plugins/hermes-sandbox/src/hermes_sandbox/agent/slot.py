@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hermes_sandbox.agent.launch import Identity, Plan, kill_as, launch, uids
-from hermes_sandbox.agent.processes import MARKER, Process, read_marker, read_table, send, with_descendants
+from hermes_sandbox.agent.process_bound import ProcessBound
+from hermes_sandbox.agent.processes import (
+    MARKER,
+    Patience,
+    Process,
+    read_marker,
+    read_table,
+    stop_and_kill,
+    with_descendants,
+)
 from hermes_sandbox.agent.wire import encode_head
 
 CALLS: dict[str, Callable[[Any, dict[str, Any], bytes], dict[str, Any]]] = {}
@@ -28,6 +36,7 @@ USUAL_UMASK = 0o022
 _AS_IT_IS = contextlib.nullcontext()
 _ROUND = 0.002
 _LAST_SECONDS = 5.0
+"""Without progress, until what is being killed counts as unkillable."""
 
 
 class Slot:
@@ -49,6 +58,8 @@ class Slot:
         self.own_directory: bool = request.get("own_directory", False)
         self.lifetime: float | None = request.get("lifetime")
         self.identity: Identity | None = None
+        self.bound: ProcessBound | None = None
+        """What keeps its processes few; None where its place does, or nobody was asked to."""
         self.session: Any = None
         self.features: dict[str, Any] = {}
         """What other modules keep for this slot: anything with `close()`, and `busy()` if it can be at work."""
@@ -59,7 +70,7 @@ class Slot:
         uid = request.get("uid")
         if uid is not None:
             gid = uid if request.get("gid") is None else request["gid"]
-            self.identity = Identity(uid, gid, request.get("processes"))
+            self.identity = Identity(uid, gid)
 
     def path(self, text: str) -> Path:
         """Return a path, relative ones from the workspace."""
@@ -104,15 +115,22 @@ class Slot:
             terminal: Whether its standard input, a terminal, is to control it.
         """
         variables = {**environment, MARKER: self.marker if marker is None else marker}
-        plan = Plan(argv, variables, wiring, self.identity, self.umask, terminal)
+        limit = None if self.bound is None else self.bound.per_process
+        plan = Plan(argv, variables, wiring, self.identity, self.umask, terminal, limit)
         if cwd is None:
-            return launch(plan)
+            return self._launch(plan)
         try:
             with self.acting():
                 os.chdir(self.path(cwd))
-            return launch(plan)
+            return self._launch(plan)
         finally:
             os.chdir("/")
+
+    def _launch(self, plan: Plan) -> int:
+        if self.bound is None:
+            return launch(plan)
+        with self.bound.entered():
+            return launch(plan)
 
     def owns(self, orphan: Process) -> bool:
         """Tell whether a process that carries no marker is this slot's, as far as that can be known."""
@@ -145,22 +163,38 @@ class Slot:
 
     def kill_all(self, then: Callable[[bool], None]) -> None:
         """Kill every process of the slot and call back when all have gone, or with False when some cannot be."""
-        self._kill_round(time.monotonic() + _LAST_SECONDS, then)
+        if self.bound is not None:
+            self.bound.forbid()
+        self._kill_round(Patience(_LAST_SECONDS), then)
 
-    def _kill_round(self, end: float, then: Callable[[bool], None]) -> None:
+    def _kill_round(self, patience: Patience, then: Callable[[bool], None]) -> None:
         if self.identity is not None:
             # Where no process can be started any more, they are stopped one by one below.
             with contextlib.suppress(OSError):
                 kill_as(self.identity)
-        with self.acting():
-            members = self.members()
-            if self.identity is None or members:
-                send(members, signal.SIGSTOP)
-                send(self.members() | members, signal.SIGKILL)
-        if not members or time.monotonic() >= end:
-            then(not members)
+        group = None if self.bound is None else self.bound.group
+        if group is not None:
+            # Nobody can be started any more, and its list costs little however many others run on the machine.
+            killed = group.kill()
         else:
-            self.loop.after(_ROUND, lambda: self._kill_round(end, then))
+            with self.acting():
+                killed = stop_and_kill(self.members)
+        if not killed or patience.is_over(len(killed)):
+            # The dead count until they have been reaped, and what comes next needs room.
+            self.loop.collect()
+            then(not killed)
+        else:
+            self.loop.after(_ROUND, lambda: self._kill_round(patience, then))
+
+    def unbind(self) -> OSError | None:
+        """Give up its bound, now that nothing of it runs; returns what went wrong."""
+        bound, self.bound = self.bound, None
+        try:
+            if bound is not None:
+                bound.remove()
+        except OSError as error:
+            return error
+        return None
 
     def tell(self, event: str, values: Mapping[str, Any], body: bytes = b"") -> None:
         """Send the client something it has not asked for."""

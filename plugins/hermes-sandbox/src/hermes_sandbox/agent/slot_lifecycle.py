@@ -19,6 +19,7 @@ from hermes_sandbox.agent.commands.shell import Session
 from hermes_sandbox.agent.file_access.archive_format import new_digest
 from hermes_sandbox.agent.launch import Identity
 from hermes_sandbox.agent.loader import LOADER
+from hermes_sandbox.agent.process_bound import bind
 from hermes_sandbox.agent.slot import Slot
 
 _NEEDED_LATER = ("gzip", "hashlib", "tarfile", "zlib")
@@ -45,9 +46,22 @@ def may_change_user() -> bool:
     return False
 
 
+def bound_slot(slot: Slot, request: Mapping[str, Any]) -> None:
+    """Have the slot's processes bounded, where it is the agent's business."""
+    _check(slot.identity)
+    if request.get("processes"):
+        slot.bound, slot.identity = bind(
+            request["processes"],
+            request["name"],
+            slot.identity,
+            shared_user=request.get("shared_user", False),
+            exclusive=request["exclusive"],
+            may_group=request.get("may_group", True),
+        )
+
+
 def begin(slot: Slot, request: Mapping[str, Any]) -> None:
     """Make the slot's workspace and a new session in it."""
-    _check(slot.identity)
     if slot.identity is not None:
         # Not when it is first needed, as the slot's user: Python itself may lie where only root can read, as in /root.
         new_digest()
@@ -96,8 +110,9 @@ def end(slot: Slot, then: Callable[[OSError | None], None]) -> None:
     slot.restart()
 
     def killed(clean: bool) -> None:  # noqa: FBT001 - a callback
-        if not clean:
-            then(OSError("processes of the slot cannot be killed"))
+        problem = slot.unbind() if clean else OSError("processes of the slot cannot be killed")
+        if problem is not None:
+            then(problem)
         elif slot.own_directory:
             _delete(slot, then)
         else:

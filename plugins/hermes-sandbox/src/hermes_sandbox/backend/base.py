@@ -17,6 +17,7 @@ from hermes_core.contracts.sandbox import IsolationLevel, Sandbox, SandboxSpec
 from hermes_core.specs import BackendSpec
 from hermes_sandbox.backend.agent_sandbox import AgentSandbox
 from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.options import PROCESSES, UNBOUNDED
 from hermes_sandbox.backend.recycled_host import WornPlace
 from hermes_sandbox.backend.shared_hosts import Places, SharedAgents
 from hermes_sandbox.backend.shell_opening import plain_sandbox
@@ -61,6 +62,12 @@ _LIMITS: Final = {
 }
 
 
+_UNBOUNDED_HINT: Final = (
+    "Run as another user than root, let control groups with the controller pids be made, or choose --isolation bwrap"
+)
+_PLAIN_HINT: Final = "Name an image with Python 3.8 or newer, whose agent can bound them"
+
+
 class _LeftToItsLease(asyncio.CancelledError):
     """Cancelled, and what had been made by then cannot be removed: its lease stays, so that `sandboxes gc` does."""
 
@@ -82,10 +89,14 @@ class AgentBackend(ABC):
     concurrent_starts: int = 16
     """How many agents may be starting at once; more would only make each of them late."""
 
+    pids: int = PROCESSES
+    """Processes and threads of a sandbox whose task names no number."""
+
     def __init__(self, options: AgentOptions | None = None) -> None:
         if options is not None:
             self.setup_timeout, self.patience = options.setup_timeout, options.patience
             self.concurrent_starts = options.concurrent_starts
+            self.pids = options.pids
         self._starting = asyncio.Semaphore(self.concurrent_starts)
         self.resolve: Resolve = resolve_name
         """Finds the addresses of the hosts that a sandbox with an allowlist asks for."""
@@ -93,6 +104,7 @@ class AgentBackend(ABC):
         """Where sandboxes that share a place get their seat; replaced by a slot pool before the first one is opened."""
         self._leases: LeaseStore = FileLeaseStore()
         self._open: dict[str, AgentSandbox | PlainSandbox] = {}
+        self._said_unbounded = False
 
     @property
     def leases(self) -> LeaseStore:
@@ -161,6 +173,8 @@ class AgentBackend(ABC):
             if getattr(spec, field) is not None and limit not in known.limits:
                 offered = ", ".join(sorted(known.limits)) or "none"
                 raise self._refusal(f"limit {field}", f"limits it can enforce: {offered}")
+        if spec.pids is not None and spec.pids <= 0:
+            raise SandboxRefusedError(f"the limit pids must be greater than 0, found {spec.pids}")
         refuse_hosts(spec)
         check_variables(spec.env)
 
@@ -228,6 +242,7 @@ class AgentBackend(ABC):
             sandbox = self._assemble(spec, sandbox_id, host, leases)
             try:
                 await sandbox.start()
+                self._require_bound(spec, sandbox.slot.process_bound)
             except NoPythonError as error:
                 if not host.serves_plain:
                     await sandbox.aclose()
@@ -243,10 +258,32 @@ class AgentBackend(ABC):
             refuse_plain(spec, why)
             async with self._starting:
                 await sandbox.start()
+            self._require_bound(spec, sandbox.provenance.get("limits", {}).get("pids"), _PLAIN_HINT)
         except BaseException:
             await sandbox.aclose()
             raise
         return sandbox
+
+    def _processes(self, spec: SandboxSpec, sandbox_id: str) -> int:
+        """Return how many processes and threads a sandbox may have."""
+        del sandbox_id
+        return spec.pids or self.pids
+
+    def _require_bound(self, spec: SandboxSpec, found: str | None, hint: str = _UNBOUNDED_HINT) -> None:
+        """Refuse a sandbox whose processes nothing bounds, where its task asks for that; else say so, once."""
+        if found is None or not found.startswith(UNBOUNDED):
+            return
+        if spec.pids is not None:
+            raise SandboxRefusedError(f"limit pids cannot be enforced here: {found.removeprefix(UNBOUNDED)}", hint=hint)
+        if not self._said_unbounded:
+            self._said_unbounded = True
+            _log.warning(
+                "backend %r: sandboxes have no bound on processes (%s); one that forks without end takes its machine "
+                "along. %s",
+                self.declaration.name,
+                found,
+                hint,
+            )
 
     def _terms(self, spec: SandboxSpec, sandbox_id: str) -> LeaseTerms:
         return LeaseTerms(
@@ -299,6 +336,7 @@ class AgentBackend(ABC):
             environment=ENVIRONMENT if egress is None else {**ENVIRONMENT, **NO_PROXY},
             setup_timeout=self.setup_timeout,
             patience=self.patience,
+            processes=self._processes(spec, sandbox_id),
         )
         leave = self._leaving(host, leases)
 
@@ -339,6 +377,7 @@ class AgentBackend(ABC):
             environment=ENVIRONMENT,
             setup_timeout=self.setup_timeout,
             patience=self.patience,
+            processes=self._processes(spec, sandbox_id),
         )
         provenance = self._provenance(spec, sandbox_id, host)
         return plain_sandbox(request, host, why=why, provenance=provenance, release=self._leaving(host, leases))

@@ -15,11 +15,14 @@ class ContainedPlace(SandboxHost):
 
     identity: tuple[int, int] = (0, 0)
     """uid and gid of the commands; those of root where they are the agent's own, or each slot has others."""
+    has_bound: bool = True
+    """Whether the place itself keeps its processes few."""
 
     def slot_fields(self) -> Mapping[str, Any]:
-        """Return the user of the commands; none where it is the agent's own."""
+        """Return the user of the commands, none where it is the agent's own, and who bounds their processes."""
         uid, gid = self.identity
-        return {"uid": uid, "gid": gid} if uid else {}
+        bound = {"processes": 0} if self.has_bound else {}
+        return {"uid": uid, "gid": gid, **bound} if uid else bound
 
     async def restart(self, client: AgentClient) -> AgentStream:
         """Have the agent end all it has started and become a fresh Python: the place stays."""

@@ -41,7 +41,9 @@ class SandboxHost(ABC):
         """Return what this place asks of its slot.
 
         uid and gid of the commands; umask; own_directory: whether the agent makes and deletes the workspace; processes:
-        how many the commands may have at a time, which holds only where no other slot has this uid.
+        how many processes and threads the commands may have at a time, in place of what the sandbox asks for, 0 where
+        the place has a bound of its own; shared_user: whether others have this uid, so that theirs are to be left out
+        of account; may_group: whether the agent may make a control group for it, as it does if not told.
         """
         return {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -20,6 +20,12 @@ def _absolute(value: str) -> str:
     return value
 
 
+PROCESSES: Final = 1024
+"""Processes and threads of a sandbox where neither the options nor the task name a number: `make -j`, a JVM and a
+browser have room, and as many shells are killed in a fraction of a second."""
+UNBOUNDED: Final = "none: "
+"""What a sandbox's own words for the bound on its processes begin with, where it has none; the reason follows."""
+Processes = Annotated[int, Field(gt=8)]
 Seconds = Annotated[float, Field(gt=0)]
 CommandUser = Annotated[str, AfterValidator(_numeric_user)]
 """A numeric uid[:gid], or `root`."""
@@ -42,6 +48,8 @@ class AgentOptions(BaseModel):
     """Seconds of silence after which an agent that was asked something counts as lost."""
     concurrent_starts: int = Field(default=16, ge=1)
     """Places that may be starting at once."""
+    pids: Processes = PROCESSES
+    """Processes and threads of a sandbox or slot where its task names no number."""
 
 
 def identity_of(user: str) -> tuple[int, int]:

@@ -28,8 +28,44 @@ def own(top, uid, gid, kept=(), locked=False):
                 give(path)
 """
 _STOP: Final = r"""
+import signal, time
+def of_user(uid):
+    found = set()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/" + name + "/status") as file:
+                lines = dict(line.split(":", 1) for line in file)
+        except OSError:
+            continue
+        if int(lines["Uid"].split()[0]) == uid and lines["State"].split()[0] not in "ZX":
+            found.add(int(name))
+    return found
+def signal_all(pids, number):
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+def stop_each(uid):
+    stopped = set()
+    for _ in range(500):
+        left = of_user(uid)
+        if not left:
+            return
+        # All of them first: killed before, one would make room for another.
+        if left - stopped:
+            signal_all(left, signal.SIGSTOP)
+            stopped |= left
+        else:
+            signal_all(left, signal.SIGKILL)
+            time.sleep(0.01)
+    raise SystemExit("processes of user %d cannot be killed" % uid)
 def stop(uid, gid):
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        # The place is as full as it may be.
+        return stop_each(uid)
     if pid == 0:
         try:
             os.setgroups([])

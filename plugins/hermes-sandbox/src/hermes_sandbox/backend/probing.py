@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.errors import HermesError, SandboxRefusedError
 from hermes_core.contracts.sandbox import ExecResult, SandboxSpec, TerminalBackend
+from hermes_sandbox.backend.options import UNBOUNDED
 
 if TYPE_CHECKING:
     from hermes_core.specs import BackendSpec
@@ -22,7 +23,8 @@ _MEGABYTE: Final = 1 << 20
 class Finding:
     """What became of one thing that a backend declares.
 
-    `works` is None where it was not tried, because what it builds on does not work.
+    `works` is None where it was not tried, because what it builds on does not work. `processes` is what bounds them in
+    a sandbox that asks for no limit, in its own words ("1024, by cgroup v1", "none: ..."), of a level that works.
     """
 
     backend: str
@@ -31,6 +33,12 @@ class Finding:
     works: bool | None
     detail: str = ""
     hint: str | None = None
+    processes: str | None = None
+
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether the sandbox says that nothing bounds its processes."""
+        return self.processes is not None and self.processes.startswith(UNBOUNDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +149,10 @@ async def _attempt(
         return found(works=False, detail=f"no answer within {_PATIENCE:g} s"), error
     if not trial.holds(result):
         return found(works=False, detail=f"it does not hold: {result.output.strip()[-200:] or result.exit_code}"), None
-    return found(works=True, detail=_how(how, trial.feature)), None
+    works = found(works=True, detail=_how(how, trial.feature))
+    if trial.feature == "isolation":
+        works = dataclasses.replace(works, processes=_how(how, "pids") or None)
+    return works, None
 
 
 def _how(limits: Any, feature: str) -> str:

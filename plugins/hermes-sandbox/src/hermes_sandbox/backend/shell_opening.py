@@ -36,13 +36,18 @@ def plain_sandbox(
     fields = request.fields(host)
     identity = None if fields["uid"] is None else (fields["uid"], fields["gid"])
     weaker = [*provenance.get("weaker", ()), *([_SAME_USER] if identity is None else [])]
+    limits = dict(provenance.get("limits", {}))
 
     async def connect(previous: ShellClient | None) -> ShellClient:
         try:
             stream = await (host.start_shell() if previous is None else host.restart_shell(previous))
-            client = await ShellClient.connect(stream, _place(request, host, identity), timeout=request.setup_timeout)
+            place = _place(request, host, identity, fields)
+            client = await ShellClient.connect(stream, place, timeout=request.setup_timeout)
         except OSError as error:
             raise failure("the shell cannot be started", error) from error
+        if client.process_bound is not None:
+            # Handed on when the sandbox was made, before there was a shell to ask.
+            limits["pids"] = client.process_bound
         await _begin_session(client, fields, request)
         return client
 
@@ -50,18 +55,22 @@ def plain_sandbox(
         sandbox_id=request.sandbox_id,
         host=host,
         spec=request.spec,
-        provenance={**provenance, "weaker": weaker, "agent": "sh", "without_python": why},
+        provenance={**provenance, "limits": limits, "weaker": weaker, "agent": "sh", "without_python": why},
         connect=connect,
         release=release,
     )
 
 
-def _place(request: SlotRequest, host: SandboxHost, identity: tuple[int, int] | None) -> ShellPlace:
+def _place(
+    request: SlotRequest, host: SandboxHost, identity: tuple[int, int] | None, fields: Mapping[str, Any]
+) -> ShellPlace:
     return ShellPlace(
         name=request.sandbox_id,
         folder=host.state_dir,
         identity=identity,
         file_size_mb=request.spec.file_size_mb,
+        processes=fields["processes"] or None,
+        shared_user=fields.get("shared_user", False),
     )
 
 

@@ -24,7 +24,9 @@ def first_uid(place_id: str, *, few: bool = False) -> int:
 def slot_of(folder: str, sandbox_id: str, uid: int | None, processes: int | None = None) -> dict[str, Any]:
     """Return what a slot is opened with: a directory that nobody else has in its place, and a user likewise.
 
-    No `uid` leaves the commands with the agent's user; `processes` holds for the user as a whole.
+    No `uid` leaves the commands with the agent's user. `processes` bounds those of the slot: None by what the sandbox
+    asks for, 0 not at all, where its place does that.
     """
-    fields = {"workspace": f"{folder}/{sandbox_id}", "umask": 0o077, "own_directory": True}
-    return fields if uid is None else {**fields, "uid": uid, "gid": uid, "processes": processes}
+    bound = {} if processes is None else {"processes": processes}
+    fields = {"workspace": f"{folder}/{sandbox_id}", "umask": 0o077, "own_directory": True, **bound}
+    return fields if uid is None else {**fields, "uid": uid, "gid": uid}

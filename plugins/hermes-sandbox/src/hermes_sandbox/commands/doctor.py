@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hermes_core.discovery import Registry
     from hermes_core.discovery.settings import PluginSettings
     from hermes_core.specs import BackendSpec
+    from hermes_sandbox.backend.probing import Finding
 
 Row = Mapping[str, Any]
 
@@ -221,7 +222,19 @@ def _try(registry: Registry, name: str, options: Mapping[str, Any]) -> Row:
             # Two levels that want the same step lack the same thing, in whatever words.
             troubles.setdefault(advice(one, options), (one.detail, []))[1].append(one.isolation)
     told = {(said, hint): levels for hint, (said, levels) in troubles.items()}
-    return _row(name, works=[one.isolation for one in found if one.works], troubles=told)
+    works = [one.isolation for one in found if one.works]
+    return _row(name, works=works, troubles=told, processes=list(_bounds(found)))
+
+
+def _bounds(found: Sequence[Finding]) -> Iterator[Row]:
+    """Describe what bounds the processes of a sandbox that asks for no limit, at each level that says it."""
+    from hermes_sandbox.commands.doctor_advice import unbounded
+
+    for one in found:
+        if one.processes is None:
+            continue
+        said, hint = unbounded(one, found) if one.is_unbounded else (one.processes, None)
+        yield {"level": one.isolation, "bounded": not one.is_unbounded, "message": said, "hint": hint}
 
 
 def _fetching_nothing(registry: Registry, name: str) -> Mapping[str, Any]:
@@ -236,10 +249,21 @@ def _fetching_nothing(registry: Registry, name: str) -> Mapping[str, Any]:
 
 
 def _row(
-    name: str, *, works: Sequence[str], troubles: Mapping[tuple[str, str], Sequence[str]], installed: bool = True
+    name: str,
+    *,
+    works: Sequence[str],
+    troubles: Mapping[tuple[str, str], Sequence[str]],
+    processes: Sequence[Row] = (),
+    installed: bool = True,
 ) -> Row:
     told = [{"levels": list(at), "message": said, "hint": hint} for (said, hint), at in troubles.items()]
-    return {"backend": name, "installed": installed, "works": list(works), "troubles": told}
+    return {
+        "backend": name,
+        "installed": installed,
+        "works": list(works),
+        "processes": list(processes),
+        "troubles": told,
+    }
 
 
 def _absent(registry: Registry) -> Iterator[Row]:
@@ -284,12 +308,20 @@ class _Printing:
         """Print what came of it, and what to do; what was said of another backend is not said twice."""
         works = f"works at {', '.join(row['works'])}" if row["works"] else "does not work here"
         self._stream.write(f"{works if row['installed'] else 'is not installed'}\n")
+        for bound in row["processes"]:
+            self._processes(bound)
         for trouble in row["troubles"]:
             other = self._said.setdefault((trouble["message"], trouble["hint"]), name)
             if other != name and row["installed"]:
                 self._wrapped(f"for the reason that {other} has, above", "    ")
             else:
                 self._trouble(trouble, partly=bool(row["works"]), installed=row["installed"])
+
+    def _processes(self, bound: Row) -> None:
+        """Print what bounds processes at a level; where nothing does, it works all the same."""
+        self._wrapped(f"processes at {bound['level']}: {bound['message']}", "    ")
+        if not bound["bounded"]:
+            self._wrapped(f"→ {bound['hint']}", "    ", "      ")
 
     def _trouble(self, trouble: Mapping[str, Any], *, partly: bool, installed: bool) -> None:
         at = f"{', '.join(trouble['levels'])}: " if partly else ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.discovery.requirements import unmet
 from hermes_core.discovery.suggestions import package_for
+from hermes_sandbox.backend.options import UNBOUNDED
 
 if TYPE_CHECKING:
     from hermes_sandbox.backend.probing import Finding
@@ -55,3 +56,13 @@ def advice(finding: Finding, options: Mapping[str, Any]) -> str:
     if absent := _OPTION.match(finding.detail):
         return f"set the option {absent[2]} of {absent[1]}; its page in docs/backends has all of them"
     return finding.hint or f"hermes-core --debug sandboxes probe {finding.backend} tells more"
+
+
+def unbounded(finding: Finding, others: Iterable[Finding]) -> tuple[str, str]:
+    """Return what to say of the processes at a level where nothing bounds them, and what to do about it."""
+    said = f"nothing bounds them: {(finding.processes or '').removeprefix(UNBOUNDED)}"
+    same = (one for one in others if one.backend == finding.backend)
+    bounded = [one.isolation for one in same if (one.processes or "")[:1].isdecimal()]
+    if bounded:
+        return said, f"--isolation {bounded[0]}, where they are bounded"
+    return said, "its page in docs/backends says where they are bounded"

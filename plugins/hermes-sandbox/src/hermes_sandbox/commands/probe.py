@@ -15,6 +15,7 @@ from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.errors import HermesError
 from hermes_core.discovery.option_secrets import discretion
 from hermes_sandbox.backend.probing import Finding, probe_backend, probe_levels
+from hermes_sandbox.commands.doctor_advice import unbounded
 from hermes_sandbox.leases.file_store import lease_in_files
 
 if TYPE_CHECKING:
@@ -69,17 +70,19 @@ async def try_backends(
             findings += await attempt(backend, declared)
         finally:
             await backend.aclose()
-    return [
-        dataclasses.replace(one, detail=silent.text(one.detail), hint=one.hint and silent.text(one.hint))
-        for one in findings
-    ]
+    return [_silenced(one, silent) for one in findings]
+
+
+def _silenced(finding: Finding, silent: Discretion) -> Finding:
+    hint, processes = (text and silent.text(text) for text in (finding.hint, finding.processes))
+    return dataclasses.replace(finding, detail=silent.text(finding.detail), hint=hint, processes=processes)
 
 
 def _print(findings: Sequence[Finding]) -> None:
     words = {True: "works", False: "NO", None: "not tried"}
     rows = [("BACKEND", "ISOLATION", "WHAT", "RESULT", "HOW")]
     rows += [
-        (found.backend, found.isolation, found.feature, words[found.works], found.detail if found.works else "")
+        (found.backend, found.isolation, found.feature, words[found.works], _how(found) if found.works else "")
         for found in findings
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -95,3 +98,13 @@ def _print(findings: Sequence[Finding]) -> None:
     for (detail, hint), places in reasons.items():
         then = f"\n  → {hint}" if hint else ""
         sys.stdout.write(f"\n{', '.join(places)}: {detail}{then}\n")
+    for found in findings:
+        if found.is_unbounded:
+            said, hint = unbounded(found, findings)
+            sys.stdout.write(f"\nprocesses of {found.backend} {found.isolation}: {said}\n  → {hint}\n")
+
+
+def _how(found: Finding) -> str:
+    if found.processes is None:
+        return found.detail
+    return "nothing bounds processes" if found.is_unbounded else f"processes: {found.processes}"

@@ -21,7 +21,7 @@ from hermes_sandbox.backend import bubblewrap
 from hermes_sandbox.backend.base import ENVIRONMENT, AgentBackend
 from hermes_sandbox.backend.host import SandboxHost
 from hermes_sandbox.leases.book import Lease
-from hermes_sandbox.local.cgroups import PREFIX, ControlGroups, Controller, Group
+from hermes_sandbox.local.cgroups import PREFIX, ControlGroups, Group
 from hermes_sandbox.local.declaration import LOCAL
 from hermes_sandbox.local.files import abandoned_in, delete_tree, make_directories, write_copy
 from hermes_sandbox.local.hosts import BubblewrapHost, PlainHost
@@ -50,6 +50,7 @@ class LocalBackend(AgentBackend):
         self.options = options or LocalOptions()
         self.setup_timeout = self.options.setup_timeout
         self.patience = self.options.patience
+        self.pids = self.options.pids
         self._groups = ControlGroups(self.options.cgroup)
         self._bubblewrap = ""
 
@@ -63,7 +64,7 @@ class LocalBackend(AgentBackend):
         if spec.disk_mb is not None and spec.isolation == "none":
             raise self._refusal("limit disk_mb at isolation 'none'", "--isolation bwrap, or leave disk_mb out")
         if self.shares(spec):
-            for limit in ("cpu", "memory_mb", "pids"):
+            for limit in ("cpu", "memory_mb"):
                 if getattr(spec, limit) is not None:
                     raise self._refusal(f"limit {limit} for one of several slots", "the option slots_per_agent: 1")
 
@@ -91,22 +92,25 @@ class LocalBackend(AgentBackend):
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
         """Name the directory and the control groups, which is enough to find everything again."""
         mine = {"sandbox_id": sandbox_id, "root": str(self._root(sandbox_id))}
-        if self.shares(spec):
-            return {**mine, "shared": True}
-        paths = self._group_paths(self._plan(spec, sandbox_id), sandbox_id, spec)
-        return {**mine, "groups": [str(path) for path in paths]}
+        shared = {"shared": True} if self.shares(spec) else {}
+        return {**mine, **shared, "groups": [str(path) for path in self._group_paths(spec, sandbox_id)]}
 
     def _root(self, sandbox_id: str) -> Path:
         return (self.options.root_dir or Path(tempfile.gettempdir())) / f"{PREFIX}{sandbox_id}"
 
     def _plan(self, spec: SandboxSpec, sandbox_id: str) -> Limits:
         per_process = self.options.memory_limit == "per_process"
-        return plan_limits(spec, self._groups, sandbox_id, per_process=per_process)
+        # Without namespaces a group is the one thing that no process of the sandbox gets out of by accident. In a
+        # user namespace the agent bounds them for less.
+        pids = self.pids if spec.isolation == "none" else None
+        return plan_limits(spec, self._groups, sandbox_id, per_process=per_process, pids=pids)
 
-    def _group_paths(self, limits: Limits, sandbox_id: str, spec: SandboxSpec) -> list[Path]:
-        # Without namespaces a group is the one thing that no process of the sandbox gets out of by accident.
-        tracking: tuple[Controller, ...] = ("pids",) if spec.isolation == "none" else ()
-        return self._groups.paths(sandbox_id, (*limits.controllers, *tracking))
+    def _group_paths(self, spec: SandboxSpec, sandbox_id: str) -> list[Path]:
+        return self._groups.paths(sandbox_id, self._plan(spec, sandbox_id).controllers)
+
+    def _group(self, spec: SandboxSpec, sandbox_id: str) -> Group | None:
+        paths = self._group_paths(spec, sandbox_id)
+        return Group(paths) if paths else None
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         """Make the sandbox's directories and its control group, or take part in an agent that is shared."""
@@ -116,8 +120,7 @@ class LocalBackend(AgentBackend):
 
     async def _alone(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         limits = self._plan(spec, sandbox_id)
-        paths = self._group_paths(limits, sandbox_id, spec)
-        group = Group(paths) if paths else None
+        group = self._group(spec, sandbox_id)
         uid = self.options.uid if spec.isolation == "bwrap" and os.geteuid() == 0 else os.geteuid()
         root = await self._made(self._lease(spec, sandbox_id), uid, limits, group)
         if spec.isolation == "bwrap":
@@ -146,7 +149,8 @@ class LocalBackend(AgentBackend):
         return root
 
     def _slot(self, spec: SandboxSpec, sandbox_id: str) -> LocalSlot:
-        limits = self._plan(spec, sandbox_id)
+        # Limits but that of processes are the agent's.
+        limits = Limits(enforced={"file_size": "rlimit, per process"} if spec.file_size_mb is not None else {})
         slot = LocalSlot(
             self.places,
             partial(self._shared_agent, spec),
@@ -155,6 +159,7 @@ class LocalBackend(AgentBackend):
             root=self._root(sandbox_id),
             sandbox_id=sandbox_id,
             make=lambda: self._made(self._lease(spec, sandbox_id), os.geteuid(), limits, None),
+            group=self._group(spec, sandbox_id),
         )
         slot.provenance = {"limits": dict(limits.enforced)} if limits.enforced else {}
         return slot
@@ -162,18 +167,18 @@ class LocalBackend(AgentBackend):
     async def _shared_agent(self, spec: SandboxSpec) -> SharedAgent:
         # A lease of its own: it is there before the slots, and after them.
         agent_id = uuid.uuid4().hex[:16]
-        limits = self._plan(spec, agent_id)
-        paths = self._group_paths(limits, agent_id, spec)
-        group = Group(paths) if paths else None
-        handle = {"sandbox_id": agent_id, "root": str(self._root(agent_id)), "groups": [str(path) for path in paths]}
+        group = self._group(spec, agent_id)
+        paths = [str(path) for path in self._group_paths(spec, agent_id)]
+        handle = {"sandbox_id": agent_id, "root": str(self._root(agent_id)), "groups": paths}
         terms, leases = dataclasses.replace(self._terms(spec, agent_id), handle=handle), self._leases
         await leases.take(terms)
         try:
-            root = await complete(self._made(Lease.of_terms(terms), os.geteuid(), limits, group))
+            # Its slots have groups of their own beside it, with limits.
+            root = await complete(self._made(Lease.of_terms(terms), os.geteuid(), Limits(), group))
         except BaseException:
             await complete(self._abandon(leases, handle))
             raise
-        agent = SharedAgent(root, agent_id, self.options, limits, group)
+        agent = SharedAgent(root, agent_id, self.options, Limits(), group)
         agent.mark = agent_id
         agent.release = partial(leases.give_up, agent_id)
         return agent
@@ -198,9 +203,9 @@ class LocalBackend(AgentBackend):
         if root.name != f"{PREFIX}{handle['sandbox_id']}":
             raise BackendError(f"{root} is not the directory of sandbox {handle['sandbox_id']}; nothing was deleted")
         group = _group_of(handle)
-        await kill_marked(handle["sandbox_id"], root, shared=handle.get("shared", False))
         if group is not None:
             await group.remove()
+        await kill_marked(handle["sandbox_id"], root, shared=handle.get("shared", False))
         await delete_tree(root)
 
 

@@ -13,22 +13,33 @@ import errno
 import os
 import signal
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from hermes_core.contracts.errors import BackendError
-from hermes_sandbox.protocol.fd_limits import exhausted
+from hermes_sandbox.agent.pids_group import (
+    GROUP_PREFIX,
+    PROBE_PREFIX,
+    GroupPlace,
+    candidates,
+    enable,
+    kill_members,
+    with_subgroups,
+    words,
+    write_existing,
+)
+from hermes_sandbox.agent.processes import Patience
+from hermes_sandbox.protocol.fd_limits import exhausted, suppress_exhausted
 
-PREFIX: Final = "hermes-sandbox-"
-_PROBE: Final = f"{PREFIX}probe-"
+PREFIX: Final = GROUP_PREFIX
 _PROBE_TAKES: Final = 60.0
+_ROOT: Final = "/sys/fs/cgroup"
 Controller = Literal["memory", "pids", "cpu"]
 CONTROLLERS: Final[tuple[Controller, ...]] = ("memory", "pids", "cpu")
-_GONE: Final = frozenset({errno.ENOENT, errno.ENODEV, errno.ENOTDIR})
 _SWAP: Final = frozenset({"memory.memsw.limit_in_bytes", "memory.swap.max"})
 """Files that a kernel which does not count swap lacks."""
 _LIMIT_FILES: Final[Mapping[tuple[int, Controller], str]] = {
@@ -39,14 +50,24 @@ _LIMIT_FILES: Final[Mapping[tuple[int, Controller], str]] = {
     (2, "pids"): "pids.max",
     (2, "cpu"): "cpu.max",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A directory below which groups with a certain controller can be made."""
-
-    version: Literal[1, 2]
-    directory: Path
+_SUBJECT: Final = """
+import errno, os, sys
+sys.stdin.readline()
+try:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    print("forked")
+except OSError as error:
+    print("refused" if error.errno == errno.EAGAIN else error)
+"""
+"""Waits until it has been put into a group, and tells whether it can start a process there."""
+_PATIENCE: Final = 30.0
+_KILLING: Final = 2.0
+"""Seconds without progress after which what is in a group counts as unkillable."""
+_usable: dict[tuple[Path | None, Controller], GroupPlace] = {}
+"""Where groups were made before by this process; trying again would find the same."""
 
 
 class ControlGroups:
@@ -57,14 +78,14 @@ class ControlGroups:
 
     def __init__(self, chosen: Path | None = None) -> None:
         self._chosen = chosen
-        self._places: dict[Controller, Place] | None = None
+        self._places: dict[Controller, GroupPlace | None] = {}
         self._reasons: dict[Controller, str] = {}
 
-    def place(self, controller: Controller) -> Place | None:
+    def place(self, controller: Controller) -> GroupPlace | None:
         """Return where groups with this controller can be made; None if nowhere, see `reason`."""
-        if self._places is None:
-            self._places = self._try_all()
-        return self._places.get(controller)
+        if controller not in self._places:
+            self._places[controller] = self._find(controller)
+        return self._places[controller]
 
     def reason(self, controller: Controller) -> str:
         """Say why there is no place for this controller."""
@@ -80,115 +101,78 @@ class ControlGroups:
         """Remove the empty groups of processes that were killed while they tried."""
         for controller in CONTROLLERS:
             place = self.place(controller)
-            for group in place.directory.glob(f"{_PROBE}*") if place else ():
+            for group in place.directory.glob(f"{PROBE_PREFIX}*") if place else ():
                 with contextlib.suppress(OSError):  # in use, or gone
                     if time.time() - group.stat().st_mtime > _PROBE_TAKES:
                         group.rmdir()
 
-    def _try_all(self) -> dict[Controller, Place]:
-        places = {}
-        with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd="/") as subject:
-            for controller in CONTROLLERS:
-                place = self._first_usable(controller, subject.pid)
-                if place is not None:
-                    places[controller] = place
-        return places
-
-    def _first_usable(self, controller: Controller, subject: int) -> Place | None:
+    def _find(self, controller: Controller) -> GroupPlace | None:
+        if found := _usable.get((self._chosen, controller)):
+            return found
         for place in _candidates(controller, self._chosen):
             try:
-                _try(place, controller, subject)
+                _try(place, controller)
             except OSError as error:
                 if exhausted(error):
                     raise
                 self._reasons[controller] = str(error)
             else:
-                return place
+                return _usable.setdefault((self._chosen, controller), place)
         return None
 
 
-def _try(place: Place, controller: Controller, subject: int) -> None:
-    group = place.directory / f"{_PROBE}{uuid.uuid4().hex[:12]}"
+def _try(place: GroupPlace, controller: Controller) -> None:
+    group = place.directory / f"{PROBE_PREFIX}{uuid.uuid4().hex[:12]}"
     if place.version == 2:
-        _enable(place.directory, controller)
+        enable(place.directory, controller)
     group.mkdir()
     try:
         limit = group / _LIMIT_FILES[place.version, controller]
         if not limit.exists():
             raise FileNotFoundError(errno.ENOENT, "the controller is not enabled", str(limit))
-        (group / "cgroup.procs").write_text(str(subject), encoding="ascii")
+        if controller == "pids":
+            limit.write_text("1", encoding="ascii")
+        said = _said_inside(group)
+        if controller == "pids" and said != "refused":
+            raise PermissionError(errno.EPERM, f"a limit of processes does not hold there ({said})", str(limit))
     finally:
-        with contextlib.suppress(OSError):
-            _write_existing(place.directory / "cgroup.procs", str(subject))
-        _remove_when_empty(group, subject)
-
-
-def _remove_when_empty(group: Path, subject: int) -> None:
-    try:
-        group.rmdir()
-    except OSError:
-        # It cannot go back, as into a version 2 group that has subgroups: the probing process is not needed any more.
-        os.kill(subject, signal.SIGKILL)
-        os.waitpid(subject, 0)
         group.rmdir()
 
 
-def _enable(directory: Path, controller: Controller) -> None:
-    control = directory / "cgroup.subtree_control"
-    if controller not in control.read_text(encoding="ascii").split():
-        control.write_text(f"+{controller}", encoding="ascii")
-
-
-def _candidates(controller: Controller, chosen: Path | None) -> Iterator[Place]:
-    if chosen is not None:
-        yield Place(2 if (chosen / "cgroup.controllers").exists() else 1, chosen)
-        return
-    for mount, root, options in _mounts("cgroup2"):
-        del options
-        own = _below(mount, root, _own_path(""))
-        # The group this process is in holds processes, so it can rarely pass controllers on; one above it may.
-        while own is not None and own.is_relative_to(mount):
-            if controller in _words(own / "cgroup.controllers"):
-                yield Place(2, own)
-            own = own.parent
-    for mount, root, options in _mounts("cgroup"):
-        own = _below(mount, root, _own_path(controller)) if controller in options else None
-        if own is not None:
-            yield Place(1, own)
-
-
-def _words(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="ascii").split()
-    except OSError as error:
-        if error.errno not in _GONE:  # above all a lack of descriptors must not look like emptiness
+def _said_inside(group: Path) -> str:
+    argv = [sys.executable, "-I", "-S", "-c", _SUBJECT]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/") as subject:
+        try:
+            (group / "cgroup.procs").write_text(str(subject.pid), encoding="ascii")
+            return subject.communicate("\n", timeout=_PATIENCE)[0].strip()
+        except (OSError, subprocess.TimeoutExpired):
+            subject.kill()
             raise
-        return []
 
 
-def _mounts(kind: str) -> Iterator[tuple[Path, str, list[str]]]:
-    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
-        before, _, after = line.partition(" - ")
-        name, _, options = after.split(" ", 2)
-        if name == kind:
-            fields = before.split()
-            yield Path(fields[4]), fields[3], options.split(",")
+def _candidates(controller: Controller, chosen: Path | None) -> Iterator[GroupPlace]:
+    if chosen is None:
+        yield from candidates(controller)
+    else:
+        yield GroupPlace(2 if (chosen / "cgroup.controllers").exists() else 1, chosen)
 
 
-def _own_path(controller: str) -> str | None:
-    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controller in controllers.split(","):
-            return path
-    return None
+async def remove_group(sandbox_id: str) -> None:
+    """End what is left in the group that an agent on this machine has made for a sandbox, and remove it.
+
+    One that is not there is fine. It is looked for everywhere: whoever removes what a killed process left need not be
+    in the group that this process was in.
+
+    Raises:
+        BackendError: It cannot be emptied.
+    """
+    paths = await asyncio.to_thread(_named, f"{PREFIX}{sandbox_id}")
+    if paths:
+        await Group(paths).remove()
 
 
-def _below(mount: Path, root: str, own: str | None) -> Path | None:
-    """Return where a group is seen under a mount that shows the tree from `root` on."""
-    if own is None or not Path(own).is_relative_to(root):
-        return None
-    path = mount / Path(own).relative_to(root)
-    return path if path.is_dir() else None
+def _named(name: str) -> list[Path]:
+    return [Path(top, name) for top, names, _ in os.walk(_ROOT) if name in names]
 
 
 class Group:
@@ -196,6 +180,7 @@ class Group:
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self._directories = tuple(directories)
+        self._forbidden: dict[Path, str] = {}
 
     def create(self, settings: Mapping[Path, Mapping[str, str]]) -> None:
         """Make it, with the contents of its files; raises OSError, and leaves nothing then."""
@@ -216,41 +201,47 @@ class Group:
 
     def members(self) -> set[int]:
         """Return the processes in it, never the calling one."""
-        lines = (line for path in self._trees() for line in _words(path / "cgroup.procs"))
+        lines = (line for path in self._trees() for line in words(path / "cgroup.procs"))
         # 0 stands for a process of a namespace that cannot be seen from here.
         return {int(line) for line in lines} - {0, os.getpid()}
 
+    def forbid(self) -> None:
+        """Keep what is in it from starting anything more, until `end` has ended all of it."""
+        with suppress_exhausted():
+            for directory in self._directories:
+                limit = directory / "pids.max"
+                if limit not in self._forbidden and (value := words(limit)):
+                    write_existing(limit, "0")
+                    self._forbidden[limit] = value[0]
+
+    def kill_but(self, pid: int) -> None:
+        """Kill all in it but one process."""
+        with suppress_exhausted():
+            for member in self.members() - {pid}:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(member, signal.SIGKILL)
+
     async def end(self) -> bool:
         """Kill what is in it, however fast it forks; True when nothing is left. The group can be used again."""
-        forbidden: dict[Path, str] = {}
+        patience = Patience(_KILLING)
         try:
-            for _ in range(200):
-                with _retried_without_descriptors():
-                    self._forbid_forks(forbidden)
-                    members = self.members()
-                    if not members:
+            while True:
+                self.forbid()
+                left: set[int] = set()
+                with suppress_exhausted():
+                    left = self.members()
+                    if not left:
                         return True
-                    self._kill(members)
+                    for directory in self._directories:
+                        kill_members(directory, left)
+                if patience.is_over(len(left)):
+                    return False
                 await asyncio.sleep(0.01)
-            return False
         finally:
-            with _retried_without_descriptors():
+            forbidden, self._forbidden = self._forbidden, {}
+            with suppress_exhausted():
                 for path, value in forbidden.items():
-                    _write_existing(path, value)
-
-    def _forbid_forks(self, forbidden: dict[Path, str]) -> None:
-        for directory in self._directories:
-            limit = directory / "pids.max"
-            if limit not in forbidden and (value := _words(limit)):
-                _write_existing(limit, "0")
-                forbidden[limit] = value[0]
-
-    def _kill(self, members: Iterable[int]) -> None:
-        for directory in self._directories:
-            _write_existing(directory / "cgroup.kill", "1")  # version 2, Linux 5.14 and newer: everything at once
-        for pid in members:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+                    write_existing(path, value)
 
     async def remove(self) -> None:
         """Kill what is in it and remove it; one that is not there is fine."""
@@ -269,34 +260,4 @@ class Group:
 
     def _trees(self) -> Iterator[Path]:
         for directory in self._directories:
-            yield from _with_subgroups(directory)
-
-
-def _with_subgroups(directory: Path) -> Iterator[Path]:
-    # What a root user at isolation `none` has made below counts too.
-    try:
-        entries = list(directory.iterdir())
-    except FileNotFoundError:
-        return
-    yield directory
-    for entry in entries:
-        if entry.is_dir():
-            yield from _with_subgroups(entry)
-
-
-@contextlib.contextmanager
-def _retried_without_descriptors() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if not exhausted(error):
-            raise
-
-
-def _write_existing(path: Path, value: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        fd = os.open(path, os.O_WRONLY)
-        try:
-            os.write(fd, value.encode())
-        finally:
-            os.close(fd)
+            yield from with_subgroups(directory)

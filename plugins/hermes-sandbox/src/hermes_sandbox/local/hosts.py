@@ -8,9 +8,9 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_sandbox.agent.processes import read_process
@@ -47,6 +47,10 @@ class LocalHost(SandboxHost):
         self._limits = limits
         self._group = group
         self._agent: AgentProcess | None = None
+
+    def slot_fields(self) -> Mapping[str, Any]:
+        """Return who bounds the processes: the group that is there, or the agent, without one."""
+        return {"processes": 0} if "pids" in self._limits.enforced else {"may_group": False}
 
     async def _start(
         self, argv: Sequence[str], path: str, *, uid: int | None = None, pass_fds: Sequence[int] = ()
@@ -103,10 +107,14 @@ class PlainHost(LocalHost):
         agent, self._agent = self._agent, None
         if agent is None:
             return
+        if self._group is not None:
+            # An agent that had to look for all of them itself would take long beside a crowd that takes the processors.
+            self._group.forbid()
+            self._group.kill_but(agent.pid)
         agent.stream.writer.close()
         # An agent that ended well has seen its last descendant die. One that was killed has lost them.
-        if not await agent.end(_GRACE):
-            self._lost_track = self._group is None
+        if not await agent.end(_GRACE) and self._group is None:
+            self._lost_track = True
             await kill_marked(self._id, self._root)
         if self._group is not None and not await self._group.end():
             raise BackendError(f"processes of sandbox {self._id} cannot be killed")

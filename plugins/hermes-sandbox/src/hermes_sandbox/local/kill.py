@@ -5,12 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 from pathlib import Path
 
 from hermes_core.contracts.errors import BackendError
-from hermes_sandbox.agent.processes import look_into, read_marker, read_table, send, with_descendants
-from hermes_sandbox.protocol.fd_limits import exhausted
+from hermes_sandbox.agent.processes import (
+    Patience,
+    look_into,
+    read_marker,
+    read_table,
+    stop_and_kill,
+    with_descendants,
+)
+from hermes_sandbox.protocol.fd_limits import suppress_exhausted
+
+_KILLING = 2.0
+"""Seconds without progress after which what is being killed counts as unkillable."""
 
 
 async def kill_marked(sandbox_id: str, root: Path, *, known: int | None = None, shared: bool = False) -> None:
@@ -22,28 +31,27 @@ async def kill_marked(sandbox_id: str, root: Path, *, known: int | None = None, 
     Raises:
         BackendError: Something cannot be killed.
     """
+    patience = Patience(_KILLING)
     clean = 0
-    for _ in range(100):
-        try:
-            clean = 0 if await asyncio.to_thread(_kill_round, sandbox_id, root, known, shared) else clean + 1
-        except OSError as error:
-            if not exhausted(error):
-                raise
+    while True:
+        # Those of a round that could not look, for want of descriptors, are as many as before.
+        left = 1
+        with suppress_exhausted():
+            left = len(await asyncio.to_thread(stop_and_kill, lambda: _members(sandbox_id, root, known, shared)))
         # Twice: what was born while /proc was read is not in the list, nor is its parent, if that has died meanwhile.
+        clean = 0 if left else clean + 1
         if clean == 2:
             return
+        if patience.is_over(left):
+            raise BackendError(f"processes of sandbox {sandbox_id} cannot be killed")
         await asyncio.sleep(0.02)
-    raise BackendError(f"processes of sandbox {sandbox_id} cannot be killed")
 
 
-def _kill_round(sandbox_id: str, root: Path, known: int | None, shared: bool) -> bool:  # noqa: FBT001 - for a thread
+def _members(sandbox_id: str, root: Path, known: int | None, shared: bool) -> set[int]:  # noqa: FBT001 - for a thread
     table = read_table()
     mine = {pid for pid in table if pid == known or _belongs(pid, sandbox_id, root, shared=shared)}
     # Never the caller, should it work inside the sandbox's directory.
-    everything = with_descendants(table, mine) - {os.getpid(), os.getppid()}
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        send(everything, number)
-    return bool(everything)
+    return with_descendants(table, mine) - {os.getpid(), os.getppid()}
 
 
 def _belongs(pid: int, sandbox_id: str, root: Path, *, shared: bool) -> bool:

@@ -35,8 +35,13 @@ class Limits:
     enforced: Mapping[str, str] = field(default_factory=dict)
 
 
-def plan_limits(spec: SandboxSpec, groups: ControlGroups, sandbox_id: str, *, per_process: bool) -> Limits:
+def plan_limits(
+    spec: SandboxSpec, groups: ControlGroups, sandbox_id: str, *, per_process: bool, pids: int | None = None
+) -> Limits:
     """Decide how the limits of `spec` are enforced.
+
+    `pids` is the number of processes where `spec` names none; None leaves that to the agent. Where no control group
+    can be made for them, they are the agent's too, and `enforced` does not tell of them.
 
     Raises:
         SandboxRefusedError: One of them cannot be; `per_process` accepts a memory limit of each process instead.
@@ -47,6 +52,8 @@ def plan_limits(spec: SandboxSpec, groups: ControlGroups, sandbox_id: str, *, pe
     address_space = None
     for controller, name in _FIELDS.items():
         value = getattr(spec, name)
+        if value is None and name == "pids":
+            value = pids
         if value is None:
             continue
         _require_positive(name, value)
@@ -55,11 +62,12 @@ def plan_limits(spec: SandboxSpec, groups: ControlGroups, sandbox_id: str, *, pe
             controllers.append(controller)
             [path] = groups.paths(sandbox_id, [controller])
             settings.setdefault(path, {}).update(_files(controller, value, place.version))
-            enforced[controller] = f"cgroup v{place.version}"
+            number = f"{value}, by " if controller == "pids" else ""
+            enforced[controller] = f"{number}cgroup v{place.version}"
         elif controller == "memory" and per_process:
             address_space = value << 20
             enforced["memory"] = "rlimit, per process"
-        else:
+        elif controller != "pids":
             raise _impossible(controller, name, groups)
     if spec.file_size_mb is not None:
         enforced["file_size"] = "rlimit, per process"

@@ -8,6 +8,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from hermes_sandbox.backend.base import ENVIRONMENT
+from hermes_sandbox.backend.options import PROCESSES, Processes
 
 _NOBODY: Final = 65534
 
@@ -33,5 +34,7 @@ class LocalOptions(BaseModel):
     """Control group (version 2) below which those of the sandboxes are made; found by trying if not given."""
     slots_per_agent: int = Field(default=1, ge=1)
     """Sandboxes of isolation `none` that share an agent, each with directories of its own; 1 shares none."""
+    pids: Processes = PROCESSES
+    """Processes and threads of a sandbox where its task names no number."""
     memory_limit: Literal["per_sandbox", "per_process"] = "per_sandbox"
     """`per_process` accepts, where no control group can be used, that `memory_mb` holds for each process by itself."""

@@ -11,6 +11,7 @@ from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.backend.base import ENVIRONMENT
 from hermes_sandbox.backend.host import SandboxHost
 from hermes_sandbox.backend.shared_hosts import MakeHost, Places, SharedPlace
+from hermes_sandbox.local.cgroups import Group
 from hermes_sandbox.local.files import delete_tree, restore_directories
 from hermes_sandbox.local.hosts import PlainHost
 from hermes_sandbox.local.kill import kill_marked
@@ -32,7 +33,8 @@ class SharedAgent(PlainHost):
 class LocalSlot(SharedPlace):
     """One sandbox's slot of a shared agent, with directories that are made and deleted from outside.
 
-    `make` makes the directories, when there is a seat: those who wait for one cost nothing.
+    `make` makes the directories, when there is a seat: those who wait for one cost nothing. `group` is the control
+    group that the agent makes for its processes; None where none can be made.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class LocalSlot(SharedPlace):
         root: Path,
         sandbox_id: str,
         make: Callable[[], Coroutine[Any, Any, object]],
+        group: Group | None,
     ) -> None:
         # Limits of file sizes are the agent's, so those who share one must agree on them.
         super().__init__(agents, spec.file_size_mb, make_host, limit=limit, describe=self._fields_of)
@@ -53,10 +56,12 @@ class LocalSlot(SharedPlace):
         self._root = root
         self._id = sandbox_id
         self._make = make
+        self._group = group
 
     def _fields_of(self, host: SandboxHost, _number: int) -> Mapping[str, Any]:
         own = {"HOME": str(self._root / "home"), "TMPDIR": str(self._root / "tmp")}
-        return {"workspace": self.workspace, "env": {**ENVIRONMENT, **host.environment, **own, **self._spec.env}}
+        variables = {**ENVIRONMENT, **host.environment, **own, **self._spec.env}
+        return {"workspace": self.workspace, "env": variables, "may_group": self._group is not None}
 
     async def admit(self, request: SlotRequest) -> None:
         """Wait for a seat, then make the directories."""
@@ -76,5 +81,7 @@ class LocalSlot(SharedPlace):
             await super().destroy()
         finally:
             if lost:
+                if self._group is not None:
+                    await self._group.remove()
                 await kill_marked(self._id, self._root, shared=True)
             await delete_tree(self._root)

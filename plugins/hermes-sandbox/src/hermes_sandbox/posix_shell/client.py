@@ -22,6 +22,11 @@ _RING: Final = 4096
 """Least bytes of the end of an output that the shell keeps."""
 _READ: Final = 65536
 """Most bytes that the shell reads at once, and so may keep beyond what was asked for."""
+_BOUNDS: Final = {
+    "own": "{} of its user, by RLIMIT_NPROC",
+    "more": "{} more than its user had, by RLIMIT_NPROC",
+    "none": "none: a shell makes no control group, and RLIMIT_NPROC does not hold for the commands' user",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +66,25 @@ class ShellPlace:
     """What a shell is told about the place it serves.
 
     `name` marks its processes. `folder` is a directory for what it keeps, without blanks in its path; one of the usual
-    places if None. `identity` is the user of the commands, if it is another than the shell's own.
+    places if None. `identity` is the user of the commands, if it is another than the shell's own. `processes` is how
+    many they may have, None where the place sees to that; `shared_user` tells whether others have that user.
     """
 
     name: str
     folder: str | None
     identity: tuple[int, int] | None
     file_size_mb: int | None
+    processes: int | None = None
+    shared_user: bool = False
 
     def words(self) -> str:
         """Return it as the words of the first request."""
         uid, gid = self.identity or ("-", "-")
         # In units of 512 bytes, as POSIX has it; bash counts 1024 unless it is called sh.
         blocks = "-" if self.file_size_mb is None else self.file_size_mb * 2048
-        return f"{self.name} {uid} {gid} {self.folder or '-'} {blocks}"
+        more = "+" if self.shared_user or self.identity is None else ""
+        processes = "-" if self.processes is None else f"{more}{self.processes}"
+        return f"{self.name} {uid} {gid} {self.folder or '-'} {blocks} {processes}"
 
 
 class ShellClient:
@@ -88,6 +98,8 @@ class ShellClient:
         self.pid = 0
         self.means = ""
         self.folder = ""
+        self.process_bound: str | None = None
+        """What keeps the commands' processes few, and how many they may be; None if the shell was not asked to."""
         self._stream = stream
         self._asked: dict[str, _Asked] = {}
         self._kills: dict[str, asyncio.Future[None]] = {}
@@ -127,6 +139,8 @@ class ShellClient:
         if kind != "ready":
             raise _refusal(kind, place)
         self.pid, self.means, self.folder = int(words[0]), words[1], words[2]
+        if place.processes is not None:
+            self.process_bound = _BOUNDS[words[3]].format(place.processes)
 
     async def _line(self) -> list[str]:
         line = await self._stream.reader.readexactly(_LINE)

@@ -2,8 +2,8 @@
 # and hands neither of them to a command: what a command prints goes through pipes of its own and is sent by length.
 # Only what every POSIX system has is used; under a fork bomb nothing can be forked, so that killing needs no program.
 #
-# requests   hello NONCE NAME UID GID FOLDER BLOCKS | run NONCE ID TOKEN LIMIT SCRIPT INPUT, then that many bytes of each
-#            kill NONCE ID | restart NONCE
+# requests   hello NONCE NAME UID GID FOLDER BLOCKS PROCESSES | run NONCE ID TOKEN LIMIT SCRIPT INPUT, then that many
+#            bytes of each | kill NONCE ID | restart NONCE
 # answers    one line of 255 characters: NONCE KIND ..., for `done` the captured bytes after it
 set -f
 umask 077
@@ -112,10 +112,11 @@ collect() {
     echo "$head $before $last $dropped $failed $old $new" >|"$1.s"
 }
 
-# launch SCRIPT: become the command.
+# launch SCRIPT: become the command. What limits its processes is no limit of this shell's own.
 launch() {
     HERMES_SANDBOX=$name.$id.
     export HERMES_SANDBOX
+    [ "$most" = - ] || ulimit "$which" "$most"
     case $as in
     setpriv) exec $session setpriv --reuid="$uid" --regid="$gid" --clear-groups "$sh" "$1" ;;
     su) exec $session su -s "$sh" -c "exec $sh $1" "$user" ;;
@@ -264,6 +265,69 @@ become() {
     return 1
 }
 
+# as_user TEXT: have the commands' user run it, in this shell's place.
+as_user() {
+    if [ "$as" = su ]; then exec su -s "$sh" -c "$1" "$user"; fi
+    exec setpriv --reuid="$uid" --regid="$gid" --clear-groups "$sh" -c "$1"
+}
+
+# fits COUNT: tell whether the commands' user can run a program that may have no more processes beside it.
+fits() { (ulimit "$which" "$1" && as_user :) 2>/dev/null; }
+
+# ask: count the processes of the commands' user in `had`; fails where no limit holds for that user. The kernel is asked,
+# since those of other places are not seen here, by one more process of that user and by limits that are too low for it.
+ask() {
+    mkfifo "$d/in" "$d/up" || return 1
+    (as_user 'echo; read _' 2>/dev/null) <"$d/in" >"$d/up" &
+    exec 6>"$d/in"
+    read -r _ <"$d/up"
+    low=0 high=1
+    until fits "$high" || [ "$high" -gt 4194304 ]; do low=$high high=$((high * 2)); done
+    while [ $((high - low)) -gt 1 ]; do
+        middle=$(((low + high) / 2))
+        if fits "$middle"; then high=$middle; else low=$middle; fi
+    done
+    had=$low
+    fits 0
+    held=$?
+    exec 6>&-
+    wait "$!"
+    rm -f "$d/in" "$d/up"
+    [ "$held" != 0 ] && [ "$high" -le 4194304 ]
+}
+
+# look: count the processes of this shell's own user in `had`; fails where no limit holds for that user.
+look() {
+    me=$(id -u)
+    had=0
+    words=$IFS
+    IFS=$IFS$(printf '\t')
+    set +f
+    set -- $(grep -h -e '^Uid:' -e '^Threads:' /proc/[0-9]*/status 2>/dev/null)
+    set -f
+    IFS=$words
+    while [ $# -ge 7 ]; do
+        [ "$2" != "$me" ] || had=$((had + $7))
+        shift 7
+    done
+    [ "$me" != 0 ]
+}
+
+# Find what keeps the commands from starting processes without end: each of them begins with `most`, which is for all of
+# their user's. dash and the busyboxes of some years have another letter for it than all others.
+settle() {
+    bound=- which=-p
+    [ "$most" != - ] || return 0
+    ! (ulimit -u) >/dev/null 2>&1 || which=-u
+    if [ "$as" = none ]; then look; else ask; fi
+    held=$?
+    case $most in
+    +*) most=$((had + ${most#+})) bound=more ;;
+    *) bound=own ;;
+    esac
+    [ "$held" = 0 ] && (ulimit "$which" "$most") 2>/dev/null || { most=- bound=none; }
+}
+
 prepare() {
     for base in "$folder" /run /tmp; do
         d=$base/.hermes-$name
@@ -276,7 +340,7 @@ prepare() {
     [ "$as" = none ] || chown "$uid:$gid" "$d/u"
 }
 
-read -r op nonce name uid gid folder blocks || exit 1
+read -r op nonce name uid gid folder blocks most || exit 1
 [ "$op" = hello ] || exit 1
 [ "$folder" != - ] || folder=
 sh=$(command -v sh)
@@ -291,7 +355,8 @@ become || { answer "$nonce no-user"; exit 1; }
 prepare || { answer "$nonce no-folder"; exit 1; }
 exec 5<>"$d/turn"
 pass
-answer "$nonce ready $self $as $d"
+settle
+answer "$nonce ready $self $as $d $bound"
 
 while read -r op nonce id token limit script input; do
     case $op in

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,16 @@ _HINT: Final = "ulimit -n 65536, or fewer sandboxes at once"
 def exhausted(error: OSError) -> bool:
     """Tell whether it was only descriptors that lacked."""
     return error.errno in _EXHAUSTED
+
+
+@contextlib.contextmanager
+def suppress_exhausted() -> Iterator[None]:
+    """Pass over a lack of descriptors in something that is tried again anyway."""
+    try:
+        yield
+    except OSError as error:
+        if not exhausted(error):
+            raise
 
 
 def failure(what: str, error: OSError, hint: str | None = None) -> BackendError:

@@ -26,7 +26,17 @@ class AgentSlot:
         exclusive: Whether nobody else uses the agent, which then ends with the slot.
     """
 
-    __slots__ = ("_client", "_exclusive", "_fields", "_gone", "_handlers", "_lost", "_number", "_suspended")
+    __slots__ = (
+        "_client",
+        "_exclusive",
+        "_fields",
+        "_gone",
+        "_handlers",
+        "_lost",
+        "_number",
+        "_suspended",
+        "process_bound",
+    )
 
     def __init__(self, client: AgentClient, number: int, fields: Mapping[str, Any], *, exclusive: bool) -> None:
         self._client = client
@@ -36,6 +46,8 @@ class AgentSlot:
         self._lost: str | None = None
         self._suspended: str | None = None
         self._gone = False
+        self.process_bound: str | None = None
+        """What the agent does to keep the slot's processes few, and how many they may be; None if it was not asked."""
         self._handlers = {"ended"}
         client.on_event("ended", self._ended, slot=number)
 
@@ -46,12 +58,15 @@ class AgentSlot:
         """Open a slot; fails as the agent says, and closes nothing then."""
         number = client.next_slot()
         try:
-            await client.request({"op": "open", "slot": number, **fields}, deadline=deadline)
+            wanted = {"op": "open", "slot": number, "exclusive": exclusive, **fields}
+            answer, _ = await client.request(wanted, deadline=deadline)
         except asyncio.CancelledError:
             if client.lost is None:
                 client.notify({"op": "close", "slot": number})
             raise
-        return cls(client, number, fields, exclusive=exclusive)
+        slot = cls(client, number, fields, exclusive=exclusive)
+        slot.process_bound = answer.get("processes")
+        return slot
 
     @property
     def client(self) -> AgentClient:
@@ -198,6 +213,8 @@ class SlotRequest:
     environment: Mapping[str, str]
     setup_timeout: float
     patience: float
+    processes: int
+    """Processes and threads that it may have at a time."""
 
     def hello(self) -> dict[str, Any]:
         """Return what the agent as a whole is told."""
@@ -220,6 +237,8 @@ class SlotRequest:
             "gid": None,
             "umask": 0o022,
             "own_directory": False,
+            "name": self.sandbox_id,
+            "processes": self.processes,
             **place.slot_fields(),
         }
 

@@ -36,6 +36,7 @@ class MachineBackend(AgentBackend):
         self.options = options
         self.setup_timeout = options.setup_timeout
         self.patience = options.patience
+        self.pids = options.pids
         self._machines: dict[str, Machine] = {}
 
     @abstractmethod

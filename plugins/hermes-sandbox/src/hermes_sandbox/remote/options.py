@@ -6,6 +6,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from hermes_sandbox.backend.options import PROCESSES, Processes
+
 RemotePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00\n]*$")]
 
 
@@ -27,3 +29,5 @@ class MachineOptions(BaseModel):
     """Seconds until a started agent must have answered, and for each preparation on the machine."""
     patience: float = Field(default=30.0, gt=0)
     """Seconds of silence after which an agent that was asked something counts as lost."""
+    pids: Processes = PROCESSES
+    """Processes and threads of a sandbox where its task names no number."""

@@ -61,7 +61,7 @@ class SharedSlot(SharedPlace):
             if self._seat is not None:
                 self.provenance = {**self.provenance, **self._seat.host.provenance}
             home = f"{self.workspace}.home"
-            fields = {**slot.fields, "workspace": home, "cwd": "tmp", "lifetime": None}
+            fields = {**slot.fields, "workspace": home, "cwd": "tmp", "lifetime": None, "processes": 0}
             self._home = await AgentSlot.open(slot.client, fields, exclusive=False, deadline=request.setup_timeout)
         return slot
 

@@ -11,6 +11,12 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+_LOOKS = 200
+"""After which a crowd that has no bound, and so outruns whoever stops it, is killed as far as it is known."""
+_MANY = 1 << 30
+_PATIENCE = 2.0
+"""Seconds without progress after which what is being killed counts as unkillable."""
+
 
 class Process(NamedTuple):
     """What can be seen of a process."""
@@ -43,11 +49,20 @@ def belongs(process: Process, sandbox: str, root: str) -> bool:
     return any(process.place == place or process.place.startswith(place + "/") for place in (root, root + ".home"))
 
 
-def members(sandbox: str, root: str) -> set[int]:
+def groups_of(sandbox: str) -> list[Path]:
+    """Return the control groups that the agent has made for the sandbox."""
+    name = f"hermes-sandbox-{sandbox}"
+    return [Path(top, name) for top, names, _ in os.walk("/sys/fs/cgroup") if name in names]
+
+
+def members(sandbox: str, root: str, groups: list[Path]) -> set[int]:
     """Return the sandbox's processes, with all that they started."""
     looks = ((int(folder.name), look(folder)) for folder in Path("/proc").iterdir() if folder.name.isdigit())
     table = {pid: process for pid, process in looks if process is not None}
     found = {pid for pid, process in table.items() if belongs(process, sandbox, root)}
+    for group in groups:
+        with contextlib.suppress(OSError):
+            found |= {int(line) for line in (group / "cgroup.procs").read_text().split()} & table.keys()
     more = found
     while more:
         more = {pid for pid, process in table.items() if process.parent in found} - found
@@ -55,21 +70,54 @@ def members(sandbox: str, root: str) -> set[int]:
     return found - {os.getpid(), os.getppid()}
 
 
-def kill_all(sandbox: str, root: str) -> bool:
+def signal_all(pids: set[int], number: int) -> None:
+    """Signal processes; those that have gone are skipped."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
+
+
+def stop_and_kill(sandbox: str, root: str, groups: list[Path]) -> set[int]:
+    """Stop them until a look finds nobody new, and only then kill them: killed before, they would make room."""
+    stopped: set[int] = set()
+    for _ in range(_LOOKS):
+        new = members(sandbox, root, groups) - stopped
+        if not new:
+            break
+        signal_all(new, signal.SIGSTOP)
+        stopped |= new
+    signal_all(stopped, signal.SIGKILL)
+    return stopped
+
+
+def kill_all(sandbox: str, root: str, groups: list[Path]) -> bool:
     """Kill until two looks in a row find nothing: what is born during a look is seen in the next."""
-    clean = 0
-    for _ in range(500):
-        pids = members(sandbox, root)
-        clean = 0 if pids else clean + 1
-        if clean == 2:
-            return True
-        # Stopped first, so that what forks faster than it is killed cannot outrun this loop.
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in pids:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, number)
+    for group in groups:
+        with contextlib.suppress(OSError):
+            (group / "pids.max").write_text("0")
+    clean, fewest, end = 0, _MANY, 0.0
+    while clean < 2:
+        left = len(stop_and_kill(sandbox, root, groups))
+        clean = 0 if left else clean + 1
+        if left < fewest:
+            fewest, end = left, time.monotonic() + _PATIENCE
+        elif left and time.monotonic() >= end:
+            return False
         time.sleep(0.005)
-    return False
+    return True
+
+
+def remove(groups: list[Path]) -> None:
+    """Remove the groups; the dead are torn down after they have left the list."""
+    end = time.monotonic() + _PATIENCE
+    while groups and time.monotonic() < end:
+        for group in groups:
+            for top, names, _ in os.walk(str(group), topdown=False):
+                del names
+                with contextlib.suppress(OSError):
+                    Path(top).rmdir()
+        groups = [group for group in groups if group.exists()]
+        time.sleep(0.002)
 
 
 def delete(*places: str) -> int:
@@ -84,8 +132,10 @@ def delete(*places: str) -> int:
 def main() -> None:
     """Arguments: the sandbox's id, its directory, and "delete" when that shall go too."""
     sandbox, root, directory = sys.argv[1:4]
-    if not kill_all(sandbox, root):
+    groups = groups_of(sandbox)
+    if not kill_all(sandbox, root, groups):
         sys.exit(f"processes of sandbox {sandbox} cannot be killed")
+    remove(groups)
     sys.exit(delete(root, root + ".home") if directory == "delete" else 0)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
 
+from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
 from hermes_core.specs import BackendSpec
 from hermes_testing.suites.backend_base import SECRET_VALUE, BackendBase
@@ -33,6 +35,13 @@ _CROWD = (
 
 Where it cannot fork, the first shell ends, or tries again and is killed. The other one forks no more: there is no room.
 """
+
+
+def _bound_of(sandbox: Sandbox) -> str:
+    limits = sandbox.provenance.get("limits") or {}
+    said = limits.get("pids")
+    assert isinstance(said, str), f"wanted a text in provenance['limits']['pids'], found {said!r}"
+    return said
 
 
 class Isolation(BackendBase):
@@ -203,6 +212,21 @@ class Isolation(BackendBase):
             bomb = "f() { [ $1 -gt 0 ] && { f $(($1 - 1)) & f $(($1 - 1)) & }; sleep 5; }; f 9 2>/dev/null; sleep 600"
             assert (await sandbox.exec(bomb, timeout=0.5)).timed_out
             assert (await sandbox.exec("echo $(echo $(echo room))")).output == "room\n"
+
+    async def test_a_sandbox_that_nobody_bounded_says_what_bounds_its_processes(
+        self, backend: TerminalBackend, spec: BackendSpec, shared: Sandbox
+    ) -> None:
+        """In `limits.pids`: a number first, or "none" and the reason; where it is a number, a task's own changes it."""
+        said = _bound_of(shared)
+        assert re.match(r"\d+\b|none\b", said), said
+        if said.startswith("none") or "pids" not in spec.limits:
+            return
+        try:
+            sandbox = await backend.open(self.ask(pids=80))
+        except SandboxRefusedError:
+            return  # at this level: that is said by the test of a crowd
+        async with sandbox:
+            assert re.match(r"80\b", _bound_of(sandbox)), _bound_of(sandbox)
 
     async def test_a_file_stays_below_its_limit(self, backend: TerminalBackend, spec: BackendSpec) -> None:
         """Whoever writes more gets an error or a signal, and the file is no larger."""

@@ -8,11 +8,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hermes_sandbox.agent.processes import Process, read_marker, read_table, send, with_descendants
+from hermes_sandbox.agent.processes import (
+    Patience,
+    Process,
+    read_marker,
+    read_table,
+    send,
+    stop_and_kill,
+    with_descendants,
+)
 
 _LOOK = 0.02
 _LAST = 2.0
-"""Seconds for a killed process to go; one that sleeps in the kernel may not."""
+"""Seconds without progress for what was killed to go; one that sleeps in the kernel may not."""
 
 
 class Hunt:
@@ -30,14 +38,14 @@ class Hunt:
         self._seen: dict[int, int] = {}
         self._asked = False
         self._kill_at = time.monotonic() + grace
-        self._end = self._kill_at + _LAST
+        self._patience = Patience(_LAST)
 
     def step(self) -> None:
         """Look, signal, and come back until nothing is left."""
         now = time.monotonic()
         with self._slot.acting():
             members = self._members()
-            over = not members or now >= self._end
+            over = not members or (now >= self._kill_at and self._patience.is_over(len(members)))
             if not over:
                 self._signal(members, now)
         if over:
@@ -47,9 +55,7 @@ class Hunt:
 
     def _signal(self, members: set[int], now: float) -> None:
         if now >= self._kill_at:
-            # Stopped first, so that what forks faster than it is killed cannot outrun this.
-            send(members, signal.SIGSTOP)
-            send(self._members(), signal.SIGKILL)
+            stop_and_kill(self._members)
         elif not self._asked:
             self._asked = True
             send(members, signal.SIGTERM)

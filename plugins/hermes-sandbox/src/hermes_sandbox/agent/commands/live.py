@@ -15,14 +15,14 @@ from hermes_sandbox.agent.commands.fifos import NamedOutputs, NamedPipes
 from hermes_sandbox.agent.commands.outputs import Outputs
 from hermes_sandbox.agent.commands.script import saving
 from hermes_sandbox.agent.commands.shell import Command, Session
-from hermes_sandbox.agent.processes import Process, read_marker, read_table, send, with_descendants
+from hermes_sandbox.agent.processes import Process, read_marker, read_table, send, stop_and_kill, with_descendants
 from hermes_sandbox.agent.slot import Slot
 
 _STATUS_FD = 250
 """Where the shell tells what became of a command; closed in the command itself: nothing it prints gets there."""
 _LONGEST_REPORT = 64
 _SHELL_PATIENCE = 0.1
-_TERM_AFTER, _KILL_AFTER, _SHELL_AFTER, _GIVE_UP_AFTER = 0.2, 0.5, 1.2, 3.5
+_TERM_AFTER, _KILL_AFTER, _SHELL_AFTER = 0.2, 0.5, 1.2
 _SNAPSHOT_PATIENCE = 2.0
 _LIVE_TICK = 0.02
 _LOST = b"hermes: the shell of this session has ended; this is a new one, without its variables and its directory\n"
@@ -341,7 +341,7 @@ class LiveCommand(Command):
             self._finish()
             return
         elapsed = time.monotonic() - self._stopped_at
-        if elapsed >= _GIVE_UP_AFTER:
+        if elapsed >= _SHELL_AFTER and self._killing.is_over(len(members)):
             self._finish(survivors=len(members))
             return
         self._signal_members(members, elapsed)
@@ -351,8 +351,7 @@ class LiveCommand(Command):
 
     def _signal_members(self, members: set[int], elapsed: float) -> None:
         if elapsed >= _KILL_AFTER:
-            send(members, signal.SIGSTOP)
-            send(self._members(read_table()) | members, signal.SIGKILL)
+            stop_and_kill(lambda: self._members(read_table()))
         elif elapsed >= _TERM_AFTER and self._once("term"):
             send(members, signal.SIGTERM)
         elif self._once("int"):

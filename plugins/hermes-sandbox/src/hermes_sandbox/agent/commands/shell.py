@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import time
@@ -13,14 +14,28 @@ from typing import Any
 from hermes_sandbox.agent.commands.capture import Capture
 from hermes_sandbox.agent.commands.outputs import Outputs, ordered_or_not
 from hermes_sandbox.agent.commands.script import COMPOSED_APART, assignments, compose
-from hermes_sandbox.agent.processes import Process, read_marker, read_table, send, ticks_since_boot, with_descendants
+from hermes_sandbox.agent.processes import (
+    Patience,
+    Process,
+    read_marker,
+    read_table,
+    send,
+    stop_and_kill,
+    ticks_since_boot,
+    with_descendants,
+)
 from hermes_sandbox.agent.slot import Slot
 
 _STRAGGLERS = 0.02
 """Seconds that output which others still write, as in `cmd > >(tee log)`, is waited for after the shell has gone."""
 _TICK = 0.02
 _MAX_STATE = 1 << 24
-_ESCALATION = ((signal.SIGINT, 0.2), (signal.SIGTERM, 0.3), (signal.SIGKILL, 2.0))
+_ESCALATION = ((signal.SIGINT, 0.2), (signal.SIGTERM, 0.3))
+"""Signals that ask a command to end, and the seconds that each has before the next; then it is killed."""
+_KILLING = 2.0
+"""Seconds without progress after which what is being killed counts as unkillable."""
+_NO_PROCESS = 254
+"""What bash itself ends with when it cannot fork."""
 COMMAND_FD = 3
 """Kept busy from the start, so that no other descriptor gets this number before it is duplicated."""
 
@@ -201,6 +216,7 @@ class Command:
         self._alarm = 0
         self._stage = -1
         self._stage_ends = 0.0
+        self._killing = Patience(_KILLING)
 
     def _open_outputs(self) -> Outputs:
         return ordered_or_not(self._slot.bell, self._loop, self._take, self._pipe_ended)
@@ -220,7 +236,15 @@ class Command:
             return
         if note:
             self._capture.add(1, os.fsencode(note))
-        self._spawn(command, stdin)
+        try:
+            self._spawn(command, stdin)
+        except OSError as error:
+            if error.errno != errno.EAGAIN:
+                raise
+            # The slot has as many processes as it may have: what it does next fails as it would in its own shell.
+            self._capture.add(1, os.fsencode(f"bash: fork: {error.strerror}\n"))
+            self._answer(_NO_PROCESS)
+            return
         if self.request["timeout"] is not None:
             self._alarm = self._loop.after(self.request["timeout"], lambda: self.stop("timeout"))
 
@@ -285,16 +309,15 @@ class Command:
             return
         if now >= self._stage_ends:
             self._stage += 1
-            if self._stage == len(_ESCALATION):
+            if self._stage < len(_ESCALATION):
+                number, seconds = _ESCALATION[self._stage]
+                self._stage_ends = now + seconds
+                send(members, number)
+        if self._stage >= len(_ESCALATION):
+            stop_and_kill(lambda: self._members(read_table()))
+            if self._killing.is_over(len(members)):
                 self._finish(survivors=len(members))
                 return
-            number, patience = _ESCALATION[self._stage]
-            self._stage_ends = now + patience
-            if number != signal.SIGKILL:
-                send(members, number)
-        if self._stage == len(_ESCALATION) - 1:
-            send(members, signal.SIGSTOP)
-            send(self._members(read_table()) | members, signal.SIGKILL)
         self._loop.after(_TICK, self._hunt)
 
     def _members(self, table: dict[int, Process]) -> set[int]:

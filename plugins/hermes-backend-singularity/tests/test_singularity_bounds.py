@@ -1,0 +1,121 @@
+"""How many processes an instance may have, what bounds them, and what becomes of those who want more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import small_images
+from watched import at_work
+
+from hermes_backend_singularity.backend import SingularityBackend
+from hermes_backend_singularity.options import SingularityOptions
+from hermes_core.contracts.errors import ProcessLimitError
+from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
+from hermes_testing.watching import eventually
+
+pytestmark = pytest.mark.component("apptainer")
+_FORKER = """
+import os, sys, time
+many, started = int(sys.argv[1]), 0
+while started < many:
+    try:
+        if os.fork() == 0:
+            os.setsid()
+            time.sleep(60)
+            os._exit(0)
+    except BlockingIOError:
+        break
+    started += 1
+print(started, flush=True)
+time.sleep(60)
+"""
+"""Starts as many as it may, and no more than it is told; each of them ends by itself."""
+_CROWD = "i=0; while [ $i -lt 60 ]; do sleep 20 & i=$((i + 1)); echo $i; done"
+_BY_GROUP = r"{}, by cgroup v[12]"
+_BY_USER = r"{} more than its user had, by RLIMIT_NPROC"
+Made = Callable[..., SingularityBackend]
+
+
+def _ask(pids: int | None = None, image: str | None = None) -> SandboxSpec:
+    return SandboxSpec(isolation="container", network="none", pids=pids, image=image)
+
+
+@pytest_asyncio.fixture
+async def made(options: dict[str, Any], tmp_path: Path) -> AsyncIterator[Made]:
+    """Makes backends with the small image; where there are to be no groups, they look for them in a mere folder."""
+    backends: list[SingularityBackend] = []
+
+    def make(place: str, **more: Any) -> SingularityBackend:
+        found = {"cgroup": tmp_path} if place == "no groups" else {}
+        backend = SingularityBackend(SingularityOptions(**{**options, **found, **more}))
+        backend.lease_dir = tmp_path / "leases"
+        backends.append(backend)
+        return backend
+
+    yield make
+    for backend in backends:
+        await backend.aclose()
+
+
+async def _fill(box: Sandbox, most: int) -> int:
+    """Start as many processes as the sandbox may have, which end by themselves later; returns how many there are."""
+    await box.write_file("forker.py", _FORKER)
+    started = await box.processes.start(f"exec python3 forker.py {most}")
+    async with asyncio.timeout(60):
+        while not (found := (await box.processes.read(started.id)).data):
+            await asyncio.sleep(0.01)
+    return int(found) + 1
+
+
+@pytest.mark.parametrize(("place", "how"), [("groups", _BY_GROUP), ("no groups", _BY_USER)])
+async def test_what_bounds_an_instance_is_recorded_and_holds(made: Made, place: str, how: str) -> None:
+    backend = made(place, pids=60)
+    async with await backend.open(_ask()) as box:
+        assert re.fullmatch(how.format(60), box.provenance["limits"]["pids"])
+    async with await backend.open(_ask(40)) as box:
+        assert re.fullmatch(how.format(40), box.provenance["limits"]["pids"])
+        assert await _fill(box, 200) == 40
+        # Where a limit is the user's, the agent's own process gets in that becomes that user's.
+        with contextlib.suppress(ProcessLimitError):
+            await box.processes.start("exec sleep 60")
+        full = await box.exec("echo no")
+        assert (full.exit_code, full.output) == (254, "bash: fork: Resource temporarily unavailable\n")
+        await box.renew()
+        assert (await box.exec("echo $(echo room)")).output == "room\n"
+
+
+@pytest.mark.parametrize("place", ["groups", "no groups"])
+async def test_an_instance_leaves_the_next_one_its_number(made: Made, place: str) -> None:
+    backend = made(place)
+    async with await backend.open(_ask(60)) as one:
+        await _fill(one, 200)
+        # The commands of both are the same user's.
+        async with await backend.open(_ask(60)) as other:
+            assert await _fill(other, 30) == 31
+
+
+@pytest.mark.parametrize("place", ["groups", "no groups"])
+async def test_what_has_forked_as_often_as_it_may_goes_with_its_sandbox(made: Made, tmp_path: Path, place: str) -> None:
+    box = await made(place).open(_ask())
+    assert await _fill(box, 3000) > 900
+    async with asyncio.timeout(60):
+        await box.aclose()
+    assert await eventually(lambda: at_work(tmp_path) == [], seconds=20)
+
+
+@pytest.mark.parametrize(("place", "how"), [("groups", _BY_GROUP), ("no groups", _BY_USER)])
+async def test_commands_that_a_shell_serves_are_bound_as_well(made: Made, place: str, how: str) -> None:
+    image = f"docker-archive:{small_images.archive()}"
+    async with await made(place).open(_ask(40, image)) as box:
+        assert re.fullmatch(how.format(40), box.provenance["limits"]["pids"])
+        crowd = await box.exec(_CROWD, timeout=5)
+        assert int(crowd.stdout.split()[-1]) <= 43
+        await box.renew()
+        assert (await box.exec("echo $(echo room)")).output == "room\n"

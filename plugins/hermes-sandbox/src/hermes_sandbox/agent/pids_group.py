@@ -1,0 +1,226 @@
+"""Control groups that bound how many processes there are: where one can be made, and how what is in it is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+GROUP_PREFIX = "hermes-sandbox-"
+PROBE_PREFIX = GROUP_PREFIX + "probe-"
+GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENOTDIR})
+_NOT_REFUSED = 3
+_DYING = 1.0
+"""Seconds in which the last of what has been killed must have been torn down."""
+
+
+class GroupPlace(NamedTuple):
+    """A directory below which groups with a certain controller can be made, and the version of its file system."""
+
+    version: int
+    directory: Path
+
+
+def candidates(controller: str) -> Iterator[GroupPlace]:
+    """Yield where a group with this controller may be made, the best first; nothing is tried."""
+    for mount, root, _options in _mounts("cgroup2"):
+        own = _below(mount, root, _own_path(""))
+        # The group this process is in holds processes, so it can rarely pass controllers on; one above it may.
+        while own is not None and (own == mount or mount in own.parents):
+            if controller in words(own / "cgroup.controllers"):
+                yield GroupPlace(2, own)
+            own = own.parent
+    for mount, root, options in _mounts("cgroup"):
+        own = _below(mount, root, _own_path(controller)) if controller in options else None
+        if own is not None:
+            yield GroupPlace(1, own)
+
+
+def enable(directory: Path, controller: str) -> None:
+    """Pass a controller of version 2 on to the groups below."""
+    control = directory / "cgroup.subtree_control"
+    if controller not in control.read_text(encoding="ascii").split():
+        control.write_text("+" + controller, encoding="ascii")
+
+
+def words(path: Path) -> list[str]:
+    """Return what a file of a group lists; nothing when the group has gone."""
+    try:
+        return path.read_text(encoding="ascii").split()
+    except OSError as error:
+        if error.errno not in GONE:  # above all a lack of descriptors must not look like emptiness
+            raise
+        return []
+
+
+def with_subgroups(directory: Path) -> Iterator[Path]:
+    """Yield a group and those below it; what a root user has made there counts too."""
+    try:
+        entries = list(directory.iterdir())
+    except FileNotFoundError:
+        return
+    yield directory
+    for entry in entries:
+        if entry.is_dir():
+            yield from with_subgroups(entry)
+
+
+def write_existing(path: Path, value: str) -> None:
+    """Write to a file of a group; one that has gone is fine."""
+    with contextlib.suppress(FileNotFoundError):
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, value.encode())
+        finally:
+            os.close(fd)
+
+
+def kill_members(directory: Path, members: Iterable[int]) -> None:
+    """Kill what is in a group."""
+    # Version 2, Linux 5.14 and newer: everything at once.
+    write_existing(directory / "cgroup.kill", "1")
+    for pid in members:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def own_group(place: GroupPlace) -> Path:
+    """Return the group that the calling process is in, of the tree that a place is in."""
+    for mount, root, options in _mounts("cgroup2" if place.version == 2 else "cgroup"):
+        if place.version == 1 and "pids" not in options:
+            continue
+        own = _below(mount, root, _own_path("" if place.version == 2 else "pids"))
+        if own is not None:
+            return own
+    return place.directory
+
+
+def _mounts(kind: str) -> Iterator[tuple[Path, str, list[str]]]:
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        before, _, after = line.partition(" - ")
+        name, _, options = after.split(" ", 2)
+        if name == kind:
+            fields = before.split()
+            yield Path(fields[4]), fields[3], options.split(",")
+
+
+def _own_path(controller: str) -> str | None:
+    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            return path
+    return None
+
+
+def _below(mount: Path, root: str, own: str | None) -> Path | None:
+    """Return where a group is seen under a mount that shows the tree from `root` on."""
+    if own is None or not (own == root or Path(root) in Path(own).parents):
+        return None
+    path = mount / Path(own).relative_to(root)
+    return path if path.is_dir() else None
+
+
+class PidsGroup:
+    """A group for the processes of one slot, made by the agent, which stays outside and can always act."""
+
+    def __init__(self, place: GroupPlace, name: str, limit: int) -> None:
+        self._home = own_group(place)
+        self._directory = place.directory / (GROUP_PREFIX + name)
+        self._limit = str(limit)
+        self._directory.mkdir()
+        try:
+            self.allow()
+        except OSError:
+            self._directory.rmdir()
+            raise
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Have the calling process in it; what is started meanwhile stays there."""
+        # Cheaper than a fork of the agent, which could go in before it runs its program.
+        write_existing(self._directory / "cgroup.procs", "0")
+        try:
+            yield
+        finally:
+            write_existing(self._home / "cgroup.procs", "0")
+
+    def allow(self) -> None:
+        """Let its processes start others, up to the limit."""
+        (self._directory / "pids.max").write_text(self._limit, encoding="ascii")
+
+    def forbid(self) -> None:
+        """Keep its processes from starting any other."""
+        write_existing(self._directory / "pids.max", "0")
+
+    def members(self) -> set[int]:
+        """Return the processes in it, also in groups that they have made below."""
+        lines = (line for path in with_subgroups(self._directory) for line in words(path / "cgroup.procs"))
+        # 0 stands for a process of a namespace that cannot be seen from here.
+        return {int(line) for line in lines} - {0, os.getpid()}
+
+    def kill(self) -> set[int]:
+        """Kill all of them, and return them; nothing can be started meanwhile."""
+        self.forbid()
+        members = self.members()
+        kill_members(self._directory, members)
+        return members
+
+    def remove(self) -> None:
+        """Remove it, empty as it is; raises OSError when it cannot be."""
+        end = time.monotonic() + _DYING
+        while True:
+            try:
+                for path in reversed(list(with_subgroups(self._directory))):
+                    path.rmdir()
+            except OSError as error:
+                # The dead are torn down after they have left the list.
+                if error.errno != errno.EBUSY or time.monotonic() >= end:
+                    raise
+                time.sleep(0.002)
+            else:
+                return
+
+
+def first_place() -> GroupPlace | None:
+    """Return where a group that really bounds its processes can be made, by making one; None if nowhere."""
+    for place in candidates("pids"):
+        # Beside the agent's own group, not in it: its limits are for all, and version 2 keeps processes in leaves.
+        if place.directory.name.startswith(GROUP_PREFIX):
+            place = place._replace(directory=place.directory.parent)  # noqa: PLW2901 - the same place, one up
+        with contextlib.suppress(OSError):
+            if place.version == 2:
+                enable(place.directory, "pids")
+            if _bounds(place):
+                return place
+    return None
+
+
+def _bounds(place: GroupPlace) -> bool:
+    group = PidsGroup(place, "probe-" + os.urandom(6).hex(), 1)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _try_to_fork(group)
+        return os.waitpid(pid, 0)[1] == 0
+    finally:
+        group.remove()
+
+
+def _try_to_fork(group: PidsGroup) -> None:
+    code = _NOT_REFUSED
+    try:
+        with group.entered():
+            try:
+                if os.fork() == 0:
+                    os._exit(0)
+            except OSError as error:
+                code = 0 if error.errno == errno.EAGAIN else _NOT_REFUSED
+    except OSError:
+        code = _NOT_REFUSED  # it can get in, and not out again
+    finally:
+        os._exit(code)
