@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from hermes_core.contracts.sandbox import ExecResult
-from hermes_core.tooling.command_output import count_unfinished_bytes, shorten, without_escapes
+from hermes_core.tooling.command_output import count_unfinished_bytes, process_limit_note, shorten, without_escapes
 
 
 def read(output: str, limit: int = 50_000, **fields: object) -> str:
@@ -66,3 +69,62 @@ def test_bytes_that_begin_nothing_are_not_waited_for() -> None:
     assert count_unfinished_bytes(b"text") == 0
     assert count_unfinished_bytes(b"\x80\x80\x80\x80") == 0
     assert count_unfinished_bytes(b"\x1b]" + b"x" * 300) == 0
+
+
+def limited(pids: object) -> Any:
+    return SimpleNamespace(provenance={"limits": {"pids": pids}})
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "bash: fork: retry: Resource temporarily unavailable",
+        "bash: fork: Resource temporarily unavailable",
+        "sh: 0: Cannot fork",
+        "sh: can't fork: Resource temporarily unavailable",
+        "make: vfork: Resource temporarily unavailable",
+        "OpenBLAS blas_thread_init: pthread_create failed for thread 3 of 4: Resource temporarily unavailable",
+        '  File "/lib/subprocess.py", line 18\n    self.pid = _fork_exec(\nBlockingIOError: [Errno 11] Resource',
+        '  File "<string>", line 1, in <module>\nBlockingIOError: [Errno 11] Resource temporarily unavailable',
+        "RuntimeError: can't start new thread",
+        "java.lang.OutOfMemoryError: unable to create native thread: possibly out of memory",
+        '[warning][os,thread] Failed to start thread "Unknown thread" with pthread_create failed (EAGAIN)',
+        "Error: spawn ls EAGAIN",
+        "  what():  Resource temporarily unavailable",
+        "runtime: failed to create new OS thread (have 9 already; errno=11)",
+        'failed to spawn thread: Os { code: 11, kind: WouldBlock, message: "Resource temporarily unavailable" }',
+        "no more background processes can be started: Resource temporarily unavailable",
+    ],
+)
+def test_what_could_not_start_a_process_is_told_the_sandboxs_limit(output: str) -> None:
+    note = process_limit_note(f"before\n{output}\nafter", limited("1024, by cgroup v1"))
+    assert note is not None
+    assert "could not be started; this sandbox's limit on them is 1024, by cgroup v1." in note
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "",
+        "cat: x: Resource temporarily unavailable",
+        "64 background processes are running already",
+        '  File "/app/client.py", line 3\n    data = peer.recv(9)\nBlockingIOError: [Errno 11] Resource',
+        "the fork of a repository\nResource temporarily unavailable",
+    ],
+)
+def test_another_error_is_told_no_limit(output: str) -> None:
+    assert process_limit_note(output, limited("1024, by cgroup v1")) is None
+
+
+@pytest.mark.parametrize("pids", [None, "", 1024, "none: root, and no control group can be used"])
+def test_a_sandbox_that_names_no_limit_gets_no_note(pids: object) -> None:
+    assert process_limit_note("sh: 0: Cannot fork", limited(pids)) is None
+    bare: Any = SimpleNamespace(provenance={})
+    assert process_limit_note("sh: 0: Cannot fork", bare) is None
+
+
+def test_output_that_is_made_to_be_slow_is_read_once() -> None:
+    text = "fork " * 400_000 + "\n" + "    fork\n" * 200_000
+    start = time.process_time()
+    assert process_limit_note(text, limited("9")) is None
+    assert time.process_time() - start < 5

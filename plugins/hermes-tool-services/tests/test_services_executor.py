@@ -49,6 +49,19 @@ async def test_a_failed_command_says_its_exit_code(executor: ToolExecutor) -> No
     assert result.metadata["exit_code"] == 3
 
 
+async def test_a_command_that_could_start_no_process_is_told_the_sandboxs_limit(tmp_path: Path) -> None:
+    backend = SandboxToolBackend(local_backend(tmp_path), owns_backend=True)
+    await backend.start()
+    slot = await backend.acquire("t1")
+    failed = await backend.execute(slot, "terminal", {"command": "echo 'sh: 0: Cannot fork'; exit 2"})
+    fine = await backend.execute(slot, "terminal", {"command": "echo 'sh: 0: Cannot fork'"})
+    limit = slot.sandbox.provenance["limits"]["pids"]
+    await backend.stop()
+    # Root without control groups has none.
+    assert (limit in failed.metadata.get("note", "")) is limit[:1].isdecimal()
+    assert "note" not in fine.metadata
+
+
 async def test_the_predecessors_names_of_the_tools_inside_work_too(executor: ToolExecutor) -> None:
     assert (await executor.execute("t1", ToolCall("bash", {"command": "echo hi"}))).output == "hi"
 

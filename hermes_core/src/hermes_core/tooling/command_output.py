@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
-from hermes_core.contracts.sandbox import ExecResult
+from hermes_core.contracts.sandbox import ExecResult, Sandbox
 
 OUTPUT_LIMIT: Final = 50_000
 _HEAD_SHARE: Final = 0.4
@@ -18,6 +19,13 @@ _ESCAPE: Final = re.compile(
 _COMPLETE: Final = re.compile(_ESCAPE.pattern.replace("[0-~]", r"[0-OQ-WYZ\\`-~]"))
 _LONGEST: Final = 256
 """Bytes behind an escape character after which it is no unfinished sequence any more."""
+_NO_START: Final = (
+    "cannot fork", "can't fork", "can't start new thread", "to create native thread", "to create new native thread",
+    "to create new os thread", "what():  resource temporarily unavailable",
+)  # fmt: skip
+_STARTING: Final = ("fork", "clone", "spawn", "thread", "process")
+_NO_ROOM: Final = ("resource temporarily unavailable", "eagain", "os error 11")
+_FORK_IN_PYTHON: Final = "blockingioerror: [errno 11]"
 
 
 def shorten(result: ExecResult, limit: int = OUTPUT_LIMIT) -> str:
@@ -40,6 +48,32 @@ def shorten(result: ExecResult, limit: int = OUTPUT_LIMIT) -> str:
 def without_escapes(text: str) -> str:
     """Return the text without escape sequences."""
     return _ESCAPE.sub("", text)
+
+
+def process_limit_note(output: str, sandbox: Sandbox) -> str | None:
+    """Say what limits the sandbox's processes, where the output of what has failed tells that one could not start."""
+    if not _lacks_a_process(output.lower()):
+        return None
+    limits = sandbox.provenance.get("limits")
+    limit = limits.get("pids") if isinstance(limits, Mapping) else None
+    # Where it is "none: ..." the sandbox has no part in it.
+    if not isinstance(limit, str) or not limit[:1].isdecimal():
+        return None
+    return (
+        f"A process or thread could not be started; this sandbox's limit on them is {limit}. "
+        "End some before you start more."
+    )
+
+
+def _lacks_a_process(output: str) -> bool:
+    # Plain searches, and no expression: a command may print whatever makes one slow.
+    for line in output.splitlines():
+        if any(words in line for words in _NO_START):
+            return True
+        if any(words in line for words in _NO_ROOM) and any(word in line for word in _STARTING):
+            return True
+    # It is also what a socket says that has nothing to read. Of a program that comes in no file no line is shown.
+    return _FORK_IN_PYTHON in output and ("fork" in output or 'file "<' in output)
 
 
 def count_unfinished_bytes(data: bytes) -> int:

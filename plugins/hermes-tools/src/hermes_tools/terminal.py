@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hermes_core.contracts.sandbox import ExecResult
 from hermes_core.contracts.tool import FOREGROUND_MAX_TIMEOUT, ToolContext, ToolResult
-from hermes_core.tooling.command_output import shorten
+from hermes_core.tooling.command_output import process_limit_note, shorten
 from hermes_tools.processes.background import BACKGROUND_ONLY, start_in_background
 from hermes_tools.results import answered
 
@@ -56,6 +56,8 @@ class TerminalTool:
         }
         if error is None and (meaning := exit_code_meaning(command, result.exit_code)):
             fields["exit_code_meaning"] = meaning
+        if fields["exit_code"] != 0 and (note := process_limit_note(result.output, context.sandbox)):
+            fields["note"] = note
         return answered(**fields)
 
 

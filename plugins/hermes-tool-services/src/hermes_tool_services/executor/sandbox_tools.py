@@ -22,7 +22,7 @@ from hermes_core.rollout.runtime import to_completion
 from hermes_core.specs import ToolSpec
 from hermes_core.tooling.agent_calls import parse_result, without_policy
 from hermes_core.tooling.arguments import ArgumentsError
-from hermes_core.tooling.command_output import shorten
+from hermes_core.tooling.command_output import process_limit_note, shorten
 from hermes_tool_services import wire
 from hermes_tool_services.executor import artifacts
 from hermes_tool_services.executor.tool_backend import BatchItem, ExecutionResult
@@ -295,6 +295,8 @@ async def _command(
     )
     code = 124 if result.timed_out else result.exit_code
     metadata: dict[str, Any] = {"exit_code": code}
+    if code != 0 and (note := process_limit_note(result.output, sandbox)):
+        metadata["note"] = note
     if result.timed_out:
         metadata["timeout"] = True
         return ExecutionResult(False, shorten(result), f"Command timed out after {seconds:g}s", metadata=metadata)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from hermes_core.contracts.errors import ProcessLimitError, ToolFailureError
 from hermes_core.contracts.tool import ToolContext
+from hermes_core.tooling.command_output import process_limit_note
 from hermes_tools.interactive.terminal_session import TerminalLostError, TerminalSession
 
 DEFAULT_ROWS: Final = 40
@@ -33,7 +34,9 @@ async def started_terminal(
         session = await TerminalSession.start(context.sandbox, rows=rows, cols=cols)
     except (ProcessLimitError, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ToolFailureError(f"The terminal cannot be started: {reason}. Nothing was done.") from error
+        note = process_limit_note(str(error), context.sandbox)
+        said = f"The terminal cannot be started: {reason}. Nothing was done."
+        raise ToolFailureError(f"{said} {note}" if note else said) from error
     context.state[_KEY] = session
     return session
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from hermes_core.contracts.errors import ToolFailureError
 from hermes_core.contracts.tool import ToolContext, ToolResult
+from hermes_core.tooling.command_output import process_limit_note
 from hermes_tools.interactive.prompt_command import CommandEnd
 from hermes_tools.interactive.rollout_terminal import kept, present_terminal, started_terminal, stopped_terminal
 from hermes_tools.results import answered
@@ -25,7 +26,8 @@ class TerminalStatefulTool:
             end = await _run(context, command, timeout)
         except ToolFailureError as error:
             return _refused(error.message)
-        return _told(end, timeout)
+        note = process_limit_note(end.output, context.sandbox) if end.exit_code != 0 or end.timed_out else None
+        return _told(end, timeout, note)
 
 
 async def _run(context: ToolContext, command: str, timeout: float) -> CommandEnd:
@@ -41,9 +43,9 @@ async def _run(context: ToolContext, command: str, timeout: float) -> CommandEnd
         return await session.run(command, timeout=timeout)
 
 
-def _told(end: CommandEnd, timeout: float) -> ToolResult:
+def _told(end: CommandEnd, timeout: float, note: str | None) -> ToolResult:
     error = None
-    more = {}
+    notes = [] if note is None else [note]
     match end.state:
         case "running":
             error = (
@@ -51,11 +53,12 @@ def _told(end: CommandEnd, timeout: float) -> ToolResult:
                 "Use tmux to look at it (capture) or to talk to it (send_keys)."
             )
         case "shell_ended":
-            more = {"note": "The shell has ended with this exit code; the next call starts a new one."}
+            notes.append("The shell has ended with this exit code; the next call starts a new one.")
         case _ if end.exit_code is None:
             error = "The command has ended, but its exit code is lost: what the terminal keeps of it was deleted."
         case _ if end.timed_out:
             error = f"Command timed out after {timeout} seconds and was ended with C-c"
+    more = {"note": " ".join(notes)} if notes else {}
     return answered(output=end.output, exit_code=end.exit_code, error=error, **more)
 
 

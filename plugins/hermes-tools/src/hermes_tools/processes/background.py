@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from hermes_core.contracts.errors import ProcessLimitError, UnavailableComponentError
 from hermes_core.contracts.tool import ToolContext, ToolResult
+from hermes_core.tooling.command_output import process_limit_note
 from hermes_tools.processes.process_actions import RolloutProcesses
 from hermes_tools.results import answered
 
@@ -27,7 +28,7 @@ async def start_in_background(arguments: dict[str, Any], context: ToolContext) -
             watch_patterns=tuple(arguments.get("watch_patterns", ())),
         )
     except (ProcessLimitError, UnavailableComponentError) as error:
-        return _not_started(str(error))
+        return _not_started(str(error), process_limit_note(str(error), context.sandbox))
     except OSError as error:
         workdir = arguments.get("workdir")
         where = f"workdir {workdir!r} cannot be entered" if workdir is not None else "the process cannot be started"
@@ -48,6 +49,8 @@ async def start_in_background(arguments: dict[str, Any], context: ToolContext) -
     return answered(**fields)
 
 
-def _not_started(message: str) -> ToolResult:
+def _not_started(message: str, note: str | None = None) -> ToolResult:
     text = f"{message}. Nothing was started." if not message.endswith(".") else f"{message} Nothing was started."
+    if note is not None:
+        text = f"{text} {note}"
     return ToolResult(content=answered(output="", exit_code=-1, error=text).content, error=text)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from hermes_core.contracts.tool import ToolContext, ToolResult
+from hermes_core.tooling.command_output import process_limit_note
 from hermes_tools.processes.process_actions import RolloutProcesses
 from hermes_tools.processes.process_session import ProcessSession
 from hermes_tools.results import answered
@@ -26,8 +27,15 @@ class ProcessTool:
         if session is None:
             return _refused("not_found", f"No process with ID {session_id}")
         answer = await _act(processes, session, arguments)
+        output = answer.get("output") or answer.get("output_preview")
+        if output and session.exited and session.exit_code != 0:
+            answer |= _noted(process_limit_note(output, context.sandbox))
         error = answer.get("error") if answer.get("status") == "error" else None
         return ToolResult(content=answered(**answer).content, error=error)
+
+
+def _noted(note: str | None) -> dict[str, Any]:
+    return {} if note is None else {"note": note}
 
 
 def _refused(status: str, message: str) -> ToolResult:
