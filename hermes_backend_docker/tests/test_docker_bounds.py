@@ -16,25 +16,10 @@ from hermes_backend_docker.engine import EngineFacts
 from hermes_backend_docker.options import DockerOptions
 from hermes_backend_docker.ownership import POOL, container_name
 from hermes_core.contracts.errors import SandboxRefusedError
-from hermes_core.contracts.sandbox import IsolationLevel, Sandbox, SandboxSpec
+from hermes_core.contracts.sandbox import IsolationLevel, SandboxSpec
+from hermes_testing.watching import fill_with_processes
 
 pytestmark = pytest.mark.component("docker")
-_FORKER = """
-import os, sys, time
-many, started = int(sys.argv[1]), 0
-while started < many:
-    try:
-        if os.fork() == 0:
-            os.setsid()
-            time.sleep(60)
-            os._exit(0)
-    except BlockingIOError:
-        break
-    started += 1
-print(started, flush=True)
-time.sleep(60)
-"""
-"""Starts as many as it may, and no more than it is told; each of them ends by itself."""
 Made = Callable[..., DockerBackend]
 
 
@@ -71,16 +56,6 @@ async def _containers(backend: DockerBackend) -> list[str]:
 async def _bound(container: str) -> int:
     (limit,) = await _asked_of_docker("inspect", "--format", "{{.HostConfig.PidsLimit}}", container)
     return int(limit)
-
-
-async def _fill(box: Sandbox, most: int) -> int:
-    """Start as many processes as the sandbox may have, which end by themselves later; returns how many there are."""
-    await box.write_file("forker.py", _FORKER)
-    started = await box.processes.start(f"exec python3 forker.py {most}")
-    async with asyncio.timeout(60):
-        while not (found := (await box.processes.read(started.id)).data):
-            await asyncio.sleep(0.01)
-    return int(found) + 1
 
 
 @pytest.mark.parametrize(("pids", "bound"), [(None, 1025), (40, 41)])
@@ -123,8 +98,8 @@ async def test_slots_share_a_container_with_those_of_the_same_number(backend: Do
 async def test_a_slot_that_is_full_leaves_the_others_and_the_agent_their_processes(backend: DockerBackend) -> None:
     ask = _ask("container+slot", 40)
     async with await backend.open(ask) as one, await backend.open(ask) as other:
-        assert await _fill(one, 200) == 40
-        assert await _fill(other, 20) == 21
+        assert await fill_with_processes(one, 200) == 40
+        assert await fill_with_processes(other, 20) == 21
         # The kernel looks at what a user has before the agent's own process becomes that user's.
         await one.processes.start("exec sleep 60")
         full = await one.exec("echo no")
@@ -139,7 +114,7 @@ async def test_a_slot_that_is_full_leaves_the_others_and_the_agent_their_process
 async def test_where_all_slots_are_full_the_agent_still_has_its_head_room(made: Made) -> None:
     backend, ask = made(slots_per_container=2), _ask("container+slot", 24)
     async with await backend.open(ask) as one, await backend.open(ask) as other:
-        assert [await _fill(box, 200) for box in (one, other)] == [24, 24]
+        assert [await fill_with_processes(box, 200) for box in (one, other)] == [24, 24]
         # A program of the engine's in the same container, and then an end of all that is the slot's.
         await one.freeze()
         assert (await one.exec("touch new; echo $(echo room)")).output.endswith("room\n")
@@ -149,7 +124,7 @@ async def test_where_all_slots_are_full_the_agent_still_has_its_head_room(made: 
 
 async def test_a_container_that_is_full_answers_and_is_emptied_by_its_agent(backend: DockerBackend) -> None:
     async with await backend.open(_ask("container", 40)) as box:
-        assert await _fill(box, 200) == 40
+        assert await fill_with_processes(box, 200) == 40
         assert (await box.exec("echo no")).exit_code == 254
         await box.write_file("kept", b"1")
         await box.renew()
@@ -159,7 +134,7 @@ async def test_a_container_that_is_full_answers_and_is_emptied_by_its_agent(back
 async def test_a_container_that_is_full_can_be_made_read_only_all_the_same(backend: DockerBackend) -> None:
     async with await backend.open(_ask("container", 40)) as box:
         await box.write_file("kept", b"1")
-        assert await _fill(box, 200) == 40
+        assert await fill_with_processes(box, 200) == 40
         await box.freeze()
         assert (await box.exec("touch new; echo $(cat kept)")).output.endswith("1\n")
 
@@ -170,7 +145,7 @@ async def test_what_has_forked_as_often_as_it_may_goes_with_its_sandbox(
 ) -> None:
     async with await backend.open(_ask("container+slot")) as other:
         box = await backend.open(_ask(isolation))
-        assert await _fill(box, 3000) == 1024
+        assert await fill_with_processes(box, 3000) == 1024
         (uid,) = (await other.exec("id -u")).output.split()
         async with asyncio.timeout(60):
             await box.aclose()

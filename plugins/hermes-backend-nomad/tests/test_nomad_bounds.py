@@ -11,25 +11,10 @@ from nomad_backends import Backends
 from nomad_standin import StandIn
 
 from hermes_core.contracts.errors import SandboxRefusedError
-from hermes_core.contracts.sandbox import IsolationLevel, Sandbox, SandboxSpec
+from hermes_core.contracts.sandbox import IsolationLevel, SandboxSpec
+from hermes_testing.watching import fill_with_processes
 
 pytestmark = pytest.mark.component("bwrap")
-_FORKER = """
-import os, sys, time
-many, started = int(sys.argv[1]), 0
-while started < many:
-    try:
-        if os.fork() == 0:
-            os.setsid()
-            time.sleep(60)
-            os._exit(0)
-    except BlockingIOError:
-        break
-    started += 1
-print(started, flush=True)
-time.sleep(60)
-"""
-"""Starts as many as it may, and no more than it is told; each of them ends by itself."""
 _SINGULARITY: dict[str, Any] = {
     "driver": "singularity",
     "singularity_program": str(Path(__file__).parent / "support" / "fake_apptainer.py"),
@@ -45,16 +30,6 @@ def _bounds(standin: StandIn) -> list[int]:
     """Return what Nomad has been told for each container."""
     groups = [group for job in standin.tell("jobs").values() for group in job["TaskGroups"]]
     return [group["Tasks"][0]["Config"]["pids_limit"] for group in groups]
-
-
-async def _fill(box: Sandbox, most: int) -> int:
-    """Start as many processes as the sandbox may have, which end by themselves later; returns how many there are."""
-    await box.write_file("forker.py", _FORKER)
-    started = await box.processes.start(f"exec python3 forker.py {most}")
-    async with asyncio.timeout(60):
-        while not (found := (await box.processes.read(started.id)).data):
-            await asyncio.sleep(0.01)
-    return int(found) + 1
 
 
 @pytest.mark.parametrize(
@@ -85,8 +60,8 @@ async def test_slots_share_a_container_with_those_of_the_same_number(standin: St
 async def test_a_slot_that_is_full_leaves_the_others_and_the_agent_their_processes(backends: Backends) -> None:
     backend = backends()
     async with await backend.open(_ask(pids=40)) as one, await backend.open(_ask(pids=40)) as other:
-        assert await _fill(one, 200) == 40
-        assert await _fill(other, 20) == 21
+        assert await fill_with_processes(one, 200) == 40
+        assert await fill_with_processes(other, 20) == 21
         # The kernel looks at what a user has before the agent's own process becomes that user's.
         await one.processes.start("exec sleep 60")
         full = await one.exec("echo no")
@@ -99,7 +74,7 @@ async def test_a_slot_that_is_full_leaves_the_others_and_the_agent_their_process
 async def test_where_all_slots_are_full_the_agent_still_has_its_head_room(backends: Backends) -> None:
     backend = backends(slots_per_container=2)
     async with await backend.open(_ask(pids=24)) as one, await backend.open(_ask(pids=24)) as other:
-        assert [await _fill(box, 200) for box in (one, other)] == [24, 24]
+        assert [await fill_with_processes(box, 200) for box in (one, other)] == [24, 24]
         await one.freeze()
         assert (await one.exec("touch new; echo $(echo room)")).output.endswith("room\n")
         await other.processes.start("exec sleep 60")
@@ -110,7 +85,7 @@ async def test_what_has_forked_as_often_as_it_may_goes_with_its_slot(backends: B
     backend = backends()
     async with await backend.open(_ask()) as other:
         box = await backend.open(_ask())
-        assert await _fill(box, 3000) == 1024
+        assert await fill_with_processes(box, 3000) == 1024
         (uid,) = (await other.exec("id -u")).output.split()
         async with asyncio.timeout(60):
             await box.aclose()

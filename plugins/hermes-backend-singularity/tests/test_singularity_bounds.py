@@ -17,26 +17,10 @@ from watched import at_work
 from hermes_backend_singularity.backend import SingularityBackend
 from hermes_backend_singularity.options import SingularityOptions
 from hermes_core.contracts.errors import ProcessLimitError
-from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
-from hermes_testing.watching import eventually
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_testing.watching import eventually, fill_with_processes
 
 pytestmark = pytest.mark.component("apptainer")
-_FORKER = """
-import os, sys, time
-many, started = int(sys.argv[1]), 0
-while started < many:
-    try:
-        if os.fork() == 0:
-            os.setsid()
-            time.sleep(60)
-            os._exit(0)
-    except BlockingIOError:
-        break
-    started += 1
-print(started, flush=True)
-time.sleep(60)
-"""
-"""Starts as many as it may, and no more than it is told; each of them ends by itself."""
 _CROWD = "i=0; while [ $i -lt 60 ]; do sleep 20 & i=$((i + 1)); echo $i; done"
 _BY_GROUP = r"{}, by cgroup v[12]"
 _BY_USER = r"{} more than its user had, by RLIMIT_NPROC"
@@ -64,16 +48,6 @@ async def made(options: dict[str, Any], tmp_path: Path) -> AsyncIterator[Made]:
         await backend.aclose()
 
 
-async def _fill(box: Sandbox, most: int) -> int:
-    """Start as many processes as the sandbox may have, which end by themselves later; returns how many there are."""
-    await box.write_file("forker.py", _FORKER)
-    started = await box.processes.start(f"exec python3 forker.py {most}")
-    async with asyncio.timeout(60):
-        while not (found := (await box.processes.read(started.id)).data):
-            await asyncio.sleep(0.01)
-    return int(found) + 1
-
-
 @pytest.mark.parametrize(("place", "how"), [("groups", _BY_GROUP), ("no groups", _BY_USER)])
 async def test_what_bounds_an_instance_is_recorded_and_holds(made: Made, place: str, how: str) -> None:
     backend = made(place, pids=60)
@@ -81,7 +55,7 @@ async def test_what_bounds_an_instance_is_recorded_and_holds(made: Made, place: 
         assert re.fullmatch(how.format(60), box.provenance["limits"]["pids"])
     async with await backend.open(_ask(40)) as box:
         assert re.fullmatch(how.format(40), box.provenance["limits"]["pids"])
-        assert await _fill(box, 200) == 40
+        assert await fill_with_processes(box, 200) == 40
         # Where a limit is the user's, the agent's own process gets in that becomes that user's.
         with contextlib.suppress(ProcessLimitError):
             await box.processes.start("exec sleep 60")
@@ -95,16 +69,16 @@ async def test_what_bounds_an_instance_is_recorded_and_holds(made: Made, place: 
 async def test_an_instance_leaves_the_next_one_its_number(made: Made, place: str) -> None:
     backend = made(place)
     async with await backend.open(_ask(60)) as one:
-        await _fill(one, 200)
+        await fill_with_processes(one, 200)
         # The commands of both are the same user's.
         async with await backend.open(_ask(60)) as other:
-            assert await _fill(other, 30) == 31
+            assert await fill_with_processes(other, 30) == 31
 
 
 @pytest.mark.parametrize("place", ["groups", "no groups"])
 async def test_what_has_forked_as_often_as_it_may_goes_with_its_sandbox(made: Made, tmp_path: Path, place: str) -> None:
     box = await made(place).open(_ask())
-    assert await _fill(box, 3000) > 900
+    assert await fill_with_processes(box, 3000) > 900
     async with asyncio.timeout(60):
         await box.aclose()
     assert await eventually(lambda: at_work(tmp_path) == [], seconds=20)

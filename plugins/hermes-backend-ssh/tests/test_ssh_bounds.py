@@ -54,6 +54,10 @@ async def test_a_killed_agent_leaves_neither_processes_nor_a_group(backend):
     assert len(groups_of(sandbox)) == 1
     await sandbox.exec(f"(cd /; env -i setsid sleep {token} >/dev/null 2>&1 &); echo")
     assert await eventually(lambda: len(processes_here(token)) == 1)
+    # A root user can make groups below.
+    below = Path(groups_of(sandbox)[0], "below")
+    below.mkdir()
+    (below / "cgroup.procs").write_text(str(processes_here(token)[0]))
     with pytest.raises(SandboxLostError):
         await sandbox.exec("kill -9 $PPID; sleep 60")
     await sandbox.aclose()

@@ -68,6 +68,16 @@ async def test_each_sandbox_goes_where_most_room_is(pool):
         await sandbox.aclose()
 
 
+async def test_a_sandbox_has_as_many_processes_as_its_member_gives(pool):
+    backend = pool(members=1, max_hosts=1, slots_per_host=2)
+    backend.members[0].backend.pids = 70
+    async with await backend.open(SandboxSpec()) as sandbox:
+        found = sandbox.provenance["limits"]["pids"]
+    if found.startswith("none"):
+        pytest.skip(f"nothing bounds processes here: {found}")
+    assert found.split()[0].strip(",") == "70"
+
+
 async def test_sixteen_trajectories_finish_on_four_slots_of_two_members(pool):
     """Predecessor 2.3 #1, over several engines."""
     backend = pool(max_hosts=1, slots_per_host=2)

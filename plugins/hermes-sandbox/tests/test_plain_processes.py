@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import pwd
 import shutil
 import subprocess
 import tempfile
@@ -23,7 +25,8 @@ from hermes_sandbox.protocol.agent_process import AgentProcess
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="commands have users of their own only under root")
 _CROWD = "i=0; while [ $i -lt 60 ]; do sleep 20 & i=$((i + 1)); echo $i; done"
 """As many as sixty, each of which ends by itself."""
-_users = itertools.count(54_411)
+_users = itertools.count(2_000_000 + os.getpid() % 30_000 * 100)
+"""Users that nothing else on this machine has."""
 
 
 class Host(PlainHost):
@@ -173,6 +176,12 @@ async def test_commands_that_are_the_shell_s_own_user_are_held_and_the_shell_is_
         assert (await box.exec("echo on")).stdout == b"on\n"
 
 
+def _statuses() -> Iterator[str]:
+    for path in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            yield path.read_text()
+
+
 @needs_root
 @pytest.mark.skipif(shutil.which("su") is None, reason="there is no su")
 async def test_a_user_s_number_holds_by_way_of_su_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +191,9 @@ async def test_a_user_s_number_holds_by_way_of_su_too(root: Path, monkeypatch: p
         if program.name != "setpriv":
             (tools / program.name).symlink_to(program)
     monkeypatch.setattr("hermes_sandbox.posix_shell.source._PATH", str(tools))
-    async with _opened(root, "dash", uid=65_534, gid=65_534, shared_user=True) as box:
+    # One that `su` knows by name, and of which nothing runs.
+    busy = {int(line.split()[1]) for text in _statuses() for line in text.splitlines() if line.startswith("Uid:")}
+    user = next(entry for entry in pwd.getpwall() if entry.pw_uid and entry.pw_uid not in busy | {65_534})
+    async with _opened(root, "dash", uid=user.pw_uid, gid=user.pw_gid, shared_user=True) as box:
         assert box.provenance["limits"]["pids"] == "20 more than its user had, by RLIMIT_NPROC"
         assert 10 < await _started(box) <= 21

@@ -13,6 +13,21 @@ from typing import TypeVar
 from hermes_core.contracts.sandbox import Sandbox
 
 T = TypeVar("T")
+_CROWD = """
+import os, sys, time
+many, started = int(sys.argv[1]), 0
+while started < many:
+    try:
+        if os.fork() == 0:
+            os.setsid()
+            time.sleep(60)
+            os._exit(0)
+    except BlockingIOError:
+        break
+    started += 1
+print(started, flush=True)
+time.sleep(60)
+"""
 
 
 def sleep_token() -> str:
@@ -35,6 +50,25 @@ async def runs_inside(sandbox: Sandbox, token: str) -> bool:
     pattern = token.replace(".", r"\.")  # the grep itself must not match
     found = await sandbox.exec(f"grep -qzx -- '{pattern}' /proc/[0-9]*/cmdline 2>/dev/null && echo yes; true")
     return found.stdout.strip() == b"yes"
+
+
+async def fill_with_processes(sandbox: Sandbox, most: int) -> int:
+    """Start as many processes as a sandbox with a Python may have, but no more than `most`; returns how many there are.
+
+    Each of them, in a session of its own, ends by itself after a minute, whatever becomes of the sandbox.
+    """
+    await sandbox.write_file("crowd.py", _CROWD)
+    started = await sandbox.processes.start(f"exec python3 crowd.py {most}")
+    found = b""
+
+    async def counted() -> bool:
+        nonlocal found
+        found = (await sandbox.processes.read(started.id)).data
+        return found.endswith(b"\n")
+
+    if not await eventually(counted):
+        raise TimeoutError("the crowd did not say how many it has become")
+    return int(found) + 1
 
 
 async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, seconds: float = 60.0) -> bool:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
-from hermes_sandbox.agent.processes import read_process
+from hermes_sandbox.agent.processes import read_process, wait_for_own
 
 _PR_SET_NO_NEW_PRIVS = 38
 _OOM_SCORE = 500
@@ -37,6 +37,10 @@ _GLANCE = 10
 """Milliseconds between looks at whether a starting process has been stopped."""
 _START_PATIENCE = 1.0
 """Seconds that everything else waits for a process to say that it runs; its own kind can keep it from that."""
+
+
+class ForkRefusedError(BlockingIOError):
+    """The kernel starts no further process for the agent, or for the user that it was to be."""
 
 
 class Identity(NamedTuple):
@@ -91,6 +95,10 @@ def launch(plan: Plan) -> int:
         simple = plan.identity is None and plan.processes is None and not plan.terminal and not _can_be_held()
         with OOM_SCORE.raised():
             return _spawn(plan) if simple else _fork(plan)
+    except OSError as error:
+        if error.errno == errno.EAGAIN:
+            raise ForkRefusedError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
+        raise
     finally:
         for fd in moved.values():
             os.close(fd)
@@ -187,8 +195,8 @@ def _become(plan: Plan, teller: int) -> NoReturn:
         if plan.identity is not None:
             plan.identity.take()
         os.execve(plan.argv[0], plan.called, plan.environment)  # noqa: S606 - no shell is wanted
-    except OSError as error:
-        code = error.errno or code
+    except (OSError, ValueError) as error:  # the latter for a limit above the hard one
+        code = getattr(error, "errno", None) or code
     finally:
         os.write(teller, str(code).encode())
         os._exit(127)
@@ -252,15 +260,13 @@ def kill_as(identity: Identity) -> None:
     pid = os.fork()
     if pid == 0:
         try:
-            identity.take()
+            identity._replace(processes=None).take()
             if os.getuid() != 0:
                 os.kill(-1, signal.SIGKILL)
         finally:
             os._exit(0)
     with contextlib.suppress(ChildProcessError):
-        # Those that it is to kill can stop it first.
-        while os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1]):
-            os.kill(pid, signal.SIGKILL)
+        wait_for_own(pid)
 
 
 def _kill_as_first(identity: Identity) -> None:

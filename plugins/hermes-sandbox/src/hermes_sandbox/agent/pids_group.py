@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from hermes_sandbox.agent.processes import wait_for_own
+
 GROUP_PREFIX = "hermes-sandbox-"
 PROBE_PREFIX = GROUP_PREFIX + "probe-"
 GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENOTDIR})
@@ -41,11 +43,20 @@ def candidates(controller: str) -> Iterator[GroupPlace]:
             yield GroupPlace(1, own)
 
 
-def enable(directory: Path, controller: str) -> None:
-    """Pass a controller of version 2 on to the groups below."""
-    control = directory / "cgroup.subtree_control"
-    if controller not in control.read_text(encoding="ascii").split():
-        control.write_text("+" + controller, encoding="ascii")
+@contextlib.contextmanager
+def enabled(place: GroupPlace, controller: str) -> Iterator[None]:
+    """Have groups below a place get a controller; taken back where what is tried with it fails."""
+    control = place.directory / "cgroup.subtree_control"
+    if place.version == 1 or controller in control.read_text(encoding="ascii").split():
+        yield
+        return
+    control.write_text("+" + controller, encoding="ascii")
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            control.write_text("-" + controller, encoding="ascii")
+        raise
 
 
 def words(path: Path) -> list[str]:
@@ -132,7 +143,11 @@ class PidsGroup:
         self._home = own_group(place)
         self._directory = place.directory / (GROUP_PREFIX + name)
         self._limit = str(limit)
-        self._directory.mkdir()
+        try:
+            self._directory.mkdir()
+        except FileExistsError:
+            # Of an agent before this one, which was killed: what is in it is this slot's.
+            self.kill()
         try:
             self.allow()
         except OSError:
@@ -143,11 +158,19 @@ class PidsGroup:
     def entered(self) -> Iterator[None]:
         """Have the calling process in it; what is started meanwhile stays there."""
         # Cheaper than a fork of the agent, which could go in before it runs its program.
-        write_existing(self._directory / "cgroup.procs", "0")
+        _move_into(self._directory)
         try:
             yield
         finally:
-            write_existing(self._home / "cgroup.procs", "0")
+            self._leave()
+
+    def _leave(self) -> None:
+        try:
+            _move_into(self._home)
+        except OSError:
+            # Removed while this process was not in it.
+            self._home = self._directory.parent
+            _move_into(self._home)
 
     def allow(self) -> None:
         """Let its processes start others, up to the limit."""
@@ -172,41 +195,65 @@ class PidsGroup:
 
     def remove(self) -> None:
         """Remove it, empty as it is; raises OSError when it cannot be."""
-        end = time.monotonic() + _DYING
-        while True:
-            try:
-                for path in reversed(list(with_subgroups(self._directory))):
-                    path.rmdir()
-            except OSError as error:
-                # The dead are torn down after they have left the list.
-                if error.errno != errno.EBUSY or time.monotonic() >= end:
-                    raise
-                time.sleep(0.002)
-            else:
-                return
+        remove_tree(self._directory)
+
+
+def _move_into(directory: Path) -> None:
+    (directory / "cgroup.procs").write_text("0", encoding="ascii")
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove a group with those below it, empty as they are; one that has gone is fine. Raises OSError if it stays."""
+    end = time.monotonic() + _DYING
+    while True:
+        try:
+            for path in reversed(list(with_subgroups(directory))):
+                path.rmdir()
+        except OSError as error:
+            # The dead are torn down after they have left the list.
+            if error.errno != errno.EBUSY or time.monotonic() >= end:
+                raise
+            time.sleep(0.002)
+        else:
+            return
 
 
 def first_place() -> GroupPlace | None:
     """Return where a group that really bounds its processes can be made, by making one; None if nowhere."""
-    for place in candidates("pids"):
-        # Beside the agent's own group, not in it: its limits are for all, and version 2 keeps processes in leaves.
-        if place.directory.name.startswith(GROUP_PREFIX):
-            place = place._replace(directory=place.directory.parent)  # noqa: PLW2901 - the same place, one up
-        with contextlib.suppress(OSError):
-            if place.version == 2:
-                enable(place.directory, "pids")
-            if _bounds(place):
-                return place
+    with contextlib.suppress(OSError):
+        for candidate in candidates("pids"):
+            place = _beside_own(candidate)
+            if place.version == 1 or not _is_limited(place.directory):
+                with contextlib.suppress(OSError):
+                    with enabled(place, "pids"):
+                        _require_bound(place)
+                    return place
     return None
 
 
-def _bounds(place: GroupPlace) -> bool:
+def _beside_own(place: GroupPlace) -> GroupPlace:
+    # Not in the agent's own group: its limits are for all, and version 2 keeps processes in leaves.
+    inside = place.directory.name.startswith(GROUP_PREFIX)
+    return place._replace(directory=place.directory.parent) if inside else place
+
+
+def _is_limited(place: Path) -> bool:
+    """Tell whether a process that moved below a place, in the one tree of version 2, would leave limits behind."""
+    own = own_group(GroupPlace(2, place))
+    passed = [own, *own.parents]
+    passed = passed[: passed.index(place)] if place in passed else []
+    limits = (words(path / name)[:1] for path in passed for name in ("memory.max", "cpu.max", "pids.max"))
+    return any(limit not in ([], ["max"]) for limit in limits)
+
+
+def _require_bound(place: GroupPlace) -> None:
     group = PidsGroup(place, "probe-" + os.urandom(6).hex(), 1)
     try:
         pid = os.fork()
         if pid == 0:
             _try_to_fork(group)
-        return os.waitpid(pid, 0)[1] == 0
+        if wait_for_own(pid) != 0:
+            raise OSError(errno.ENOTSUP, "a limit of processes does not hold there", str(place.directory))
     finally:
         group.remove()
 

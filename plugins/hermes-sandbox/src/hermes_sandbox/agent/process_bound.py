@@ -6,31 +6,57 @@ import contextlib
 import errno
 import os
 import resource
+import select
 import signal
+import time
 from collections.abc import Callable
 
 from hermes_sandbox.agent.launch import Identity
 from hermes_sandbox.agent.pids_group import GroupPlace, PidsGroup, first_place
+from hermes_sandbox.agent.processes import read_process, wait_for_own
 
-_NO_BOUND = "none: neither can a control group be made here, nor does RLIMIT_NPROC hold for user {uid}"
+_NOT_HELD = "none: user {uid} is held to no number of processes (RLIMIT_NPROC)"
+_NO_GROUP = ", and no control group can be made"
 _UNLIMITED = resource.RLIM_INFINITY
+_MOST = 1 << 22
+"""Processes that Linux has numbers for."""
+_FRESH = 5.0
+"""Seconds for which a count of what a user has is good: to count takes some milliseconds."""
+_BOUND, _UNBOUND, _UNKNOWN = 1, 2, 3
 
 
 class ProcessBound:
-    """What keeps one slot's processes at `limit`; `how` says it for the record.
+    """What keeps one slot's processes few; `how` says it for the record.
 
-    Without a group it is RLIMIT_NPROC: `per_process` is the number that each process of the slot is started with, None
-    where the agent itself has it or the slot's user does.
+    Either a group; or RLIMIT_NPROC, which its user or the agent has; or, where others have that user too, RLIMIT_NPROC
+    of each process that the agent starts: `limit` more than what the others have at that time.
     """
 
-    def __init__(self, how: str, *, group: PidsGroup | None = None, per_process: int | None = None) -> None:
+    def __init__(self, how: str, *, group: PidsGroup | None = None, limit: int | None = None) -> None:
         self.how = how
         self.group = group
-        self.per_process = per_process
+        self._limit = limit
+        self._number = 0
+        self._counted_at = -_FRESH
 
     def entered(self) -> contextlib.AbstractContextManager[None]:
         """Have what is started meanwhile in the group, if there is one."""
         return contextlib.nullcontext() if self.group is None else self.group.entered()
+
+    def number_now(self, count_own: Callable[[], int]) -> int | None:
+        """Return RLIMIT_NPROC of what is started now; None where that is the agent's.
+
+        What the user's other programs have changes meanwhile. The slot's own processes, which `count_own` counts, make
+        no room for more of them.
+        """
+        if self._limit is None:
+            return None
+        if time.monotonic() - self._counted_at >= _FRESH:
+            # Where no process can be started to count with, none will be for the command either, which then says so.
+            with contextlib.suppress(OSError):
+                others = max(1, count_processes() - count_own())
+                self._number, self._counted_at = _allowed(others + self._limit), time.monotonic()
+        return self._number or _allowed(self._limit)
 
     def forbid(self) -> None:
         """Keep the slot from starting anything more, as far as that can be had."""
@@ -75,28 +101,36 @@ def _of_user(limit: int, identity: Identity, *, shared: bool) -> tuple[ProcessBo
         now = _as_user(identity, count_processes)
         if now:
             # Whoever counted has gone.
-            limit_of_all = now - 1 + limit
-            bound = ProcessBound(f"{limit} more than its user had, by RLIMIT_NPROC")
-            return bound, identity._replace(processes=limit_of_all)
+            number = _allowed(now - 1 + limit)
+            how = f"{number - now + 1} more than its user had, by RLIMIT_NPROC"
+            return ProcessBound(how), identity._replace(processes=number)
     elif TRIALS.binds_users(identity):
-        return ProcessBound(f"{limit} of its user, by RLIMIT_NPROC"), identity._replace(processes=limit)
-    return ProcessBound(_NO_BOUND.format(uid=identity.uid)), identity
+        number = _allowed(limit)
+        return ProcessBound(f"{number} of its user, by RLIMIT_NPROC"), identity._replace(processes=number)
+    return ProcessBound(_NOT_HELD.format(uid=identity.uid)), identity
 
 
 def _above(limit: int, *, exclusive: bool) -> ProcessBound:
     now = count_processes()
     if not now:
-        return ProcessBound(_NO_BOUND.format(uid=os.getuid()))
-    total = now + limit
-    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    if hard != _UNLIMITED:
-        total = min(total, hard)
-    how = f"{total - now} more than its user had, by RLIMIT_NPROC"
-    if not exclusive:
-        return ProcessBound(how, per_process=total)
-    # Inherited by all that it starts, without a step more for each.
-    resource.setrlimit(resource.RLIMIT_NPROC, (total, total))
+        return ProcessBound(_NOT_HELD.format(uid=os.getuid()) + _NO_GROUP)
+    number = _allowed(now + limit)
+    how = f"{number - now} more than its user had, by RLIMIT_NPROC"
+    if not exclusive or now > 1 or not _in_user_namespace():
+        return ProcessBound(how, limit=number - now)
+    # Nobody else has this user, nor will have it: inherited by all that the agent starts, for nothing.
+    resource.setrlimit(resource.RLIMIT_NPROC, (number, number))
     return ProcessBound(how)
+
+
+def _in_user_namespace() -> bool:
+    with open("/proc/self/uid_map", encoding="ascii") as file:  # noqa: PTH123 - a line is enough
+        return file.read().split() != ["0", "0", str((1 << 32) - 1)]
+
+
+def _allowed(number: int) -> int:
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    return number if hard == _UNLIMITED else min(number, hard)
 
 
 class Trials:
@@ -113,13 +147,23 @@ class Trials:
         return self._place[0]
 
     def binds_users(self, identity: Identity) -> bool:
-        """Tell whether RLIMIT_NPROC holds for users such as this one."""
+        """Tell whether RLIMIT_NPROC holds for users such as this one; raises OSError where that cannot be found out."""
         if self._users_are_bound is None:
-            self._users_are_bound = bool(_as_user(identity, lambda: int(not _can_fork_at(1))))
+            found = _as_user(identity, _try_one)
+            if found == _UNKNOWN:
+                raise OSError(errno.EAGAIN, "no process can be started to try a limit of processes")
+            self._users_are_bound = found == _BOUND
         return self._users_are_bound
 
 
 TRIALS = Trials()
+
+
+def _try_one() -> int:
+    if _can_fork_at(1):
+        return _UNBOUND
+    # Or it was something else that is full.
+    return _BOUND if _can_fork_at(_MOST) else _UNKNOWN
 
 
 def count_processes() -> int:
@@ -127,12 +171,17 @@ def count_processes() -> int:
 
     A container may not see all that its user has, and counts differ between kernels. So the kernel is asked: the count
     is the largest limit with which no process can be started.
+
+    Raises:
+        OSError: None can be started with any.
     """
     if _can_fork_at(1):
         return 0
     low, high = 1, 2
     while not _can_fork_at(high):
         low, high = high, high * 2
+        if low > _MOST:
+            raise OSError(errno.EAGAIN, "no process can be started")
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if _can_fork_at(middle) else (middle, high)
@@ -141,25 +190,23 @@ def count_processes() -> int:
 
 def _can_fork_at(limit: int) -> bool:
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-    allowed = limit if hard == _UNLIMITED else min(limit, hard)
-    resource.setrlimit(resource.RLIMIT_NPROC, (allowed, hard))
+    resource.setrlimit(resource.RLIMIT_NPROC, (_allowed(limit), hard))
     try:
         pid = os.fork()
         if pid == 0:
             os._exit(0)
     except OSError as error:
-        # Not for want of memory, and not because more than all that may be had is in use already.
-        if error.errno != errno.EAGAIN or allowed < limit:
+        if error.errno != errno.EAGAIN:
             raise
         return False
     finally:
         resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
-    os.waitpid(pid, 0)
+    wait_for_own(pid)
     return True
 
 
 def _as_user(identity: Identity, ask: Callable[[], int]) -> int:
-    """Return what a function finds out as another user."""
+    """Return what a function finds out as another user; raises OSError when that user's processes keep it from that."""
     told, teller = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -169,11 +216,19 @@ def _as_user(identity: Identity, ask: Callable[[], int]) -> int:
         os._exit(0)
     os.close(teller)
     try:
-        answer = os.read(told, 16)
+        ready = select.poll()
+        ready.register(told, select.POLLIN)
+        while not ready.poll(10):
+            process = read_process(pid)
+            if process is None or process.state in "Tt":
+                break
+        else:
+            answer = os.read(told, 16)
+            if answer:
+                return int(answer)
     finally:
         os.close(told)
-        # Processes of that user can have stopped it.
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    return int(answer or 0)
+        wait_for_own(pid)
+    raise OSError(errno.EAGAIN, f"the processes of user {identity.uid} cannot be counted")

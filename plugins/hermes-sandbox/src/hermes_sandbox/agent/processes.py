@@ -14,8 +14,9 @@ from typing import NamedTuple
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _TICKS = os.sysconf("SC_CLK_TCK")
-_LOOKS = 200
-"""After which a crowd that has no bound, and so outruns whoever stops it, is killed as far as it is known."""
+_LOOKING = 1.0
+"""Seconds after which a crowd that nothing bounds, and so outruns whoever stops it, is killed as far as it is known;
+the agent does nothing else meanwhile."""
 _UNSEEN = (FileNotFoundError, ProcessLookupError, PermissionError)
 """What looking at a process that has gone, or is not ours, raises; a lack of descriptors must not look the same."""
 MARKER = "HERMES_SANDBOX"
@@ -111,6 +112,18 @@ def send(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
 
 
+def wait_for_own(pid: int) -> int:
+    """Wait for a child that does its work at once; returns its status.
+
+    Those who have its user can stop it, and would hold up the agent: then it is killed.
+    """
+    while True:
+        _, status = os.waitpid(pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            return status
+        os.kill(pid, signal.SIGKILL)
+
+
 def reap() -> list[tuple[int, int]]:
     """Collect every child that has ended, adopted ones too; returns pids and wait statuses."""
     ended = []
@@ -130,12 +143,12 @@ def stop_and_kill(look: Callable[[], set[int]]) -> set[int]:
     members, once stopped, start nobody. Killed one after the other, each would make room for another.
     """
     stopped: set[int] = set()
-    for _ in range(_LOOKS):
-        new = look() - stopped
-        if not new:
-            break
+    end = time.monotonic() + _LOOKING
+    while new := look() - stopped:
         send(new, signal.SIGSTOP)
         stopped |= new
+        if time.monotonic() >= end:
+            break
     send(stopped, signal.SIGKILL)
     return stopped
 

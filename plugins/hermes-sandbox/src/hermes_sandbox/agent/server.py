@@ -20,7 +20,7 @@ from hermes_sandbox.agent.seccomp import shield
 from hermes_sandbox.agent.slot import CALLS, STREAMS, UPLOADS, USUAL_UMASK, WAITS, Slot
 from hermes_sandbox.agent.slot_lifecycle import (
     begin,
-    bound_slot,
+    bind_slot,
     configure,
     end,
     install,
@@ -67,6 +67,8 @@ class Server:
         self._marker = ""
         self._ground = Slot(self.loop, 0, "", {})
         self._slots: dict[int, Slot] = {0: self._ground}
+        self._ending: set[Slot] = set()
+        """Those that are being closed."""
         self._uploads: dict[int, tuple[Slot, Any]] = {}
         self._waits: dict[int, tuple[Slot, Callable[[], None] | None]] = {}
         self._streams: dict[int, Slot] = {}
@@ -74,7 +76,7 @@ class Server:
 
     def end_all(self) -> bool:
         """Kill whatever it has started, and delete what it has put down; True when nothing is left."""
-        for slot in self._slots.values():
+        for slot in (*self._slots.values(), *self._ending):
             if slot.bound is not None:
                 slot.bound.forbid()
         clean = kill_descendants(os.getpid(), _LAST_SECONDS_OF_ALL)
@@ -85,7 +87,7 @@ class Server:
         for slot, upload in self._uploads.values():
             with slot.acting():
                 upload.abort()
-        for slot in self._slots.values():
+        for slot in (*self._slots.values(), *self._ending):
             slot.restart()
             slot.unbind()
 
@@ -221,7 +223,7 @@ class Server:
             raise ValueError(f"slot {header['slot']} is open already")
         slot = Slot(self.loop, header["slot"], self._marker, header)
         slot.bell = self._bell
-        bound_slot(slot, header)
+        bind_slot(slot, header)
         try:
             begin(slot, header)
         except BaseException:
@@ -260,8 +262,14 @@ class Server:
     def _end(self, slot: Slot, then: Callable[[OSError | None], None]) -> None:
         self._withdraw_all(slot)
         del self._slots[slot.number]
+        self._ending.add(slot)
         self._count_sharers()
-        end(slot, then)
+
+        def ended(error: OSError | None) -> None:
+            self._ending.discard(slot)
+            then(error)
+
+        end(slot, ended)
 
     def _told(self, number: int, error: OSError | None) -> None:
         if error is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from hermes_sandbox.agent.processes import (
     Process,
     read_marker,
     read_table,
+    send,
     stop_and_kill,
     with_descendants,
 )
@@ -115,7 +117,7 @@ class Slot:
             terminal: Whether its standard input, a terminal, is to control it.
         """
         variables = {**environment, MARKER: self.marker if marker is None else marker}
-        limit = None if self.bound is None else self.bound.per_process
+        limit = None if self.bound is None else self.bound.number_now(self._count_own)
         plan = Plan(argv, variables, wiring, self.identity, self.umask, terminal, limit)
         if cwd is None:
             return self._launch(plan)
@@ -129,8 +131,19 @@ class Slot:
     def _launch(self, plan: Plan) -> int:
         if self.bound is None:
             return launch(plan)
-        with self.bound.entered():
-            return launch(plan)
+        pid = 0
+        try:
+            with self.bound.entered():
+                pid = launch(plan)
+        except OSError:
+            if pid:
+                send([pid], signal.SIGKILL)
+            raise
+        return pid
+
+    def _count_own(self) -> int:
+        table = read_table()
+        return sum(table[pid].threads for pid in self.members() if pid in table)
 
     def owns(self, orphan: Process) -> bool:
         """Tell whether a process that carries no marker is this slot's, as far as that can be known."""
@@ -174,7 +187,8 @@ class Slot:
                 kill_as(self.identity)
         group = None if self.bound is None else self.bound.group
         if group is not None:
-            # Nobody can be started any more, and its list costs little however many others run on the machine.
+            # Nobody can be started any more, and its list costs little however many others run on the machine. A root
+            # user who has left it ends with the agent.
             killed = group.kill()
         else:
             with self.acting():

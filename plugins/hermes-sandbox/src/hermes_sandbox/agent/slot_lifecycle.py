@@ -46,7 +46,7 @@ def may_change_user() -> bool:
     return False
 
 
-def bound_slot(slot: Slot, request: Mapping[str, Any]) -> None:
+def bind_slot(slot: Slot, request: Mapping[str, Any]) -> None:
     """Have the slot's processes bounded, where it is the agent's business."""
     _check(slot.identity)
     if request.get("processes"):

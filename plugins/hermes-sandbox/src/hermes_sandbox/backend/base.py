@@ -62,9 +62,7 @@ _LIMITS: Final = {
 }
 
 
-_UNBOUNDED_HINT: Final = (
-    "Run as another user than root, let control groups with the controller pids be made, or choose --isolation bwrap"
-)
+_UNBOUNDED_HINT: Final = "Run as another user than root, or where control groups with the controller pids can be made"
 _PLAIN_HINT: Final = "Name an image with Python 3.8 or newer, whose agent can bound them"
 
 
@@ -273,15 +271,18 @@ class AgentBackend(ABC):
         """Refuse a sandbox whose processes nothing bounds, where its task asks for that; else say so, once."""
         if found is None or not found.startswith(UNBOUNDED):
             return
+        why = found.removeprefix(UNBOUNDED)
+        if spec.isolation == "none" and "bwrap" in self.declaration.isolation:
+            hint = f"{hint}; or choose --isolation bwrap"
         if spec.pids is not None:
-            raise SandboxRefusedError(f"limit pids cannot be enforced here: {found.removeprefix(UNBOUNDED)}", hint=hint)
+            raise SandboxRefusedError(f"limit pids cannot be enforced here: {why}", hint=hint)
         if not self._said_unbounded:
             self._said_unbounded = True
             _log.warning(
                 "backend %r: sandboxes have no bound on processes (%s); one that forks without end takes its machine "
-                "along. %s",
+                "along. %s.",
                 self.declaration.name,
-                found,
+                why,
                 hint,
             )
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +36,13 @@ def version() -> str:
         done = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, check=True, timeout=10)
         return done.stdout.strip()
     return ""
+
+
+@cache
+def counts_apart() -> bool:
+    """Tell whether this kernel counts what a user has in each user namespace by itself, as Linux 5.14 and newer do."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return found is not None and (int(found[1]), int(found[2])) >= (5, 14)
 
 
 def advice(said: str) -> str:

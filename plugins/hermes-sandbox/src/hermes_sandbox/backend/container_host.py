@@ -15,14 +15,11 @@ class ContainedPlace(SandboxHost):
 
     identity: tuple[int, int] = (0, 0)
     """uid and gid of the commands; those of root where they are the agent's own, or each slot has others."""
-    has_bound: bool = True
-    """Whether the place itself keeps its processes few."""
 
     def slot_fields(self) -> Mapping[str, Any]:
-        """Return the user of the commands, none where it is the agent's own, and who bounds their processes."""
+        """Return the user of the commands, none where it is the agent's own; the place bounds their processes."""
         uid, gid = self.identity
-        bound = {"processes": 0} if self.has_bound else {}
-        return {"uid": uid, "gid": gid, **bound} if uid else bound
+        return {"uid": uid, "gid": gid, "processes": 0} if uid else {"processes": 0}
 
     async def restart(self, client: AgentClient) -> AgentStream:
         """Have the agent end all it has started and become a fresh Python: the place stays."""

@@ -101,8 +101,10 @@ class LocalBackend(AgentBackend):
     def _plan(self, spec: SandboxSpec, sandbox_id: str) -> Limits:
         per_process = self.options.memory_limit == "per_process"
         # Without namespaces a group is the one thing that no process of the sandbox gets out of by accident. In a
-        # user namespace the agent bounds them for less.
-        pids = self.pids if spec.isolation == "none" else None
+        # user namespace the agent bounds them for less, but where that is this machine's root, whom no number holds,
+        # and where an older kernel counts a user's processes in all namespaces together.
+        by_agent = spec.isolation == "bwrap" and self._inside_uid(spec) != 0 and bubblewrap.counts_apart()
+        pids = None if by_agent else self.pids
         return plan_limits(spec, self._groups, sandbox_id, per_process=per_process, pids=pids)
 
     def _group_paths(self, spec: SandboxSpec, sandbox_id: str) -> list[Path]:
@@ -111,6 +113,9 @@ class LocalBackend(AgentBackend):
     def _group(self, spec: SandboxSpec, sandbox_id: str) -> Group | None:
         paths = self._group_paths(spec, sandbox_id)
         return Group(paths) if paths else None
+
+    def _inside_uid(self, spec: SandboxSpec) -> int:
+        return self.options.uid if spec.isolation == "bwrap" and os.geteuid() == 0 else os.geteuid()
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         """Make the sandbox's directories and its control group, or take part in an agent that is shared."""
@@ -121,7 +126,7 @@ class LocalBackend(AgentBackend):
     async def _alone(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         limits = self._plan(spec, sandbox_id)
         group = self._group(spec, sandbox_id)
-        uid = self.options.uid if spec.isolation == "bwrap" and os.geteuid() == 0 else os.geteuid()
+        uid = self._inside_uid(spec)
         root = await self._made(self._lease(spec, sandbox_id), uid, limits, group)
         if spec.isolation == "bwrap":
             network = spec.network == "full"

@@ -17,6 +17,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final, Literal
 
@@ -26,8 +27,9 @@ from hermes_sandbox.agent.pids_group import (
     PROBE_PREFIX,
     GroupPlace,
     candidates,
-    enable,
+    enabled,
     kill_members,
+    remove_tree,
     with_subgroups,
     words,
     write_existing,
@@ -66,30 +68,24 @@ except OSError as error:
 _PATIENCE: Final = 30.0
 _KILLING: Final = 2.0
 """Seconds without progress after which what is in a group counts as unkillable."""
-_usable: dict[tuple[Path | None, Controller], GroupPlace] = {}
-"""Where groups were made before by this process; trying again would find the same."""
 
 
 class ControlGroups:
-    """What control groups offer to this process; found out when first asked, once for this object.
+    """What control groups offer to this process; found out when first asked, once for the process.
 
     `chosen` names the directory of a version 2 tree to make groups in, for callers to whom one was delegated.
     """
 
     def __init__(self, chosen: Path | None = None) -> None:
         self._chosen = chosen
-        self._places: dict[Controller, GroupPlace | None] = {}
-        self._reasons: dict[Controller, str] = {}
 
     def place(self, controller: Controller) -> GroupPlace | None:
         """Return where groups with this controller can be made; None if nowhere, see `reason`."""
-        if controller not in self._places:
-            self._places[controller] = self._find(controller)
-        return self._places[controller]
+        return _tried(self._chosen, controller)[0]
 
     def reason(self, controller: Controller) -> str:
         """Say why there is no place for this controller."""
-        return self._reasons.get(controller, "no control group filesystem is mounted")
+        return _tried(self._chosen, controller)[1]
 
     def paths(self, sandbox_id: str, controllers: Iterable[Controller]) -> list[Path]:
         """Return the directories of a sandbox's group; one, where the controllers share a tree."""
@@ -106,25 +102,26 @@ class ControlGroups:
                     if time.time() - group.stat().st_mtime > _PROBE_TAKES:
                         group.rmdir()
 
-    def _find(self, controller: Controller) -> GroupPlace | None:
-        if found := _usable.get((self._chosen, controller)):
-            return found
-        for place in _candidates(controller, self._chosen):
-            try:
+
+@cache
+def _tried(chosen: Path | None, controller: Controller) -> tuple[GroupPlace | None, str]:
+    """Return the first place where a group can really be made, or None and why not; the same for all of a process."""
+    reason = "no control group filesystem is mounted"
+    for place in _candidates(controller, chosen):
+        try:
+            with enabled(place, controller):
                 _try(place, controller)
-            except OSError as error:
-                if exhausted(error):
-                    raise
-                self._reasons[controller] = str(error)
-            else:
-                return _usable.setdefault((self._chosen, controller), place)
-        return None
+        except OSError as error:
+            if exhausted(error):
+                raise
+            reason = str(error)
+        else:
+            return place, ""
+    return None, reason
 
 
 def _try(place: GroupPlace, controller: Controller) -> None:
     group = place.directory / f"{PROBE_PREFIX}{uuid.uuid4().hex[:12]}"
-    if place.version == 2:
-        enable(place.directory, controller)
     group.mkdir()
     try:
         limit = group / _LIMIT_FILES[place.version, controller]
@@ -136,7 +133,7 @@ def _try(place: GroupPlace, controller: Controller) -> None:
         if controller == "pids" and said != "refused":
             raise PermissionError(errno.EPERM, f"a limit of processes does not hold there ({said})", str(limit))
     finally:
-        group.rmdir()
+        remove_tree(group)
 
 
 def _said_inside(group: Path) -> str:
@@ -145,9 +142,12 @@ def _said_inside(group: Path) -> str:
         try:
             (group / "cgroup.procs").write_text(str(subject.pid), encoding="ascii")
             return subject.communicate("\n", timeout=_PATIENCE)[0].strip()
-        except (OSError, subprocess.TimeoutExpired):
+        except OSError:
             subject.kill()
             raise
+        except subprocess.TimeoutExpired as error:
+            subject.kill()
+            raise TimeoutError(errno.ETIMEDOUT, "a process in it does not answer", str(group)) from error
 
 
 def _candidates(controller: Controller, chosen: Path | None) -> Iterator[GroupPlace]:
@@ -227,14 +227,16 @@ class Group:
         try:
             while True:
                 self.forbid()
-                left: set[int] = set()
+                # A round that could not look, for want of descriptors, has come no further.
+                left = 1 << 30
                 with suppress_exhausted():
-                    left = self.members()
-                    if not left:
+                    members = self.members()
+                    left = len(members)
+                    if not members:
                         return True
                     for directory in self._directories:
-                        kill_members(directory, left)
-                if patience.is_over(len(left)):
+                        kill_members(directory, members)
+                if patience.is_over(left):
                     return False
                 await asyncio.sleep(0.01)
         finally:

@@ -113,11 +113,12 @@ class PlainHost(LocalHost):
             self._group.kill_but(agent.pid)
         agent.stream.writer.close()
         # An agent that ended well has seen its last descendant die. One that was killed has lost them.
-        if not await agent.end(_GRACE) and self._group is None:
-            self._lost_track = True
-            await kill_marked(self._id, self._root)
+        ended_well = await agent.end(_GRACE)
         if self._group is not None and not await self._group.end():
             raise BackendError(f"processes of sandbox {self._id} cannot be killed")
+        if not ended_well:
+            self._lost_track = self._group is None
+            await kill_marked(self._id, self._root)
 
 
 class BubblewrapHost(LocalHost):

@@ -35,7 +35,7 @@ async def kill_marked(sandbox_id: str, root: Path, *, known: int | None = None, 
     clean = 0
     while True:
         # Those of a round that could not look, for want of descriptors, are as many as before.
-        left = 1
+        left = 1 << 30
         with suppress_exhausted():
             left = len(await asyncio.to_thread(stop_and_kill, lambda: _members(sandbox_id, root, known, shared)))
         # Twice: what was born while /proc was read is not in the list, nor is its parent, if that has died meanwhile.

@@ -60,9 +60,9 @@ def members(sandbox: str, root: str, groups: list[Path]) -> set[int]:
     looks = ((int(folder.name), look(folder)) for folder in Path("/proc").iterdir() if folder.name.isdigit())
     table = {pid: process for pid, process in looks if process is not None}
     found = {pid for pid, process in table.items() if belongs(process, sandbox, root)}
-    for group in groups:
+    for folder in (Path(top) for group in groups for top, _, _ in os.walk(str(group))):
         with contextlib.suppress(OSError):
-            found |= {int(line) for line in (group / "cgroup.procs").read_text().split()} & table.keys()
+            found |= {int(line) for line in (folder / "cgroup.procs").read_text().split()} & table.keys()
     more = found
     while more:
         more = {pid for pid, process in table.items() if process.parent in found} - found
@@ -107,8 +107,8 @@ def kill_all(sandbox: str, root: str, groups: list[Path]) -> bool:
     return True
 
 
-def remove(groups: list[Path]) -> None:
-    """Remove the groups; the dead are torn down after they have left the list."""
+def remove(groups: list[Path]) -> bool:
+    """Remove the groups, and tell whether they have gone; the dead are torn down after they have left the list."""
     end = time.monotonic() + _PATIENCE
     while groups and time.monotonic() < end:
         for group in groups:
@@ -118,6 +118,7 @@ def remove(groups: list[Path]) -> None:
                     Path(top).rmdir()
         groups = [group for group in groups if group.exists()]
         time.sleep(0.002)
+    return not groups
 
 
 def delete(*places: str) -> int:
@@ -135,7 +136,8 @@ def main() -> None:
     groups = groups_of(sandbox)
     if not kill_all(sandbox, root, groups):
         sys.exit(f"processes of sandbox {sandbox} cannot be killed")
-    remove(groups)
+    if not remove(groups):
+        sys.exit(f"the control group of sandbox {sandbox} cannot be removed")
     sys.exit(delete(root, root + ".home") if directory == "delete" else 0)
 
 

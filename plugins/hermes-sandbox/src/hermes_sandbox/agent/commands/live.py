@@ -272,7 +272,7 @@ class LiveCommand(Command):
         super().__init__(session, request, body, marker=marker)
         self._live = session
         self._shell: Shell | None = None
-        self._input = Path(os.devnull)
+        self._input: Path | None = None
         self._stopped_at = 0.0
         self._steps: set[str] = set()
         self.leaves_something = bool(request["env"] or request["cwd"] is not None)
@@ -326,7 +326,7 @@ class LiveCommand(Command):
 
     def redirections(self) -> bytes:
         """Return where the command's standard streams go; the pipe to report on is closed in it."""
-        given = shlex.quote(str(self._input))
+        given = shlex.quote(str(self._input or os.devnull))
         return os.fsencode(f" <{given}{self._named.redirections} {_STATUS_FD}>&-\n")
 
     def stop(self, reason: str) -> None:
@@ -394,7 +394,7 @@ class LiveCommand(Command):
         return marker in {self._marker, self._shell.marker}
 
     def _answer(self, exit_code: int, survivors: int = 0) -> None:
-        if self.request["stdin"]:
+        if self._input is not None:
             with self._slot.acting(), contextlib.suppress(OSError):
                 self._input.unlink()
         super()._answer(exit_code, survivors)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import signal
 import time
@@ -14,6 +13,7 @@ from typing import Any
 from hermes_sandbox.agent.commands.capture import Capture
 from hermes_sandbox.agent.commands.outputs import Outputs, ordered_or_not
 from hermes_sandbox.agent.commands.script import COMPOSED_APART, assignments, compose
+from hermes_sandbox.agent.launch import ForkRefusedError
 from hermes_sandbox.agent.processes import (
     Patience,
     Process,
@@ -238,9 +238,7 @@ class Command:
             self._capture.add(1, os.fsencode(note))
         try:
             self._spawn(command, stdin)
-        except OSError as error:
-            if error.errno != errno.EAGAIN:
-                raise
+        except ForkRefusedError as error:
             # The slot has as many processes as it may have: what it does next fails as it would in its own shell.
             self._capture.add(1, os.fsencode(f"bash: fork: {error.strerror}\n"))
             self._answer(_NO_PROCESS)
