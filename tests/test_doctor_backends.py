@@ -313,7 +313,9 @@ def test_all_are_tried_and_each_reason_is_told_once_with_a_next_command(doctor, 
     lines = out.splitlines()
     reasons = [(number, line) for number, line in enumerate(lines) if line.startswith("    ") and "→" not in line]
     unanswered = [
-        line for number, line in reasons if "above" not in line and "→" not in "".join(lines[number + 1 :][:1])
+        line
+        for number, line in reasons
+        if "above" not in line and "processes at" not in line and "→" not in "".join(lines[number + 1 :][:1])
     ]
     assert unanswered == []
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import os
 import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -22,6 +24,7 @@ from hermes_testing.watching import eventually, fill_with_processes
 
 pytestmark = pytest.mark.component("apptainer")
 _CROWD = "i=0; while [ $i -lt 60 ]; do sleep 20 & i=$((i + 1)); echo $i; done"
+_users = itertools.count(4_000_000 + os.getpid() % 30_000 * 100)
 _BY_GROUP = r"{}, by cgroup v[12]"
 _BY_USER = r"{} more than its user had, by RLIMIT_NPROC"
 Made = Callable[..., SingularityBackend]
@@ -37,7 +40,8 @@ async def made(options: dict[str, Any], tmp_path: Path) -> AsyncIterator[Made]:
     backends: list[SingularityBackend] = []
 
     def make(place: str, **more: Any) -> SingularityBackend:
-        found = {"cgroup": tmp_path} if place == "no groups" else {}
+        # Of a user that nothing else on this machine has: what others of that user do is counted.
+        found = {"cgroup": tmp_path, "user": str(next(_users))} if place == "no groups" else {}
         backend = SingularityBackend(SingularityOptions(**{**options, **found, **more}))
         backend.lease_dir = tmp_path / "leases"
         backends.append(backend)

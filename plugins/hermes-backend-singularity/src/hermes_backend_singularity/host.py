@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -167,10 +168,15 @@ class InstanceHost(SandboxHost):
             ) from error
 
     def _confine(self, agent: AgentProcess) -> None:
-        # Before the agent has been sent, so nothing that it starts can be outside.
-        if self._group is not None:
-            for pid in with_descendants(read_table(), [agent.pid]):
-                self._group.add(pid)
+        # Before the agent has been sent, so nothing that it starts can be outside. What the program starts while it is
+        # looked for is found by another look; those that are in the group already start others there.
+        inside: set[int] = set()
+        while self._group is not None and (new := with_descendants(read_table(), [agent.pid]) - inside):
+            for pid in new:
+                # One of the program's own that has ended meanwhile.
+                with contextlib.suppress(ProcessLookupError):
+                    self._group.add(pid)
+            inside |= new
 
     async def start_shell(self) -> AgentStream:
         """Start an instance and a shell in it.

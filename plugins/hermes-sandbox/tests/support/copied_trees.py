@@ -74,9 +74,18 @@ def litter(root: Path) -> list[Path]:
 
 def is_writing(pid: int, root: Path) -> bool:
     """Tell whether a process has a file below a directory open."""
-    with contextlib.suppress(FileNotFoundError):
-        return any(str(fd.readlink()).startswith(f"{root}/") for fd in Path(f"/proc/{pid}/fd").iterdir())
+    for fd in _descriptors(pid):
+        # One of those that are listed is what they were listed with, and closed again.
+        with contextlib.suppress(FileNotFoundError):
+            if str(fd.readlink()).startswith(f"{root}/"):
+                return True
     return False
+
+
+def _descriptors(pid: int) -> list[Path]:
+    with contextlib.suppress(FileNotFoundError):
+        return list(Path(f"/proc/{pid}/fd").iterdir())
+    return []
 
 
 def tree_records(*entries: bytes) -> bytes:

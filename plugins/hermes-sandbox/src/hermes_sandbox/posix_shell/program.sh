@@ -94,11 +94,15 @@ collect() {
         [ "$pulled" -gt 0 ] || break
         if [ "$file" = h ]; then head=$((head + pulled)); else last=$((last + pulled)); fi
         if [ -e "$1.end" ]; then
-            case $(cat "$1.h" "$1.$old" "$1.$new" 2>/dev/null) in
+            ran=
+            while [ -z "$ran" ]; do
+                command eval 'held=$(cat "$1.h" "$1.$old" "$1.$new" 2>/dev/null); ran=1'
+            done
+            case $held in
             *"$3"*)
                 # Those who hold the pipe may go on writing.
                 exec 4<&0
-                cat <&4 >/dev/null 2>&1 &
+                command eval 'cat <&4 >/dev/null 2>&1 &'
                 break
                 ;;
             esac
