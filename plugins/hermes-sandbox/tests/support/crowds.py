@@ -17,8 +17,9 @@ _FORKER = """
 #include <unistd.h>
 
 /* At most 2,000 processes in all, none of which lives for more than 20 seconds. A failed fork is tried again, so that
-   each process that is killed makes room for another while the crowd is being ended; after 2 ms, in which two hundred
-   try a hundred times, so that they leave something of the machine to the tests beside this one. */
+   each process that is killed makes room for another while the crowd is being ended: a hundred of them try a thousand
+   times a second. More often would leave nothing of the machine to whoever ends them, for a fork that a control group
+   refuses has done most of its work by then. */
 int main(void) {
     int *left = mmap(0, sizeof *left, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     time_t end = time(0) + 20;
@@ -33,7 +34,7 @@ int main(void) {
         if (child == 0) setsid();
         if (child < 0) {
             __sync_fetch_and_add(left, 1);
-            usleep(2000);
+            usleep(100000);
         }
     }
     return 0;
