@@ -76,7 +76,7 @@ def uid() -> int:
 
 
 @asynccontextmanager
-async def _opened(
+async def _open(
     root: Path, shell: str, pids: int | None = None, *, owner: int | None = None, **fields: Any
 ) -> AsyncIterator[Sandbox]:
     backend = Backend(root / "places", shell)
@@ -92,7 +92,7 @@ async def _opened(
         await backend.aclose()
 
 
-async def _started(box: Sandbox) -> int:
+async def _count_started(box: Sandbox) -> int:
     crowd = await box.exec(_CROWD, timeout=3)
     return int(crowd.stdout.split()[-1])
 
@@ -114,25 +114,25 @@ def sleepers() -> Iterator[Callable[[int, int], None]]:
 @needs_root
 @pytest.mark.parametrize("shell", ["dash", "bash"])
 async def test_commands_of_a_user_of_their_own_stay_at_their_number(root: Path, uid: int, shell: str) -> None:
-    async with _opened(root, shell, uid=uid, gid=uid) as box:
+    async with _open(root, shell, uid=uid, gid=uid) as box:
         assert box.provenance["limits"]["pids"] == "20 of its user, by RLIMIT_NPROC"
-        assert 10 < await _started(box) <= 20
+        assert 10 < await _count_started(box) <= 20
         # The shell itself is not held to it.
         assert (await box.exec("echo on")).stdout == b"on\n"
 
 
 @needs_root
 async def test_neither_half_of_the_limit_can_be_raised_by_a_command(root: Path, uid: int) -> None:
-    async with _opened(root, "dash", uid=uid, gid=uid) as box:
+    async with _open(root, "dash", uid=uid, gid=uid) as box:
         assert (await box.exec("ulimit -S -p; ulimit -H -p")).output == "20\n20\n"
         assert (await box.exec("ulimit -p 21")).exit_code != 0
 
 
 @needs_root
 async def test_a_task_s_own_number_goes_before_the_backend_s(root: Path, uid: int) -> None:
-    async with _opened(root, "dash", 40, uid=uid, gid=uid) as box:
+    async with _open(root, "dash", 40, uid=uid, gid=uid) as box:
         assert box.provenance["limits"]["pids"] == "40 of its user, by RLIMIT_NPROC"
-        assert 25 < await _started(box) <= 40
+        assert 25 < await _count_started(box) <= 40
 
 
 @needs_root
@@ -141,24 +141,24 @@ async def test_what_others_have_of_the_same_user_is_left_out_of_account(
     root: Path, uid: int, sleepers: Callable[[int, int], None], others: int
 ) -> None:
     sleepers(uid, others)
-    async with _opened(root, "dash", uid=uid, gid=uid, shared_user=True) as box:
+    async with _open(root, "dash", uid=uid, gid=uid, shared_user=True) as box:
         assert box.provenance["limits"]["pids"] == "20 more than its user had, by RLIMIT_NPROC"
-        assert 10 < await _started(box) <= 21
+        assert 10 < await _count_started(box) <= 21
 
 
 @needs_root
 async def test_a_place_with_a_bound_of_its_own_is_left_alone(root: Path, uid: int) -> None:
-    async with _opened(root, "dash", uid=uid, gid=uid, processes=0) as box:
+    async with _open(root, "dash", uid=uid, gid=uid, processes=0) as box:
         assert "pids" not in box.provenance["limits"]
-        assert await _started(box) == 60
+        assert await _count_started(box) == 60
 
 
 @needs_root
 async def test_where_nothing_holds_it_is_said_and_a_task_that_asks_for_it_is_refused(root: Path) -> None:
-    async with _opened(root, "dash") as box:
+    async with _open(root, "dash") as box:
         assert box.provenance["limits"]["pids"].startswith("none: ")
     with pytest.raises(SandboxRefusedError, match="limit pids cannot be enforced here") as caught:
-        async with _opened(root, "dash", 40):
+        async with _open(root, "dash", 40):
             pass
     assert "Python" in (caught.value.hint or "")
 
@@ -169,10 +169,10 @@ async def test_commands_that_are_the_shell_s_own_user_are_held_and_the_shell_is_
     root: Path, uid: int, sleepers: Callable[[int, int], None], others: int
 ) -> None:
     sleepers(uid, others)
-    async with _opened(root, "dash", owner=uid) as box:
+    async with _open(root, "dash", owner=uid) as box:
         assert box.provenance["limits"]["pids"] == "20 more than its user had, by RLIMIT_NPROC"
         # The shell takes some of them for what it collects output with.
-        assert 10 < await _started(box) <= 20
+        assert 10 < await _count_started(box) <= 20
         assert (await box.exec("echo on")).stdout == b"on\n"
 
 
@@ -194,6 +194,6 @@ async def test_a_user_s_number_holds_by_way_of_su_too(root: Path, monkeypatch: p
     # One that `su` knows by name, and of which nothing runs.
     busy = {int(line.split()[1]) for text in _statuses() for line in text.splitlines() if line.startswith("Uid:")}
     user = next(entry for entry in pwd.getpwall() if entry.pw_uid and entry.pw_uid not in busy | {65_534})
-    async with _opened(root, "dash", uid=user.pw_uid, gid=user.pw_gid, shared_user=True) as box:
+    async with _open(root, "dash", uid=user.pw_uid, gid=user.pw_gid, shared_user=True) as box:
         assert box.provenance["limits"]["pids"] == "20 more than its user had, by RLIMIT_NPROC"
-        assert 10 < await _started(box) <= 21
+        assert 10 < await _count_started(box) <= 21

@@ -61,12 +61,12 @@ async def fill_with_processes(sandbox: Sandbox, most: int) -> int:
     started = await sandbox.processes.start(f"exec python3 crowd.py {most}")
     found = b""
 
-    async def counted() -> bool:
+    async def has_counted() -> bool:
         nonlocal found
         found = (await sandbox.processes.read(started.id)).data
         return found.endswith(b"\n")
 
-    if not await eventually(counted):
+    if not await eventually(has_counted):
         raise TimeoutError("the crowd did not say how many it has become")
     return int(found) + 1
 

@@ -55,8 +55,8 @@ class ProcessBound:
             # Where no process can be started to count with, none will be for the command either, which then says so.
             with contextlib.suppress(OSError):
                 others = max(1, count_processes() - count_own())
-                self._number, self._counted_at = _allowed(others + self._limit), time.monotonic()
-        return self._number or _allowed(self._limit)
+                self._number, self._counted_at = _within_hard_limit(others + self._limit), time.monotonic()
+        return self._number or _within_hard_limit(self._limit)
 
     def forbid(self) -> None:
         """Keep the slot from starting anything more, as far as that can be had."""
@@ -101,11 +101,11 @@ def _of_user(limit: int, identity: Identity, *, shared: bool) -> tuple[ProcessBo
         now = _as_user(identity, count_processes)
         if now:
             # Whoever counted has gone.
-            number = _allowed(now - 1 + limit)
+            number = _within_hard_limit(now - 1 + limit)
             how = f"{number - now + 1} more than its user had, by RLIMIT_NPROC"
             return ProcessBound(how), identity._replace(processes=number)
     elif TRIALS.binds_users(identity):
-        number = _allowed(limit)
+        number = _within_hard_limit(limit)
         return ProcessBound(f"{number} of its user, by RLIMIT_NPROC"), identity._replace(processes=number)
     return ProcessBound(_NOT_HELD.format(uid=identity.uid)), identity
 
@@ -114,7 +114,7 @@ def _above(limit: int, *, exclusive: bool) -> ProcessBound:
     now = count_processes()
     if not now:
         return ProcessBound(_NOT_HELD.format(uid=os.getuid()) + _NO_GROUP)
-    number = _allowed(now + limit)
+    number = _within_hard_limit(now + limit)
     how = f"{number - now} more than its user had, by RLIMIT_NPROC"
     if not exclusive or now > 1 or not _in_user_namespace():
         return ProcessBound(how, limit=number - now)
@@ -128,7 +128,7 @@ def _in_user_namespace() -> bool:
         return file.read().split() != ["0", "0", str((1 << 32) - 1)]
 
 
-def _allowed(number: int) -> int:
+def _within_hard_limit(number: int) -> int:
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     return number if hard == _UNLIMITED else min(number, hard)
 
@@ -190,7 +190,7 @@ def count_processes() -> int:
 
 def _can_fork_at(limit: int) -> bool:
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-    resource.setrlimit(resource.RLIMIT_NPROC, (_allowed(limit), hard))
+    resource.setrlimit(resource.RLIMIT_NPROC, (_within_hard_limit(limit), hard))
     try:
         pid = os.fork()
         if pid == 0:
