@@ -1,4 +1,9 @@
-"""Looking at processes and at the event loop from outside a component."""
+"""Looking at processes and at the event loop from outside a component, and waiting for what a busy machine does later.
+
+No verdict of a test may depend on how fast the machine is. What has to have happened is waited for (`eventually`,
+`begin`); what has to happen within a time limit gets more of it when it fails (`with_more_time`); what has to be fast
+is measured beside something of the same kind (`times_as_long`), or by what it did to its own thread (`longest_stall`).
+"""
 
 from __future__ import annotations
 
@@ -8,11 +13,13 @@ import os
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from hermes_core.contracts.sandbox import Sandbox
+from hermes_core.contracts.sandbox import ExecResult, Sandbox
 
 T = TypeVar("T")
+MORE_TIME: Final = (0.4, 2.0, 10.0, 40.0)
+"""Seconds that `with_more_time` gives one attempt after the other."""
 _CROWD = """
 import os, sys, time
 many, started = int(sys.argv[1]), 0
@@ -83,16 +90,87 @@ async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, seconds
         await asyncio.sleep(0.02)
 
 
+async def exists(sandbox: Sandbox, path: str) -> bool:
+    """Tell whether there is something at a path of the sandbox."""
+    try:
+        await sandbox.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+async def begin(sandbox: Sandbox, command: str, *, seconds: float = 60.0) -> asyncio.Task[ExecResult]:
+    """Start a command and return the call, when what is written before `touch begun` in the command has been done.
+
+    Where the command does not name the file `begun`, it is made first. The call is cancelled, and AssertionError
+    raised, where the file is not there after so many seconds, or the command ends without it.
+    """
+    await sandbox.exec("rm -f begun")
+    call = asyncio.create_task(sandbox.exec(command if "touch begun" in command else f"touch begun; {command}"))
+
+    async def has_begun() -> bool:
+        return await exists(sandbox, "begun") or call.done()
+
+    try:
+        # Bounded from outside too: where `stat` waits for the command, it has not begun for whoever asks.
+        async with asyncio.timeout(2 * seconds):
+            assert await eventually(has_begun, seconds=seconds), f"the command did not begin within {seconds} s"
+        without = call.done() and not await exists(sandbox, "begun")
+        assert not without, f"the command ended before it made the file 'begun': {call.result()}"
+    except BaseException:
+        call.cancel()
+        raise
+    return call
+
+
+async def with_more_time(attempt: Callable[[float], Awaitable[T]]) -> T:
+    """Call an attempt with more seconds after each AssertionError, and return what the first that passes returns.
+
+    For what has to be done before a time limit ends it: `attempt` gets the limit to set, 0.4 s at first and 40 s at
+    last (`MORE_TIME`). A busy machine needs more of it; a defect fails with each. An attempt that has passed must be
+    possible again after one that has not.
+    """
+    for seconds in MORE_TIME[:-1]:
+        with contextlib.suppress(AssertionError):
+            return await attempt(seconds)
+    return await attempt(MORE_TIME[-1])
+
+
+async def times_as_long(
+    measured: Callable[[], Awaitable[object]], control: Callable[[], Awaitable[object]], *, rounds: int = 5
+) -> float:
+    """Return how many times as long one thing takes as another, which is measured by turns with it.
+
+    The least time of each counts: whatever else the machine does only adds to it.
+    """
+    clock = asyncio.get_running_loop().time
+    least = [float("inf"), float("inf")]
+    for _ in range(rounds):
+        for index, act in enumerate((measured, control)):
+            began = clock()
+            await act()
+            least[index] = min(least[index], clock() - began)
+    return least[0] / least[1]
+
+
 async def longest_stall(awaitable: Awaitable[T]) -> tuple[T, float]:
-    """Await something and measure the longest time the event loop could not run anything else."""
+    """Await something and measure the longest time for which it kept the event loop from running anything else.
+
+    Time in which a thread of this process could have run and had no processor does not count, where the kernel tells
+    it: it is other programs' doing.
+    """
     loop = asyncio.get_running_loop()
-    longest, last = 0.0, loop.time()
+    longest = 0.0
 
     async def tick() -> None:
-        nonlocal longest, last
+        nonlocal longest
+        last, waits = loop.time(), _waits_for_a_processor()
         while True:
             await asyncio.sleep(0.01)
-            longest, last = max(longest, loop.time() - last), loop.time()
+            now, later = loop.time(), _waits_for_a_processor()
+            starved = sum(wait - waits.get(thread, 0.0) for thread, wait in later.items())
+            longest = max(longest, now - last - starved)
+            last, waits = now, later
 
     ticker = asyncio.create_task(tick())
     await asyncio.sleep(0)
@@ -102,6 +180,19 @@ async def longest_stall(awaitable: Awaitable[T]) -> tuple[T, float]:
         return result, longest
     finally:
         ticker.cancel()
+
+
+def _waits_for_a_processor() -> dict[str, float]:
+    """Return for how many seconds each thread of this process has been able to run and had no processor, where known.
+
+    All threads, because the event loop also waits for one that holds the interpreter and has no processor. The source
+    is the second number of /proc/PID/task/TID/schedstat (Linux, Documentation/scheduler/sched-stats.rst).
+    """
+    waits = {}
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, IndexError, ValueError):  # the thread has ended, or gVisor has no such file
+            waits[path.parent.name] = int(path.read_text(encoding="ascii").split()[1]) / 1e9
+    return waits
 
 
 def resident_bytes() -> int:

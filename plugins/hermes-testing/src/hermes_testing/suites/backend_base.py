@@ -145,29 +145,6 @@ def _own_level(plugin: str, component: str) -> str:
     return spec.isolation[0]
 
 
-async def exists(sandbox: Sandbox, path: str) -> bool:
-    """Tell whether there is something at a path of the sandbox."""
-    try:
-        await sandbox.stat(path)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-async def begin(sandbox: Sandbox, command: str, *, seconds: float) -> asyncio.Task[Any]:
-    """Start a command that does not end and return the call, when the command runs."""
-    await sandbox.exec("rm -f begun")
-    call = asyncio.create_task(sandbox.exec(f"touch begun; {command}"))
-    try:
-        # Bounded from outside too: where `stat` waits for the command, it has not begun for whoever asks.
-        async with asyncio.timeout(2 * seconds):
-            assert await eventually(lambda: exists(sandbox, "begun"), seconds=seconds)
-    except BaseException:
-        call.cancel()
-        raise
-    return call
-
-
 async def leases() -> list[Lease]:
     """Return the leases of the sandboxes that are open, oldest first."""
     found, problems = await asyncio.to_thread(lambda: LeaseBook(default_lease_dir()).read())

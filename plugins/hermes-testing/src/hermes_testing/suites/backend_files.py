@@ -9,8 +9,9 @@ import random
 import pytest
 
 from hermes_core.contracts.sandbox import Sandbox
-from hermes_testing.suites.backend_base import BackendBase, begin
+from hermes_testing.suites.backend_base import BackendBase
 from hermes_testing.suites.base import needs
+from hermes_testing.watching import begin
 
 _NAMES = ["plain", "with space", "grüße-你好", "quote'\"s", "-dash", "dollar$HOME", "star*", "a/b c/d", ".hidden"]
 

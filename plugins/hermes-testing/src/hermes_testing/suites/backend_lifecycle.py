@@ -14,9 +14,9 @@ from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import Processes, Sandbox, TerminalBackend
 from hermes_core.discovery.conformance import complaints
 from hermes_core.specs import BackendSpec
-from hermes_testing.suites.backend_base import SECRET_VALUE, BackendBase, exists
+from hermes_testing.suites.backend_base import SECRET_VALUE, BackendBase
 from hermes_testing.suites.base import needs
-from hermes_testing.watching import eventually, longest_stall, sleep_token
+from hermes_testing.watching import eventually, exists, longest_stall, sleep_token
 
 
 def _refusals(spec: BackendSpec) -> list[Mapping[str, Any]]:

@@ -9,9 +9,9 @@ import pytest
 import pytest_asyncio
 
 from hermes_core.contracts.sandbox import Sandbox, TerminalBackend
-from hermes_testing.suites.backend_base import BackendBase, begin
+from hermes_testing.suites.backend_base import BackendBase
 from hermes_testing.suites.base import needs
-from hermes_testing.watching import runs_inside, sleep_token
+from hermes_testing.watching import begin, runs_inside, sleep_token
 
 
 class LiveSessions(BackendBase):
