@@ -32,6 +32,8 @@ class Process(NamedTuple):
     session: int
     start: int
     threads: int
+    ticks: int = 0
+    """Processor time of it and of those of its children that it has waited for, in clock ticks."""
 
     @property
     def alive(self) -> bool:
@@ -59,7 +61,8 @@ def read_process(pid: int) -> Process | None:
         return None
     # The name in parentheses may itself contain spaces and parentheses.
     fields = data[data.rindex(b")") + 2 :].split()
-    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]), int(fields[17]))
+    ticks = sum(map(int, fields[11:15]))
+    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]), int(fields[17]), ticks)
 
 
 def read_table() -> dict[int, Process]:

@@ -24,6 +24,7 @@ _MODULES: Final = (
     "slot",
     "commands/script",
     "commands/write_order",
+    "commands/late_output",
     "commands/outputs",
     "commands/fifos",
     "commands/shell",

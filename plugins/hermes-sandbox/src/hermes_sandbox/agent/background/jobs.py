@@ -12,14 +12,13 @@ from hermes_sandbox.agent.background.job_input import JobInput
 from hermes_sandbox.agent.background.ring_buffer import TailRing
 from hermes_sandbox.agent.background.terminal_pty import Terminal
 from hermes_sandbox.agent.background.terminate import Hunt
+from hermes_sandbox.agent.commands.late_output import LATE_OUTPUT, Filters, link_of
 from hermes_sandbox.agent.processes import Process, read_process
 
 KEPT_OUTPUT = 1 << 20
 _JOB_READ = 1 << 16
 _READS_AT_ONCE = 16
 """Pieces after which what is being drained gives way: a child that writes without end must not hold the loop."""
-_LATE_OUTPUT = 0.02
-"""Seconds that output which others still write, as in `cmd > >(tee log)`, is waited for after the shell has gone."""
 
 
 class Job:
@@ -40,6 +39,7 @@ class Job:
         self._output = -1
         self._input: JobInput | None = None
         self._survivors = 0
+        self._own_pipes: set[str] = set()
         self._root: Process | None = None
         self._waiting: list[Callable[[], None]] = []
 
@@ -93,6 +93,7 @@ class Job:
         with contextlib.ExitStack() as ours:
             output, theirs = os.pipe()
             given, own = os.pipe()
+            self._own_pipes = {link_of(own)}
             for fd in (output, own):
                 ours.callback(os.close, fd)
             try:
@@ -148,7 +149,17 @@ class Job:
         if self._output < 0:
             self._end(code)
         else:
-            self._loop.after(_LATE_OUTPUT, lambda: self._end(code))
+            filters = Filters(self.pid, self._own_pipes)
+            self._loop.after(LATE_OUTPUT, lambda: self._await_filters(code, filters))
+
+    def _await_filters(self, code: int, filters: Filters) -> None:
+        pipes = set() if self._output < 0 else {link_of(self._output)}
+        with self._slot.acting():
+            seconds = filters.next_look(pipes)
+        if seconds:
+            self._loop.after(seconds, lambda: self._await_filters(code, filters))
+        else:
+            self._end(code)
 
     def _end(self, code: int) -> None:
         self._drain()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_sandbox.agent.commands.fifos import NamedOutputs, NamedPipes
+from hermes_sandbox.agent.commands.late_output import Filters, last_process, link_of
 from hermes_sandbox.agent.commands.outputs import Outputs
 from hermes_sandbox.agent.commands.script import saving
 from hermes_sandbox.agent.commands.shell import Command, Session
@@ -49,6 +50,8 @@ class Shell:
         slot = session.slot
         self.marker = f"{slot.marker}.0"
         lines, self._lines = os.pipe()
+        self.source = link_of(lines)
+        """What the kernel calls the pipe that it reads lines from."""
         self.status, reports = os.pipe()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         argv = [slot.bash, "--norc", "--noprofile", "--noediting", "-i"]
@@ -275,6 +278,7 @@ class LiveCommand(Command):
         self._input: Path | None = None
         self._stopped_at = 0.0
         self._steps: set[str] = set()
+        self._last_before = 0
         self.leaves_something = bool(request["env"] or request["cwd"] is not None)
 
     def _open_outputs(self) -> Outputs:
@@ -294,6 +298,7 @@ class LiveCommand(Command):
         if note:
             self._capture.add(1, note)
         self.pid = self._shell.pid
+        self._last_before = last_process() or self.pid
         self._outputs = self._named = NamedOutputs(
             self._live.pipes(), self._live.keep, self._loop, self._take, self._pipe_ended
         )
@@ -309,6 +314,10 @@ class LiveCommand(Command):
         """Learn the exit code, or the negative number of the signal that ended it."""
         self._named.over()
         super().over(code)
+
+    def _filters(self) -> Filters:
+        # A subshell of it keeps the shell's input, under another number.
+        return Filters(self._last_before, () if self._shell is None else (self._shell.source,))
 
     def _script(self) -> str:
         mark = f"\\builtin export HERMES_SANDBOX={shlex.quote(self._marker)};"

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from hermes_sandbox.agent.commands.late_output import link_of
 from hermes_sandbox.agent.commands.write_order import BULK_LIMIT, Bell, Listener, first_write
 
 _PIPE_READ = 1 << 16
@@ -54,6 +55,10 @@ class Outputs:
 
     def __bool__(self) -> bool:
         return bool(self._pipes)
+
+    def links(self) -> set[str]:
+        """Return what the kernel calls the pipes that are open."""
+        return {link_of(fd) for fd in self._pipes}
 
     def _readable(self, fd: int) -> None:
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_sandbox.agent.commands.capture import Capture
+from hermes_sandbox.agent.commands.late_output import LATE_OUTPUT, Filters
 from hermes_sandbox.agent.commands.outputs import Outputs, ordered_or_not
 from hermes_sandbox.agent.commands.script import COMPOSED_APART, assignments, compose
 from hermes_sandbox.agent.launch import ForkRefusedError
@@ -26,8 +27,6 @@ from hermes_sandbox.agent.processes import (
 )
 from hermes_sandbox.agent.slot import Slot
 
-_STRAGGLERS = 0.02
-"""Seconds that output which others still write, as in `cmd > >(tee log)`, is waited for after the shell has gone."""
 _TICK = 0.02
 _MAX_STATE = 1 << 24
 _ESCALATION = ((signal.SIGINT, 0.2), (signal.SIGTERM, 0.3))
@@ -284,11 +283,29 @@ class Command:
         elif not self._outputs:
             self._finish()
         else:
-            self._loop.after(_STRAGGLERS, self._finish)
+            filters = self._filters()
+            self._loop.after(LATE_OUTPUT, lambda: self._await(filters))
+
+    def _filters(self) -> Filters:
+        return Filters(self.pid)
+
+    def _await(self, filters: Filters) -> None:
+        if self._answered():
+            return
+        with self._slot.acting():
+            seconds = filters.next_look(self._outputs.links())
+        if seconds:
+            self._loop.after(seconds, lambda: self._await(filters))
+        else:
+            self._finish()
 
     def stop(self, reason: str) -> None:
-        """End it and everything it started: asked to, told to, killed."""
-        if not self._answered() and not self._reason and self._status is None:
+        """End it and everything it started: asked to, told to, killed; one whose shell has gone is answered."""
+        if self._answered() or self._reason:
+            return
+        if self._status is not None:
+            self._finish()
+        else:
             self._reason = reason
             self._hunt()
 
