@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import secrets
 import shutil
 import subprocess
 import tempfile
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,9 @@ from hermes_core.rollout import Runtime
 from hermes_core.specs import Ref
 from hermes_runner.tasks import load_tasks
 from hermes_runner.tasks.check import SOLUTION, check_task
+from hermes_sandbox.local.backend import LocalBackend, LocalOptions
+from hermes_testing.watching import eventually
+from hermes_verifiers.room import open_room
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT / "examples" / "attack_tasks.jsonl"
@@ -77,12 +82,37 @@ def traces(root: Path, token: str) -> list[str]:
     return found
 
 
-def outside() -> set[str]:
-    """Return what an attack could leave at places that all sandboxes of isolation `none` share."""
-    home = Path.home()
-    places = [home / name for name in (".bashrc", ".profile", "bin", "reward.txt", "logs", ".gitconfig", ".local/bin")]
-    stamps = {f"{path} {path.stat().st_mtime_ns}" for path in places if path.exists()}
-    return stamps | {str(path) for path in Path("/").iterdir()} | {str(path) for path in ROOT.iterdir()}
+LEFT = (
+    "reward.txt",
+    "reward.json",
+    "reward",
+    "score.txt",
+    "logs/verifier",
+    "digest.txt",
+    "count.txt",
+    "calc.py",
+    "evil.sh",
+)
+"""What an attack that got out of its sandbox would leave, by names that nobody else on this machine gives to a file."""
+
+
+def outside(*folders: Path) -> set[str]:
+    """Return what an attack could leave in the folders that everything on this machine shares, or in the given ones."""
+    shared = [place / name for place in (Path("/"), ROOT, Path(pwd.getpwuid(os.getuid()).pw_dir)) for name in LEFT]
+    paths = [path for path in shared if path.exists()] + [path for folder in folders for path in folder.rglob("*")]
+    return {f"{path} {path.lstat().st_mtime_ns}" for path in paths}
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """A home and a current folder of this process that the test alone uses: what gets out of a sandbox comes there."""
+    for name in ("home", "here"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "home" / ".bashrc").write_text("# as it was\n")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # the backend's own notes are no attack's
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "home", tmp_path / "here"
 
 
 @pytest.fixture
@@ -94,14 +124,34 @@ def root():
     shutil.rmtree(made)
 
 
+@pytest.mark.parametrize("name", ["a process that rewrites the result", "a process that hides from its session"])
+async def test_an_attack_on_the_judge_reaches_the_room_of_its_own_run_and_no_other(name, root):
+    steps = next(cheat.steps for task in LOADED.tasks for cheat in task.cheats if cheat.name == name)
+    spec = SandboxSpec(isolation="none")
+    async with aclosing(LocalBackend(LocalOptions(root_dir=root))) as backend, AsyncExitStack() as stack:
+        backend.lease_dir = root / "leases"
+        sandboxes = [await stack.enter_async_context(await backend.open(spec)) for _ in range(2)]
+        own, others = [await stack.enter_async_context(open_room(sandbox)) for sandbox in sandboxes]
+        result, strangers = [await room.put("result", "0") for room in (own, others)]
+        for step in steps:
+            await own.sandbox.exec(step.arguments["command"])
+
+        async def is_spoilt() -> bool:
+            return (await own.sandbox.read_file(result)).strip() == b"1"
+
+        # Nothing has ended the attack's processes, as a verifier would.
+        assert await eventually(is_spoilt)
+        assert await others.sandbox.read_file(strangers) == b"0"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("task", LOADED.tasks, ids=lambda task: task.id)
-async def test_every_attack_scores_nothing_and_leaves_nothing_on_the_host(task, level, root):
+async def test_every_attack_scores_nothing_and_leaves_nothing_on_the_host(task, level, root, elsewhere):
     if missing := [name for name in task.metadata.get("needs", ()) if shutil.which(name) is None]:
         pytest.skip(f"{missing[0]} is not installed")
-    token, before = secrets.token_hex(8), outside()
+    token, before = secrets.token_hex(8), outside(*elsewhere)
     backend = Ref(kind="backend", name="local", options={"root_dir": str(root)})
     spec = SandboxSpec(isolation=level, env={"ATTACKED": token})
     async with Runtime(REGISTRY, backend=backend, sandbox=spec) as runtime:
@@ -112,7 +162,7 @@ async def test_every_attack_scores_nothing_and_leaves_nothing_on_the_host(task, 
     assert rewards.pop(SOLUTION) == 1.0
     assert set(rewards.values()) == {0.0}
     assert traces(root, token) == []
-    assert outside() == before
+    assert outside(*elsewhere) == before
     assert not list(Path(os.environ.get("TMPDIR", "/tmp")).glob(f"*{token}*"))
 
 
@@ -120,7 +170,8 @@ async def test_every_attack_scores_nothing_and_leaves_nothing_on_the_host(task, 
 def small_image():
     """Name the image of the Docker backend's tests, built where the engine does not have it."""
     name, support = "hermes-test:2", ROOT / "hermes_backend_docker" / "tests" / "support"
-    with Path(tempfile.gettempdir(), "hermes-test-image.lock").open("w") as lock:
+    # The script itself is what is locked: a file in /tmp may be another user's.
+    with (support / "build_image.sh").open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False).returncode:
             subprocess.run([support / "build_image.sh", name], check=True, capture_output=True)

@@ -207,8 +207,9 @@ ATTACKS = {
         positive = name = root = add
         """,
     "the hidden files": """
-        import glob, re
-        text = "".join(open(path).read() for path in glob.glob("/tmp/verify.*/**/*", recursive=True)
+        import glob, os, re
+        sandbox = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        text = "".join(open(path).read() for path in glob.glob(sandbox + "/tmp/verify.*/**/*", recursive=True)
                        if path.endswith(".py") and "test" in path)
         found = [int(word) for word in re.findall(r"[0-9]+", text)]
         def add(a, b): return next(n for n in found if n == 42)

@@ -20,11 +20,15 @@ from hermes_core.contracts.sandbox import ExecResult, Sandbox
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# `command -p` searches the system's own directories and skips functions and aliases.
-_MAKE = (
-    'umask 077 && d=$(command -p mktemp -d /tmp/verify.XXXXXXXXXX) && command -p mkdir "$d/home" '
-    '&& printf "%s\\n" "$d" "$PATH" "$HOME"'
-)
+# The room lies below the sandbox's own TMPDIR: without isolation /tmp is the whole machine's, and every other sandbox's
+# attack on a judge would meet this one. What the model may have put in its place, or a TMPDIR in the workspace, where a
+# room would be seen, is passed by. `command -p` searches the system's own directories and skips functions and aliases.
+_MAKE: Final = """umask 077
+make() {{ command -p mktemp -d "$1/verify.XXXXXXXXXX" 2>/dev/null; }}
+case ${{TMPDIR:-/tmp}} in {workspace} | {workspace}/*) t=/tmp ;; /*) t=${{TMPDIR:-/tmp}} ;; *) t=/tmp ;; esac
+[ -L "$t" ] && t=/tmp
+{{ d=$(make "$t") || d=$(make /tmp); }} && command -p mkdir "$d/home" && printf "%s\\n" "$d" "$PATH" "$HOME"
+"""
 
 # Overrides of what a repository's own config may hold; the command scope is the strongest one git has.
 _GIT_OVERRIDES: Final = (
@@ -80,7 +84,8 @@ class Room:
 @asynccontextmanager
 async def open_room(sandbox: Sandbox) -> AsyncIterator[Room]:
     """Make a room and remove it afterwards."""
-    made = await sandbox.exec(_MAKE, timeout=30, cwd="/")
+    command = _MAKE.format(workspace=shlex.quote(sandbox.workspace.rstrip("/")))
+    made = await sandbox.exec(command, timeout=30, cwd="/")
     lines = made.stdout.decode("utf-8", "replace").splitlines()
     if made.exit_code != 0 or len(lines) != 3:
         raise VerifierError(f"no private directory in the sandbox: {made.output.strip()[-300:]}")
@@ -93,6 +98,7 @@ async def open_room(sandbox: Sandbox) -> AsyncIterator[Room]:
 
 def _fed(command: str, path: str) -> str:
     inner = f"exec bash --noprofile --norc -c {shlex.quote(command)}"
+    path = shlex.quote(path)
     return f'given=$(<{path}); command -p rm -f {path}; {inner} < <(printf "%s\\n" "$given")'
 
 

@@ -1,0 +1,51 @@
+"""The private directory of a verifier: below the sandbox's own directory for temporary files, whatever is there."""
+
+from __future__ import annotations
+
+from contextlib import aclosing, asynccontextmanager
+
+import pytest
+
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_sandbox.local.backend import LocalBackend, LocalOptions
+from hermes_verifiers.room import open_room
+
+
+@asynccontextmanager
+async def sandbox(root, **env):
+    """Open a sandbox below a folder whose name a shell would take for several words."""
+    (root / "two words").mkdir()
+    backend = LocalBackend(LocalOptions(root_dir=root / "two words"))
+    backend.lease_dir = root / "leases"
+    async with aclosing(backend), await backend.open(SandboxSpec(isolation="none", env=env)) as opened:
+        yield opened
+
+
+async def test_a_room_is_among_its_own_sandboxs_temporary_files_where_no_other_sandbox_looks(tmp_path):
+    async with sandbox(tmp_path) as opened, open_room(opened) as room:
+        own = (await opened.exec('printf %s "$TMPDIR"')).stdout.decode()
+        assert room.path.startswith(f"{own}/verify.")
+        assert own.startswith(str(tmp_path))
+        ended = await room.run('read -r word; echo "$word $HOME"', timeout=60, stdin="given\n")
+        assert ended.output == f"given {room.path}/home\n"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        'rmdir "$TMPDIR"; ln -s "$PWD" "$TMPDIR"',
+        'rm -r "$TMPDIR"; touch "$TMPDIR"',
+        'rmdir "$TMPDIR"',
+        "export TMPDIR=$PWD",
+        "mkdir t; export TMPDIR=$PWD/t",
+        "export TMPDIR=t",
+        "export TMPDIR=",
+        "unset TMPDIR",
+    ],
+)
+async def test_a_directory_that_the_model_has_spoilt_is_passed_by(tmp_path, spoil):
+    async with sandbox(tmp_path) as opened:
+        assert (await opened.exec(spoil)).exit_code == 0
+        async with open_room(opened) as room:
+            assert room.path.startswith("/tmp/verify.")
+            assert (await room.run("echo here", timeout=60)).output == "here\n"
