@@ -15,6 +15,9 @@ DEMO_OUT ?= runs/demo
 DEMO_ARGS ?=
 TINY_RL_ARGS ?=
 
+# No more threads of `tokenizers` than processors of a small machine: it never recovers where one cannot start.
+export RAYON_NUM_THREADS ?= 2
+
 BIN := $(VENV)/bin
 SOURCES := $(wildcard */src plugins/*/src)
 TEST_FOLDERS := $(wildcard */tests plugins/*/tests examples/*/tests tests)

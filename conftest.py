@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
+import time
 import tomllib
+import warnings
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -22,8 +26,8 @@ import pytest
 hypothesis.settings.register_profile("repository", parent=hypothesis.settings.default, deadline=None)
 hypothesis.settings.load_profile("repository")
 
-# Seconds; a daemon that hangs is as absent as one that refuses.
-PROBE_TIMEOUT: Final = 30
+# Seconds; a daemon that hangs is as absent as one that refuses. A busy machine takes its time.
+PROBE_TIMEOUT: Final = 120
 
 
 TIERS: Final = Path(__file__).with_name("tests") / "tiers.toml"
@@ -99,13 +103,77 @@ def _keep_share(config: pytest.Config, items: list[pytest.Item]) -> None:
     items[:] = [item for item in items if item in kept]
 
 
+_BEGAN: Final = pytest.StashKey[float]()
+_FAILED: Final = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note a failure; that its event loop cannot be closed either is then no second one."""
+    report = yield
+    if report.failed:
+        item.stash[_FAILED] = True
+        warnings.filterwarnings("default", "An exception occurred during teardown of an asyncio.Runner", RuntimeWarning)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Collect what a test has left when its fixtures are down, so that a leak fails the test that leaked."""
+    done = yield
+    if item.stash.get(_FAILED, False):
+        return done
+    # A look at everything takes as long as some tests: after those, what is young has to do.
+    everything = _ends_a_module(item, nextitem) or time.monotonic() - item.stash[_BEGAN] > 0.5
+    leaks = _collect_garbage(2 if everything else 1)
+    if leaks:
+        pytest.fail("the test left what nobody closed:\n" + "\n".join(leaks), pytrace=False)
+    return done
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, bool, bool]:
+    """Collect what a failure's traceback kept alive, in silence: it is no fault of the test that comes next."""
+    item.stash[_BEGAN] = time.monotonic()
+    played = yield
+    if item.stash.get(_FAILED, False):
+        for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+            vars(sys).pop(name, None)
+        with warnings.catch_warnings(action="ignore"):
+            _collect_garbage(2)
+    if _ends_a_module(item, nextitem):
+        gc.freeze()  # what lives now is not looked at again
+    return played
+
+
+def _ends_a_module(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    return nextitem is None or nextitem.path != item.path
+
+
+def _collect_garbage(generation: int) -> list[str]:
+    """Return what was said meanwhile by that which nobody can catch: finalizers."""
+    said: list[str] = []
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda raised: said.append(f"{raised.object!r}: {raised.exc_value!r}")
+    try:
+        gc.collect(generation)
+    finally:
+        sys.unraisablehook = hook
+    return said
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test marked `component(name)` where that component does not really work, with what was seen."""
     for marker in item.iter_markers("component"):
         for name in marker.args:
             reason = _reason(item.config, name)
             if reason is not None:
-                pytest.skip(f"component {name}: {reason}")
+                pytest.skip(skip_reason(name, reason))
+
+
+def skip_reason(name: str, seen: str) -> str:
+    """Return why a test of a component is skipped; .ci/allowed_skips.txt knows these texts."""
+    return f"component {name}: {seen}"
 
 
 def _reason(config: pytest.Config, name: str) -> str | None:
