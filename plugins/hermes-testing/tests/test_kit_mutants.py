@@ -26,7 +26,7 @@ BY_CHANCE = {
 """They may catch a mutant beside its named tests, depending on the examples that are drawn."""
 
 # A whole pytest runs within each test, on machines that may be busy.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 MUTANTS = Path(__file__).parent / "mutants"
 

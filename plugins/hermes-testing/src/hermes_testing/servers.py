@@ -64,8 +64,8 @@ async def serving(said: bytes) -> AsyncIterator[FixedAnswerServer]:
 
 
 @asynccontextmanager
-async def nobody() -> AsyncIterator[str]:
-    """Hold a port of the loopback interface on which nobody listens; yields its address."""
+async def nobody(host: str = "127.0.0.1") -> AsyncIterator[str]:
+    """Hold a port of an address of this machine on which nobody listens; yields the URL."""
     with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{held.getsockname()[1]}/v1"
+        held.bind((host, 0))
+        yield f"http://{host}:{held.getsockname()[1]}/v1"

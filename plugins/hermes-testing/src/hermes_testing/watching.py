@@ -117,6 +117,9 @@ async def begin(sandbox: Sandbox, command: str, *, seconds: float = 60.0) -> asy
             assert await eventually(has_begun, seconds=seconds), f"the command did not begin within {seconds} s"
         without = call.done() and not await exists(sandbox, "begun")
         assert not without, f"the command ended before it made the file 'begun': {call.result()}"
+    except TimeoutError as error:
+        call.cancel()
+        raise AssertionError(f"no look for the file 'begun' was answered within {2 * seconds} s") from error
     except BaseException:
         call.cancel()
         raise
@@ -156,8 +159,8 @@ async def times_as_long(
 async def longest_stall(awaitable: Awaitable[T]) -> tuple[T, float]:
     """Await something and measure the longest time for which it kept the event loop from running anything else.
 
-    Time in which a thread of this process could have run and had no processor does not count, where the kernel tells
-    it: it is other programs' doing.
+    Time in which a thread of this process could have run and had no processor does not count, as far as the kernel
+    tells it: it is other programs' doing.
     """
     loop = asyncio.get_running_loop()
     longest = 0.0

@@ -58,8 +58,23 @@ class _LeavesTheCommandRunning(Passing):
 
 class TestTimeoutEndsOnlyTheCall(Local, Commands):
     sandbox_class = _LeavesTheCommandRunning
-    patience = 0.5
     caught_by = frozenset({"test_a_timeout_kills_every_process_of_the_command"})
+
+
+class _ForgetsWhatWasPrinted(Passing):
+    async def exec(self, command, **options):
+        result = await self.inner.exec(command, **options)
+        return replace(result, stdout=b"") if result.timed_out else result
+
+
+class TestTimeoutLosesTheOutput(Local, Commands):
+    sandbox_class = _ForgetsWhatWasPrinted
+    caught_by = frozenset(
+        {
+            "test_a_timeout_is_exit_code_124_with_what_was_printed",
+            "test_output_without_end_ends_at_the_timeout",
+        }
+    )
 
 
 class _PassesTheEnvironmentOn(Passing):

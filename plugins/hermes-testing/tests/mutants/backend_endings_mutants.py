@@ -19,7 +19,6 @@ class _RenewsNothing(Passing):
 
 class TestRenewDoesNothing(Local, Endings):
     sandbox_class = _RenewsNothing
-    patience = 1.0
     caught_by = frozenset(
         {
             "test_a_closed_sandbox_is_lost",
@@ -46,11 +45,20 @@ class TestCannotBeClosedTwice(Local, Endings):
 
 
 class _KeepsTheSession(Passing):
+    running = 0
+
+    async def exec(self, command, **options):
+        self.running += 1
+        try:
+            return await self.inner.exec(command, **options)
+        finally:
+            self.running -= 1
+
     async def renew(self):
         state = b""
         # Not behind a command that runs for long.
-        with contextlib.suppress(SandboxLostError, TimeoutError):
-            async with asyncio.timeout(2):
+        if not self.running:
+            with contextlib.suppress(SandboxLostError):
                 state = (await self.inner.exec("declare -px; declare -f; umask -p")).stdout
         await self.inner.renew()
         await self.inner.exec(state.decode())
@@ -66,12 +74,12 @@ class TestRenewKeepsTheSession(Local, Endings):
 class _ClosesLater(Passing):
     async def aclose(self):
         loop = asyncio.get_running_loop()
-        loop.call_later(0.3, lambda: loop.create_task(self.inner.aclose()))
+        # After all that a busy machine does first.
+        loop.call_later(5, lambda: loop.create_task(self.inner.aclose()))
 
 
 class TestCloseReturnsBeforeItIsGone(Local, Endings):
     sandbox_class = _ClosesLater
-    patience = 2.0
     caught_by = frozenset(
         {
             "test_a_closed_sandbox_is_lost",
@@ -83,13 +91,13 @@ class TestCloseReturnsBeforeItIsGone(Local, Endings):
 
 class _StopsClosing(Passing):
     async def aclose(self):
-        await asyncio.sleep(0.05)
+        # Longer than a busy machine takes to come to the cancellation.
+        await asyncio.sleep(1)
         await self.inner.aclose()
 
 
 class TestClosingIsGivenUpWhenCancelled(Local, Endings):
     sandbox_class = _StopsClosing
-    patience = 1.0
     caught_by = frozenset({"test_closing_is_finished_although_cancelled"})
 
 

@@ -80,5 +80,4 @@ class _TakesTurns(Passing):
 
 class TestFileCallsWaitForCommands(Local, Files):
     sandbox_class = _TakesTurns
-    patience = 1.0
     caught_by = frozenset({"test_file_calls_do_not_wait_for_a_command"})

@@ -21,7 +21,6 @@ class TestSaysKilledWithoutKilling(Local, BackgroundProcesses):
     """predecessor 2.4 #4."""
 
     sandbox_class = with_processes(_OnlySaysKilled)
-    patience = 1.0
     caught_by = frozenset(
         {
             "test_killing_ends_what_is_deaf_to_signals",
@@ -91,7 +90,6 @@ class _KeepsInputOpen(Passing):
 
 class TestLeavesTheInputOpen(Local, BackgroundProcesses):
     sandbox_class = with_processes(_KeepsInputOpen)
-    patience = 1.0
     caught_by = frozenset(
         {
             "test_input_reaches_a_process_until_it_is_closed",
@@ -116,7 +114,6 @@ class TestReadersTakeEachOthersOutput(Local, BackgroundProcesses):
     """predecessor 2.4 #8."""
 
     sandbox_class = with_processes(_OneReader)
-    patience = 1.0
     caught_by = frozenset(
         {
             "test_output_is_read_from_any_place",
@@ -190,7 +187,6 @@ class _NoTerminal(Passing):
 
 class TestGivesAPipeForATerminal(Local, Terminals):
     sandbox_class = with_processes(_NoTerminal)
-    patience = 0.5
     caught_by = frozenset(
         {
             "test_a_program_on_a_terminal_is_killed",
@@ -210,5 +206,4 @@ class _OneSize(Passing):
 
 class TestKeepsTheSizeOfATerminal(Local, Terminals):
     sandbox_class = with_processes(_OneSize)
-    patience = 1.0
     caught_by = frozenset({"test_a_terminal_changes_its_size"})

@@ -218,5 +218,5 @@ class HoldsTheLoop(Lines):
     class Made(Client):
         async def chat(self, request):
             if request.rollout_id == "second":
-                time.sleep(1.2)
+                time.sleep(3)
             return await super().chat(request)

@@ -68,5 +68,5 @@ class Swallows(CountAsync):
 
 class Blocks(CountAsync):
     async def call(self, arguments, context):
-        time.sleep(1.2)
+        time.sleep(3)
         return await super().call(arguments, context)

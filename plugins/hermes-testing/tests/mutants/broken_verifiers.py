@@ -119,7 +119,7 @@ class LoginShell:
 
 class LeavesProcess(Equals):
     def score(self, result, context):
-        context.terminal("(setsid sleep 30 > /dev/null 2>&1 &)")
+        context.terminal("(setsid sleep 600 > /dev/null 2>&1 &)")
         return super().score(result, context)
 
 

@@ -8,7 +8,7 @@ import dataclasses
 from engine_passing import Passing
 from pydantic import BaseModel, ConfigDict
 
-from hermes_core.contracts.errors import EngineLostError, HermesError, UserError
+from hermes_core.contracts.errors import EngineLostError, HermesError, ModelUnreachableError, UserError
 
 
 class Lenient(Passing):
@@ -48,7 +48,7 @@ class ChecksNoModel(Passing):
         try:
             await super().open(run)
         except HermesError as error:
-            if "127.0.0.1:9" not in str(error):
+            if not isinstance(error, ModelUnreachableError):
                 raise
 
 
@@ -124,7 +124,7 @@ class CancelsLater(Passing):
             return await asyncio.shield(playing)
         except asyncio.CancelledError:
             self.left.add(playing)
-            asyncio.get_running_loop().call_later(0.3, playing.cancel)
+            asyncio.get_running_loop().call_later(2, playing.cancel)
             raise
 
 
@@ -176,5 +176,5 @@ class ClosesLater(CancelsLater):
         self.left.add(closing)
 
     async def close(self):
-        await asyncio.sleep(1)
+        await asyncio.sleep(2)
         await super().aclose()

@@ -6,19 +6,19 @@ import gc
 from typing import ClassVar
 
 import pytest
+from impatience import Impatient
 
 from hermes_testing import EngineSuite
 
 _IN_PROCESS = {"workers": "rollouts are played in the run's own process"}
 
 
-class Broken(EngineSuite):
+class Broken(Impatient, EngineSuite):
     """An engine that plays in this process, but for one thing; the class after `Test` is the engine's."""
 
     plugin = "broken_engines"
-    patience = 20.0
+    in_vain = 10.0
     lacks = _IN_PROCESS
-    caught_by: frozenset[str] = frozenset()
 
     def __init_subclass__(cls, **options):
         cls.component = cls.__name__.removeprefix("Test")

@@ -10,7 +10,6 @@ class TestDesks(BrokenWorkers):
 
 
 class TestLosesAll(BrokenWorkers):
-    patience = 5.0  # what it lacks is waited for in vain
     caught_by = frozenset(
         {
             "test_a_lost_attempt_says_that_the_backend_is_to_blame_and_where_it_was",
@@ -32,7 +31,6 @@ class TestCountsNoLosses(BrokenWorkers):
 
 
 class TestNoticesNothing(BrokenWorkers):
-    patience = 5.0  # what it lacks is waited for in vain
     caught_by = frozenset(
         {
             "test_a_lost_attempt_says_that_the_backend_is_to_blame_and_where_it_was",
@@ -43,7 +41,6 @@ class TestNoticesNothing(BrokenWorkers):
 
 
 class TestPlaysOn(BrokenWorkers):
-    patience = 5.0  # what it lacks is waited for in vain
     caught_by = frozenset({"test_what_a_killed_caller_had_played_ends"})
 
 

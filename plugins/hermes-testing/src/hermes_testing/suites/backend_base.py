@@ -12,13 +12,13 @@ import pytest
 import pytest_asyncio
 
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
-from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
+from hermes_core.contracts.sandbox import ExecResult, Sandbox, SandboxSpec, TerminalBackend
 from hermes_core.rollout.leasing import supply_lease_store
 from hermes_core.specs import BackendSpec
 from hermes_sandbox.leases.book import Lease, LeaseBook, default_lease_dir
 from hermes_testing.registries import isolated_registry
 from hermes_testing.suites.base import ComponentSuite
-from hermes_testing.watching import eventually, runs_inside
+from hermes_testing.watching import eventually, exists, runs_inside, with_more_time
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
@@ -38,7 +38,8 @@ class BackendBase(ComponentSuite):
     """Fixtures: a backend, one sandbox of it.
 
     `sandbox_fields` are the `SandboxSpec` fields every sandbox gets; `patience` is how many seconds something that
-    should happen at once may take; `crowd` is how many sandboxes are opened together, more than start at once.
+    should happen at once may take, on a busy machine too: what happens is not waited for any longer. `crowd` is how
+    many sandboxes are opened together, more than start at once.
 
     The tests of a class run on one event loop and share a backend, because starting places is what takes time;
     asynchronous fixtures of a subclass need `loop_scope="class"`.
@@ -47,7 +48,7 @@ class BackendBase(ComponentSuite):
     kind = "backend"
     loop_scope = "class"
     sandbox_fields: ClassVar[Mapping[str, Any]] = {}
-    patience: ClassVar[float] = 10.0
+    patience: ClassVar[float] = 60.0
     crowd: ClassVar[int] = 20
 
     @pytest_asyncio.fixture(scope="class", loop_scope="class")
@@ -132,6 +133,16 @@ class BackendBase(ComponentSuite):
             return not await runs_inside(sandbox, token)
 
         return await eventually(gone, seconds=self.patience)
+
+    async def runs_out_of_time(self, sandbox: Sandbox, command: str) -> ExecResult:
+        """Run a command until a time limit ends it that has let it come to its `touch reached` in the workspace."""
+
+        async def attempt(seconds: float) -> ExecResult:
+            result = await sandbox.exec(command, timeout=seconds)
+            assert await exists(sandbox, "reached"), f"within {seconds} s it did not come to `touch reached`: {command}"
+            return result
+
+        return await with_more_time(attempt)
 
     async def starts(self, sandbox: Sandbox, token: str) -> bool:
         """Tell whether a process with the token runs in the sandbox, after a moment at most."""

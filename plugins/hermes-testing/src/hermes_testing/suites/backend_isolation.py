@@ -27,7 +27,7 @@ _ANCESTORS = (
     "p=$(sed -n 's/^PPid:[[:space:]]*//p' /proc/$p/status); [ \"$p\" ] || break; done 2>/dev/null; true"
 )
 _CROWD = (
-    "timeout -s KILL 5 sh -c "
+    "timeout -s KILL 30 sh -c "
     "'i=0; while [ $i -lt 240 ]; do sleep 300 >/dev/null 2>&1 & echo $! >> crowd; i=$((i + 1)); done'; "
     "n=0; while read -r pid; do n=$((n + 1)); kill $pid; done < crowd 2>/dev/null; echo $n"
 )

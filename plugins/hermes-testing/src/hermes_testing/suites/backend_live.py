@@ -52,7 +52,8 @@ class LiveSessions(BackendBase):
         """What it knew is still there, what was printed is given, and the command is dead."""
         token = sleep_token()
         await live.exec("kept=yes; mkdir d; cd d")
-        result = await live.exec(f"echo before; sleep {token}; echo after", timeout=1)
+        command = f"echo before; touch '{live.workspace}/reached'; sleep {token}; echo after"
+        result = await self.runs_out_of_time(live, command)
         assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
         assert (await live.exec("echo $kept ${PWD##*/}")).output == "yes d\n"
         assert await self.vanishes(live, token)

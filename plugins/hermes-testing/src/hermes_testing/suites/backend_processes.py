@@ -55,7 +55,8 @@ class BackgroundProcesses(ProcessesBase):
     async def test_a_process_holds_no_command_up(self, shared: Sandbox, processes: Processes) -> None:
         """It runs beside the session, and a command's timeout is none of its business."""
         info = await processes.start(_SLEEP)
-        assert (await shared.exec("echo beside; sleep 600", timeout=1)).stdout == b"beside\n"
+        result = await self.runs_out_of_time(shared, "echo beside; touch reached; sleep 600")
+        assert (result.stdout, result.timed_out) == (b"beside\n", True)
         assert (await processes.poll(info.id)).running
 
     @needs("processes", "state")
@@ -212,7 +213,7 @@ class BackgroundProcesses(ProcessesBase):
         assert (await processes.kill(ended.id)).exit_code == 4
         await processes.kill(doomed.id)
         assert (await processes.poll(other.id)).running
-        assert await runs_inside(shared, token)
+        assert await self.starts(shared, token)
 
     @needs("processes")
     async def test_processes_are_listed_oldest_first(self, sandbox: Sandbox) -> None:

@@ -31,7 +31,7 @@ from hermes_testing.watching import eventually
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
 
-_ENDING = 30.0
+_ENDING = 60.0
 
 EVENTS = ("hermes_rollout_started", "hermes_tool_called", "hermes_rollout_scored", "hermes_rollout_finished")
 

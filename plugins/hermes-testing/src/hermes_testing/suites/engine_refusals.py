@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from hermes_core.contracts.errors import HermesError, UserError
 from hermes_testing.engine_parts import RAISES
 from hermes_testing.model_server import say
+from hermes_testing.servers import nobody
 from hermes_testing.suites.engine_base import Bench, EngineBase, in_the_background, scripted
 
-_NOWHERE = {"model": "http://127.0.0.1:9/v1"}
 _WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "backend": ({"terminal_backend": "conformance_none"}, "conformance_none"),
     "parser": ({"tool_call_parser": "conformance_none"}, "conformance_none"),
     "isolation": ({"terminal_backend": "local", "isolation": "gvisor"}, "gvisor"),
     "backend_option": ({"backend_options": {"conformance_none": 1}}, "conformance_none"),
-    "model": (_NOWHERE, "127.0.0.1:9"),
 }
 
 
@@ -29,17 +30,19 @@ class Refusals(EngineBase):
         with pytest.raises(UserError, match="conformance_none"):
             bench.registry.create("engine", self.component, {**self.options, "conformance_none": 1})
 
-    @pytest.mark.parametrize("what", list(_WRONG))
+    @pytest.mark.parametrize("what", [*_WRONG, "model"])
     async def test_what_the_run_cannot_begin_with_is_said_as_it_opens(self, bench: Bench, what: str) -> None:
         """Unknown components, refused isolation, a model that is not there; nothing is played, and closing is fine."""
         bench.tasks([scripted("t", say("answer"))])
-        values, named = _WRONG[what]
         engine = self.make(bench.registry)
-        try:
-            with pytest.raises(HermesError, match=named):
-                await engine.open(bench.engine_run(**values))
-        finally:
-            await engine.aclose()
+        async with nobody(self.model_host) as url:
+            nowhere: tuple[dict[str, Any], str] = ({"model": url}, urlsplit(url).netloc)
+            values, named = {**_WRONG, "model": nowhere}[what]
+            try:
+                with pytest.raises(HermesError, match=re.escape(named)):
+                    await engine.open(bench.engine_run(**values))
+            finally:
+                await engine.aclose()
         assert not bench.server.asked
 
     async def test_a_run_that_cannot_begin_records_nothing(self, bench: Bench) -> None:

@@ -68,7 +68,7 @@ class ModelSuite(ComponentSuite):
 
     kind = "model"
     prompt: ClassVar[dict[str, Any]] = _PROMPT
-    patience: ClassVar[float] = 30.0
+    patience: ClassVar[float] = 60.0
 
     def serve(self) -> AbstractAsyncContextManager[ModelSettings]:
         """Serve what the component talks to; yields the settings that lead there."""

@@ -151,7 +151,7 @@ class VerifierSuite(RolloutBase):
     ) -> None:
         """What a rollout left behind for whoever judges it; its processes are dead by then, its files are not."""
         untouched = await self.score(runtime, context, self.result())
-        await context.terminal(attack, timeout=30)
+        await context.terminal(attack, timeout=60)
         await context.sandbox.renew()
         assert (await self.score(runtime, context, self.result())).value <= untouched.value
 
@@ -161,7 +161,7 @@ class VerifierSuite(RolloutBase):
         """A judge that can be made to fail is a way out of a bad score, too."""
         answer = await self.solve(context)
         for name in ("start_up_files", "python_start_up"):
-            await context.terminal(ATTACKS[name], timeout=30)
+            await context.terminal(ATTACKS[name], timeout=60)
             await context.sandbox.renew()
         score = await self.score(runtime, context, self.result(answer))
         assert score.value == pytest.approx(spec.bounds[1] if self.full is None else self.full)
