@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -112,9 +113,17 @@ def on_this_engine(config, options):
     return {**config, "backend_options": {**given, "backends": members}}
 
 
+@pytest.fixture
+def open_folder():
+    """A folder for temporary files that every user may enter: what other runs have left in /tmp is theirs."""
+    with tempfile.TemporaryDirectory(prefix="docs-") as folder:
+        Path(folder).chmod(0o1777)
+        yield folder
+
+
 @pytest.mark.timeout(300)  # starting an engine is in it
 @pytest.mark.parametrize(("name", "engine"), [*played()], indirect=["engine"])
-def test_a_config_of_the_docs_plays_its_tasks_and_leaves_nothing(name, engine, hermes, tmp_path):
+def test_a_config_of_the_docs_plays_its_tasks_and_leaves_nothing(name, engine, hermes, tmp_path, open_folder):
     options, environment = engine
     config = {**on_this_engine(CONFIGS[name], options), "mistake_rate": 0, "max_tasks": 2, "group_size": 2}
     # The small images of the tests lack what the example tasks are about.
@@ -130,7 +139,7 @@ def test_a_config_of_the_docs_plays_its_tasks_and_leaves_nothing(name, engine, h
         "PATH": os.environ["PATH"],
         "XDG_STATE_HOME": str(tmp_path),
         "PYTHONPATH": code,
-        "TMPDIR": "/tmp",
+        "TMPDIR": str(open_folder),
     }
     result = hermes("run", "--config", "run.yaml", env=environment)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -43,10 +43,12 @@ def doctor(capsys):
     return run
 
 
+@pytest.fixture(scope="module")
 def closed_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    """A port on which nobody listens: it stays bound, so that no other program gets it."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 CASES = {
@@ -62,10 +64,10 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_backend_lacks_is_named_with_the_next_command(doctor, name):
+def test_what_a_backend_lacks_is_named_with_the_next_command(doctor, name, closed_port):
     options, message, command = CASES[name]
     backend = name.split()[0]
-    given = json.dumps(options).replace("{port}", str(closed_port()))
+    given = json.dumps(options).replace("{port}", str(closed_port))
     status, out = doctor(backend, "--backend-options", given)
     assert status == 1
     assert f"{backend}  does not work here" in out
@@ -114,9 +116,9 @@ def test_a_package_that_is_missing_is_named_with_its_pip_command(doctor, monkeyp
     assert f"→ pip install '{package}" in out
 
 
-def test_an_engine_that_does_not_answer_is_asked_once(capsys):
+def test_an_engine_that_does_not_answer_is_asked_once(capsys, closed_port):
     """Each level would wait for it anew, a minute for some."""
-    options = json.dumps({"nomad_address": f"http://127.0.0.1:{closed_port()}"})
+    options = json.dumps({"nomad_address": f"http://127.0.0.1:{closed_port}"})
     main(["sandboxes", "probe", "nomad", "--json", "--backend-options", options], environ={})
     levels = [one for one in json.loads(capsys.readouterr().out)["findings"] if one["feature"] == "isolation"]
     assert [one["works"] for one in levels] == [False, None]
@@ -144,9 +146,9 @@ def test_a_folder_that_the_sandboxes_user_cannot_enter_is_told_from_a_missing_bu
     assert "→ set the backend's option root_dir to a directory that every user may enter" in out
 
 
-def test_an_engine_that_is_down_is_the_reason_at_every_level(doctor, monkeypatch, tmp_path):
+def test_an_engine_that_is_down_is_the_reason_at_every_level(doctor, monkeypatch, tmp_path, closed_port):
     """Not that the nodes have no bubblewrap, which nobody has seen."""
-    (tmp_path / "slurm.conf").write_text(f"ClusterName=none\nSlurmctldHost=localhost\nSlurmctldPort={closed_port()}\n")
+    (tmp_path / "slurm.conf").write_text(f"ClusterName=none\nSlurmctldHost=localhost\nSlurmctldPort={closed_port}\n")
     for program in ("srun", "salloc", "squeue", "scontrol", "scancel", "sinfo"):
         path = tmp_path / program
         path.write_text("#!/bin/sh\necho 'salloc: error: Unable to contact slurm controller' >&2\nexit 1\n")

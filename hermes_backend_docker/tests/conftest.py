@@ -4,7 +4,6 @@ import fcntl
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -25,7 +24,8 @@ PLAIN_IMAGE = "hermes-plain-test:1"
 
 def _build(name: str, script: str) -> None:
     """Build a small image where the engine does not have it; one of several test processes does."""
-    with Path(tempfile.gettempdir(), "hermes-test-image.lock").open("w", encoding="ascii") as lock:
+    # The script itself is what is locked: a file in /tmp may be another user's.
+    with (SUPPORT / script).open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False)
         if known.returncode:

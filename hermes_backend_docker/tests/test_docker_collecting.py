@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from engine_state import containers_of
+from engine_state import containers_of, narrow_sweeps
 
 from hermes_sandbox.backend.reclaim import Collector
 from hermes_sandbox.leases.book import LeaseBook
@@ -58,12 +58,13 @@ asyncio.run(main())
     ["before create", "after create", "after attach", "after start", "in use", "before remove", "after remove"],
 )
 async def test_nothing_is_left_of_a_caller_that_was_killed(
-    tmp_path: Path, image: str, isolation: str, phase: str
+    tmp_path: Path, image: str, isolation: str, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = [sys.executable, "-c", _DYING, image, str(tmp_path), isolation, phase]
     with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as caller:
         _, complaint = await asyncio.to_thread(caller.communicate)
     assert caller.returncode == -signal.SIGKILL, complaint
+    narrow_sweeps(monkeypatch, "hermes.lease.owner_pid", str(caller.pid))
     done = await Collector(LeaseBook(tmp_path), isolated_registry("hermes_backend_docker.plugin")).collect(
         backends=("docker",)
     )

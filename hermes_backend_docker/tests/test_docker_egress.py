@@ -13,7 +13,7 @@ pytestmark = pytest.mark.component("docker")
 FETCH = """no_proxy= NO_PROXY= python3 -c '
 import sys, urllib.request, urllib.error
 try:
-    print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode())
+    print(urllib.request.urlopen(sys.argv[1], timeout=60).read().decode())
 except urllib.error.HTTPError as error:
     print(error.code, error.read().decode())
 ' """

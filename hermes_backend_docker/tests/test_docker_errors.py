@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import secrets
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from aiodocker.exceptions import DockerError
 from pydantic import ValidationError
-from relay import served, to_the_engine
+from relay import closed_port, served, to_the_engine
 
 from hermes_backend_docker.address import find_address
 from hermes_backend_docker.backend import DockerBackend
@@ -57,9 +58,8 @@ async def test_an_engine_that_does_not_run_is_named_with_how_to_start_it(tmp_pat
 
 
 async def test_a_host_where_nobody_listens_is_named_with_the_option(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    error = await _complaint(tmp_path, docker_host=f"tcp://127.0.0.1:{port}")
+    with closed_port() as port:
+        error = await _complaint(tmp_path, docker_host=f"tcp://127.0.0.1:{port}")
     assert isinstance(error, EngineUnreachableError)
     assert str(port) in error.message
     assert "docker_host" in (error.hint or "")
@@ -200,10 +200,11 @@ async def test_an_image_that_is_missing_is_named_with_the_line_that_brings_it(tm
 
 @pytest.mark.component("docker")
 async def test_an_image_that_cannot_be_pulled_says_what_the_registry_said(tmp_path: Path) -> None:
-    error = await _complaint(tmp_path, image="127.0.0.1:1/nobody:1", pull="missing")
+    with closed_port() as port:
+        error = await _complaint(tmp_path, image=f"127.0.0.1:{port}/nobody:1", pull="missing")
     assert isinstance(error, ImageMissingError)
     assert "connection refused" in error.message
-    assert "docker pull 127.0.0.1:1/nobody:1" in (error.hint or "")
+    assert f"docker pull 127.0.0.1:{port}/nobody:1" in (error.hint or "")
 
 
 @pytest.mark.component("docker")
@@ -222,10 +223,11 @@ async def test_a_program_that_is_no_python_says_what_it_said(tmp_path: Path, ima
 
 @pytest.mark.component("docker")
 async def test_a_name_that_is_taken_says_by_whom_to_ask(backend: DockerBackend) -> None:
-    host = await backend.create(ASK, "0123456789abcdef")
+    taken = secrets.token_hex(8)
+    host = await backend.create(ASK, taken)
     try:
-        with pytest.raises(NameConflictError, match="hermes-0123456789abcdef") as caught:
-            await backend.create(ASK, "0123456789abcdef")
+        with pytest.raises(NameConflictError, match=f"hermes-{taken}") as caught:
+            await backend.create(ASK, taken)
         assert "docker rm -f" in (caught.value.hint or "")
     finally:
         await host.stop_all()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from engine_state import narrow_sweeps
 
 from hermes_backend_docker.backend import DockerBackend
 from hermes_backend_docker.ownership import SANDBOX, container_name, is_abandoned, labels_of
@@ -28,6 +30,12 @@ def _docker(*arguments: str) -> str:
 
 def _containers(sandbox_id: str) -> list[str]:
     return _docker("ps", "-aq", "--filter", f"label={SANDBOX}={sandbox_id}").split()
+
+
+@pytest.fixture
+def sandbox_id() -> str:
+    """An id that no other container on this engine has."""
+    return secrets.token_hex(8)
 
 
 async def _reach(sandbox: Sandbox, path: str) -> None:
@@ -54,20 +62,20 @@ async def test_a_container_that_somebody_removes_in_a_call_loses_the_sandbox(
     assert _containers(sandbox.id) == []
 
 
-async def test_a_container_that_goes_before_it_starts_is_made_again(backend: DockerBackend) -> None:
-    host = await backend.create(ASK, "00000000000000aa")
+async def test_a_container_that_goes_before_it_starts_is_made_again(backend: DockerBackend, sandbox_id: str) -> None:
+    host = await backend.create(ASK, sandbox_id)
     try:
-        await backend.engine.remove(container_name("00000000000000aa"))
+        await backend.engine.remove(container_name(sandbox_id))
         stream = await host.start_agent()
         stream.writer.close()
     finally:
         await host.stop_all()
         await host.destroy()
-    assert _containers("00000000000000aa") == []
+    assert _containers(sandbox_id) == []
 
 
-async def test_removing_what_is_not_there_is_fine(backend: DockerBackend) -> None:
-    await backend.reclaim({"sandbox_id": "00000000000000bb"})
+async def test_removing_what_is_not_there_is_fine(backend: DockerBackend, sandbox_id: str) -> None:
+    await backend.reclaim({"sandbox_id": sandbox_id})
 
 
 async def test_a_sandbox_that_is_closed_while_somebody_removes_it_is_closed(backend: DockerBackend) -> None:
@@ -121,26 +129,30 @@ async def test_a_caller_that_is_killed_takes_its_container_with_it(tmp_path: Pat
     assert await eventually(lambda: _containers(sandbox_id) == [], seconds=60)
 
 
-async def test_what_a_living_owner_has_is_not_swept(tmp_path: Path, image: str, backend: DockerBackend) -> None:
-    host = await backend.create(ASK, "00000000000000cc")
+async def test_what_a_living_owner_has_is_not_swept(
+    backend: DockerBackend, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow_sweeps(monkeypatch, SANDBOX, sandbox_id)
+    host = await backend.create(ASK, sandbox_id)
     try:
-        assert "00000000000000cc" not in await backend.sweep()
-        assert _containers("00000000000000cc") != []
+        assert await backend.sweep() == []
+        assert _containers(sandbox_id) != []
     finally:
         await host.stop_all()
         await host.destroy()
 
 
-async def test_what_a_dead_owner_never_started_is_swept_without_its_lease(backend: DockerBackend, image: str) -> None:
-    mine = Lease.of_this_process(
-        sandbox_id="00000000000000dd", backend="docker", rollout_id=None, deadline=0, handle={}
-    )
+async def test_what_a_dead_owner_never_started_is_swept_without_its_lease(
+    backend: DockerBackend, image: str, sandbox_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow_sweeps(monkeypatch, SANDBOX, sandbox_id)
+    mine = Lease.of_this_process(sandbox_id=sandbox_id, backend="docker", rollout_id=None, deadline=0, handle={})
     labels = {**labels_of(mine), "hermes.lease.owner_start": "1"}
     flags = [flag for name, value in labels.items() for flag in ("--label", f"{name}={value}")]
-    await asyncio.to_thread(_docker, "create", "--name", container_name("00000000000000dd"), *flags, image)
-    # Another process may be sweeping at the same time.
+    await asyncio.to_thread(_docker, "create", "--name", container_name(sandbox_id), *flags, image)
+    # What it finds is not compared: another program may be sweeping at the same time.
     await backend.sweep()
-    assert _containers("00000000000000dd") == []
+    assert await eventually(lambda: _containers(sandbox_id) == [])
 
 
 def test_only_an_owner_that_is_known_to_be_dead_has_abandoned_its_container() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
@@ -15,12 +16,13 @@ pytestmark = [
 ]
 
 
-async def reads(processes: Processes, process_id: str, wanted: bytes) -> bytes:
-    """Wait until the output holds `wanted`; returns all of it."""
+async def reads(processes: Processes, process_id: str, *wanted: bytes) -> bytes:
+    """Wait until the output holds all that is `wanted`, one behind the other; returns all of it."""
+    pattern = re.compile(b".*".join(map(re.escape, wanted)), re.DOTALL)
     async with asyncio.timeout(60):
         while True:
             output = await processes.read(process_id)
-            if wanted in output.data:
+            if pattern.search(output.data):
                 return output.data
             assert output.running, output.data
             await asyncio.sleep(0.01)
@@ -34,9 +36,11 @@ async def test_an_interactive_program_is_driven_on_a_terminal(
         started = await box.processes.start("python3 -q", pty=True)
         await reads(box.processes, started.id, b">>> ")
         await box.processes.write(started.id, b"print(6 * 7, open('/dev/tty').isatty())\n")
-        await reads(box.processes, started.id, b"42 True")
+        # Until it asks again it reads nothing, and what is the end of its input is lost when it then changes how its
+        # terminal reads.
+        await reads(box.processes, started.id, b"42 True", b">>> ")
         await box.processes.close_stdin(started.id)
-        assert (await box.processes.wait(started.id, timeout=30)).exit_code == 0
+        assert (await box.processes.wait(started.id, timeout=60)).exit_code == 0
 
 
 async def test_exit_codes_are_exact_and_input_is_taken(backend: DockerBackend, isolation: IsolationLevel) -> None:
@@ -44,7 +48,7 @@ async def test_exit_codes_are_exact_and_input_is_taken(backend: DockerBackend, i
     async with await backend.open(SandboxSpec(isolation=isolation, network="none")) as box:
         started = await box.processes.start('read line; echo "got $line"; exit 41')
         await box.processes.write(started.id, b"it's\n")
-        assert (await box.processes.wait(started.id, timeout=30)).exit_code == 41
+        assert (await box.processes.wait(started.id, timeout=60)).exit_code == 41
         assert (await box.processes.read(started.id)).data == b"got it's\n"
 
 

@@ -16,6 +16,7 @@ from hermes_backend_modal.service import Service
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.leases.book import LeaseBook
+from hermes_testing.watching import with_more_time
 
 
 class _Call:
@@ -89,11 +90,17 @@ async def test_closing_while_the_service_hangs_ends_in_time_and_keeps_the_lease(
 async def test_a_program_whose_start_is_not_answered_is_given_up_with_its_sandbox(
     standin: StandIn, tmp_path: Path
 ) -> None:
-    made = ModalBackend(ModalOptions(**{**standin.options, "create_timeout": 5.0}))
-    made.lease_dir = tmp_path
     standin.ask("slow", call="TaskExecStart", seconds=600)
-    async with asyncio.timeout(120):
-        with pytest.raises(BackendError, match="a program cannot be started in sandbox sb-"):
-            await made.open(SandboxSpec(isolation="gvisor", network="none"))
-        await made.aclose()
-    assert LeaseBook(tmp_path).read() == ([], [])
+
+    async def is_given_up(seconds: float) -> None:
+        made = ModalBackend(ModalOptions(**{**standin.options, "create_timeout": seconds}))
+        made.lease_dir = tmp_path
+        async with asyncio.timeout(120):
+            with pytest.raises(BackendError) as caught:
+                await made.open(SandboxSpec(isolation="gvisor", network="none"))
+            await made.aclose()
+        assert LeaseBook(tmp_path).read() == ([], [])
+        # The sandbox itself has to be there by then.
+        assert "a program cannot be started in sandbox sb-" in str(caught.value)
+
+    await with_more_time(is_given_up)

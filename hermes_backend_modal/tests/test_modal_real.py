@@ -22,7 +22,6 @@ FAR = {"visible_processes": "the sandboxes are at Modal"}
 class TestServiceWithSlots(BackendSuite):
     plugin = "hermes_backend_modal.plugin"
     component = "modal"
-    patience = 60.0
     crowd = 12
     options: ClassVar[Mapping[str, Any]] = {"app_name": APP, "max_lifetime": 1800, "max_sandboxes": 2}
     sandbox_fields: ClassVar[Mapping[str, Any]] = {"isolation": "container+slot", "network": "none"}
@@ -35,7 +34,6 @@ class TestServiceWithSlots(BackendSuite):
 class TestService(BackendSuite):
     plugin = "hermes_backend_modal.plugin"
     component = "modal"
-    patience = 60.0
     crowd = 4
     options: ClassVar[Mapping[str, Any]] = {"app_name": APP, "max_lifetime": 1800}
     sandbox_fields: ClassVar[Mapping[str, Any]] = {"isolation": "gvisor", "network": "none"}

@@ -13,6 +13,7 @@ import pytest
 from hermes_backend_modal.backend import ModalBackend
 from hermes_backend_modal.options import ModalOptions
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_testing.watching import with_more_time
 
 pytestmark = pytest.mark.component("bwrap")
 SPEC = SandboxSpec(isolation="gvisor", network="none")
@@ -82,8 +83,12 @@ async def test_a_slot_that_is_full_leaves_the_others_and_the_agent_their_process
     async with await backend.open(spec) as one, await backend.open(spec) as other:
         # The stand-in's kernel holds users to a number; under gVisor the agent finds that none does, and says that.
         assert one.provenance["limits"]["pids"] == "40 of its user, by RLIMIT_NPROC"
-        full = await one.exec("for i in {1..60}; do sleep 60 & done; true", timeout=3)
-        assert "Resource temporarily unavailable" in full.output
+
+        async def hits_the_number(seconds):
+            full = await one.exec("for i in {1..60}; do sleep 60 & done; true", timeout=seconds)
+            assert "Resource temporarily unavailable" in full.output
+
+        await with_more_time(hits_the_number)
         assert (await other.exec("for i in {1..20}; do sleep 60 & done; jobs -r | wc -l")).output == "20\n"
         await one.renew()
         assert (await one.exec("echo $(echo room)")).output == "room\n"
@@ -142,14 +147,18 @@ async def test_a_command_that_names_no_time_gets_that_of_the_option(standin, tmp
 
 
 async def test_only_so_many_start_at_once(standin, tmp_path):
-    standin.ask("peak")
-    standin.ask("slow", call="created", seconds=0.5)
-    backend = ModalBackend(ModalOptions(**standin.options, concurrent_starts=3))
-    backend.lease_dir = tmp_path
-    opened = await asyncio.gather(*(backend.open(SPEC) for _ in range(9)))
-    assert standin.ask()["most_at_once"] == 3
-    await asyncio.gather(*(sandbox.aclose() for sandbox in opened))
-    await backend.aclose()
+
+    async def three_overlap(seconds):
+        standin.ask("peak")
+        standin.ask("slow", call="created", seconds=seconds)
+        backend = ModalBackend(ModalOptions(**standin.options, concurrent_starts=3))
+        backend.lease_dir = tmp_path
+        opened = await asyncio.gather(*(backend.open(SPEC) for _ in range(9)))
+        await asyncio.gather(*(sandbox.aclose() for sandbox in opened))
+        await backend.aclose()
+        assert standin.ask()["most_at_once"] == 3
+
+    await with_more_time(three_overlap)
 
 
 async def test_an_image_is_built_once_however_many_ask(standin, tmp_path):

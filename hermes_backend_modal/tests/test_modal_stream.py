@@ -12,6 +12,7 @@ from hermes_backend_modal.failures import ModalTimeoutError
 from hermes_backend_modal.options import ModalOptions
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_testing.watching import with_more_time
 
 pytestmark = pytest.mark.component("bwrap")
 SPEC = SandboxSpec(isolation="gvisor", network="none")
@@ -73,10 +74,15 @@ async def test_a_helper_program_that_does_not_end_is_given_up_and_said(standin, 
     made = ModalBackend(ModalOptions(**standin.options))
     made.lease_dir = tmp_path
     async with await made.open(SPEC) as sandbox:
-        made.options.service_timeout = 0.5
         place = await anext(aiter(made.service.tagged({"hermes_sandbox": sandbox.id})))
-        with pytest.raises(ModalTimeoutError, match="did not end within 1 s"):
-            await made.service.run(place, ["sleep", "600"])
+
+        async def is_given_up(seconds):
+            made.options.service_timeout = seconds
+            with pytest.raises(ModalTimeoutError) as caught:
+                await made.service.run(place, ["sleep", "600"])
+            assert f"did not end within {int(seconds) + 1} s" in str(caught.value)
+
+        await with_more_time(is_given_up)
         made.options.service_timeout = 60.0
         assert (await sandbox.exec("echo usable")).output == "usable\n"
     await made.aclose()

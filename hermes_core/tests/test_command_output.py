@@ -127,4 +127,5 @@ def test_output_that_is_made_to_be_slow_is_read_once() -> None:
     text = "fork " * 400_000 + "\n" + "    fork\n" * 200_000
     start = time.process_time()
     assert process_limit_note(text, limited("9")) is None
-    assert time.process_time() - start < 5
+    # Work that grows with the square of the text would take hours.
+    assert time.process_time() - start < 60

@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from rollout_components import BEGUN, WRITER, WRITTEN
 from rollout_script import Script, call, calls, says, spec_for
 
 from hermes_core.contracts.errors import (
@@ -19,6 +20,7 @@ from hermes_core.contracts.rollout import RewardStatus, StopReason
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import TaskFile
 from hermes_core.rollout import RolloutLimits, Runtime, run_rollout
+from hermes_testing.watching import with_more_time
 
 
 @pytest.fixture
@@ -149,13 +151,20 @@ async def test_rollouts_of_one_task_do_not_share_its_metadata(runtime):
 
 
 async def test_a_tool_call_that_was_abandoned_cannot_reach_the_judged_sandbox(runtime):
-    outcome = await play(
-        runtime,
-        Script(calls(call("late_writer"))),
-        tools=("testing_shell",),
-        limits=RolloutLimits(time_limit=0.2),
-        verifier="waits_for_the_writer",
-    )
+    async def attempt(seconds):
+        for event in (BEGUN, WRITER, WRITTEN):
+            event.clear()
+        outcome = await play(
+            runtime,
+            Script(calls(call("late_writer"))),
+            tools=("testing_shell",),
+            limits=RolloutLimits(time_limit=seconds),
+            verifier="waits_for_the_writer",
+        )
+        assert BEGUN.is_set(), "the limit came before the call"
+        return outcome
+
+    outcome = await with_more_time(attempt)
     assert (outcome.stop_reason, outcome.reward) == (StopReason.TIME_LIMIT, 0.0)
 
 

@@ -15,6 +15,7 @@ from hermes_core.contracts.task import Precautions, Task, TaskFile
 from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
 from hermes_core.specs import Ref, VerifierSpec
 from hermes_core.tooling.selection import select_tools
+from hermes_testing.watching import eventually, with_more_time
 
 BWRAP = SandboxSpec(isolation="bwrap")
 bwrap = pytest.mark.component("bwrap")
@@ -235,10 +236,10 @@ async def test_a_verifier_that_another_one_asks_gets_no_less_than_it_declares_an
 
 
 @pytest.mark.parametrize("how", ["timeout", "error", "cancelled"])
-async def test_the_sandboxes_of_the_verification_are_closed_however_it_ends(registry, play, how, tmp_path):
+async def test_the_sandboxes_of_the_verification_are_closed_however_it_ends(play, how, tmp_path, monkeypatch):
     seen = []
-    options = {"command": "sleep 300 & echo", "hang": how != "error"}
-    limits = {"verifier_timeout": 3.0 if how == "timeout" else 600.0}
+    begun = tmp_path / "begun"
+    options = {"command": f"sleep 300 & touch {begun}", "hang": how != "error"}
     setup = ("[ ! -e answer.txt ]",)
     if how == "error":
         setup = (f"[ ! -e {tmp_path}/once ] && touch {tmp_path}/once",)
@@ -249,23 +250,30 @@ async def test_the_sandboxes_of_the_verification_are_closed_however_it_ends(regi
         seen.append(opened)
         return opened
 
-    Runtime.open_sandbox = watched
-    try:
+    monkeypatch.setattr(Runtime, "open_sandbox", watched)
+
+    def playing(seconds=600.0):
+        seen.clear()
         raised = Precautions(access="fresh", artifacts=())
-        playing = asyncio.create_task(play("looks", options=options, runtime=limits, setup=setup, precautions=raised))
-        if how == "cancelled":
-            while len(seen) < 2:
-                await asyncio.sleep(0.01)
-            playing.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await playing
-        else:
-            outcome = await playing
-            assert outcome.reward is None
-            live, used = sandboxes(outcome)
-            assert not [pid for sandbox in (live, *used) for pid in processes_of(sandbox)]
-    finally:
-        Runtime.open_sandbox = original
+        limits = {"verifier_timeout": seconds}
+        return play("looks", options=options, runtime=limits, setup=setup, precautions=raised)
+
+    async def stopped(seconds):
+        outcome = await playing(seconds)
+        assert begun.exists(), "the verifier's limit came before its command"
+        return outcome
+
+    if how == "cancelled":
+        task = asyncio.create_task(playing())
+        assert await eventually(lambda: len(seen) == 2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    else:
+        outcome = await (with_more_time(stopped) if how == "timeout" else playing())
+        assert outcome.reward is None
+        live, used = sandboxes(outcome)
+        assert not [pid for sandbox in (live, *used) for pid in processes_of(sandbox)]
     assert len(seen) == 2
 
 

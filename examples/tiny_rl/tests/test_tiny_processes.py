@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import socket
 import sys
 
 import pytest
 
-from tiny_rl.processes import ProgramError, Programs, free_port
+from tiny_rl.processes import ProgramError, Programs
 from tiny_rl.summary import table
 
 PYTHON = sys.executable
@@ -14,6 +15,15 @@ FOREVER = "import threading; threading.Event().wait()"
 @pytest.fixture
 def programs(tmp_path):
     return Programs(tmp_path)
+
+
+@pytest.fixture
+def port():
+    """A port that no other program gets: it stays bound, and a program of the test may bind it as well."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 def test_a_program_that_fails_is_told_with_the_end_of_its_log(programs):
@@ -36,20 +46,19 @@ def test_waiting_stops_when_a_needed_program_fails(programs):
         programs.wait("idle", idle, {"needed": needed})
 
 
-def test_a_server_is_waited_for_until_it_answers(programs):
-    port = free_port()
+def test_a_server_is_waited_for_until_it_answers(programs, port):
     serve = f"from http.server import *; HTTPServer(('127.0.0.1', {port}), SimpleHTTPRequestHandler).serve_forever()"
     with programs.running("server", PYTHON, "-c", serve) as process:
         programs.until_answers("server", process, f"http://127.0.0.1:{port}/")
         assert process.poll() is None
 
 
-def test_a_server_that_ends_before_it_answers_is_told(programs):
+def test_a_server_that_ends_before_it_answers_is_told(programs, port):
     with (
         programs.running("server", PYTHON, "-c", "raise SystemExit(5)") as process,
         pytest.raises(ProgramError, match="server exited with 5"),
     ):
-        programs.until_answers("server", process, f"http://127.0.0.1:{free_port()}/")
+        programs.until_answers("server", process, f"http://127.0.0.1:{port}/")
 
 
 def test_modules_of_the_example_are_found_wherever_it_is_started(programs):

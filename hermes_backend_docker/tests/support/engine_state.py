@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from hermes_backend_docker.engine import Engine
 
 
 def containers_of(pid: int) -> set[str]:
     """Return the containers that a process of this machine has made, whatever else uses the engine."""
     asked = ["docker", "ps", "-aq", "--filter", f"label=hermes.lease.owner_pid={pid}"]
     return set(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split())
+
+
+def narrow_sweeps(monkeypatch: pytest.MonkeyPatch, label: str, value: str) -> None:
+    """Let sweeps see only the containers with a label: what other programs have left is not the tests' to remove."""
+    labelled = Engine.labelled
+
+    async def narrowed(engine: Engine, asked: str) -> list[Mapping[str, Any]]:
+        return [entry for entry in await labelled(engine, asked) if entry["Labels"].get(label) == value]
+
+    monkeypatch.setattr(Engine, "labelled", narrowed)

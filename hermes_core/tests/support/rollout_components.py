@@ -134,7 +134,7 @@ class Rendezvous:
         context.state["there"] = context.state.get("there", 0) + 1
         if context.state["there"] >= 2:
             event.set()
-        await asyncio.wait_for(event.wait(), 10)
+        await asyncio.wait_for(event.wait(), 60)
         return ToolResult(content="met")
 
 
@@ -165,6 +165,7 @@ class Cancels:
         raise asyncio.CancelledError
 
 
+BEGUN = threading.Event()
 WRITER = threading.Event()
 WRITTEN = threading.Event()
 
@@ -173,7 +174,8 @@ class LateWriter:
     """Writes the answer when the verifier is already at work."""
 
     def call(self, arguments, context):
-        WRITER.wait(30)
+        BEGUN.set()
+        WRITER.wait(60)
         try:
             context.write_bytes("answer.txt", b"ok")
         finally:
@@ -183,7 +185,8 @@ class LateWriter:
 class WaitsForTheWriter:
     async def score(self, result, context):
         WRITER.set()
-        await asyncio.to_thread(WRITTEN.wait, 30)
+        if BEGUN.is_set():
+            await asyncio.to_thread(WRITTEN.wait, 60)
         return Score(value=float(await context.exists("answer.txt")))
 
 

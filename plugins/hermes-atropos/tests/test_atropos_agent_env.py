@@ -191,7 +191,7 @@ async def test_what_hooks_read_and_write_is_the_file_as_it_is():
             read = await exec_tool(ToolCall("read_file", {"path": "deep/f.txt"}))
             none = await exec_tool(ToolCall("read_file", {"path": "none"}))
             bare = await exec_tool(ToolCall("read_file", {}))
-            long = await exec_tool(ToolCall("bash", {"command": "seq 20000", "require_sandbox": True, "timeout": 5}))
+            long = await exec_tool(ToolCall("bash", {"command": "seq 20000", "require_sandbox": True, "timeout": 60}))
             slow = await exec_tool(ToolCall("terminal", {"command": "sleep 60", "timeout": 0.01}))
             behind = await exec_tool(ToolCall("terminal", {"command": "sleep 60", "background": True}))
             self.found = read, none, bare, long, slow, behind
@@ -257,7 +257,7 @@ async def test_two_trajectories_of_a_group_have_two_workspaces():
         if turn == 0:
             return says(call_of("terminal", command="echo mine >> shared.txt"))
         if turn == 1:
-            await asyncio.wait_for(both.wait(), 30)
+            await asyncio.wait_for(both.wait(), 60)
             return says(call_of("terminal", command="cat shared.txt"))
         return says(responses(last_of(request))[0]["output"])
 
@@ -337,7 +337,7 @@ async def test_a_cancelled_trajectory_cleans_up_and_is_in_the_ledger():
     env = agent_env(TokenDouble(answer), group_size=1)
     await env.setup()
     playing = asyncio.create_task(env.collect_trajectories(await env.get_next_item()))
-    await asyncio.wait_for(reached.wait(), 30)
+    await asyncio.wait_for(reached.wait(), 60)
     playing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await playing

@@ -16,6 +16,7 @@ from hermes_atropos import bridged
 from hermes_atropos.author_code.bridged_context import CALLED, rewarded
 from hermes_core.contracts.errors import VerifierError
 from hermes_core.rollout.context import RolloutContext
+from hermes_testing.watching import with_more_time
 
 
 class Context(RolloutContext):
@@ -147,18 +148,21 @@ async def test_cancellation_in_the_middle_of_a_call_is_raised_there_and_cleans_u
 
 
 async def test_a_timeout_around_a_call_ends_it():
-    context = Context()
+    async def attempt(seconds):
+        context = Context()
 
-    async def compute(item, result, ctx):
-        try:
-            async with asyncio.timeout(0.01):
-                ctx.terminal("hang")
-        except TimeoutError:
-            return ctx.terminal("after")["output"]
+        async def compute(item, result, ctx):
+            try:
+                async with asyncio.timeout(seconds):
+                    ctx.terminal("hang")
+            except TimeoutError:
+                return ctx.terminal("after")["output"]
 
-    assert await reward(compute, context) == "after"
-    assert "end hang" in context.log
-    assert asyncio.current_task().cancelling() == 0
+        assert await reward(compute, context) == "after"
+        assert "end hang" in context.log
+        assert asyncio.current_task().cancelling() == 0
+
+    await with_more_time(attempt)
 
 
 async def test_context_variables_are_those_of_the_task_in_both_directions():
@@ -226,7 +230,7 @@ async def test_child_tasks_may_call_without_await(start):
         if start == "gather":
             return await asyncio.gather(check(ctx, "a"), check(ctx, "b"))
         if start == "wait_for":
-            return [await asyncio.wait_for(check(ctx, name), 30) for name in "ab"]
+            return [await asyncio.wait_for(check(ctx, name), 60) for name in "ab"]
         if start == "create_task":
             tasks = [asyncio.create_task(check(ctx, name)) for name in "ab"]
             return [await task for task in tasks]
@@ -241,22 +245,25 @@ async def test_child_tasks_may_call_without_await(start):
 
 
 async def test_children_of_children_may_call_too_and_be_cancelled():
-    context = Context()
+    async def attempt(seconds):
+        context = Context()
 
-    async def inner(ctx):
-        return ctx.terminal("hang")
+        async def inner(ctx):
+            return ctx.terminal("hang")
 
-    async def outer(ctx):
-        return await asyncio.wait_for(inner(ctx), 0.01)
+        async def outer(ctx):
+            return await asyncio.wait_for(inner(ctx), seconds)
 
-    async def compute(item, result, ctx):
-        never = asyncio.create_task(inner(ctx))
-        never.cancel()
-        return await asyncio.gather(outer(ctx), never, return_exceptions=True)
+        async def compute(item, result, ctx):
+            never = asyncio.create_task(inner(ctx))
+            never.cancel()
+            return await asyncio.gather(outer(ctx), never, return_exceptions=True)
 
-    errors = await reward(compute, context)
-    assert [type(error) for error in errors] == [TimeoutError, asyncio.CancelledError]
-    assert context.log == ["begin hang", "end hang"]
+        errors = await reward(compute, context)
+        assert [type(error) for error in errors] == [TimeoutError, asyncio.CancelledError]
+        assert context.log == ["begin hang", "end hang"]
+
+    await with_more_time(attempt)
 
 
 async def test_the_loops_own_way_of_making_tasks_is_as_before_afterwards():

@@ -27,7 +27,7 @@ class FilesEnv(PuzzleEnv):
         self.answers = {
             "write": ctx.write_file("notes.txt", "first\n"),
             "read": ctx.read_file("notes.txt"),
-            "terminal": ctx.terminal("cat notes.txt; exit 3", timeout=20),
+            "terminal": ctx.terminal("cat notes.txt; exit 3", timeout=60),
             "search": ctx.search("first", path="."),
             "upload": ctx.upload_file(str(self.folder / "up" / "a.bin"), "a.bin"),
             "upload_missing": ctx.upload_file(str(self.folder / "none"), "b.bin"),

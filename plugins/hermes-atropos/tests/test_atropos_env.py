@@ -339,7 +339,7 @@ async def test_a_cancelled_process_stops_its_rollouts_and_says_so():
     model = ChatDouble(answer)
     env = environment(model)
     task = asyncio.create_task(env.process_manager())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(model.requests) < 4:
             await asyncio.sleep(0)
     task.cancel()

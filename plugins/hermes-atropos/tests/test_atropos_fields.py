@@ -16,6 +16,7 @@ from hermes_core.contracts.errors import ConfigError, ModelServerError, TaskErro
 from hermes_core.contracts.model import ModelReply, RequestedCall, Usage
 from hermes_core.contracts.tokens import Exactness
 from hermes_models.clients.openai import OpenAIChatClient
+from hermes_testing.watching import with_more_time
 
 
 async def play(model=None, kind=PuzzleEnv, **fields):
@@ -171,25 +172,31 @@ async def test_lifetime_and_further_sandbox_fields_reach_the_backend():
 
 
 async def test_terminal_timeout_stops_a_command():
-    model = TokenDouble(once("terminal", json.dumps({"command": "sleep 60"})))
-    group, _ = await play(model, enabled_toolsets=["terminal"], terminal_timeout=0.2, group_size=1)
-    assert '"exit_code":124' in group["messages"][0][2]["content"].replace(" ", "")
+    async def attempt(seconds):
+        model = TokenDouble(once("terminal", json.dumps({"command": "echo begun; sleep 600"})))
+        group, _ = await play(model, enabled_toolsets=["terminal"], terminal_timeout=seconds, group_size=1)
+        assert group is not None, "what is not the model's had too little time as well"
+        said = group["messages"][0][2]["content"].replace(" ", "")
+        assert "begun" in said
+        assert '"exit_code":124' in said
+
+    await with_more_time(attempt)
 
 
 async def test_tool_pool_size_bounds_the_worker_threads_of_rewards():
-    async def run(size):
+    async def run(size, patience):
         pair = threading.Barrier(2)
 
         class Meeting(PuzzleEnv):
             def compute_reward(self, item, result, ctx):
-                pair.wait(0.5)
+                pair.wait(patience)
                 return 1.0
 
         group, _ = await play(kind=Meeting, tool_pool_size=size, max_attempts=1)
         return group
 
-    assert (await run(8))["scores"] == [1.0, 1.0]
-    assert await run(1) is None
+    assert (await run(8, 60))["scores"] == [1.0, 1.0]
+    assert await run(1, 0.5) is None
 
 
 async def test_the_parser_reads_raw_text_in_phase_two():
@@ -246,8 +253,12 @@ async def test_the_result_budget_shortens_what_a_tool_answers(fields, shown):
 
 
 async def test_time_limit_ends_a_rollout():
-    group, _ = await play(TokenDouble(lambda _: calls("hang")), time_limit=0.05)
-    assert group["overrides"][0]["stop_reason"] == "time_limit"
+    async def attempt(seconds):
+        group, _ = await play(TokenDouble(lambda _: calls("hang")), time_limit=seconds)
+        assert group is not None, "the limit came before the model's first answer"
+        assert group["overrides"][0]["stop_reason"] == "time_limit"
+
+    await with_more_time(attempt)
 
 
 async def test_max_tool_calls_ends_a_rollout():

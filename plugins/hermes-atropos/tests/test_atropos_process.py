@@ -63,7 +63,7 @@ async def test_groups_are_played_at_the_same_time(tmp_path):
         waiting.append(request)
         if len(waiting) == 6:
             everybody.set()
-        await asyncio.wait_for(everybody.wait(), 30)
+        await asyncio.wait_for(everybody.wait(), 60)
         return says("x")
 
     env = environment(ChatDouble(answer), total_steps=3, data_path_to_save_groups=str(tmp_path / "g.jsonl"))

@@ -91,7 +91,7 @@ async def serving(env):
 
 
 async def until(condition):
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -164,6 +164,8 @@ async def test_a_full_queue_pauses_admission_and_what_is_in_flight_is_sent(train
     async with serving(env):
         await trainer.queued(2)
         await until(lambda: getattr(env, "status_dict", {}).get("queue_size") == 2)
+        # Until then a worker may still wait for the answer to a group that is in the queue already.
+        await until(lambda: len(waiting) == 4 + 2 * len(env.workers))
         in_flight = len(env.workers)
         begun = len(waiting)
         gate.set()
@@ -182,15 +184,14 @@ async def test_an_evaluation_pauses_admission_and_what_is_in_flight_is_sent(trai
             self.evaluating, self.go_on = asyncio.Event(), asyncio.Event()
 
         async def evaluate(self, *args, **kwargs):
-            self.in_flight = set(self.workers)
             self.evaluating.set()
             await self.go_on.wait()
 
     gate, waiting = asyncio.Event(), []
 
-    async def answer(_request):
-        waiting.append(1)
-        if len(waiting) > 2:
+    async def answer(request):
+        waiting.append(request.conversation.messages[0]["content"])
+        if waiting[-1] != waiting[0]:  # only the first group is played at once
             await gate.wait()
         return says("x")
 
@@ -199,13 +200,15 @@ async def test_an_evaluation_pauses_admission_and_what_is_in_flight_is_sent(trai
     async with serving(env):
         await trainer.batch()
         await asyncio.wait_for(env.evaluating.wait(), 60)
-        assert env.in_flight
-        begun = len(waiting)
+        # Until then a worker may not have asked yet, or not have heard that its group has arrived.
+        await until(lambda: len(waiting) == 2 + 2 * len(env.workers))
+        in_flight, begun = set(env.workers), len(waiting)
+        assert in_flight
         gate.set()
-        await trainer.queued(len(env.in_flight))
+        await trainer.queued(len(in_flight))
         await until(lambda: not env.workers)
         assert len(waiting) == begun
-        assert not any(worker.cancelled() for worker in env.in_flight)
+        assert not any(worker.cancelled() for worker in in_flight)
         env.go_on.set()
         await until(lambda: len(waiting) > begun)
 
@@ -301,9 +304,9 @@ async def test_a_service_that_is_stopped_cleans_up_and_says_so(trainer):
 async def test_the_end_of_the_training_is_the_reason_of_what_it_stops(trainer):
     seen = []
 
-    async def answer(_request):
-        seen.append(1)
-        if len(seen) > 2:
+    async def answer(request):
+        seen.append(request.conversation.messages[0]["content"])
+        if seen[-1] != seen[0]:  # only the first group is played at once
             await asyncio.Event().wait()
         return says("x")
 
@@ -423,7 +426,7 @@ async def test_an_api_that_restarts_gets_what_was_lost_and_the_service_goes_on()
                     while not lost <= set(arrived):
                         arrived += [group["group_overrides"]["group_id"] for group in await trainer.batch()]
                 assert not service.done()
-            assert len(lost) == 3
+            assert len(lost) >= 3
             assert len(arrived) == len(set(arrived))
     finally:
         api.kill()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +26,12 @@ SLOT = SandboxSpec(isolation="container+slot", network="none")
 ALONE = SandboxSpec(isolation="container", network="none")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@contextlib.contextmanager
+def _closed_port() -> Iterator[int]:
+    """Keep a port that refuses every connection: it is taken, so nobody else can listen there meanwhile."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield int(holder.getsockname()[1])
 
 
 def _allocation(sandbox: Sandbox) -> str:
@@ -46,8 +50,9 @@ async def _failure(backends: Backends, spec: SandboxSpec = SLOT, **options: Any)
 
 
 async def test_a_nomad_that_is_not_there_is_named_with_its_address(backends: Backends) -> None:
-    address = f"http://127.0.0.1:{_free_port()}"
-    error = await _failure(backends, nomad_address=address)
+    with _closed_port() as port:
+        address = f"http://127.0.0.1:{port}"
+        error = await _failure(backends, nomad_address=address)
     assert f"Nomad is not reachable at {address}" in str(error)
     assert "NOMAD_ADDR" in (error.hint or "")
 

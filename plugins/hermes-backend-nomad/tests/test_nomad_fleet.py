@@ -69,7 +69,7 @@ def leases() -> _Leases:
 
 @pytest.fixture
 def fleet(nomad: _Nomad, leases: _Leases) -> Fleet:
-    fleet = Fleet(nomad, "job", lambda groups: {"TaskGroups": groups}, start_timeout=0.3, purge=True)
+    fleet = Fleet(nomad, "job", lambda groups: {"TaskGroups": groups}, start_timeout=60.0, purge=True)
     fleet.begin, fleet.end = leases.take, leases.give_up
     return fleet
 
@@ -149,6 +149,7 @@ async def test_a_start_that_is_cancelled_takes_its_group_back(fleet: Fleet, noma
 async def test_a_container_that_does_not_run_in_time_is_taken_out(fleet: Fleet, nomad: _Nomad) -> None:
     first = await _start(fleet)
     nomad.status = "pending"
+    fleet._start_timeout = 0.3
     with pytest.raises(ContainerStartError, match=r"sandbox-2 of job job does not run after 0\.3 s"):
         await _start(fleet)
     assert nomad.registered[-1] == [first]

@@ -15,7 +15,9 @@ from nomad_standin import StandIn
 from hermes_core.contracts.errors import BackendError, HermesError, SandboxLostError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
 from hermes_pool import SlotPool
+from hermes_sandbox.backend.agent_sandbox import AgentSandbox
 from hermes_sandbox.leases.book import LeaseBook
+from hermes_sandbox.protocol.slots import AgentSlot
 from hermes_testing.watching import eventually
 
 pytestmark = pytest.mark.component("bwrap")
@@ -67,11 +69,12 @@ async def test_what_keeps_containers_from_being_added_is_said_at_its_time_and_le
 async def test_a_nomad_that_stops_answering_is_said_at_its_time_and_those_that_run_go_on(
     standin: StandIn, backends: Backends
 ) -> None:
-    backend = backends(slots_per_container=1, request_timeout=2.0)
+    backend = backends(slots_per_container=1)
     async with await backend.open(SLOT) as running:
         pool = backend.places
         assert isinstance(pool, SlotPool)
         standin.faults(delay=300.0)
+        backend.api._timeout = 2.0
         waiting = asyncio.ensure_future(backend.open(SLOT))
         assert await eventually(lambda: pool.stats().last_failure is not None, seconds=60)
         pool.options.acquire_timeout = 0.2
@@ -82,7 +85,7 @@ async def test_a_nomad_that_stops_answering_is_said_at_its_time_and_those_that_r
         # Its connection stays, whatever the servers do.
         assert (await running.exec("echo on")).output == "on\n"
         standin.faults()
-        pool.options.acquire_timeout = 60.0
+        backend.api._timeout = pool.options.acquire_timeout = 60.0
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         async with await backend.open(SLOT) as second:
@@ -120,11 +123,14 @@ async def test_a_server_whose_clock_is_a_day_off_changes_nothing(
 async def test_a_stream_that_falls_silent_is_given_up_in_time_with_its_allocation_and_the_others_go_on(
     standin: StandIn, backends: Backends
 ) -> None:
-    backend = backends(patience=5.0)
+    backend = backends()
     lost = await backend.open(SLOT)
     other = backends(sandbox_job_id="another")
     async with await other.open(SLOT) as healthy:
         standin.faults(mute=True)
+        assert isinstance(lost, AgentSandbox)
+        assert isinstance(lost.slot, AgentSlot)
+        lost.slot.client._rest(2.0)
         with pytest.raises(SandboxLostError, match="has been silent for") as caught:
             await asyncio.wait_for(lost.exec("echo unheard"), 60)
         assert f"allocation {_allocation(lost)} on node" in str(caught.value)
@@ -231,5 +237,5 @@ async def test_the_stand_in_closes_an_exec_that_is_sent_an_unknown_frame(standin
     async def noted() -> bool:
         return any("tty_size" in said for said in await asyncio.to_thread(standin.tell, "errors"))
 
-    assert await eventually(noted, seconds=30)
+    assert await eventually(noted, seconds=60)
     standin.forget()

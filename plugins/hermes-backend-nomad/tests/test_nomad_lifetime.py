@@ -192,7 +192,7 @@ def killed(standin: StandIn, tmp_path: Path) -> str:
         assert caller.stdout is not None
         run_id = caller.stdout.readline().decode().strip()
         caller.send_signal(signal.SIGKILL)
-        caller.wait(30)
+        caller.wait(60)
     assert len(standin.running()) == 2
     return run_id
 
@@ -202,7 +202,9 @@ def _book(tmp_path: Path) -> LeaseBook:
 
 
 def _gc(tmp_path: Path) -> None:
-    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    # What dead owners have left in the machine's own folder of temporary files is not the test's to remove.
+    (tmp_path / "tmp").mkdir()
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TMPDIR": str(tmp_path / "tmp")}
     command = [sys.executable, "-m", "hermes_core.cli", "sandboxes", "gc"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

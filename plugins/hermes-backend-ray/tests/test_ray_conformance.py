@@ -16,7 +16,6 @@ class TestPlugin(PluginSuite):
 
 class OnRay(BackendSuite):
     plugin, component = "hermes_backend_ray.plugin", "ray"
-    patience = 60.0
 
     @pytest.fixture(autouse=True)
     def _cluster(self, ray_driver):

@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 import ray
@@ -83,10 +82,9 @@ async def test_a_command_s_status_output_and_complaint(link):
 
 
 async def test_a_command_that_takes_too_long_is_lost_and_ended(link, tmp_path):
-    began = time.monotonic()
-    with pytest.raises(SandboxLostError, match=r"did not finish within 0.5 s"):
-        await link.run(f"sleep 30; touch {tmp_path}/late", timeout=0.5)
-    assert time.monotonic() - began < 29
+    async with asyncio.timeout(100):
+        with pytest.raises(SandboxLostError, match=r"did not finish within 0.5 s"):
+            await link.run(f"sleep 600; touch {tmp_path}/late", timeout=0.5)
 
 
 async def test_bytes_come_back_as_they_were_sent(link):

@@ -244,12 +244,16 @@ async def test_a_killed_caller_leaves_no_process_no_actor_and_reclaim_the_rest(p
     # What was started there since and carries the mark goes with the directory.
     marked = {"PATH": os.environ["PATH"], "HERMES_SANDBOX": f"{lease.sandbox_id}.7"}
     # By a process that knows nothing of the cluster but what the lease says.
+    # It looks for what dead owners have left in a folder of the test's own, not in the machine's.
+    (tmp_path / "tmp").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
     gc = [str(Path(sys.executable).with_name("hermes-core")), "sandboxes", "gc", "--json", "--lease-dir", str(leases)]
     with subprocess.Popen(["sleep", token], env=marked) as survivor:
         try:
-            done = await asyncio.to_thread(subprocess.run, gc, stdout=subprocess.PIPE, check=True, timeout=300)
-            # What else was lying about on this machine goes as well.
-            assert lease.sandbox_id in json.loads(done.stdout)["removed"]
+            done = await asyncio.to_thread(
+                subprocess.run, gc, env=environment, stdout=subprocess.PIPE, check=True, timeout=300
+            )
+            assert json.loads(done.stdout)["removed"] == [lease.sandbox_id]
             assert LeaseBook(leases).read() == ([], [])
             assert survivor.wait(PATIENCE) == -signal.SIGKILL
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -20,7 +21,7 @@ from hermes_backend_singularity.failures import ImageError, ImageTimeoutError
 from hermes_backend_singularity.options import SingularityOptions
 from hermes_backend_singularity.sources import Source
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_testing.watching import eventually
+from hermes_testing.watching import eventually, processes_here, sleep_token, with_more_time
 
 pytestmark = pytest.mark.component("apptainer")
 
@@ -126,15 +127,20 @@ async def test_what_is_not_cached_is_not_pulled_where_that_is_forbidden(opened):
 
 
 async def test_a_build_that_takes_too_long_is_killed_with_all_it_started(opened, options, tmp_path):
-    definition = tmp_path / "slow.def"
+    definition, token = tmp_path / "slow.def", sleep_token()
     definition.write_text(
-        f"Bootstrap: docker-archive\nFrom: {small_images.archive()}\n\n%setup\n    echo begun\n    sleep 86399\n"
+        f"Bootstrap: docker-archive\nFrom: {small_images.archive()}\n\n"
+        f"%setup\n    touch {tmp_path}/begun\n    sleep {token}\n"
     )
-    with pytest.raises(ImageTimeoutError, match=r"not built within 2 s"):
-        await opened(build_timeout=2.0).open(_ask(image=str(definition)))
+
+    async def is_killed(seconds):
+        with pytest.raises(ImageTimeoutError, match=rf"not built within {re.escape(f'{seconds:g}')} s"):
+            await opened(build_timeout=seconds).open(_ask(image=str(definition)))
+        assert (tmp_path / "begun").exists()
+
+    await with_more_time(is_killed)
     assert list(Path(options["cache_dir"], "building").iterdir()) == []
-    found = await asyncio.to_thread(subprocess.run, ["pgrep", "-f", "^sleep 86399"], capture_output=True, check=False)
-    assert found.stdout == b""
+    assert processes_here(token) == []
 
 
 async def test_a_failing_build_shows_the_end_of_its_log(backend, tmp_path):
@@ -271,4 +277,4 @@ def test_what_is_no_docker_engine_is_named(answer, said):
             Source("daemon", "docker-daemon:x:1").digest(f"tcp://127.0.0.1:{port}")
         assert caught.value.hint
         if answer is not None:
-            thread.join(10)
+            thread.join(60)

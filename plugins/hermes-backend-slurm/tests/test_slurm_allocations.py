@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from types import SimpleNamespace
 
@@ -15,7 +16,7 @@ from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_pool import PoolOptions, SlotPool
 from hermes_sandbox.remote import MachineBackend
-from hermes_testing.watching import eventually
+from hermes_testing.watching import eventually, with_more_time
 
 pytestmark = pytest.mark.component("slurm")
 
@@ -105,14 +106,19 @@ async def test_what_is_wished_for_reaches_slurm(slurm, tmp_path):
 
 async def test_a_job_that_waits_too_long_is_withdrawn_with_slurm_s_reason(slurm, tmp_path):
     with slurm.allocation(2, "--partition=queue"):
-        backend = backend_on(slurm, tmp_path, queue_timeout=1.5, partition="queue", nodes=2)
-        with pytest.raises(
-            BackendError, match=r"within 1\.5 s: job \d+ is PENDING \((Resources|Priority|None)\)"
-        ) as late:
-            await backend.check(SandboxSpec())
-        assert "queue_timeout" in str(late.value)
-        assert await eventually(lambda: len(slurm.jobs()) == 1)
-        await backend.aclose()
+
+        async def says_why(seconds):
+            # The job has to be in the queue by then, or there is no reason yet.
+            backend = backend_on(slurm, tmp_path, queue_timeout=seconds, partition="queue", nodes=2)
+            with pytest.raises(BackendError) as late:
+                await backend.check(SandboxSpec())
+            assert await eventually(lambda: len(slurm.jobs()) == 1)
+            await backend.aclose()
+            reason = r"job \d+ is PENDING \((Resources|Priority|None)\)"
+            assert re.search(rf"within {re.escape(f'{seconds:g}')} s: {reason}", str(late.value))
+            assert "queue_timeout" in str(late.value)
+
+        await with_more_time(says_why)
     assert await gone(slurm)
 
 
@@ -147,7 +153,7 @@ async def test_a_cancellation_while_salloc_starts_leaves_no_job(slurm, tmp_path)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert await eventually(lambda: len(slurm.jobs()) == 1, seconds=30)
+        assert await eventually(lambda: len(slurm.jobs()) == 1)
         await backend.aclose()
     assert await gone(slurm)
 

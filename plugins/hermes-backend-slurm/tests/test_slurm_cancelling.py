@@ -96,8 +96,8 @@ async def test_a_cancelled_wait_in_the_queue_stays_one_and_closing_ends_its_job(
             await backend.aclose()
         mend(programs, monkeypatch)
         await backend.aclose()
-        assert await eventually(lambda: len(slurm.jobs()) == 1, seconds=30)
-    assert await eventually(lambda: slurm.jobs() == [], seconds=30)
+        assert await eventually(lambda: len(slurm.jobs()) == 1)
+    assert await eventually(lambda: slurm.jobs() == [])
 
 
 async def test_those_who_wait_for_a_job_are_told_of_the_closing_and_not_of_scancel(
@@ -113,7 +113,7 @@ async def test_those_who_wait_for_a_job_are_told_of_the_closing_and_not_of_scanc
             await waiting
         mend(programs, monkeypatch)
         await backend.aclose()
-    assert await eventually(lambda: slurm.jobs() == [], seconds=30)
+    assert await eventually(lambda: slurm.jobs() == [])
 
 
 async def test_a_cancelled_program_stays_one_and_its_step_is_named(slurm, tmp_path, programs, caplog, monkeypatch):
@@ -122,7 +122,7 @@ async def test_a_cancelled_program_stays_one_and_its_step_is_named(slurm, tmp_pa
         backend, token = using(programs, slurm, tmp_path, job_id=job), sleep_token()
         link = await backend.connect()
         running = asyncio.ensure_future(link.run(f"sleep {token}", timeout=600))
-        assert await eventually(lambda: processes_here(token) != [], seconds=30)
+        assert await eventually(lambda: processes_here(token) != [])
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -130,7 +130,7 @@ async def test_a_cancelled_program_stays_one_and_its_step_is_named(slurm, tmp_pa
         mend(programs, monkeypatch)
         await link.aclose()
         await backend.aclose()
-    assert await eventually(lambda: processes_here(token) == [], seconds=30)
+    assert await eventually(lambda: processes_here(token) == [])
 
 
 async def test_gc_ends_the_job_that_a_cancelled_and_killed_caller_left(slurm, tmp_path, programs, monkeypatch):
@@ -143,7 +143,7 @@ async def test_gc_ends_the_job_that_a_cancelled_and_killed_caller_left(slurm, tm
             stdout=subprocess.PIPE,
             env=environment_of(slurm, PATH=f"{programs}:{os.environ['PATH']}"),
         )
-        assert await eventually(lambda: len(slurm.jobs()) == 2, seconds=30)
+        assert await eventually(lambda: len(slurm.jobs()) == 2)
         answer, _ = await asyncio.to_thread(_say, caller, b"cancel\n")
         assert answer == b"True\n"
         assert len(slurm.jobs()) == 2
@@ -153,7 +153,7 @@ async def test_gc_ends_the_job_that_a_cancelled_and_killed_caller_left(slurm, tm
         )
         collected = await collector.collect(backends=("slurm",))
         assert (len(collected.removed), collected.failed, collected.problems) == (1, {}, [])
-        assert await eventually(lambda: len(slurm.jobs()) == 1, seconds=30)
+        assert await eventually(lambda: len(slurm.jobs()) == 1)
 
 
 def _say(caller, words):

@@ -50,7 +50,7 @@ class Echo:
         self.program.stream.writer.write(b"".join(pieces))
 
     async def heard(self, *numbers):
-        return await eventually(lambda: [header["id"] for header, _ in self.frames] == list(numbers), seconds=30)
+        return await eventually(lambda: [header["id"] for header, _ in self.frames] == list(numbers))
 
 
 @contextlib.asynccontextmanager
@@ -79,7 +79,7 @@ async def test_others_go_on_while_an_answer_waits_and_it_is_dropped_when_slurm_d
         step.say(answer(1, 143), answer(2), encode({"event": "output", "slot": 7, "id": 0}, b"x"), answer(3, 1))
         assert await step.heard(2, 0, 3)
         (tmp_path / "go").touch()
-        assert await eventually(lambda: step.error is not None, seconds=30)
+        assert await eventually(lambda: step.error is not None)
         assert "CANCELLED" in str(step.error)
         assert await step.heard(2, 0, 3)
 
@@ -144,7 +144,7 @@ async def test_a_node_that_says_too_much_in_doubt_waits_until_that_has_gone(tmp_
         transport = step.program.stream.writer.transport
         for number in range(1, 5):
             step.say(answer(number, 143, bytes(1 << 15)))
-        assert await eventually(lambda: not transport.is_reading(), seconds=30)
+        assert await eventually(lambda: not transport.is_reading())
         assert await step.heard(1, 2, 3, 4)
         assert await eventually(transport.is_reading)
 

@@ -104,5 +104,5 @@ async def test_gc_finds_a_killed_caller_s_sandbox_in_the_allocation_that_followe
     collected = await collector.collect(backends=())
     assert (collected.removed, collected.failed) == ([lease.sandbox_id], {})
     assert not Path(lease.handle["root"]).exists()
-    assert await eventually(lambda: processes_here(TOKEN) == [], seconds=30)
-    assert await eventually(lambda: own_slurm.jobs() == [], seconds=30)
+    assert await eventually(lambda: processes_here(TOKEN) == [])
+    assert await eventually(lambda: own_slurm.jobs() == [])

@@ -37,6 +37,13 @@ def hermes(folder, *arguments, env):
     )
 
 
+def collecting(slurm, folder, *arguments):
+    """Collect from this cluster and this folder alone: what lies on the machine or on other engines is not ours."""
+    (folder / "tmp").mkdir()
+    ours = {"HERMES_PLUGINS": "core,sandbox,slurm", "TMPDIR": str(folder / "tmp")}
+    return hermes(folder, "sandboxes", "gc", "--all", *arguments, env=environment_of(slurm, **ours))
+
+
 def test_one_config_moves_by_its_backend_s_name(slurm, tmp_path):
     (tmp_path / "tasks.jsonl").write_text("".join(f"{json.dumps(task(name))}\n" for name in ("one", "two", "three")))
     config = "tasks: tasks.jsonl\nmodel: oracle\nmistake_rate: 0\ngroup_size: 2\nterminal_backend: {}\nout: {}\n"
@@ -51,7 +58,7 @@ def test_one_config_moves_by_its_backend_s_name(slurm, tmp_path):
             assert {row["provenance"]["sandbox"]["backend"] for row in rows} == {name}
         assert {row["provenance"]["sandbox"]["job_id"] for row in rows} == {job}
         assert slurm.jobs() == [job]
-    gone = hermes(tmp_path, "sandboxes", "gc", "--all", env=environment_of(slurm))
+    gone = collecting(slurm, tmp_path)
     assert "slurm" not in gone.stderr
     assert slurm.steps() == []
 
@@ -65,7 +72,7 @@ def test_gc_all_ends_the_jobs_of_the_dead_and_not_those_of_a_namesake(slurm, tmp
         made = slurm.call("salloc", "--no-shell", "--nodes=1", f"--job-name={name}")
         assert made.returncode == 0, made.stderr
     assert len(slurm.jobs()) == 2
-    done = hermes(tmp_path, "sandboxes", "gc", "--all", "--json", env=environment_of(slurm))
+    done = collecting(slurm, tmp_path, "--json")
     assert [found for found in json.loads(done.stdout)["removed"] if found.startswith("slurm:")] != []
     left = slurm.call("squeue", "-h", "-t", "PD,R,CF,S", "-o", "%j").stdout.split()
     slurm.call("scancel", f"--name={namesake}")

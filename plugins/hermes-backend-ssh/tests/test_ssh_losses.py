@@ -49,12 +49,12 @@ async def test_a_dropped_connection_fails_the_calls_at_once(own_sshd, machine, t
     call = await started(sandbox, token)
     own_sshd.signal_sessions(signal.SIGKILL)
     with pytest.raises(SandboxLostError):
-        await asyncio.wait_for(call, 10)
+        await asyncio.wait_for(call, 60)
     with pytest.raises(SandboxLostError):
         await sandbox.read_file("anything")
     # The agent has ended by itself; closing finds the directory through a new connection.
     assert await eventually(lambda: processes_here(token) == [])
-    await asyncio.wait_for(sandbox.aclose(), 30)
+    await asyncio.wait_for(sandbox.aclose(), 60)
     assert list((tmp_path / "root").iterdir()) == []
     await backend.aclose()
 
@@ -67,16 +67,18 @@ async def test_an_upload_into_a_dropped_connection_fails(own_sshd, machine):
     await asyncio.sleep(0)
     own_sshd.signal_sessions(signal.SIGKILL)
     with pytest.raises(SandboxLostError):
-        await asyncio.wait_for(upload, 20)
-    await asyncio.wait_for(backend.aclose(), 30)
+        await asyncio.wait_for(upload, 60)
+    await asyncio.wait_for(backend.aclose(), 60)
 
 
 async def test_a_machine_that_stops_answering_is_lost_after_the_patience(own_sshd, machine, tmp_path):
-    backend = machine(patience=1.0)
+    backend = machine()
     sandbox = await backend.open(SandboxSpec())
+    # Only now: a machine that is merely busy must not be taken for silent while it opens the sandbox.
+    sandbox.slot.client._rest(1.0)
     own_sshd.signal_sessions(signal.SIGSTOP)
     with pytest.raises(SandboxLostError, match="silent"):
-        await asyncio.wait_for(sandbox.exec("echo hi"), 20)
+        await asyncio.wait_for(sandbox.exec("echo hi"), 60)
     # What answers again in the end is cleaned up; the stopped session is no reason to hang.
     await asyncio.wait_for(sandbox.aclose(), 60)
     assert list((tmp_path / "root").iterdir()) == []
@@ -89,7 +91,7 @@ async def test_a_machine_that_has_gone_for_good_leaves_the_lease(own_sshd, machi
     sandbox = await backend.open(SandboxSpec())
     own_sshd.stop()
     with pytest.raises(SandboxLostError):
-        await asyncio.wait_for(sandbox.exec("echo hi"), 20)
+        await asyncio.wait_for(sandbox.exec("echo hi"), 60)
     with pytest.raises(BackendError, match="nothing listens"):
         await asyncio.wait_for(sandbox.aclose(), 60)
     (lease,), _ = LeaseBook(tmp_path / "leases").read()
@@ -106,7 +108,7 @@ async def test_an_agent_that_is_killed_from_outside_leaves_nothing(own_sshd, mac
     for agent in own_sshd.agents():
         os.kill(agent, signal.SIGKILL)
     with pytest.raises(SandboxLostError):
-        await asyncio.wait_for(call, 10)
+        await asyncio.wait_for(call, 60)
     await sandbox.aclose()
     assert await eventually(lambda: processes_here(token) == [])
     assert list((tmp_path / "root").iterdir()) == []
@@ -153,7 +155,7 @@ async def test_a_killed_caller_leaves_no_process_and_reclaim_the_rest(machine, t
     )
     collected = await Collector(book, isolated_registry("hermes_backend_ssh.plugin")).collect(backends=())
     assert (collected.removed, collected.failed) == ([lease.sandbox_id], {})
-    assert survivor.wait(10) == -signal.SIGKILL
+    assert survivor.wait(60) == -signal.SIGKILL
     assert list((tmp_path / "root").iterdir()) == []
     await backend.reclaim(lease.handle)  # nothing to remove is success
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.component("sshd")
 
 async def refusal(options, kind=BackendError, **fields):
     """Return what is said when a sandbox cannot be had."""
-    backend = SshBackend(SshOptions(**{"connect_timeout": 5, **options}))
+    backend = SshBackend(SshOptions(**options))
     try:
         with pytest.raises(kind) as caught:
             await backend.check(SandboxSpec(**fields))

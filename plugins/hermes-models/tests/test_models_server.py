@@ -203,7 +203,7 @@ async def test_a_client_that_hangs_up_cancels_the_models_work():
         call = asyncio.create_task(play(client, rollout_id="r"))
         await begun.wait()
         call.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await ended.wait()
     assert call.cancelled()
 

@@ -121,7 +121,7 @@ async def test_a_start_that_hangs_keeps_no_other_host_from_starting():
         await asyncio.sleep(0)
         assert pool.stats().hosts["starting"] == 1
         pool.options.acquire_timeout = 0.2  # half of it is over at once
-        await (await asyncio.wait_for(other, 30)).release()
+        await (await asyncio.wait_for(other, 60)).release()
         assert not stuck.done()
         stuck.cancel()
         await asyncio.wait((stuck,))
@@ -138,21 +138,21 @@ async def test_who_waits_for_a_host_that_hangs_is_given_another():
         waiting = asyncio.create_task(pool.acquire("key", make, 9, request()))
         assert await eventually(lambda: len(begun) == 1)
         pool.options.acquire_timeout = 0.2
-        await (await asyncio.wait_for(waiting, 30)).release()
+        await (await asyncio.wait_for(waiting, 60)).release()
 
 
 async def test_a_start_that_hangs_ends_with_its_time_and_a_typed_error():
     async with places(max_hosts=1, start_timeout=0.2, max_failures=1) as (pool, engine):
         engine.gate.clear()
         with pytest.raises(HostStartTimeoutError, match=r"a host of pool 'engine' was not started within") as caught:
-            await asyncio.wait_for(pool.acquire("key", engine.make, 9, request()), 30)
+            await asyncio.wait_for(pool.acquire("key", engine.make, 9, request()), 60)
         assert "start_timeout" in str(caught.value.hint)
         assert caught.value.retryable
         assert await eventually(lambda: sum(pool.stats().hosts.values()) == 0)
         assert engine.starting == 0
         engine.gate.set()
         pool.options.start_timeout = 600
-        await (await asyncio.wait_for(pool.acquire("key", engine.make, 9, request()), 30)).release()
+        await (await asyncio.wait_for(pool.acquire("key", engine.make, 9, request()), 60)).release()
 
 
 async def made_at_last(engine, gate):
@@ -169,12 +169,12 @@ async def test_a_start_that_does_not_even_end_when_cancelled_holds_nothing_and_i
         gate = asyncio.Event()
         stubborn = functools.partial(made_at_last, engine, gate)
         with pytest.raises(HostStartTimeoutError):
-            await asyncio.wait_for(pool.acquire("stubborn", stubborn, 9, request()), 30)
+            await asyncio.wait_for(pool.acquire("stubborn", stubborn, 9, request()), 60)
         # The only place for a host is free again.
         pool.options.start_timeout = 600
-        await (await asyncio.wait_for(pool.acquire("key", engine.make, 9, request()), 30)).release()
+        await (await asyncio.wait_for(pool.acquire("key", engine.make, 9, request()), 60)).release()
         with pytest.raises(BackendError, match="goes on although it was cancelled"):
-            await asyncio.wait_for(pool.aclose(), 30)
+            await asyncio.wait_for(pool.aclose(), 60)
         gate.set()
         # What comes of it after all is removed.
         assert await eventually(lambda: engine.asked == 2 and engine.alive == [])
@@ -188,7 +188,7 @@ async def test_closing_does_not_wait_for_a_start_that_does_not_end(monkeypatch):
         waiting = asyncio.create_task(pool.acquire("stubborn", stubborn, 9, request()))
         assert await eventually(lambda: pool.stats().hosts["starting"] == 1)
         with pytest.raises(BackendError, match="1 hosts of pool 'engine' could not be ended"):
-            await asyncio.wait_for(pool.aclose(), 30)
+            await asyncio.wait_for(pool.aclose(), 60)
         with pytest.raises(BackendError, match="being closed"):
             await waiting
         gate.set()

@@ -63,8 +63,12 @@ async def test_a_short_queue_starts_no_more_hosts_than_it_fills():
 
 async def test_hosts_that_nobody_uses_end_down_to_the_minimum():
     """Predecessor 2.3 #25: it never scaled down."""
-    async with places(min_hosts=1, max_hosts=3, slots_per_host=1, idle_timeout=0.05) as (pool, engine):
-        await given_back(acquiring(pool, engine, 3))
+    async with places(min_hosts=1, max_hosts=3, slots_per_host=1, idle_timeout=600) as (pool, engine):
+        seats = await asyncio.gather(*acquiring(pool, engine, 3))
+        for seat in seats:
+            await seat.release()
+        assert (len(engine.alive), pool.stats().hosts["ready"]) == (3, 3)
+        pool.options.idle_timeout = 0.05
         assert await eventually(lambda: len(engine.alive) == 1)
         assert pool.stats().hosts["ready"] == 1
         await given_back(acquiring(pool, engine, 1))
@@ -88,7 +92,7 @@ async def test_an_idle_host_of_another_kind_makes_room():
 
 async def test_an_idle_host_makes_room_though_another_ends_some_day_with_its_users():
     """Whoever waited for another kind was left to the one that takes nobody new, however long it is used."""
-    async with places(max_hosts=2, slots_per_host=1, acquire_timeout=5, idle_timeout=60) as (pool, engine):
+    async with places(max_hosts=2, slots_per_host=1, acquire_timeout=60, idle_timeout=600) as (pool, engine):
         used, idle = await asyncio.gather(*acquiring(pool, engine, 2))
         used.spoil()
         await idle.release()
@@ -170,15 +174,13 @@ async def test_a_host_that_stays_unwell_ends_with_its_last_user_and_is_replaced(
 
 
 async def test_an_agent_that_is_stopped_is_set_apart_and_comes_back():
-    async with places(max_hosts=1, slots_per_host=2, health_interval=0.1, health_timeout=5, quarantine=300) as (
-        pool,
-        engine,
-    ):
+    # Nobody looks at the host before it is stopped: a look that has begun keeps the time that it was given.
+    async with places(max_hosts=1, slots_per_host=2, health_interval=600, quarantine=600) as (pool, engine):
         seat = await pool.acquire("key", engine.make, 9, request())
         os.kill(engine.hosts[0].process.pid, signal.SIGSTOP)
-        pool.options.health_timeout = 0.3
-        assert await eventually(lambda: pool.stats().hosts["quarantined"] == 1, seconds=60)
-        pool.options.health_timeout = 30
+        pool.options.health_timeout, pool.options.health_interval = 0.3, 0.1
+        assert await eventually(lambda: pool.stats().hosts["quarantined"] == 1)
+        pool.options.health_timeout = 60
         os.kill(engine.hosts[0].process.pid, signal.SIGCONT)
         pool.options.quarantine = 0.05
         assert await eventually(lambda: pool.stats().hosts["ready"] == 1 or pool.stats().hosts["draining"] == 1)

@@ -25,7 +25,7 @@ async def play(made, number, **fields):
 async def test_four_trajectories_finish_on_two_slots():
     """Predecessor 2.3 #1: none did, since those that wait kept the others from being served."""
     async with backend(max_hosts=1, slots_per_host=2) as made:
-        answers = await asyncio.wait_for(asyncio.gather(*(play(made, n) for n in range(4))), 30)
+        answers = await asyncio.wait_for(asyncio.gather(*(play(made, n) for n in range(4))), 60)
     assert answers == ["0", "1", "2", "3"]
 
 
@@ -42,7 +42,7 @@ async def test_sixty_four_trajectories_finish_on_two_hosts_and_no_slot_is_idle_w
                 await asyncio.sleep(0)
 
         watching = asyncio.create_task(watch())
-        answers = await asyncio.wait_for(asyncio.gather(*(play(made, n) for n in range(64))), 60)
+        answers = await asyncio.wait_for(asyncio.gather(*(play(made, n) for n in range(64))), 100)
         watching.cancel()
         assert answers == [str(n) for n in range(64)]
         assert len(made.engine.hosts) == 2
@@ -142,7 +142,7 @@ async def test_those_who_wait_do_not_keep_a_user_from_being_renewed():
         assert await eventually(lambda: made.pool.stats().waiting == len(waiting))
         await asyncio.wait_for(sandbox.renew(), 60)
         await sandbox.aclose()
-        assert await asyncio.wait_for(asyncio.gather(*waiting), 30) == [str(n) for n in range(len(waiting))]
+        assert await asyncio.wait_for(asyncio.gather(*waiting), 60) == [str(n) for n in range(len(waiting))]
 
 
 async def test_a_trajectory_that_has_a_slot_does_not_queue_for_its_second():
@@ -155,7 +155,7 @@ async def test_a_trajectory_that_has_a_slot_does_not_queue_for_its_second():
                 await sandbox.exec("true")
                 return await play(made, number, **fields)
 
-        answers = await asyncio.wait_for(asyncio.gather(*(verified(n) for n in range(8))), 30)
+        answers = await asyncio.wait_for(asyncio.gather(*(verified(n) for n in range(8))), 60)
         assert answers == [str(n) for n in range(8)]
         assert made.pool.stats().used == 0
 
@@ -217,7 +217,7 @@ async def test_closing_a_backend_refuses_those_who_wait_before_it_closes_what_is
         monkeypatch.setattr(AgentSlot, "aclose", slow)
         closing = asyncio.create_task(made.aclose())
         with pytest.raises(BackendError, match="being closed"):
-            await asyncio.wait_for(waiting, 30)
+            await asyncio.wait_for(waiting, 60)
         with pytest.raises(BackendError, match="being closed"):
             await made.open(SandboxSpec())
         assert not closing.done()

@@ -37,7 +37,7 @@ def test_more_rollouts_than_slots_are_judged_in_sandboxes_of_their_own(members, 
     (tmp_path / "judge.py").write_text(JUDGE)
     (tmp_path / "tasks.jsonl").write_text(json.dumps(TASK) + "\n")
     backend = {"backend": "local", "options": {"slots_per_agent": 2, "root_dir": str(tmp_path)}}
-    options = {"backends": [backend] * members, "max_hosts": 1, "slots_per_host": 2, "acquire_timeout": 20}
+    options = {"backends": [backend] * members, "max_hosts": 1, "slots_per_host": 2, "acquire_timeout": 100}
     run = {"terminal_backend": "pool", "backend_options": options, "max_concurrent": 16, "isolation": "none"}
     (tmp_path / "run.yaml").write_text(json.dumps(run))
     argv = ["-p", "./judge.py", "run", "tasks.jsonl", "--config", "run.yaml", "--model", "oracle"]

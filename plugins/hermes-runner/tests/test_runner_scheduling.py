@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 
@@ -15,6 +16,7 @@ from hermes_runner.output import OutputFolder
 from hermes_runner.policy import Policy
 from hermes_runner.run.local_engine import Player
 from hermes_runner.run.scheduling import Recorder, Scheduler
+from hermes_testing.watching import with_more_time
 
 
 class Watcher:
@@ -55,21 +57,24 @@ class Fed:
 async def played(registry, tmp_path):
     """Play rollouts with a model each; gives the recorded lines, the attempts and the errors of sinks."""
 
-    async def play(models, *, sinks=None, policy=None, attempts=3, **fields):
-        folder = OutputFolder.open(tmp_path / "out", {}, facts={})
-        recorder = Recorder(folder, sinks or {}, sink_timeout=0.2)
+    number = itertools.count()
+
+    async def play(models, *, sinks=None, policy=None, attempts=3, patience=60, **fields):
+        out = tmp_path / f"out{next(number)}"
+        folder = OutputFolder.open(out, {}, facts={})
+        recorder = Recorder(folder, sinks or {}, sink_timeout=patience)
         async with Runtime(registry) as runtime:
             await recorder.start()
-            for number, model in enumerate(models):
+            for index, model in enumerate(models):
                 scheduler = Scheduler(
                     Player(runtime, model), recorder, Policy(policy or {}, max_attempts=attempts), Watcher()
                 )
-                spec = spec_for(registry, rollout_id=f"r{number}", **fields)
+                spec = spec_for(registry, rollout_id=f"r{index}", **fields)
                 await scheduler.run(iter([spec]), max_concurrent=1)
             await recorder.close()
         folder.close()
         read = [
-            [json.loads(line) for line in (tmp_path / "out" / name).read_bytes().splitlines()]
+            [json.loads(line) for line in (out / name).read_bytes().splitlines()]
             for name in ("rollouts.jsonl", "attempts.jsonl")
         ]
         return *read, recorder.sink_errors
@@ -123,14 +128,19 @@ async def test_a_sink_that_raises_costs_no_rollout(played, action):
 
 
 async def test_a_sink_that_hangs_holds_up_neither_the_run_nor_the_others(played):
-    never = threading.Event()
-    sinks = {"hung": Fed(never.wait), "good": Fed()}
-    lines, _, errors = await played([Script(says("done"))] * 3, sinks=sinks)
-    never.set()
-    assert len(lines) == 3
-    assert sinks["good"].got == ["r0", "r1", "r2"]
-    assert sinks["hung"].got == ["r0"]
-    assert any("fed no more" in error for error in errors)
+    async def attempt(seconds):
+        never = threading.Event()
+        sinks = {"hung": Fed(never.wait), "good": Fed()}
+        try:
+            lines, _, errors = await played([Script(says("done"))] * 3, sinks=sinks, patience=seconds)
+        finally:
+            never.set()
+        assert len(lines) == 3
+        assert sinks["good"].got == ["r0", "r1", "r2"]
+        assert sinks["hung"].got == ["r0"]
+        assert any("fed no more" in error for error in errors)
+
+    await with_more_time(attempt)
 
 
 async def test_a_sink_that_cannot_begin_stops_the_run_before_it_starts(played):

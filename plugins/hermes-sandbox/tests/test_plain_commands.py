@@ -8,6 +8,7 @@ import pytest
 from plain_support import plain_backend, plain_sandbox, running
 
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_testing.watching import begin, exists, with_more_time
 
 
 @pytest.fixture(params=["dash", "bash"])
@@ -105,32 +106,36 @@ async def test_long_output_keeps_both_ends_and_counts_the_rest(limit: int) -> No
 
 
 async def test_a_timeout_keeps_what_was_printed_and_kills_what_was_started() -> None:
+    apart = "setsid sh -c 'touch apart; exec sleep 7171' & (trap '' TERM INT; touch deaf; sleep 7171; true) &"
+    both = "while [ ! -e apart ] || [ ! -e deaf ]; do sleep 0.02; done"
     async with plain_sandbox() as box:
-        result = await box.exec(
-            "echo before; setsid sleep 7171 & (trap '' TERM INT; sleep 7171; true) & sleep 7171", timeout=1.0
-        )
-        assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
-        assert (await box.exec("echo still here")).output == "still here\n"
-        assert not running(box.id, "7171")
+
+        async def attempt(seconds: float) -> None:
+            await box.exec("rm -f apart deaf begun")
+            result = await box.exec(f"echo before; {apart} {both}; touch begun; sleep 7171", timeout=seconds)
+            assert await exists(box, "begun")
+            assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
+            assert (await box.exec("echo still here")).output == "still here\n"
+            assert not running(box.id, "7171")
+
+        await with_more_time(attempt)
 
 
 async def test_a_background_child_neither_holds_the_call_nor_loses_its_output() -> None:
     async with plain_sandbox() as box:
         first = await box.exec(
-            "(while [ ! -e go ]; do sleep 0.05; done; echo late; touch survived) & echo started", timeout=30
+            "(while [ ! -e go ]; do sleep 0.05; done; echo late; touch survived) & echo started", timeout=60
         )
         assert (first.output, first.timed_out) == ("started\n", False)
         await box.write_file("go", b"")
-        done = await box.exec("while [ ! -e survived ]; do sleep 0.05; done", timeout=30)
+        done = await box.exec("while [ ! -e survived ]; do sleep 0.05; done", timeout=60)
         assert (done.exit_code, done.output) == (0, "")
 
 
 async def test_cancelling_kills_the_command_and_keeps_the_session() -> None:
     async with plain_sandbox() as box:
         await box.exec("export KEPT=yes")
-        call = asyncio.create_task(box.exec("touch started; setsid sleep 7272 & sleep 7272"))
-        while "started" not in [entry.path for entry in await box.list_dir()]:
-            pass
+        call = await begin(box, "setsid sleep 7272 & touch begun; sleep 7272")
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -146,7 +151,7 @@ async def test_an_execution_is_done_once() -> None:
 
 async def test_sandboxes_do_not_wait_for_each_other() -> None:
     async with plain_backend() as backend, await backend.open(SandboxSpec()) as slow:
-        waiting = asyncio.create_task(slow.exec("sleep 7373"))
+        waiting = await begin(slow, "sleep 7373")
         async with await backend.open(SandboxSpec()) as quick:
             assert (await quick.exec("echo quick")).output == "quick\n"
         assert not waiting.done()

@@ -8,6 +8,8 @@ import random
 import pytest
 from plain_support import plain_sandbox
 
+from hermes_testing.watching import begin
+
 NAMES = [
     "plain",
     "with space",
@@ -112,10 +114,10 @@ async def test_removing_takes_links_and_whole_directories() -> None:
 
 
 async def test_file_calls_work_while_a_command_runs_and_means_the_workspace() -> None:
-    import asyncio
-
     async with plain_sandbox() as box:
-        call = asyncio.create_task(box.exec("mkdir sub; cd sub; while [ ! -e ../go ]; do sleep 0.05; done; echo went"))
+        call = await begin(
+            box, "mkdir sub; cd sub; touch ../begun; while [ ! -e ../go ]; do sleep 0.05; done; echo went"
+        )
         await box.write_file("go", b"1")
         assert (await call).output == "went\n"
         assert await box.read_file(f"{box.workspace}/go") == b"1"

@@ -11,6 +11,7 @@ from plain_support import PlainBackend, plain_backend, plain_sandbox, running
 from hermes_core.contracts.errors import BackendError, SandboxLacksError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
 from hermes_core.discovery.conformance import complaints
+from hermes_testing.watching import eventually
 
 
 async def test_the_sandbox_has_the_contracts_methods_and_says_what_it_is() -> None:
@@ -42,7 +43,8 @@ async def test_what_it_cannot_do_says_why_and_what_to_install(tmp_path: Path) ->
 async def test_renewing_kills_what_runs_and_forgets_the_session() -> None:
     async with plain_sandbox() as box:
         await box.exec("export STATE=old; : >kept; setsid sleep 7676 & cd /")
-        assert running(box.id, "7676")
+        # A child that has been forked is not yet what it will run.
+        assert await eventually(lambda: len(running(box.id, "7676")) == 1)
         await box.renew()
         assert not running(box.id, "7676")
         assert (await box.exec("echo ${STATE-none} $PWD; ls")).output == f"none {box.workspace}\nkept\n"
@@ -52,7 +54,7 @@ async def test_closing_leaves_nothing_and_fails_what_comes_after() -> None:
     async with plain_backend() as backend:
         box = await backend.open(SandboxSpec())
         await box.exec("setsid sleep 7777 & (sleep 7777 &) ; true")
-        assert len(running(box.id, "7777")) == 2
+        assert await eventually(lambda: len(running(box.id, "7777")) == 2)
         await box.aclose()
         await box.aclose()
         assert not running(box.id, "7777")

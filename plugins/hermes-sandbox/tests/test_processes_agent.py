@@ -18,6 +18,7 @@ from hermes_sandbox.agent.background.ring_buffer import TailRing
 from hermes_sandbox.agent.background.terminate import Hunt
 from hermes_sandbox.agent.processes import read_table
 from hermes_sandbox.protocol import processes as processes_client
+from hermes_testing.watching import with_more_time
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -175,13 +176,20 @@ def test_the_ring_keeps_positions_however_the_pieces_fall():
 
 
 async def test_input_larger_than_a_pipe_is_taken_while_the_process_reads():
+    data = b"x" * 3_000_000
     async with sandbox() as box:
-        started = await box.processes.start("exec wc -c")
-        data = b"x" * 3_000_000
-        assert await box.processes.write(started.id, data) == len(data)
+
+        async def attempt(_seconds):
+            # A program that has no processor for a while reads no more than one that has stopped reading.
+            started = await box.processes.start("echo up; exec wc -c")
+            await reads(box.processes, started.id, b"up\n")
+            assert await box.processes.write(started.id, data) == len(data)
+            return started
+
+        started = await with_more_time(attempt)
         await box.processes.close_stdin(started.id)
         await box.processes.wait(started.id)
-        assert (await box.processes.read(started.id)).data.strip() == b"3000000"
+        assert (await box.processes.read(started.id)).data == b"up\n3000000\n"
 
 
 async def test_a_process_that_does_not_read_holds_up_nobody():
@@ -235,7 +243,7 @@ async def test_a_process_may_end_by_itself_in_the_grace_and_its_own_code_is_told
     async with sandbox() as box:
         started = await box.processes.start("trap 'exit 5' TERM; echo up; while :; do read -t 0.05 line; done")
         await reads(box.processes, started.id, b"up")
-        assert (await box.processes.kill(started.id, grace=10)).exit_code == 5
+        assert (await box.processes.kill(started.id, grace=60)).exit_code == 5
 
 
 async def test_what_an_ended_process_left_running_is_ended_by_killing_it():
@@ -318,7 +326,7 @@ async def test_an_interactive_program_runs_on_a_terminal(level):
         await box.processes.write(started.id, b"print(6 * 7, __import__('os').isatty(0))\n")
         await reads(box.processes, started.id, b"42 True")
         await box.processes.close_stdin(started.id)
-        assert (await box.processes.wait(started.id, timeout=20)).exit_code == 0
+        assert (await box.processes.wait(started.id, timeout=60)).exit_code == 0
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -331,7 +339,7 @@ async def test_a_terminal_has_its_size_its_control_keys_and_a_name(level):
         assert b"/dev/pts/" in text
         await box.processes.resize(started.id, rows=50, cols=132)
         await box.processes.write(started.id, b"\x03")
-        ended = await box.processes.wait(started.id, timeout=20)
+        ended = await box.processes.wait(started.id, timeout=60)
         assert ended.exit_code == 9
         assert b"50 132" in (await box.processes.read(started.id)).data
 

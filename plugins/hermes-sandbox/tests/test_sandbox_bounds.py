@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from crowds import forker, running
-from sandbox_support import backend, gone, processes_of, slot_fields
+from sandbox_support import backend, free_users, gone, processes_of, slot_fields
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
@@ -29,8 +29,8 @@ from hermes_sandbox.protocol.client import AgentClient, AgentStream
 from hermes_sandbox.protocol.slots import AgentSlot
 from hermes_testing.watching import eventually
 
-users = itertools.count(3_000_000 + os.getpid() % 30_000 * 100)
-"""Users that nothing else on this machine has, each for one test: the dead of another would be counted."""
+users = itertools.count(free_users(100))
+"""Users of this process's own, each for one test: the dead of another would be counted."""
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 SLEEPERS = "i=0; while [ $i -lt 60 ]; do sleep 60 & i=$((i + 1)); done"
 """Finite: 60, where the bounds of these tests are lower."""
@@ -205,12 +205,12 @@ async def agent_of(user, *by):
     )
     theirs.close()
     stream = AgentStream(*await asyncio.open_connection(sock=ours))
-    client = await AgentClient.connect(stream, {"marker": mark, "limits": {}}, timeout=20)
+    client = await AgentClient.connect(stream, {"marker": mark, "limits": {}}, timeout=60)
     try:
         yield client
     finally:
         await client.aclose()
-        assert await asyncio.to_thread(process.wait, 20) == 0
+        assert await asyncio.to_thread(process.wait, 60) == 0
         assert processes_of(mark) == []
 
 
@@ -228,7 +228,7 @@ def open_folder(uid):
     shutil.rmtree(folder)
 
 
-async def run(slot, command, timeout=20, stdin=b"", cwd=None):
+async def run(slot, command, timeout=120, stdin=b"", cwd=None):
     text = command.encode()
     header = {"op": "exec", "command": len(text), "stdin": bool(stdin), "timeout": timeout, "limit": 9999, "cwd": cwd}
     answer, output = await slot.request({**header, "env": {}}, text + stdin)
@@ -239,7 +239,7 @@ async def run(slot, command, timeout=20, stdin=b"", cwd=None):
 @as_root
 @pytest.mark.parametrize("exclusive", [True, False])
 async def test_without_root_the_bound_is_what_the_user_has_and_as_many_more(open_folder, uid, exclusive):
-    others = [subprocess.Popen(["sleep", "60"], user=uid, group=uid, extra_groups=[]) for _ in range(7)]
+    others = [subprocess.Popen(["sleep", "600"], user=uid, group=uid, extra_groups=[]) for _ in range(7)]
     try:
         async with agent_of(uid) as client:
             fields = slot_fields(open_folder / "w", state_dir=None, processes=30)
@@ -274,7 +274,7 @@ async def test_what_forks_at_full_speed_ends_with_the_slot_of_a_user(open_folder
 
 @as_root
 async def test_a_user_that_others_have_too_gets_as_many_more_than_those_have(open_folder, uid):
-    other = subprocess.Popen(["sleep", "60"], user=uid, group=uid, extra_groups=[])
+    other = subprocess.Popen(["sleep", "600"], user=uid, group=uid, extra_groups=[])
     try:
         async with agent_of(0) as client:
             fields = slot_fields(open_folder / "w", state_dir=None, uid=uid, gid=uid, processes=30, shared_user=True)
@@ -308,11 +308,11 @@ async def test_what_a_killed_agent_left_in_the_group_of_a_slot_ends_when_the_slo
     fields = slot_fields(open_folder / "w", state_dir=None, processes=30)
     group = place.directory / f"{PREFIX}{fields['name']}"
     group.mkdir()
-    with subprocess.Popen(["sleep", "60"]) as left:
+    with subprocess.Popen(["sleep", "300"]) as left:
         (group / "cgroup.procs").write_text(str(left.pid))
         async with agent_of(0) as client:
             slot = await AgentSlot.open(client, fields, exclusive=False)
-            assert await asyncio.to_thread(left.wait, 20) == -signal.SIGKILL
+            assert await asyncio.to_thread(left.wait, 60) == -signal.SIGKILL
             assert await run(slot, "echo $(echo room)") == (0, "room\n")
             await slot.aclose()
     assert not group.exists()
@@ -383,7 +383,8 @@ async def test_a_root_user_who_leaves_the_group_does_not_outlive_a_killed_agent(
         [group] = [Path(path) for path in made.handle(NONE, sandbox.id)["groups"]]
         leave = f"echo $BASHPID >{group.parent}/cgroup.procs; echo $BASHPID >pid; exec sleep 300"
         await sandbox.exec(f"(setsid bash -c '{leave}' >/dev/null 2>&1 &)")
-        assert await eventually(lambda: Path(sandbox.workspace, "pid").exists())
+        written = Path(sandbox.workspace, "pid")
+        assert await eventually(lambda: written.exists() and written.stat().st_size > 0)
         pid = int(await sandbox.read_file("pid"))
         with pytest.raises(SandboxLostError):
             await sandbox.exec("kill -9 $PPID; sleep 60")
@@ -409,7 +410,7 @@ async def test_what_a_user_s_other_programs_start_later_takes_nothing_from_a_slo
         fields = slot_fields(open_folder / "w", state_dir=None, processes=20)
         slot = await AgentSlot.open(client, fields, exclusive=True)
         try:
-            others += [subprocess.Popen(["sleep", "60"], user=uid, group=uid, extra_groups=[]) for _ in range(40)]
+            others += [subprocess.Popen(["sleep", "600"], user=uid, group=uid, extra_groups=[]) for _ in range(40)]
             # The number of the first command is counted when it is started.
             assert await run(slot, "for i in {1..10}; do sleep 0 & done; wait; echo room") == (0, "room\n")
         finally:

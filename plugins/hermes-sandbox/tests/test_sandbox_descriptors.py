@@ -17,7 +17,7 @@ from sandbox_support import LEVELS, require
 # In a process of its own, since the limit is the process's. `fill` leaves none of the descriptors.
 HEAD = textwrap.dedent(
     """
-    import asyncio, contextlib, errno, json, os, resource, sys
+    import asyncio, contextlib, errno, json, os, resource, sys, time
     from pathlib import Path
     from hermes_core.contracts.errors import BackendError
     from hermes_core.contracts.sandbox import SandboxSpec
@@ -51,7 +51,9 @@ HEAD = textwrap.dedent(
         found = {"before": opened()}
         await test(backend, found)
         free(len(taken))
-        await asyncio.sleep(0.1)
+        end = time.monotonic() + 60
+        while opened() != found["before"] and time.monotonic() < end:
+            await asyncio.sleep(0.02)
         found["after"] = opened()
         found["left"] = [path.name for path in root.iterdir() if path.name != "leases"]
         found["leases"] = [path.name for path in (root / "leases").iterdir()]
@@ -95,7 +97,7 @@ def run(place, level, body):
     argv = [sys.executable, "-W", "error", "-c", f"{HEAD}\n{body}\nasyncio.run(main())", str(place), level]
     folders = [str(Path(sandbox_support.__file__).parent), *sys.path]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=100, check=False, env=environment)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["left"], found["leases"]) == ([], [])

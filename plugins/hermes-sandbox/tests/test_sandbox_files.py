@@ -124,7 +124,7 @@ async def test_what_the_sandbox_may_not_touch_is_a_permission_error():
 
 async def test_a_named_pipe_or_device_is_refused_instead_of_waited_for(plain):
     await plain.exec("mkfifo pipe")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         for path in ("pipe", "/dev/zero"):
             with pytest.raises(OSError, match="Not a regular file"):
                 await plain.read_file(path)

@@ -8,6 +8,7 @@ import ctypes
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from sandbox_support import sandbox as open_one
 
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_sandbox.agent.processes import read_process, read_table
+from hermes_testing.watching import eventually
 
 PR_SET_CHILD_SUBREAPER = 36
 # Its first thread ends at once, which makes it look like a zombie; another goes on.
@@ -39,24 +41,27 @@ async def plain():
 
 async def headless(sandbox):
     await sandbox.write_file("headless.py", HEADLESS)
-    command = "setsid python3 headless.py >/dev/null 2>&1 &\n until [[ -s headless ]]; do sleep 0.02; done; sleep 0.2"
-    await sandbox.exec(command)
-    return int(await sandbox.read_file("headless"))
+    await sandbox.exec("setsid python3 headless.py >/dev/null 2>&1 &\n until [[ -s headless ]]; do sleep 0.02; done")
+    pid = int(await sandbox.read_file("headless"))
+    assert await eventually(lambda: read_process(pid).state == "Z"), "its first thread has not ended"
+    return pid
 
 
 async def silent(pid):
     """Wait until no thread of a process runs, whatever its first one looks like."""
-    for _ in range(250):
-        states = [task.read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").glob("*/stat")]
-        if set(states) <= {"Z", "X"}:
-            return True
-        await asyncio.sleep(0.02)
-    return False
+
+    def is_silent():
+        states = []
+        for task in Path(f"/proc/{pid}/task").glob("*/stat"):
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                states.append(task.read_text().rpartition(")")[2].split()[0])
+        return set(states) <= {"Z", "X"}
+
+    return await eventually(is_silent)
 
 
 async def test_a_process_whose_first_thread_has_ended_is_still_ended_by_renewal(plain):
     pid = await headless(plain)
-    assert read_process(pid).state == "Z"
     await plain.renew()
     assert await silent(pid)
 
@@ -92,7 +97,7 @@ async def test_nothing_inside_can_end_or_stop_the_agent(attack):
     """predecessor 2.5 #2: a command could kill its supervisor, and with it the whole sandbox."""
     async with open_one("bwrap") as sandbox:
         await sandbox.exec("export KEPT=1")
-        await sandbox.exec(attack + " 2>/dev/null", timeout=20)
+        await sandbox.exec(attack + " 2>/dev/null", timeout=120)
         assert (await sandbox.exec("echo $KEPT")).output == "1\n"
 
 
@@ -107,7 +112,7 @@ async def test_every_agent_keeps_its_state_in_a_place_of_its_own(plain):
 
 async def test_a_log_that_became_a_pipe_does_not_stop_the_caller(plain):
     await plain.exec("rm -f ../agent.log; mkfifo ../agent.log")
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         await plain.renew()
     assert (await plain.exec("echo fine")).output == "fine\n"
 
@@ -123,7 +128,7 @@ async def test_a_log_that_became_a_pipe_does_not_stop_the_caller(plain):
 )
 async def test_a_workspace_that_was_destroyed_is_empty_after_renewal(plain, spoil):
     await plain.exec(f"W=$PWD; {spoil}")
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         await plain.renew()
     assert (await plain.exec("pwd; ls -A; ls -A ~")).output == f"{plain.workspace}\n"
 
@@ -140,10 +145,13 @@ def reaper():
 
 
 def reborn(pid):
-    """Start a process with a number that has become free; None if others were faster, or it is not allowed."""
-    for _ in range(50):
-        with contextlib.suppress(OSError):
+    """Start a process with a number that has become free; None if it is not allowed, or somebody else has it."""
+    end = time.monotonic() + 60  # on a busy machine others are faster again and again
+    while time.monotonic() < end and not Path(f"/proc/{pid}").exists():
+        try:
             Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
+        except OSError:
+            return None
         stranger = subprocess.Popen(["/bin/sleep", "300"])
         if stranger.pid == pid:
             return stranger
@@ -155,10 +163,13 @@ def reborn(pid):
 @pytest.mark.component("bwrap")
 async def test_an_agent_that_died_long_ago_costs_no_stranger_its_life():
     with reaper():
-        await let_a_stranger_live()
+        for _ in range(5):  # somebody else can have got the number
+            if await has_let_a_stranger_live():
+                return
+    pytest.skip("the number of the process that died cannot be had again")
 
 
-async def let_a_stranger_live():
+async def has_let_a_stranger_live():
     async with open_one("bwrap") as sandbox:
         outside = min(processes_of(sandbox.id))
         (init,) = [process.pid for process in read_table().values() if process.parent == outside]
@@ -168,8 +179,9 @@ async def let_a_stranger_live():
         assert await gone(init)
         stranger = reborn(init)
         if stranger is None:
-            pytest.skip("the number of the process that died cannot be had again")
+            return False
         with stranger:
             await sandbox.aclose()
             assert stranger.poll() is None
             stranger.kill()
+        return True

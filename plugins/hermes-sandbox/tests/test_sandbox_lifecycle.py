@@ -50,7 +50,7 @@ async def test_two_sandboxes_see_nothing_of_each_other(level):
 
 
 async def test_many_sandboxes_work_side_by_side():
-    async with backend() as made:
+    async with backend(setup_timeout=120) as made:
 
         async def use(number):
             async with await made.open(SandboxSpec()) as sandbox:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -14,11 +13,18 @@ from sandbox_support import sandbox as open_one
 
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_sandbox.local import cgroups
 from hermes_sandbox.local.cgroups import PREFIX, ControlGroups, Group
+from hermes_testing.watching import eventually, with_more_time
 
 ALL = ("memory", "pids", "cpu")
 HOG = "python3 -c 'data = bytearray(400 << 20); print(len(data))'"
-BOMB = ":(){ :|:& };:; sleep 60"
+BOMB = ":(){ :|:& };:; sleep 300"
+ESCAPED = "env -i setsid bash -c 'echo $$ >pid; cd /; exec sleep 300' >/dev/null 2>&1 &"
+ESCAPED += " until [[ -s pid ]]; do sleep 0.01; done"
+
+
+_MKDIR = Path.mkdir
 
 
 @pytest.fixture
@@ -52,12 +58,16 @@ async def test_a_command_that_takes_too_much_memory_is_killed_and_the_sandbox_is
 async def test_a_fork_bomb_stays_in_its_limit_and_the_next_command_works(level, groups):
     async with open_one(level, pids=60) as sandbox:
         [path] = groups.paths(sandbox.id, ["pids"])
-        result = await sandbox.exec(BOMB, timeout=1)
-        assert result.timed_out
-        assert "Resource temporarily unavailable" in result.output
+
+        async def attempt(limit):
+            result = await sandbox.exec(BOMB, timeout=limit)
+            assert result.timed_out
+            assert "Resource temporarily unavailable" in result.output
+
+        await with_more_time(attempt)
         assert (await sandbox.exec("echo next")).output == "next\n"
-        while int((path / "pids.current").read_text()) >= 10:
-            await asyncio.sleep(0.02)  # the dead are counted until they have been collected
+        # The dead are counted until they have been collected.
+        assert await eventually(lambda: int((path / "pids.current").read_text()) < 10)
     assert not path.exists()
 
 
@@ -65,9 +75,13 @@ async def test_the_processor_share_is_what_was_asked_for(level, groups):
     # A small share: a busy machine might give no more than a large one by itself.
     async with open_one(level, cpu=0.1) as sandbox:
         [path] = groups.paths(sandbox.id, ["cpu"])
-        await sandbox.exec("i=0; while ((i < 50000)); do ((i++)); done")
-        throttled = dict(line.split() for line in (path / "cpu.stat").read_text().splitlines())
-        assert int(throttled["nr_throttled"]) > 0
+
+        async def is_throttled():
+            await sandbox.exec("i=0; while ((i < 50000)); do ((i++)); done")
+            counts = dict(line.split() for line in (path / "cpu.stat").read_text().splitlines())
+            return int(counts["nr_throttled"]) > 0
+
+        assert await eventually(is_throttled)
 
 
 async def test_everything_of_a_sandbox_is_in_its_group(level, groups):
@@ -85,7 +99,7 @@ async def test_everything_of_a_sandbox_is_in_its_group(level, groups):
 async def test_a_killed_agent_loses_nothing_where_there_is_a_control_group(groups):
     """predecessor 2.5 #2: what a killed supervisor had started lived on."""
     async with open_one() as sandbox:
-        await sandbox.exec("env -i setsid bash -c 'echo $$ >pid; cd /; exec sleep 300' >/dev/null 2>&1 & sleep 0.3")
+        await sandbox.exec(ESCAPED)
         pid = int(await sandbox.read_file("pid"))
         with pytest.raises(SandboxLostError):
             await sandbox.exec("kill -9 $PPID; sleep 60")
@@ -98,7 +112,7 @@ async def test_a_killed_agent_loses_nothing_where_there_is_a_control_group(group
 async def test_reclaiming_ends_a_group_with_all_that_is_in_it(groups):
     async with backend() as made:
         sandbox = await made.open(SandboxSpec(pids=40))
-        await sandbox.exec("env -i setsid bash -c 'echo $$ >pid; cd /; exec sleep 300' >/dev/null 2>&1 & sleep 0.3")
+        await sandbox.exec(ESCAPED)
         pid = int(await sandbox.read_file("pid"))
         handle = made.handle(SandboxSpec(pids=40), sandbox.id)
         await made.reclaim(handle)
@@ -165,17 +179,30 @@ async def test_a_limit_that_is_no_amount_is_refused(groups, fields):
             await made.open(SandboxSpec(**fields))
 
 
-async def test_what_is_found_out_about_control_groups_leaves_none_behind(groups):
+async def test_what_is_found_out_about_control_groups_leaves_none_behind(groups, monkeypatch):
+    # Anybody else on this machine may be finding it out at this moment.
+    own = f"{PREFIX}probe-own-{os.getpid()}-"
+    monkeypatch.setattr(cgroups, "PROBE_PREFIX", own)
+    made = []
+
+    def make(path, *arguments, **options):
+        made.append(path.name)
+        _MKDIR(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", make)
+    cgroups._tried.cache_clear()
     for controller in ALL:
         place = groups.place(controller)
         assert place is not None
-        assert [path for path in place.directory.iterdir() if path.name.startswith(f"{PREFIX}probe")] == []
+        assert [path for path in place.directory.iterdir() if path.name.startswith(own)] == []
+    assert len([name for name in made if name.startswith(own)]) >= len(ALL)
 
 
 async def test_a_group_is_emptied_although_its_processes_fork_as_fast_as_they_can(groups):
     async with open_one(pids=100) as sandbox:
         [path] = groups.paths(sandbox.id, ["pids"])
-        await sandbox.exec("(:(){ :|:& };:) >/dev/null 2>&1 & sleep 0.3")
+        await sandbox.exec("(:(){ :|:& };:) >/dev/null 2>&1 &")
+        assert await eventually(lambda: int((path / "pids.current").read_text()) > 50)
         agent = min(int(pid) for pid in path.joinpath("cgroup.procs").read_text().split())
         os.kill(agent, signal.SIGKILL)
         await sandbox.renew()
@@ -209,8 +236,7 @@ async def test_a_group_of_version_2_follows_a_process_and_ends_with_all_in_it():
             group.add(shell.pid)
             shell.stdin.write(b"go\n")
             shell.stdin.flush()
-            while len(group.members()) < 3:
-                await asyncio.sleep(0.01)
+            assert await eventually(lambda: len(group.members()) >= 3)
             await group.remove()
             assert shell.wait() == -signal.SIGKILL
         assert group.members() == set()

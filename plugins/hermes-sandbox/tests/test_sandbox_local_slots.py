@@ -65,6 +65,7 @@ async def test_a_renewed_sandbox_has_its_directories_back_and_its_neighbour_is_l
     async with backend(slots_per_agent=4) as made:
         one, other = await made.open(SandboxSpec()), await made.open(SandboxSpec())
         await other.exec(f"setsid sleep {token} & echo")
+        assert await eventually(lambda: len(processes_here(token)) == 1)
         await one.exec("rm -rf ~ $TMPDIR; touch kept")
         await one.renew()
         assert (await one.exec("ls; [ -d ~ ] && [ -d $TMPDIR ] && echo back")).output == "kept\nback\n"
@@ -83,7 +84,7 @@ async def test_what_a_killed_agent_has_lost_is_ended_with_its_sandboxes():
         os.kill(agent, signal.SIGKILL)
         for sandbox in (one, other):
             with pytest.raises(SandboxLostError):
-                await asyncio.wait_for(sandbox.exec("echo ghost"), 10)
+                await asyncio.wait_for(sandbox.exec("echo ghost"), 60)
             await sandbox.aclose()
         assert await eventually(lambda: processes_here(token) == [])
         async with await made.open(SandboxSpec()) as sandbox:

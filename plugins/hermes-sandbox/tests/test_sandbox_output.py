@@ -29,7 +29,7 @@ async def test_streams_are_apart_and_together_and_binary_safe(level):
 async def test_more_than_a_pipe_holds_is_read_while_the_command_runs():
     """predecessor 2.5 #1: more than 64 KB of output deadlocked until the timeout."""
     async with open_one() as sandbox:
-        result = await sandbox.exec("head -c 100000 /dev/zero | tr '\\0' x; head -c 100000 /dev/zero >&2", timeout=20)
+        result = await sandbox.exec("head -c 100000 /dev/zero | tr '\\0' x; head -c 100000 /dev/zero >&2", timeout=120)
     assert (len(result.stdout), len(result.stderr), result.exit_code) == (100_000, 100_000, 0)
 
 
@@ -64,7 +64,7 @@ async def test_two_hundred_megabytes_cost_no_memory():
         await sandbox.exec("seq 200000")
         agent, caller = min(processes_of(sandbox.id)), os.getpid()
         before = resident(agent), resident(caller)
-        result = await sandbox.exec("head -c 209715200 /dev/zero", timeout=60)
+        result = await sandbox.exec("head -c 209715200 /dev/zero", timeout=120)
         after = resident(agent), resident(caller)
     assert result.omitted_bytes == 209_715_200 - 2 * 65536
     assert after[0] - before[0] < 5 << 20
@@ -101,7 +101,7 @@ async def test_any_sequence_of_writes_is_told_in_its_order(level):
     writes = st.lists(st.tuples(st.sampled_from([1, 2]), st.integers(1, 90), st.sampled_from("abcdefgh")), max_size=14)
 
     async def check(sandbox, sequence):
-        result = await sandbox.exec(_script(sequence), timeout=30)
+        result = await sandbox.exec(_script(sequence), timeout=120)
         assert result.output == _merged(sequence)
         assert result.stdout.decode() == _merged([write for write in sequence if write[0] == 1])
         lines = "".join(f"printf %s {letter * size} >&{stream};" for stream, size, letter in sequence)
@@ -113,7 +113,7 @@ async def test_any_sequence_of_writes_is_told_in_its_order(level):
         @settings(max_examples=25, deadline=None)
         @given(writes)
         def every(sequence):
-            asyncio.run_coroutine_threadsafe(check(sandbox, sequence), loop).result(60)
+            asyncio.run_coroutine_threadsafe(check(sandbox, sequence), loop).result(300)
 
         await asyncio.to_thread(every)
 
@@ -129,7 +129,7 @@ async def test_large_writes_lose_nothing(level, sizes):
     writes = [(1, sizes[0], "o"), (2, sizes[1], "e"), (1, sizes[0], "p"), (2, sizes[1], "f"), (1, 1, "q")]
     async with open_one(level, output_limit=1 << 20) as sandbox:
         for _ in range(5):
-            result = await sandbox.exec(_script(writes), timeout=30)
+            result = await sandbox.exec(_script(writes), timeout=120)
             assert result.stdout.decode() == _merged([write for write in writes if write[0] == 1])
             assert result.stderr.decode() == _merged([write for write in writes if write[0] == 2])
             assert len(result.output) == sum(size for _, size, _ in writes)
@@ -163,7 +163,7 @@ async def test_when_the_kernel_cannot_queue_signals_all_output_still_comes():
     async with open_one() as sandbox:
         agent = max(processes_of(sandbox.id))
         resource.prlimit(agent, resource.RLIMIT_SIGPENDING, (0, 0))
-        result = await sandbox.exec("for i in {1..3000}; do echo $i; echo e$i >&2; done", timeout=30)
+        result = await sandbox.exec("for i in {1..3000}; do echo $i; echo e$i >&2; done", timeout=120)
         assert result.stdout.decode().split() == [f"{n}" for n in range(1, 3001)]
         assert result.stderr.decode().split() == [f"e{n}" for n in range(1, 3001)]
 
@@ -176,7 +176,7 @@ async def test_an_agent_that_cannot_be_told_the_order_reads_both_streams_as_they
             resource.setrlimit(resource.RLIMIT_SIGPENDING, limits)
             agent = max(processes_of(sandbox.id))
             assert not [fd for fd in Path(f"/proc/{agent}/fd").iterdir() if "signalfd" in str(fd.readlink())]
-            result = await sandbox.exec("for i in {1..3000}; do echo $i; echo e$i >&2; done", timeout=30)
+            result = await sandbox.exec("for i in {1..3000}; do echo $i; echo e$i >&2; done", timeout=120)
     finally:
         resource.setrlimit(resource.RLIMIT_SIGPENDING, limits)
     assert result.stdout.decode().split() == [f"{n}" for n in range(1, 3001)]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 
 import pytest
 from sandbox_support import LEVELS, agent_of, gone, processes_of
 from sandbox_support import sandbox as open_one
 
 from hermes_core.contracts.errors import SandboxLostError
+from hermes_testing.watching import begin, eventually, exists, longest_stall, with_more_time
 
 # Leaves its session, its parents and its environment behind, as a daemon would.
 ESCAPE = (
@@ -43,54 +43,72 @@ async def living(sandbox):
     return int((await sandbox.exec(script)).stdout)
 
 
+async def written_pid(sandbox, path):
+    """Return the process id that something has written to a file; AssertionError if it has not."""
+    text = await sandbox.read_file(path) if await exists(sandbox, path) else b""
+    assert text.endswith(b"\n"), f"nothing has been written to {path}"
+    return int(text)
+
+
 async def test_a_timeout_ends_the_command_keeps_its_output_and_the_session(sandbox):
     """predecessor 2.5 #2 and #3: a timeout killed the client only, or the whole sandbox."""
     await sandbox.exec("export KEPT=1; cd /usr")
-    started = time.monotonic()
-    result = await sandbox.exec(f"echo before; sleep {seconds(sandbox)}", timeout=0.3)
-    assert time.monotonic() - started < 60
-    assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
+
+    async def attempt(limit):
+        result = await sandbox.exec(f"echo before; sleep {seconds(sandbox)}", timeout=limit)
+        assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
+
+    await with_more_time(attempt)
     assert (await sandbox.exec("echo $KEPT $PWD")).stdout == b"1 /usr\n"
     assert await living(sandbox) == 0
 
 
 async def test_a_timeout_ends_children_that_ignore_signals_even_when_the_shell_has_gone(sandbox):
     number = seconds(sandbox)
-    await sandbox.exec(f"bash -c 'trap \"\" INT TERM; sleep {number}; sleep {number}' & sleep {number}", timeout=0.3)
-    assert await living(sandbox) == 0
+    deaf = f"bash -c 'trap \"\" INT TERM; echo $$ >deaf; sleep {number}; sleep {number}' & sleep {number}"
+
+    async def attempt(limit):
+        await sandbox.exec("rm -f deaf")
+        await sandbox.exec(deaf, timeout=limit)
+        await written_pid(sandbox, "deaf")
+        assert await living(sandbox) == 0
+
+    await with_more_time(attempt)
 
 
 async def test_a_timeout_ends_what_escaped_the_session_and_dropped_its_environment(sandbox):
-    await sandbox.exec(ESCAPE.format(pid="escaped") + "; sleep 60", timeout=0.5)
-    pid = (await sandbox.read_file("escaped")).decode().strip()
+    async def attempt(limit):
+        await sandbox.exec("rm -f escaped")
+        await sandbox.exec(ESCAPE.format(pid="escaped") + "; sleep 300", timeout=limit)
+        return await written_pid(sandbox, "escaped")
+
+    pid = await with_more_time(attempt)
     assert (await sandbox.exec(f"kill -0 {pid}")).exit_code != 0
 
 
 async def test_a_background_child_does_not_hold_the_answer_and_outlives_later_commands(sandbox):
-    started = time.monotonic()
-    result = await sandbox.exec("sleep 300 & echo $!")
-    assert time.monotonic() - started < 60
-    await sandbox.exec("sleep 30", timeout=0.2)
+    result = await sandbox.exec("sleep 300 & echo $!", timeout=120)
+    assert not result.timed_out
+    await sandbox.exec("sleep 300", timeout=0.2)
     assert (await sandbox.exec(f"kill -0 {result.output.strip()}")).exit_code == 0
 
 
 async def test_an_escaped_child_of_an_earlier_command_outlives_a_later_timeout(sandbox):
-    await sandbox.exec(ESCAPE.format(pid="earlier"))
-    await asyncio.sleep(0.3)
-    await sandbox.exec("sleep 30", timeout=0.2)
-    pid = (await sandbox.read_file("earlier")).decode().strip()
+    await sandbox.exec(ESCAPE.format(pid="earlier") + "; until [[ -s earlier ]]; do sleep 0.01; done")
+    await sandbox.exec("sleep 300", timeout=0.2)
+    pid = await written_pid(sandbox, "earlier")
     assert (await sandbox.exec(f"kill -0 {pid}")).exit_code == 0
 
 
 async def test_late_output_of_a_background_child_is_not_the_next_command_s(plain):
     await plain.exec("(for i in 1 2 3 4 5 6; do sleep 0.05; echo late; done; yes | head -c 300000; touch finished) &")
-    for _ in range(100):
+
+    async def has_finished():
         result = await plain.exec("echo own; ls")
         assert b"late" not in result.stdout
-        if b"finished" in result.stdout:
-            return
-        await asyncio.sleep(0.05)
-    pytest.fail("the background child was blocked")
+        return b"finished" in result.stdout
+
+    assert await eventually(has_finished), "the background child was blocked"
 
 
 async def test_output_that_a_substitution_writes_after_the_shell_has_gone_is_kept(plain):
@@ -98,9 +116,9 @@ async def test_output_that_a_substitution_writes_after_the_shell_has_gone_is_kep
 
 
 async def test_a_child_that_writes_without_end_does_not_hold_the_answer(plain):
-    result = await plain.exec("yes & echo started", timeout=20)
+    result = await plain.exec("echo started; yes &", timeout=120)
     assert not result.timed_out
-    assert result.stdout.startswith(b"started\n") or b"started" in result.stdout
+    assert result.stdout.startswith(b"started\n")
 
 
 async def test_a_crowd_of_forking_children_is_killed(plain):
@@ -114,9 +132,7 @@ async def test_a_crowd_of_forking_children_is_killed(plain):
 async def test_cancelling_a_call_kills_what_it_started_before_it_returns(sandbox):
     """predecessor 2.3 #3 and 2.5 #3: cancelled calls went on running, or took the sandbox with them."""
     await sandbox.exec("export KEPT=1")
-    call = asyncio.create_task(sandbox.exec(f"touch begun; sleep {seconds(sandbox)}"))
-    while not await exists(sandbox, "begun"):
-        await asyncio.sleep(0.01)
+    call = await begin(sandbox, f"sleep {seconds(sandbox)}")
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
@@ -125,32 +141,26 @@ async def test_cancelling_a_call_kills_what_it_started_before_it_returns(sandbox
 
 
 async def test_cancelling_a_call_that_waits_for_its_turn_runs_nothing(plain):
-    first = asyncio.create_task(plain.exec("sleep 0.3; echo first"))
-    await asyncio.sleep(0.05)
+    first = await begin(plain, "touch begun; until [[ -e go ]]; do sleep 0.01; done; echo first")
     second = asyncio.create_task(plain.exec("touch second"))
-    await asyncio.sleep(0.05)
+    # What is asked for later is answered: so the agent has been asked for the second command.
+    assert await exists(plain, "begun")
     second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    await plain.write_file("go", b"")
     assert (await first).stdout == b"first\n"
     assert not await exists(plain, "second")
 
 
 async def test_files_and_other_sandboxes_do_not_wait_for_a_command(plain):
-    call = asyncio.create_task(plain.exec("sleep 60"))
-    await asyncio.sleep(0.1)
+    call = await begin(plain, "sleep 300")
     await plain.write_file("meanwhile", b"1")
     assert await plain.read_file("meanwhile") == b"1"
     assert not call.done()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-
-
-async def exists(sandbox, path):
-    try:
-        await sandbox.stat(path)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 async def test_renewing_ends_every_process_and_keeps_the_files(sandbox):
@@ -174,7 +184,8 @@ async def test_renewing_replaces_a_lost_agent():
         assert (await sandbox.exec("echo back")).stdout == b"back\n"
 
 
-ESCAPED = "env -i setsid bash -c 'echo $$ >pid; cd /; exec sleep 300' >/dev/null 2>&1 & sleep 0.3"
+ESCAPED = "env -i setsid bash -c 'echo $$ >pid; cd /; exec sleep 300' >/dev/null 2>&1 &"
+ESCAPED += " until [[ -s pid ]]; do sleep 0.01; done"
 
 
 async def test_without_isolation_and_control_group_a_lost_agent_is_not_replaced(tmp_path):
@@ -204,17 +215,21 @@ async def test_an_agent_that_was_killed_leaves_nothing_behind(level):
         assert [pid for pid in pids if not await gone(pid)] == []
 
 
-async def test_a_stopped_agent_counts_as_lost_and_is_removed():
-    async with open_one(options={"patience": 0.8}) as sandbox:
-        with pytest.raises(SandboxLostError, match="silent"):
-            await sandbox.exec("kill -STOP $PPID; sleep 300")
-        await sandbox.aclose()
-        assert processes_of(sandbox.id) == []
+def lose_patience(sandbox, seconds=0.8):
+    """Have an agent counted as lost soon: not before it is there, for a busy machine needs longer to start it."""
+    sandbox.slot._client._rest(seconds)
+
+
+async def test_a_stopped_agent_counts_as_lost_and_is_removed(plain):
+    lose_patience(plain)
+    with pytest.raises(SandboxLostError, match="silent"):
+        await plain.exec("kill -STOP $PPID; sleep 300")
+    await plain.aclose()
+    assert processes_of(plain.id) == []
 
 
 async def test_closing_during_a_call_fails_the_call_and_ends_everything(sandbox):
-    call = asyncio.create_task(sandbox.exec("sleep 60"))
-    await asyncio.sleep(0.1)
+    call = await begin(sandbox, "sleep 300")
     await asyncio.gather(sandbox.aclose(), sandbox.aclose())
     with pytest.raises(SandboxLostError):
         await call
@@ -223,35 +238,37 @@ async def test_closing_during_a_call_fails_the_call_and_ends_everything(sandbox)
 
 
 async def test_zombies_are_collected(plain):
-    await plain.exec("for i in 1 2 3 4 5 6 7 8; do (setsid sleep 0.01 &); done; sleep 0.2")
-    states = (await plain.exec("cut -d' ' -f3,4 /proc/[0-9]*/stat 2>/dev/null | grep -c \"^Z $PPID\"")).stdout
-    assert states == b"0\n"
+    await plain.exec("for i in 1 2 3 4 5 6 7 8; do (setsid bash -c 'echo $$ >>ended' &); done")
+
+    async def are_collected():
+        # A signal reaches what has ended as long as it has not been collected.
+        found = await plain.exec("wc -l <ended; for pid in $(<ended); do kill -0 $pid && echo left; done 2>/dev/null")
+        return found.output == "8\n"
+
+    assert await eventually(are_collected)
 
 
 async def test_the_loop_keeps_ticking_during_every_call(plain):
     """predecessor 2.1 #4: terminal blocked the event loop for as long as the command ran."""
-    ticks = 0
+    data = os.urandom(8 << 20)
 
-    async def tick():
-        nonlocal ticks
-        while True:
-            ticks += 1
-            await asyncio.sleep(0.005)
+    async def call_everything():
+        await plain.exec("sleep 3")
+        await plain.write_file("big", data)
+        await plain.read_file("big")
+        await plain.renew()
 
-    ticking = asyncio.create_task(tick())
-    await plain.exec("sleep 0.5")
-    await plain.write_file("big", os.urandom(8 << 20))
-    await plain.read_file("big")
-    await plain.renew()
-    ticking.cancel()
-    assert ticks > 40
+    _, stall = await longest_stall(call_everything())
+    # Half of what the command takes, which is what a call that blocked would show.
+    assert stall < 1.5
 
 
 @pytest.mark.parametrize("level", LEVELS)
 async def test_a_stopped_agent_holds_neither_an_upload_nor_the_end(level):
-    async with open_one(level, options={"patience": 0.8}) as sandbox:
+    async with open_one(level) as sandbox:
+        lose_patience(sandbox)
         os.kill(agent_of(sandbox.id), signal.SIGSTOP)
-        async with asyncio.timeout(25):
+        async with asyncio.timeout(60):
             with pytest.raises(SandboxLostError, match="silent"):
                 await sandbox.write_file("big", bytes(8 << 20))
             await sandbox.aclose()
@@ -259,12 +276,12 @@ async def test_a_stopped_agent_holds_neither_an_upload_nor_the_end(level):
 
 
 async def test_a_stopped_agent_does_not_hold_a_cancelled_upload():
-    async with open_one(options={"patience": 60}) as sandbox:
+    async with open_one(options={"patience": 600}) as sandbox:
         os.kill(agent_of(sandbox.id), signal.SIGSTOP)
         upload = asyncio.create_task(sandbox.write_file("big", bytes(8 << 20)))
         await asyncio.sleep(0.1)
         upload.cancel()
-        async with asyncio.timeout(25):
+        async with asyncio.timeout(60):
             await sandbox.aclose()
             with pytest.raises(asyncio.CancelledError):
                 await upload

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 
 import pytest
 from sandbox_support import gone, processes_of, resident
 from sandbox_support import sandbox as open_one
 
 from hermes_core.contracts.errors import SandboxLostError
+from hermes_testing.watching import begin, eventually, exists, with_more_time
 
 
 @pytest.fixture(params=["robust", "live"])
@@ -23,6 +23,13 @@ async def sandbox(request):
 async def live():
     async with open_one(session="live") as opened:
         yield opened
+
+
+async def written_pid(sandbox):
+    """Return the process id in the file `pid`; AssertionError if nothing has written it."""
+    text = await sandbox.read_file("pid") if await exists(sandbox, "pid") else b""
+    assert text.endswith(b"\n"), "no pid has been written"
+    return int(text)
 
 
 async def out(sandbox, command, **options):
@@ -39,7 +46,7 @@ async def test_nothing_a_command_prints_passes_for_its_status(sandbox, noise):
 
 async def test_a_command_is_over_when_its_shell_says_so_and_not_when_its_pipe_ends(sandbox):
     """Rule 2; predecessor 2.5 #2: a background child held the call until the timeout."""
-    result = await sandbox.exec("sleep 300 & echo started", timeout=20)
+    result = await sandbox.exec("sleep 300 & echo started", timeout=120)
     assert (result.stdout, result.timed_out) == (b"started\n", False)
 
 
@@ -47,14 +54,19 @@ async def test_later_output_of_a_background_child_is_not_the_next_command_s(sand
     """Rule 2."""
     await sandbox.exec("(until [[ -e go ]]; do sleep 0.01; done; echo late; touch said) &")
     await sandbox.exec("touch go")
-    while "said" not in (listing := await out(sandbox, "ls")):
+
+    async def has_said():
+        listing = await out(sandbox, "ls")
         assert "late" not in listing
+        return "said" in listing
+
+    assert await eventually(has_said)
 
 
 async def test_output_is_kept_head_and_tail_in_constant_memory(sandbox):
     """Rule 3; predecessor 2.3 #13: output grew without bound."""
     (before,) = [resident(pid) for pid in processes_of(sandbox.id)[:1]]
-    result = await sandbox.exec("echo first; head -c 50000000 /dev/zero | tr '\\0' x; echo last", timeout=60)
+    result = await sandbox.exec("echo first; head -c 50000000 /dev/zero | tr '\\0' x; echo last", timeout=120)
     assert result.stdout.startswith(b"first\n")
     assert result.stdout.endswith(b"last\n")
     assert result.truncated
@@ -63,25 +75,41 @@ async def test_output_is_kept_head_and_tail_in_constant_memory(sandbox):
 
 async def test_many_interrupted_commands_cost_the_next_one_nothing(live):
     """Rule 4: two interrupts gave two prompts, and the second one ate a byte of the next command."""
-    await live.exec("export KEPT=1")
-    for command in ("sleep 60", "while :; do :; done", "sleep 60 | cat", "wait", "read -r x </dev/zero"):
-        assert (await live.exec(command + "; sleep 60", timeout=0.05)).timed_out
-        assert await out(live, "echo $KEPT next") == "1 next\n"
+    commands = ("sleep 300", "while :; do :; done", "sleep 300 | cat", "wait", "read -r x </dev/zero")
+
+    async def attempt(_limit):
+        # A shell that has not come back when its own time is over is replaced, and a busy machine can need longer.
+        await live.exec("export KEPT=1")
+        for command in commands:
+            assert (await live.exec(command + "; sleep 300", timeout=0.05)).timed_out
+            assert await out(live, "echo $KEPT next") == "1 next\n"
+
+    await with_more_time(attempt)
 
 
 async def test_a_timeout_ends_even_those_whose_leader_has_gone(sandbox):
     """Rule 5: a grandchild that ignored SIGTERM survived."""
     script = "(bash -c 'trap \"\" INT TERM; echo $BASHPID >pid; while :; do sleep 0.1; done' &) ; sleep 300"
-    result = await sandbox.exec(script, timeout=0.5)
-    assert (result.exit_code, result.timed_out) == (124, True)
-    assert await gone(int(await sandbox.read_file("pid")))
+
+    async def attempt(limit):
+        await sandbox.exec("rm -f pid")
+        result = await sandbox.exec(script, timeout=limit)
+        assert (result.exit_code, result.timed_out) == (124, True)
+        return await written_pid(sandbox)
+
+    assert await gone(await with_more_time(attempt))
 
 
 async def test_a_timeout_ends_what_left_its_session_and_its_environment(sandbox):
     """Rule 5."""
     script = "(env -i setsid bash -c 'trap \"\" INT TERM HUP; echo $$ >pid; exec sleep 300' >/dev/null 2>&1 &)"
-    await sandbox.exec(f"{script}; sleep 300", timeout=0.5)
-    assert await gone(int(await sandbox.read_file("pid")))
+
+    async def attempt(limit):
+        await sandbox.exec("rm -f pid")
+        await sandbox.exec(f"{script}; sleep 300", timeout=limit)
+        return await written_pid(sandbox)
+
+    assert await gone(await with_more_time(attempt))
 
 
 async def test_a_job_of_an_earlier_command_outlives_a_later_timeout(sandbox):
@@ -103,7 +131,7 @@ async def test_a_command_is_in_no_argument_list(sandbox):
 
 async def test_what_asks_a_person_fails_at_once(sandbox):
     """Rule 7; predecessor 2.5: prompts hung until the timeout."""
-    result = await sandbox.exec("read -r line; echo $?; tty; echo $TERM $PAGER $GIT_TERMINAL_PROMPT", timeout=20)
+    result = await sandbox.exec("read -r line; echo $?; tty; echo $TERM $PAGER $GIT_TERMINAL_PROMPT", timeout=120)
     assert result.stdout == b"1\nnot a tty\ndumb cat 0\n"
 
 
@@ -117,10 +145,14 @@ async def test_an_exit_code_is_bash_s(sandbox, command, code):
 
 async def test_a_timeout_keeps_the_output_so_far_and_the_session(sandbox):
     """Rule 8; predecessor 2.5 #3: a timeout cost the session and what had been printed."""
-    await sandbox.exec("KEPT=1; cd /usr")
-    result = await sandbox.exec("echo before; sleep 300", timeout=0.3)
-    assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
-    assert await out(sandbox, "echo $KEPT $PWD") == "1 /usr\n"
+
+    async def attempt(limit):
+        await sandbox.exec("KEPT=1; cd /usr")
+        result = await sandbox.exec("echo before; sleep 300", timeout=limit)
+        assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
+        assert await out(sandbox, "echo $KEPT $PWD") == "1 /usr\n"
+
+    await with_more_time(attempt)
 
 
 async def test_nothing_is_left_when_the_caller_goes(sandbox):
@@ -181,15 +213,16 @@ async def test_a_live_call_s_own_variables_and_directory_are_forgotten(live):
 
 
 async def test_a_live_shell_that_traps_interrupts_ends_and_the_next_call_says_so(live):
-    result = await live.exec("trap '' INT; while :; do :; done", timeout=0.1)
-    assert (result.exit_code, result.timed_out) == (124, True)
-    assert b"the shell of this session has ended" in (await live.exec("true")).stderr
+    async def attempt(limit):
+        result = await live.exec("trap '' INT; while :; do :; done", timeout=limit)
+        assert (result.exit_code, result.timed_out) == (124, True)
+        assert b"the shell of this session has ended" in (await live.exec("true")).stderr
+
+    await with_more_time(attempt)
 
 
 async def test_cancelling_a_live_call_ends_what_it_started(live):
-    call = asyncio.create_task(live.exec("echo $$ >begun; sleep 300"))
-    while b"begun" not in b" ".join(entry.path.encode() for entry in await live.list_dir()):
-        await asyncio.sleep(0.01)
+    call = await begin(live, "sleep 300")
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
@@ -208,10 +241,14 @@ async def test_a_live_command_takes_input_of_a_megabyte(live):
 
 
 async def test_a_live_session_that_is_idle_too_long_ends():
-    async with open_one(session="live", lifetime=0.2) as idle:
-        await idle.exec("true")
-        end = time.monotonic() + 20
-        while idle.slot.lost is None and time.monotonic() < end:
-            await asyncio.sleep(0.01)
-        with pytest.raises(SandboxLostError, match="nothing was asked of it"):
-            await idle.exec("true")
+    async def attempt(lifetime):
+        async with open_one(session="live", lifetime=lifetime) as idle:
+            try:
+                await idle.exec("true")
+            except SandboxLostError as error:
+                raise AssertionError("it was idle for too long before it was first used") from error
+            assert await eventually(lambda: idle.slot.lost is not None)
+            with pytest.raises(SandboxLostError, match="nothing was asked of it"):
+                await idle.exec("true")
+
+    await with_more_time(attempt)

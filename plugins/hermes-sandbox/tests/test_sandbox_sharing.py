@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import tempfile
 from pathlib import Path
@@ -18,6 +19,7 @@ from hermes_sandbox import AgentBackend, AgentStream, SandboxHost
 from hermes_sandbox.backend.shared_hosts import SharedAgents, SharedPlace
 from hermes_sandbox.protocol.agent_process import AgentProcess
 from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
+from hermes_testing.watching import begin
 
 
 class Folder(SandboxHost):
@@ -36,7 +38,7 @@ class Folder(SandboxHost):
     async def stop_all(self) -> None:
         if self.process is not None:
             self.process.stream.writer.close()
-            await self.process.end(10)
+            await self.process.end(60)
             self.process = None
 
     async def destroy(self) -> None:
@@ -91,12 +93,11 @@ async def test_renewing_one_sandbox_leaves_its_neighbour_alone(pool):
     one, other = await pool.open(SandboxSpec()), await pool.open(SandboxSpec())
     await other.exec("export X=1; sleep 300 & disown")
     await one.exec("export X=2; touch kept; sleep 300 & disown")
-    waiting = asyncio.create_task(one.exec("sleep 60"))
-    await one.exec("true") if waiting.done() else await asyncio.sleep(0.05)
+    waiting = await begin(one, "sleep 300")
     await one.renew()
     with pytest.raises(SandboxLostError):
         await waiting
-    assert (await one.exec("echo ${X-gone} $(ls)")).output == "gone kept\n"
+    assert (await one.exec("echo ${X-gone} $(ls)")).output == "gone begun kept\n"
     assert (await other.exec("echo $X; jobs; pgrep -c -U $(id -u) sleep")).output.startswith("1\n")
 
 
@@ -118,9 +119,7 @@ async def test_a_place_that_is_lost_fails_its_own_sandboxes_only(pool):
     os.kill(pid, signal.SIGKILL)  # without a PID namespace, what a killed agent has lost lives on
     assert await gone(pid)
     for path in pool.root.glob("*-*"):
-        await asyncio.create_subprocess_exec("rm", "-rf", str(path))
-        while path.exists():
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(shutil.rmtree, path)
 
 
 async def test_an_unused_place_waits_for_the_next_sandbox(pool):

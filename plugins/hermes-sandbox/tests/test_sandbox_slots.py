@@ -19,6 +19,7 @@ from hermes_core.contracts.errors import SandboxLostError
 from hermes_sandbox import PYTHON_FLAGS, AgentStream
 from hermes_sandbox.protocol.client import AgentClient
 from hermes_sandbox.protocol.slots import AgentSlot
+from hermes_testing.watching import eventually, with_more_time
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="slots have users of their own only under root")
 
@@ -39,12 +40,12 @@ async def agent():
     theirs.close()
     stream = AgentStream(*await asyncio.open_connection(sock=ours))
     hello = {"marker": f"slots{os.getpid()}", "limits": {}}
-    client = await AgentClient.connect(stream, hello, timeout=20)
+    client = await AgentClient.connect(stream, hello, timeout=60)
     try:
         yield client
     finally:
         await client.aclose()
-        assert await asyncio.to_thread(process.wait, 20) == 0
+        assert await asyncio.to_thread(process.wait, 60) == 0
         assert processes_of(f"slots{os.getpid()}") == []
 
 
@@ -56,8 +57,8 @@ async def opened(client, place, **fields):
 
 async def run(slot, command, **fields):
     text = command.encode()
-    header = {"op": "exec", "command": len(text), "stdin": False, "timeout": 20, "limit": 9999, "cwd": None, "env": {}}
-    answer, output = await slot.request({**header, **fields}, text)
+    header = {"op": "exec", "command": len(text), "stdin": False, "timeout": 120, "limit": 9999}
+    answer, output = await slot.request({**header, "cwd": None, "env": {}, **fields}, text)
     head, tail, _ = answer["streams"][0]
     return answer["exit_code"], output[: head + tail].decode()
 
@@ -171,14 +172,19 @@ async def test_withdrawing_one_of_two_equal_questions_stops_nothing(place):
 async def test_an_idle_slot_ends_and_says_why(place):
     """Nothing is left running for a caller that forgot it."""
     async with agent() as client:
-        idle, other = await opened(client, place, lifetime=0.1), await opened(client, place)
-        ended = asyncio.Event()
-        await run(idle, "sleep 0.3; sleep 300 & disown")
-        while idle.lost is None:
-            await asyncio.sleep(0.01)
-        ended.set()
-        with pytest.raises(SandboxLostError, match=r"nothing was asked of it for 0\.1 s"):
-            await run(idle, "true")
+        other = await opened(client, place)
+
+        async def attempt(lifetime):
+            idle = await opened(client, place, lifetime=lifetime)
+            try:
+                await run(idle, f"sleep {1.5 * lifetime}; sleep 300 & disown")
+            except SandboxLostError as error:
+                raise AssertionError("it was idle for too long before it was first used") from error
+            assert await eventually(lambda: idle.lost is not None)
+            with pytest.raises(SandboxLostError, match=rf"nothing was asked of it for {lifetime:g} s"):
+                await run(idle, "true")
+
+        await with_more_time(attempt)
         assert await out(other, "echo here") == "here\n"
 
 
@@ -194,7 +200,7 @@ async def test_an_agent_starts_again_on_the_same_stream(place):
         await run(slot, "touch kept; setsid sleep 300 & disown")
         stream = await client.restart()
         assert processes_of(f"slots{os.getpid()}.{slot.number}.") == []
-        again = await AgentClient.connect(stream, {"marker": "again", "limits": {}}, timeout=20)
+        again = await AgentClient.connect(stream, {"marker": "again", "limits": {}}, timeout=60)
         fresh = await AgentSlot.open(again, slot.fields, exclusive=True)
         assert await out(fresh, "ls") == "kept\n"
         with pytest.raises(SandboxLostError, match="started again"):
@@ -264,6 +270,15 @@ async def test_file_calls_of_a_slot_go_no_further_than_its_user(place):
         assert await out(slot, "stat -c '%u %a' sub/own") == f"{UID + 1} 644\n"
 
 
+async def sleeps(slot):
+    """Wait until the one `sleep` that a slot has started is one: it is a shell at first."""
+    assert await eventually(lambda: counts_one(slot)), "there is not one sleep"
+
+
+async def counts_one(slot):
+    return await out(slot, "pgrep -c -U $(id -u) sleep") == "1\n"
+
+
 @needs_root
 async def test_closing_a_slot_with_a_user_kills_daemons_and_a_crowd_that_forks(place):
     async with agent() as client:
@@ -273,33 +288,56 @@ async def test_closing_a_slot_with_a_user_kills_daemons_and_a_crowd_that_forks(p
         await run(slot, "for i in {1..25}; do (env -i setsid nohup sleep 300 >/dev/null 2>&1 &); done")
         # It forks while it is killed, for half a second: 1,023 processes at most, and no more than 200 at a time.
         crowd = "f() { [ $1 -gt 0 ] && { f $(($1 - 1)) & sleep 0.05; f $(($1 - 1)) & }; }"
-        await run(slot, f"{crowd}; (f 9 >/dev/null 2>&1 &) ; sleep 0.2", timeout=5)
+        await run(slot, f"{crowd}; (f 9 >/dev/null 2>&1 &) ; sleep 0.2")
+        await sleeps(other)
         await slot.aclose()
         assert await out(other, f"pgrep -u {UID + 1} | wc -l; pgrep -c -u {UID + 2} sleep") == "0\n1\n"
 
 
 @needs_root
 async def test_a_timeout_ends_what_escaped_in_its_own_slot_only(place):
-    escape = "(env -i setsid bash -c 'trap \"\" INT TERM; exec sleep 300' >/dev/null 2>&1 &)"
+    escape = "(env -i setsid bash -c 'trap \"\" INT TERM; touch escaped; exec sleep 300' >/dev/null 2>&1 &)"
     async with agent() as client:
         one = await opened(client, place, uid=UID + 1, gid=UID + 1)
         other = await opened(client, place, uid=UID + 2, gid=UID + 2)
-        slow = asyncio.create_task(run(one, f"{escape}; touch begun; sleep 60", timeout=1.0))
         await run(other, escape)
-        assert (await slow)[0] == 124
+        await sleeps(other)
+
+        async def attempt(limit):
+            await run(one, "rm -f escaped")
+            assert (await run(one, f"{escape}; sleep 300", timeout=limit))[0] == 124
+            assert Path(one.fields["workspace"], "escaped").exists()
+
+        await with_more_time(attempt)
         assert await out(other, f"pgrep -u {UID + 1} -c; pgrep -u {UID + 2} -c sleep") == "0\n1\n"
 
 
 @needs_root
 async def test_a_live_slot_has_a_user_of_its_own_and_ends_with_all_its_jobs(place):
     async with agent() as client:
-        slot = await opened(client, place, session="live", uid=UID + 1, gid=UID + 1)
         other = await opened(client, place, uid=UID + 2, gid=UID + 2)
-        await run(slot, "sleep 300 & export X=1")
-        assert await run(slot, "id -u; sleep 60", timeout=0.2) == (124, f"{UID + 1}\n")
-        assert await out(slot, "echo $X; jobs | wc -l") == "1\n1\n"
-        await slot.aclose()
+
+        async def attempt(limit):
+            slot = await opened(client, place, session="live", uid=UID + 1, gid=UID + 1)
+            try:
+                await run(slot, "sleep 300 & export X=1")
+                assert await run(slot, "id -u; sleep 300", timeout=limit) == (124, f"{UID + 1}\n")
+                assert await out(slot, "echo $X; jobs | wc -l") == "1\n1\n"
+            finally:
+                await slot.aclose()
+
+        await with_more_time(attempt)
         assert await out(other, f"pgrep -c -u {UID + 1}") == "0\n"
+
+
+@needs_root
+@pytest.mark.parametrize("session", ["robust", "live"])
+async def test_what_passes_on_the_output_of_another_user_is_waited_for(place, session):
+    async with agent() as client:
+        slot = await opened(client, place, session=session, uid=UID + 1, gid=UID + 1)
+        # Thrice as long as what is waited for in any case, but less of the processor than what filters may use.
+        busy = "end=$((${EPOCHREALTIME/./} + 60000)); while ((${EPOCHREALTIME/./} < end)); do :; done"
+        assert await out(slot, f"echo through > >({busy}; cat)") == "through\n"
 
 
 @needs_root

@@ -13,13 +13,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from copied_trees import is_writing, litter, look, make_tree
+from copied_trees import Brake, is_writing, litter, look, make_tree, require_holes
 from sandbox_support import LEVELS, processes_of
 from sandbox_support import sandbox as open_one
 
 from hermes_core.contracts.errors import SandboxLostError
+from hermes_sandbox.agent.file_access import packing
 from hermes_sandbox.agent.file_access.packing import Packer
 from hermes_sandbox.agent.file_access.unpacking import Unpacker
+from hermes_testing.watching import eventually
 
 
 @pytest.fixture(params=LEVELS)
@@ -224,13 +226,35 @@ async def test_a_file_that_grows_is_copied_as_long_as_it_was_and_one_that_shrink
     }
 
 
-async def test_renewal_in_the_middle_of_a_copy_leaves_no_part_of_a_file(sandbox, tmp_path):
+@pytest.fixture
+def endless(tmp_path, monkeypatch):
+    """Return a function that starts to upload what a test does not see the end of, and returns that under way."""
+    require_holes(tmp_path)
     with (tmp_path / "endless").open("wb") as file:
-        file.truncate(100 << 30)
-    task = asyncio.create_task(sandbox.upload(tmp_path / "endless", "endless"))
-    # Answered in between, so that the copy is under way.
-    for _ in range(20):
-        await sandbox.stat(".")
+        file.truncate(4 << 30)
+    # A million pieces, each of them a small hole.
+    monkeypatch.setattr(packing, "LONGEST_HOLE", 1 << 12)
+    monkeypatch.setattr(packing, "_HOLE_COST", packing._RECORDS)
+    given = []
+
+    def count(packer, *size, take=Packer.take):
+        given.append(packer)
+        return take(packer, *size)
+
+    monkeypatch.setattr(Packer, "take", count)
+
+    async def start(sandbox):
+        task = asyncio.create_task(sandbox.upload(tmp_path / "endless", "endless"))
+        # No more than four are on their way, so that most of these have arrived.
+        assert await eventually(lambda: len(given) > 20 or task.done())
+        assert not task.done(), task
+        return task
+
+    return start
+
+
+async def test_renewal_in_the_middle_of_a_copy_leaves_no_part_of_a_file(sandbox, endless):
+    task = await endless(sandbox)
     await sandbox.renew()
     with pytest.raises(SandboxLostError):
         await task
@@ -260,31 +284,28 @@ async def test_a_copy_cancelled_in_the_middle_leaves_no_part_of_a_file_and_nothi
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-    assert descriptors(before) == before
+    assert await eventually(lambda: descriptors(before) == before)
     assert litter(tmp_path) == []
     assert (await plain.exec("find . -name '.hermes-*'; find . -type f ! -size 30000000c")).output == ""
     await plain.upload(tmp_path / "in", "new")
 
 
-async def test_a_sandbox_lost_in_the_middle_leaves_no_part_of_a_file_here(plain, tmp_path):
-    await plain.exec("truncate -s 100G endless")
-    task = asyncio.create_task(plain.download("endless", tmp_path / "endless"))
-    while not is_writing(os.getpid(), tmp_path):
-        assert not task.done(), task
-        await asyncio.sleep(0.01)
+async def test_a_sandbox_lost_in_the_middle_leaves_no_part_of_a_file_here(plain, tmp_path, monkeypatch):
+    await plain.exec("head -c 8000000 /dev/zero >large")
+    brake = Brake(monkeypatch, Unpacker, "add", free=3)
+    task = asyncio.create_task(plain.download("large", tmp_path / "large"))
+    assert await eventually(brake.holds.is_set)
+    assert is_writing(os.getpid(), tmp_path)
     with pytest.raises(SandboxLostError):
         await plain.exec("kill -9 $PPID; sleep 60")
+    brake.release()
     with pytest.raises(SandboxLostError):
         await task
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_an_agent_killed_in_the_middle_leaves_no_part_of_a_file_inside(plain, tmp_path):
-    with (tmp_path / "endless").open("wb") as file:
-        file.truncate(100 << 30)
-    task = asyncio.create_task(plain.upload(tmp_path / "endless", "endless"))
-    for _ in range(20):
-        await plain.stat(".")
+async def test_an_agent_killed_in_the_middle_leaves_no_part_of_a_file_inside(plain, endless):
+    task = await endless(plain)
     with pytest.raises(SandboxLostError):
         await plain.exec("kill -9 $PPID; sleep 60")
     with pytest.raises(SandboxLostError):
@@ -292,16 +313,18 @@ async def test_an_agent_killed_in_the_middle_leaves_no_part_of_a_file_inside(pla
     assert list(Path(plain.workspace).iterdir()) == []
 
 
-async def test_other_calls_are_served_during_a_copy(plain, tmp_path):
-    await plain.exec("truncate -s 100G endless")
-    task = asyncio.create_task(plain.download("endless", tmp_path / "endless"))
-    while not is_writing(os.getpid(), tmp_path):
-        assert not task.done(), task
-        await asyncio.sleep(0.01)
+async def test_other_calls_are_served_during_a_copy(plain, tmp_path, monkeypatch):
+    require_holes(tmp_path)
+    await plain.exec("truncate -s 4G large")
+    # Of 64 pieces; the copy does not end before the other calls have been answered, however slow they are.
+    brake = Brake(monkeypatch, Unpacker, "add", free=40)
+    task = asyncio.create_task(plain.download("large", tmp_path / "large"))
+    assert await eventually(lambda: is_writing(os.getpid(), tmp_path) or task.done())
     assert (await plain.exec("echo on")).output == "on\n"
-    assert (await plain.stat("endless")).size == 100 << 30
+    assert (await plain.stat("large")).size == 4 << 30
     assert not task.done()
     task.cancel()
+    brake.release()
     with pytest.raises(asyncio.CancelledError):
         await task
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from copied_trees import litter, look
-from sandbox_support import slot_fields
+from sandbox_support import UID, slot_fields
 
 from hermes_sandbox import PYTHON_FLAGS
 from hermes_sandbox.agent.file_access.archive_format import DIRECTORY, FILE, entry_record
@@ -18,7 +18,6 @@ from hermes_sandbox.protocol.client import AgentClient
 from hermes_sandbox.protocol.slots import AgentSlot
 from hermes_sandbox.protocol.transfers import archive, download, upload
 
-USER = 54321
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a slot a user of its own")
 
 
@@ -39,11 +38,11 @@ def room():
 @pytest.fixture
 async def slot(room):
     process = await AgentProcess.start([sys.executable, *PYTHON_FLAGS], environment={"PATH": "/usr/bin:/bin"})
-    client = await AgentClient.connect(process.stream, {"marker": "m", "limits": {}}, timeout=20)
-    fields = slot_fields(room / "workspace", uid=USER, umask=0o027)
+    client = await AgentClient.connect(process.stream, {"marker": "m", "limits": {}}, timeout=60)
+    fields = slot_fields(room / "workspace", uid=UID, umask=0o027)
     yield await AgentSlot.open(client, fields, exclusive=False)
     await client.aclose()
-    await process.end(10)
+    await process.end(60)
 
 
 async def test_what_is_sent_belongs_to_the_user(slot, room, tmp_path):
@@ -52,7 +51,7 @@ async def test_what_is_sent_belongs_to_the_user(slot, room, tmp_path):
     await upload(slot, tmp_path / "tree", "new/tree")
     await upload(slot, tmp_path / "tree" / "sub" / "f", "f")
     owners = {path.lstat().st_uid for path in (room / "workspace").rglob("*")}
-    assert owners == {USER}
+    assert owners == {UID}
     assert (room / "workspace" / "new").stat().st_mode & 0o777 == 0o750
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from pydantic import ValidationError
+from sandbox_support import UID
 
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
@@ -29,7 +30,6 @@ from hermes_sandbox.leases.book import LeaseBook
 from hermes_sandbox.protocol.agent_process import AgentProcess
 from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
 
-UID = 54_321
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: directories are given to other users")
 
 
@@ -53,7 +53,7 @@ class Worn(WornPlace):
     async def stop_all(self) -> None:
         if self._process is not None:
             self._process.stream.writer.close()
-            await self._process.end(10)
+            await self._process.end(60)
             self._process = None
             self._log.append("end")
 

@@ -16,6 +16,7 @@ from hermes_core.cli import main
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.leases.book import LEASE_VERSION, Lease, LeaseBook, public_options
+from hermes_testing.watching import begin, with_more_time
 
 
 def lease(**changes):
@@ -34,20 +35,22 @@ def book(tmp_path):
 def command(book, capsys):
     def call(*words, options=None):
         given = json.dumps(options or {"root_dir": str(book.directory.parent)})
-        status = main(["sandboxes", *words, "--lease-dir", str(book.directory), "--backend-options", given])
+        argv = ["sandboxes", *words, "--lease-dir", str(book.directory), "--backend-options", given]
+        # What other backends find on this machine is not these tests'.
+        status = main(argv, environ={"HERMES_PLUGINS": "hermes-agent-core,hermes-sandbox"})
         return status, *capsys.readouterr()
 
     return call
 
 
 def test_the_table_names_owner_rollout_and_what_is_overdue(book, command):
-    book.write(lease(rollout_id="r7"))
+    book.write(lease(rollout_id="r7", created=time.time() - 3700))
     book.write(lease(sandbox_id="s2", deadline=1.0))
     status, out, _ = command("ps")
     head, first, second = out.splitlines()
     assert status == 0
     assert head.split() == ["SANDBOX", "BACKEND", "AGE", "ENDS", "ROLLOUT", "OWNER"]
-    assert first.split()[:6] == ["s1", "local", "0s", "in", "2h", "r7"]
+    assert first.split()[:6] == ["s1", "local", "1h", "in", "2h", "r7"]
     assert f"alive (pid {os.getpid()} on " in first
     assert second.split()[3] == "overdue"
     assert "nothing to remove" in command("gc")[1]
@@ -97,7 +100,7 @@ async def test_killing_ends_a_living_sandbox_and_its_owner_is_told(command, book
         sandbox = await made.open(SandboxSpec())
         other = await made.open(SandboxSpec())
         await sandbox.exec("setsid sleep 300 &")
-        call = asyncio.create_task(sandbox.exec("sleep 300"))
+        call = await begin(sandbox, "sleep 300")
         status, out, _ = await asyncio.to_thread(command, "kill", sandbox.id[:10])
         assert (status, out) == (0, f"removed {sandbox.id}\n")
         with pytest.raises(SandboxLostError):
@@ -177,14 +180,21 @@ async def test_the_options_a_sandbox_was_made_with_reach_gc(tmp_path, command, b
         await sandbox.aclose()
 
 
-async def test_a_sandbox_in_use_is_never_overdue(tmp_path):
+async def test_a_sandbox_in_use_is_never_overdue():
+    async def attempt(seconds):
+        async with await made.open(SandboxSpec(lifetime=seconds)) as sandbox:
+            [first], _ = book.read()
+            try:
+                while book.read()[0][0].deadline == first.deadline:
+                    assert (await sandbox.exec("true")).exit_code == 0
+            except SandboxLostError as error:
+                # On a busy machine nothing may have been asked of it for so long.
+                raise AssertionError("it ended while it was in use") from error
+            assert not book.read()[0][0].is_overdue
+
     async with backend() as made:
         book = LeaseBook(made.lease_dir)
-        async with await made.open(SandboxSpec(lifetime=2.0)) as sandbox:
-            [first], _ = book.read()
-            while book.read()[0][0].deadline == first.deadline:
-                assert (await sandbox.exec("true")).exit_code == 0
-            assert not book.read()[0][0].is_overdue
+        await with_more_time(attempt)
 
 
 async def test_a_lease_that_was_struck_out_is_not_written_again(book):

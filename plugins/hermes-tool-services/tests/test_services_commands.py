@@ -59,7 +59,7 @@ async def test_the_executor_serves_until_a_signal_and_leaves_nothing(tmp_path: P
                 await asyncio.sleep(0.02)
             assert len(LeaseBook(leases).read()[0]) == 1
             process.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(process.wait(), 30) == 0
+            assert await asyncio.wait_for(process.wait(), 60) == 0
             await asyncio.wait((busy,))
             busy.exception()
     assert LeaseBook(leases).read() == ([], [])
@@ -69,13 +69,19 @@ async def test_the_executor_serves_until_a_signal_and_leaves_nothing(tmp_path: P
 async def test_what_a_killed_executor_leaves_is_found_and_removed(tmp_path: Path) -> None:
     leases = tmp_path / "leases"
     arguments = ("tool-executor", "serve", "--port", "0", "--lease-dir", str(leases), "--idle-timeout", "600")
-    async with running(*arguments, TOOL_EXECUTOR_TOKEN="s3cret") as (process, url):
+    # A folder of its own for temporary files: what other tests have just killed in /tmp is theirs.
+    variables = {"TOOL_EXECUTOR_TOKEN": "s3cret", "TMPDIR": str(tmp_path)}
+    async with running(*arguments, **variables) as (process, url):
         async with ToolExecutorClient(url, "s3cret") as client:
             answer = await client.execute("t1", ToolCall("terminal", {"command": "pwd"}))
         process.kill()
         await process.wait()
     assert len(LeaseBook(leases).read()[0]) == 1
-    assert await asyncio.to_thread(main, ["sandboxes", "gc", "--lease-dir", str(leases)]) == 0
+    collecting = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hermes_core.cli", "sandboxes", "gc", "--lease-dir", str(leases)),
+        env={**os.environ, **variables},
+    )
+    assert await asyncio.wait_for(collecting.wait(), 60) == 0
     assert LeaseBook(leases).read() == ([], [])
     assert not Path(answer.output).exists()
 
@@ -88,7 +94,7 @@ async def test_the_tool_server_serves_until_a_signal(tmp_path: Path) -> None:
         _, answer = await ask("POST", f"{url}/execute", token="s3cret", json=request)
         assert answer["output"] == "q/t1//t1"
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 30) == 0
+        assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
 @pytest.mark.parametrize("command", ["tool-executor", "tool-server"])

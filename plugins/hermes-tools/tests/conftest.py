@@ -10,6 +10,14 @@ SUPPORT = Path(__file__).parent / "support"
 sys.path.insert(0, str(SUPPORT))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def state_home(tmp_path_factory):
+    """Leases go to a directory of this worker's own: the user's has those of others, who may be killed at any time."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def registry():
     """The core's own plugin and the local one of the tests; nothing else that is installed."""

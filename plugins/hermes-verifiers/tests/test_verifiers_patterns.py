@@ -9,6 +9,7 @@ import pytest
 
 from hermes_core.contracts.errors import ConfigError, VerifierError
 from hermes_core.contracts.rollout import AgentResult, StopReason
+from hermes_testing.watching import eventually
 
 SLOW = r"(a+)+$"
 HOSTILE = "a" * 39 + "b"
@@ -62,8 +63,11 @@ async def test_a_hostile_text_scores_zero_and_holds_up_nothing(registry, childre
 
 @pytest.mark.parametrize(("name", "options", "answer"), CASES[::3])
 async def test_cancelling_a_score_kills_the_child(registry, children, name, options, answer):
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(on_answer(registry, name, {**options, "timeout": 3600}, answer), 0.5)
+    scoring = asyncio.ensure_future(on_answer(registry, name, {**options, "timeout": 3600}, answer))
+    assert await eventually(lambda: children != [])
+    scoring.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await scoring
     assert [child.returncode for child in children] == [-signal.SIGKILL]
 
 

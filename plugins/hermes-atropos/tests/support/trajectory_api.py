@@ -7,22 +7,22 @@ import contextlib
 import socket
 import subprocess
 import sys
+import weakref
 from contextlib import asynccontextmanager
 
 import aiohttp
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class RunApi:
     """`run-api` on the loopback interface; can be killed and started again on its port."""
 
     def __init__(self):
-        self.port = free_port()
+        # It stays bound, so that no other program gets it; the API may bind it as well, as nobody listens here.
+        held = socket.socket()
+        weakref.finalize(self, held.close)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        self.port = held.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._process = None
 

@@ -18,7 +18,9 @@ class Backends:
         self.made: list[NomadBackend] = []
 
     def __call__(self, **options: Any) -> NomadBackend:
-        given = {"nomad_address": self.address, "sandbox_image": "hermes:1", **options}
+        # The stand-in is a Python program on a busy machine: it may take its time.
+        patient = {"request_timeout": 60.0, "acquire_timeout_s": 120.0}
+        given = {"nomad_address": self.address, "sandbox_image": "hermes:1", **patient, **options}
         backend = NomadBackend(NomadOptions(**given))
         backend.lease_dir = self.leases
         self.made.append(backend)

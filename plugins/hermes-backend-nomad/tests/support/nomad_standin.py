@@ -52,7 +52,7 @@ class StandIn:
 
     def tell(self, what: str) -> Any:
         """Return its errors, the requests it has seen, its jobs or its allocations."""
-        with urllib.request.urlopen(f"{self.address}/standin/{what}", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.address}/standin/{what}", timeout=60) as answer:
             return json.load(answer)
 
     def running(self) -> list[dict[str, Any]]:
@@ -61,5 +61,5 @@ class StandIn:
 
     def _send(self, what: str, body: Any) -> None:
         request = urllib.request.Request(f"{self.address}/standin/{what}", data=json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=30):
+        with urllib.request.urlopen(request, timeout=60):
             pass

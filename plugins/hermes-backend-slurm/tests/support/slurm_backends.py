@@ -16,7 +16,7 @@ def backend_on(cluster: SlurmCluster, folder: Path, **options: object) -> SlurmB
     """Make a backend whose sandboxes and leases lie in a folder of the test's own."""
     root = folder / "root"
     root.mkdir(exist_ok=True)
-    given = {"conf": str(cluster.conf), "root_dir": str(root), "job_id": None, "queue_timeout": 30, **options}
+    given = {"conf": str(cluster.conf), "root_dir": str(root), "job_id": None, "queue_timeout": 100, **options}
     backend = SlurmBackend(SlurmOptions(**given))
     backend.lease_dir = folder / "leases"
     return backend

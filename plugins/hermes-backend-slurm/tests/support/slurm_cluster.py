@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -160,7 +161,7 @@ class SlurmCluster:
     def call(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run one of Slurm's commands on this cluster."""
         return subprocess.run(
-            command, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False, timeout=30
+            command, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False, timeout=100
         )
 
     @contextlib.contextmanager
@@ -175,7 +176,7 @@ class SlurmCluster:
             assert salloc.stdout is not None
             yield salloc.stdout.readline().strip()
         finally:
-            salloc.communicate(timeout=30)
+            salloc.communicate(timeout=100)
 
     def jobs(self) -> list[str]:
         """Return the jobs that are not over."""
@@ -241,7 +242,7 @@ def _program(name: str) -> str | None:
     return shutil.which(name, path=_PATH)
 
 
-def _await(condition: Callable[[], bool], complaint: str, log: Callable[[], str], seconds: float = 40.0) -> None:
+def _await(condition: Callable[[], bool], complaint: str, log: Callable[[], str], seconds: float = 100.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -250,11 +251,15 @@ def _await(condition: Callable[[], bool], complaint: str, log: Callable[[], str]
 
 
 def _free_ports(number: int) -> list[int]:
+    """Return ports that nobody has: drawn from below those that the kernel gives to whoever asks for any."""
+    found: list[int] = []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        while len(found) < number:
+            port, each = random.SystemRandom().randrange(15_000, 32_000), stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                each.bind(("127.0.0.1", port))
+                found.append(port)
+    return found
 
 
 def _holders(inode: str) -> Iterator[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import random
 import shutil
 import signal
 import socket
@@ -71,9 +72,9 @@ class SshServer:
         return self
 
     def _await_banner(self) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 5) as sock:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 60) as sock:
                 if sock.recv(4) == b"SSH-":
                     return
             assert self._process is not None
@@ -102,7 +103,7 @@ class SshServer:
 
     @property
     def options(self) -> dict[str, object]:
-        return {**self.login, "known_hosts": str(self.known_hosts)}
+        return {**self.login, "known_hosts": str(self.known_hosts), "connect_timeout": 60.0}
 
     def sessions(self) -> list[int]:
         """Return the processes that serve the connections."""
@@ -137,9 +138,12 @@ def find_sshd() -> str:
 
 
 def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """Return a port that nobody has: drawn from below those that the kernel gives to whoever asks for any."""
+    while True:
+        port = random.SystemRandom().randrange(15_000, 32_000)
+        with contextlib.suppress(OSError), socket.socket() as sock:
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 def _descendants(root: int, within: str = "") -> list[tuple[int, str]]:

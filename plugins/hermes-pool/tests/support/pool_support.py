@@ -80,7 +80,7 @@ class Host(SandboxHost):
     async def stop_all(self):
         if self.process is not None:
             self.process.stream.writer.close()
-            await self.process.end(10)
+            await self.process.end(60)
             self.process = None
 
     async def destroy(self):
@@ -113,7 +113,9 @@ class Backend(AgentBackend):
 
 
 def pool(options, **arguments):
-    return SlotPool(PoolOptions(**options), name="engine", load=lambda: 0.0, **arguments)
+    # A healthy agent on a busy machine may take its time to answer.
+    given = PoolOptions(**{"health_timeout": 60, **options})
+    return SlotPool(given, name="engine", load=lambda: 0.0, **arguments)
 
 
 @asynccontextmanager
@@ -138,7 +140,7 @@ def request(rollout_id=None):
     spec = SandboxSpec(rollout_id=rollout_id)
     sandbox_id = uuid.uuid4().hex[:16]
     return SlotRequest(
-        spec=spec, sandbox_id=sandbox_id, environment={}, setup_timeout=30.0, patience=20.0, processes=1024
+        spec=spec, sandbox_id=sandbox_id, environment={}, setup_timeout=60.0, patience=60.0, processes=1024
     )
 
 

@@ -14,7 +14,7 @@ from hermes_tools.processes.process import ProcessTool
 from hermes_tools.terminal import TerminalTool
 
 
-async def reads(processes, process_id, wanted, *, seconds=20.0):
+async def reads(processes, process_id, wanted, *, seconds=60.0):
     """Wait until the output holds `wanted`; returns all of it."""
     async with asyncio.timeout(seconds):
         while True:
@@ -45,7 +45,7 @@ class Model:
         given = {"session_id": session_id} if session_id is not None else {}
         return self._read(await ProcessTool().call({"action": action, **given, **arguments}, self.context))
 
-    async def says(self, session_id, wanted, *, seconds=20.0):
+    async def says(self, session_id, wanted, *, seconds=60.0):
         """Poll until the new output holds `wanted`; returns what was polled."""
         seen = ""
         async with asyncio.timeout(seconds):

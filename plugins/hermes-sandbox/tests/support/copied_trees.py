@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import os
 import socket
 import stat
+import threading
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from hermes_sandbox.agent.file_access.archive_format import (
     DATA,
@@ -70,6 +74,48 @@ def look(root: Path) -> dict[str, tuple[Any, ...]]:
 def litter(root: Path) -> list[Path]:
     """Return what a copy that was not finished has left."""
     return list(root.rglob(".hermes-*"))
+
+
+def require_holes(folder: Path) -> None:
+    """Skip where the file system keeps no holes: a large file of nothing would be written and copied in full there."""
+    probe = folder / "holes"
+    with probe.open("wb") as file:
+        file.truncate(1 << 24)
+        try:
+            kept = os.lseek(file.fileno(), 0, os.SEEK_DATA) > 0
+        except OSError as error:  # there are no data at all
+            kept = error.errno == errno.ENXIO
+        kept = kept and os.fstat(file.fileno()).st_blocks == 0
+    probe.unlink()
+    if not kept:
+        pytest.skip(f"the file system of {folder} keeps no holes")
+
+
+class Brake:
+    """Lets one end of a copy take a few steps and holds it up before the next, so that it is in the middle until then.
+
+    What is held up goes on after `release`, or after a minute.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, end: type, step: str, *, free: int) -> None:
+        self.holds = threading.Event()
+        self._released = threading.Event()
+        self._free = free
+        original = getattr(end, step)
+
+        def braked(*arguments: Any) -> Any:
+            if self._free == 0:
+                self.holds.set()
+                self._released.wait(60)
+            else:
+                self._free -= 1
+            return original(*arguments)
+
+        monkeypatch.setattr(end, step, braked)
+
+    def release(self) -> None:
+        """Let it go on to its end."""
+        self._released.set()
 
 
 def is_writing(pid: int, root: Path) -> bool:
@@ -150,7 +196,7 @@ async def connected(peer: Peer):
     """Connect a client to a peer."""
     ours, theirs = socket.socketpair()
     serving = asyncio.ensure_future(peer.serve(*await asyncio.open_connection(sock=theirs)))
-    client = await AgentClient.connect(AgentStream(*await asyncio.open_connection(sock=ours)), {}, timeout=5)
+    client = await AgentClient.connect(AgentStream(*await asyncio.open_connection(sock=ours)), {}, timeout=60)
     try:
         yield client
     finally:

@@ -7,6 +7,7 @@ import json
 from types import SimpleNamespace
 
 from hermes_core.tooling.arguments import prepare_arguments
+from hermes_testing.watching import eventually
 from hermes_tools.catalog import TOOLS
 from hermes_tools.interactive.terminal_stateful import TerminalStatefulTool
 from hermes_tools.interactive.tmux import TmuxTool
@@ -29,7 +30,7 @@ class Driver:
     async def keys(self, *keys, **arguments):
         return await self.tmux("send_keys", keys=list(keys), **arguments)
 
-    async def sees(self, wanted, *, seconds=30.0):
+    async def sees(self, wanted, *, seconds=60.0):
         """Look until the screen holds `wanted`; returns the answer."""
         async with asyncio.timeout(seconds):
             while True:
@@ -37,6 +38,14 @@ class Driver:
                 if wanted in answer.get("screen", ""):
                     return answer
                 assert answer.get("status") != "exited", answer
+
+    async def shows(self, screen):
+        """Look until this is all that the screen shows, which may be a while after the shell has come back."""
+
+        async def is_shown():
+            return (await self.tmux("capture"))["screen"] == screen
+
+        return await eventually(is_shown)
 
     async def _call(self, tool, name, arguments):
         given = prepare_arguments(SPECS[name], json.dumps(arguments))
