@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
-_TICKS = os.sysconf("SC_CLK_TCK")
+TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _LOOKING = 1.0
 """Seconds after which a crowd that nothing bounds, and so outruns whoever stops it, is killed as far as it is known;
 the agent does nothing else meanwhile."""
@@ -33,12 +33,18 @@ class Process(NamedTuple):
     start: int
     threads: int
     ticks: int = 0
-    """Processor time of it and of those of its children that it has waited for, in clock ticks."""
+    """Processor time that it has used, in clock ticks."""
+    children_ticks: int = 0
+    """The same of those of its children that it has waited for."""
 
     @property
     def alive(self) -> bool:
         """Whether anything of it still runs: its first thread may be a zombie while others go on."""
         return self.state not in "ZX" or self.threads > 1
+
+
+_FIELDS = (1, 3, 11, 12, 13, 14, 17, 19)
+"""Of what follows the name in /proc/PID/stat, see proc_pid_stat(5)."""
 
 
 def become_reaper() -> None:
@@ -50,7 +56,7 @@ def become_reaper() -> None:
 
 def ticks_since_boot() -> int:
     """Return the present moment in the unit of `Process.start`."""
-    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_A_SECOND)
 
 
 def read_process(pid: int) -> Process | None:
@@ -61,8 +67,8 @@ def read_process(pid: int) -> Process | None:
         return None
     # The name in parentheses may itself contain spaces and parentheses.
     fields = data[data.rindex(b")") + 2 :].split()
-    ticks = sum(map(int, fields[11:15]))
-    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]), int(fields[17]), ticks)
+    parent, session, user, system, users, systems, threads, start = (int(fields[n]) for n in _FIELDS)
+    return Process(pid, fields[0].decode(), parent, session, start, threads, user + system, users + systems)
 
 
 def read_table() -> dict[int, Process]:

@@ -130,15 +130,19 @@ def _regain(slot: Slot) -> None:
         _give(Path(folder), slot.identity)
 
 
-def _delete(slot: Slot, then: Callable[[OSError | None], None]) -> None:
+def _delete(slot: Slot, then: Callable[[OSError | None], None], tries: int = 3) -> None:
     # By a process of the slot's own user: what it could not delete itself is not deleted for it. A program, because
     # directories can be nested deeper than a path may be long.
-    def emptied(_status: int) -> None:
+    def emptied(status: int) -> None:
         try:
             with contextlib.suppress(FileNotFoundError):
                 Path(slot.workspace).rmdir()
         except OSError as error:
-            then(error)
+            if tries > 1:  # what was in its way may have gone, and doing it twice does no harm
+                _delete(slot, then, tries - 1)
+            else:
+                left = ", ".join(sorted(os.listdir(slot.workspace))[:3])  # noqa: PTH208 - names are wanted
+                then(OSError(error.errno, f"{error.strerror}: rm ended with status {status} and left {left}"))
         else:
             then(None)
 

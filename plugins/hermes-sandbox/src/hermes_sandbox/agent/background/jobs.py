@@ -153,9 +153,10 @@ class Job:
             self._loop.after(LATE_OUTPUT, lambda: self._await_filters(code, filters))
 
     def _await_filters(self, code: int, filters: Filters) -> None:
-        pipes = set() if self._output < 0 else {link_of(self._output)}
-        with self._slot.acting():
-            seconds = filters.next_look(pipes)
+        seconds = 0.0
+        if self._output >= 0:
+            with self._slot.acting():
+                seconds = filters.next_look({link_of(self._output)})
         if seconds:
             self._loop.after(seconds, lambda: self._await_filters(code, filters))
         else:

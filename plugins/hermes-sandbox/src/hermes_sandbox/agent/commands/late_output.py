@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Iterable
 from itertools import islice
 
-from hermes_sandbox.agent.processes import Process, read_process, with_descendants
+from hermes_sandbox.agent.processes import TICKS_A_SECOND, Process, read_process, with_descendants
 
 LATE_OUTPUT = 0.02
 """Seconds for which what anybody still writes is waited for."""
@@ -21,7 +21,6 @@ _WORKING_LOOK, _SECOND_LOOK = 0.01, 0.002
 _PIPE = "pipe:["
 _MOST_WRITERS = 64
 _MOST_DESCRIPTORS = 64
-_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def link_of(fd: int) -> str:
@@ -51,6 +50,7 @@ class Filters:
 
     def next_look(self, pipes: Collection[str]) -> float:
         """Return after how many seconds to look again; 0 if none that writes to these pipes has anything to do."""
+        began = time.monotonic()
         try:
             processes = self._find(pipes)
         except OSError:
@@ -62,7 +62,8 @@ class Filters:
         if asleep and self._asleep:
             return 0.0
         self._asleep = asleep
-        return _SECOND_LOOK if asleep else _WORKING_LOOK
+        # Looking takes longer the more processes there are, and other commands have the rest of the time.
+        return max(_SECOND_LOOK if asleep else _WORKING_LOOK, 10 * (time.monotonic() - began))
 
     def _find(self, pipes: Collection[str]) -> list[Process]:
         """Return the filters that work; where none does, all of them and what they have started."""
@@ -73,6 +74,8 @@ class Filters:
             # One that works can have given its pipe another number while its descriptors were looked through.
             self._without = True
             return _working(writers)
+        if not filters:
+            return []
         if working := _working(filters):
             return working
         # In the order of their numbers, which is mostly that in which data pass through them: what has been handed on
@@ -81,23 +84,26 @@ class Filters:
         return [table[pid] for pid in with_descendants(table, filters) if pid in table]
 
     def _have_used_enough(self, processes: Collection[Process]) -> bool:
-        used = sum(each.ticks - self._first_ticks.setdefault(each.pid, each.ticks) for each in processes)
-        return used >= _FILTERS_BUDGET * _TICKS_A_SECOND
+        now = {each.pid: each.ticks + each.children_ticks for each in processes}
+        used = sum(ticks - self._first_ticks.setdefault(pid, ticks) for pid, ticks in now.items())
+        return used >= _FILTERS_BUDGET * TICKS_A_SECOND
 
     def _reads(self, pid: int, pipes: Collection[str]) -> bool:
         # All descriptors: the child of a shell has its pipe somewhere else before it is its standard input.
+        readable: set[str] = set()
+        writable = {*pipes, *self._own}
         try:
             with os.scandir(f"/proc/{pid}/fd") as entries:
-                return any(self._is_source(entry, pipes) for entry in islice(entries, _MOST_DESCRIPTORS))
+                for entry in islice(entries, _MOST_DESCRIPTORS):
+                    link = os.readlink(entry.path)  # noqa: PTH115 - hot path
+                    if link.startswith(_PIPE):
+                        # The permissions of the link say what the descriptor is open for.
+                        mode = entry.stat(follow_symlinks=False).st_mode
+                        (readable if mode & 0o400 else writable).add(link)
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             return False
-
-    def _is_source(self, entry: os.DirEntry[str], pipes: Collection[str]) -> bool:
-        link = os.readlink(entry.path)  # noqa: PTH115 - hot path
-        if not link.startswith(_PIPE) or link in pipes or link in self._own:
-            return False
-        # The permissions of the link say what the descriptor is open for.
-        return bool(entry.stat(follow_symlinks=False).st_mode & 0o400)
+        # A pipe that it writes to as well is a server's way to wake itself.
+        return bool(readable - writable)
 
 
 def _works(process: Process) -> bool:

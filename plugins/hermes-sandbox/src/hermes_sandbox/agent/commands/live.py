@@ -16,14 +16,29 @@ from hermes_sandbox.agent.commands.late_output import Filters, last_process, lin
 from hermes_sandbox.agent.commands.outputs import Outputs
 from hermes_sandbox.agent.commands.script import saving
 from hermes_sandbox.agent.commands.shell import Command, Session
-from hermes_sandbox.agent.processes import Process, read_marker, read_table, send, stop_and_kill, with_descendants
+from hermes_sandbox.agent.processes import (
+    TICKS_A_SECOND,
+    Process,
+    read_marker,
+    read_process,
+    read_table,
+    send,
+    stop_and_kill,
+    with_descendants,
+)
 from hermes_sandbox.agent.slot import Slot
 
 _STATUS_FD = 250
 """Where the shell tells what became of a command; closed in the command itself: nothing it prints gets there."""
 _LONGEST_REPORT = 64
 _SHELL_PATIENCE = 0.1
-_TERM_AFTER, _KILL_AFTER, _SHELL_AFTER = 0.2, 0.5, 1.2
+_TERM_AFTER, _KILL_AFTER = 0.2, 0.5
+_SHELL_AFTER = 1.2
+"""Seconds after which a shell that does not come back is ended."""
+_SHELL_AT_LATEST = 10.0
+"""Seconds after which it is ended although it has had no processor for coming back."""
+_SHELL_WORK = 0.3
+"""Seconds of processor time that are enough to come back."""
 _SNAPSHOT_PATIENCE = 2.0
 _LIVE_TICK = 0.02
 _LOST = b"hermes: the shell of this session has ended; this is a new one, without its variables and its directory\n"
@@ -277,6 +292,7 @@ class LiveCommand(Command):
         self._shell: Shell | None = None
         self._input: Path | None = None
         self._stopped_at = 0.0
+        self._ticks_before = 0
         self._steps: set[str] = set()
         self._last_before = 0
         self.leaves_something = bool(request["env"] or request["cwd"] is not None)
@@ -342,6 +358,8 @@ class LiveCommand(Command):
         """End what it started, and the shell itself only if that does not come back."""
         if not self._stopped_at:
             self._stopped_at = time.monotonic()
+            shell = read_process(self.pid) if self._shell else None
+            self._ticks_before = shell.ticks if shell else 0
         super().stop(reason)
 
     def _pursue(self) -> None:
@@ -368,10 +386,17 @@ class LiveCommand(Command):
 
     def _signal_shell(self, elapsed: float) -> None:
         # Both at once would bring it back twice, and the second time cost the next command its first byte.
-        if elapsed >= _SHELL_AFTER and self._once("end the shell"):
+        if elapsed >= _SHELL_AFTER and not self._may_come_back(elapsed) and self._once("end the shell"):
             send([self.pid], signal.SIGKILL)
         elif elapsed >= _SHELL_PATIENCE and self._once("poke after killing" if elapsed >= _KILL_AFTER else "poke"):
             self._poke()
+
+    def _may_come_back(self, elapsed: float) -> bool:
+        """Tell whether the shell could go on and has had no processor for it, as on a busy machine."""
+        shell = read_process(self.pid)
+        if shell is None or shell.state not in "RD" or elapsed >= _SHELL_AT_LATEST:
+            return False
+        return shell.ticks - self._ticks_before < _SHELL_WORK * TICKS_A_SECOND
 
     def _poke(self) -> None:
         if self._shell is not None:

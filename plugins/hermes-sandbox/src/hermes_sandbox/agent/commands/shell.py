@@ -304,7 +304,8 @@ class Command:
         if self._answered() or self._reason:
             return
         if self._status is not None:
-            self._finish()
+            # Not at once: whoever stops several commands in a row must not have the next one started in between.
+            self._loop.after(0.0, self._finish)
         else:
             self._reason = reason
             self._hunt()
@@ -354,6 +355,8 @@ class Command:
         if self._answered():
             return
         self._outputs.settle()
+        if self._answered():
+            return  # the last pipe ended just then
         self._session.save(keep_cwd=self.request["cwd"] is not None)
         if self._reason == "timeout":
             self._answer(124, survivors)
