@@ -30,6 +30,28 @@ async def test_a_room_is_among_its_own_sandboxs_temporary_files_where_no_other_s
         assert ended.output == f"given {room.path}/home\n"
 
 
+async def test_a_directory_that_the_model_has_shut_is_opened_again(tmp_path):
+    async with sandbox(tmp_path) as opened:
+        await opened.exec('chmod 000 "$TMPDIR"')
+        async with open_room(opened) as room:
+            assert room.path.startswith(f"{tmp_path}/two words/")
+
+
+async def test_making_a_room_changes_nothing_in_the_session(tmp_path):
+    async with sandbox(tmp_path) as opened:
+        look = "declare -F; umask; pwd; compgen -v | grep -v -e BASH -e FUNCNAME"
+        before = (await opened.exec(look)).stdout
+        async with open_room(opened):
+            assert (await opened.exec(look)).stdout == before
+
+
+async def test_why_a_room_is_elsewhere_is_logged(tmp_path, caplog):
+    async with sandbox(tmp_path) as opened:
+        await opened.exec('rm -r "$TMPDIR"; touch "$TMPDIR"')
+        async with open_room(opened) as room:
+            assert f"private directory is {room.path}, because of: " in caplog.text
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -38,6 +60,8 @@ async def test_a_room_is_among_its_own_sandboxs_temporary_files_where_no_other_s
         'rmdir "$TMPDIR"',
         "export TMPDIR=$PWD",
         "mkdir t; export TMPDIR=$PWD/t",
+        'ln -s "$PWD" "$HOME/link"; export TMPDIR=$HOME/link/.',
+        'mkdir t; mv "$HOME" ../moved; ln -s "$PWD" "$HOME"; export TMPDIR=$HOME/t',
         "export TMPDIR=t",
         "export TMPDIR=",
         "unset TMPDIR",

@@ -9,6 +9,7 @@ system's own programs; only a verifier with a fresh sandbox is safe from that.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import shlex
 from collections.abc import AsyncIterator, Mapping
@@ -18,17 +19,22 @@ from typing import Final
 from hermes_core.contracts.errors import VerifierError
 from hermes_core.contracts.sandbox import ExecResult, Sandbox
 
+_logger = logging.getLogger(__name__)
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # The room lies below the sandbox's own TMPDIR: without isolation /tmp is the whole machine's, and every other sandbox's
-# attack on a judge would meet this one. What the model may have put in its place, or a TMPDIR in the workspace, where a
-# room would be seen, is passed by. `command -p` searches the system's own directories and skips functions and aliases.
-_MAKE: Final = """umask 077
-make() {{ command -p mktemp -d "$1/verify.XXXXXXXXXX" 2>/dev/null; }}
-case ${{TMPDIR:-/tmp}} in {workspace} | {workspace}/*) t=/tmp ;; /*) t=${{TMPDIR:-/tmp}} ;; *) t=/tmp ;; esac
-[ -L "$t" ] && t=/tmp
-{{ d=$(make "$t") || d=$(make /tmp); }} && command -p mkdir "$d/home" && printf "%s\\n" "$d" "$PATH" "$HOME"
-"""
+# attack on a judge would meet this one. But not where that leads into the workspace, in which a room would be seen, nor
+# where it cannot be used. `command -p` searches the system's own directories and skips functions and aliases; the
+# parentheses keep all of this out of the session.
+_MAKE: Final = """(
+umask 077
+w=$(command cd -P -- {workspace} && command pwd -P)
+t=$(command cd -P -- "${{TMPDIR:-/tmp}}" && command pwd -P) || t=/tmp
+case $t in "$w" | "$w"/*) t=/tmp ;; esac
+[ "$t" = /tmp ] || command -p chmod u+rwx -- "$t"
+d=$(command -p mktemp -d "$t/verify.XXXXXXXXXX") || d=$(command -p mktemp -d /tmp/verify.XXXXXXXXXX) || exit
+command -p mkdir "$d/home" && printf "%s\\n" "$d" "$PATH" "$HOME"
+)"""
 
 # Overrides of what a repository's own config may hold; the command scope is the strongest one git has.
 _GIT_OVERRIDES: Final = (
@@ -90,6 +96,9 @@ async def open_room(sandbox: Sandbox) -> AsyncIterator[Room]:
     if made.exit_code != 0 or len(lines) != 3:
         raise VerifierError(f"no private directory in the sandbox: {made.output.strip()[-300:]}")
     path, search_path, home = lines
+    if made.stderr:
+        complaint = made.stderr.decode("utf-8", "replace").strip()
+        _logger.warning("a verifier's private directory is %s, because of: %s", path, complaint[-300:])
     try:
         yield Room(sandbox, path, trusted_path(search_path, untrusted=(sandbox.workspace, home)))
     finally:

@@ -28,8 +28,10 @@ printf '[pytest]\\naddopts = --collect-only\\n' > pytest.ini
 export PYTHONPATH=$PWD PYTHONSTARTUP=$PWD/startup.py PYTEST_ADDOPTS=--collect-only""",
     # Only in the sandbox's own directory, and not for ever: /tmp may be the whole machine's, with others' judges in it.
     "processes": """
-rewrite='while :; do for f in "${TMPDIR:-/tmp}"/verify.*/*; do [ -f "$f" ] && echo 1 > "$f"; done; done'
-(setsid timeout 60 sh -c "$rewrite" >/dev/null 2>&1 &)""",
+end=$(($(date +%s) + 60))
+rewrite='for f in "${TMPDIR:-/tmp}"/verify.*/*; do [ -f "$f" ] && echo 1 > "$f"; done'
+rewrite="while [ \\$(date +%s) -lt $end ]; do $rewrite; done"
+(setsid sh -c "$rewrite" >/dev/null 2>&1 &)""",
 }
 
 
