@@ -15,9 +15,6 @@ DEMO_OUT ?= runs/demo
 DEMO_ARGS ?=
 TINY_RL_ARGS ?=
 
-# No more threads of `tokenizers` than processors of a small machine: it never recovers where one cannot start.
-export RAYON_NUM_THREADS ?= 2
-
 BIN := $(VENV)/bin
 SOURCES := $(wildcard */src plugins/*/src)
 TEST_FOLDERS := $(wildcard */tests plugins/*/tests examples/*/tests tests)
@@ -55,6 +52,9 @@ help:
 demo:
 	@$(setup) run
 	$(BIN)/hermes-core run $(DEMO_TASKS) --model oracle --group-size 4 --out $(DEMO_OUT) $(DEMO_ARGS)
+
+# No more threads of `tokenizers` than processors of a small machine: it never recovers where one cannot start.
+smoke test test-components test-deep install-alone lowest: export RAYON_NUM_THREADS ?= 2
 
 # Of whatever a test starts, no more than so many processes can live at a time.
 pytest = scripts/bounded.sh -p 3000 $(BIN)/python -m pytest

@@ -105,24 +105,33 @@ def _keep_share(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 _BEGAN: Final = pytest.StashKey[float]()
 _FAILED: Final = pytest.StashKey[bool]()
+_ENDED_ITS_WORKER: Final = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note a failure; that its event loop cannot be closed either is then no second one."""
+    """Note a failure, of the class too: its tests may share an event loop and what lives in it."""
     report = yield
     if report.failed:
-        item.stash[_FAILED] = True
-        warnings.filterwarnings("default", "An exception occurred during teardown of an asyncio.Runner", RuntimeWarning)
+        for node in (item, item.getparent(pytest.Class)):
+            if node is not None:
+                node.stash[_FAILED] = True
     return report
+
+
+def _has_failed(item: pytest.Item) -> bool:
+    nodes = (item, item.getparent(pytest.Class))
+    return any(node.stash.get(_FAILED, False) for node in nodes if node is not None)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     """Collect what a test has left when its fixtures are down, so that a leak fails the test that leaked."""
+    if _has_failed(item):
+        # That its event loop cannot be closed either is no second failure, and what it left no leak.
+        warnings.filterwarnings("default", "An exception occurred during teardown of an asyncio.Runner", RuntimeWarning)
+        return (yield)
     done = yield
-    if item.stash.get(_FAILED, False):
-        return done
     # A look at everything takes as long as some tests: after those, what is young has to do.
     everything = _ends_a_module(item, nextitem) or time.monotonic() - item.stash[_BEGAN] > 0.5
     leaks = _collect_garbage(2 if everything else 1)
@@ -135,8 +144,14 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, bool, bool]:
     """Collect what a failure's traceback kept alive, in silence: it is no fault of the test that comes next."""
     item.stash[_BEGAN] = time.monotonic()
+    note = _note_of(item)
+    if note is not None:
+        item.stash[_ENDED_ITS_WORKER] = note.exists()
+        note.touch()
     played = yield
-    if item.stash.get(_FAILED, False):
+    if note is not None:
+        note.unlink(missing_ok=True)
+    if _has_failed(item):
         for name in ("last_exc", "last_type", "last_value", "last_traceback"):
             vars(sys).pop(name, None)
         with warnings.catch_warnings(action="ignore"):
@@ -144,6 +159,18 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if _ends_a_module(item, nextitem):
         gc.freeze()  # what lives now is not looked at again
     return played
+
+
+def _note_of(item: pytest.Item) -> Path | None:
+    """Return the file that is there while a worker of xdist plays a test.
+
+    A test that hangs ends its worker, and of a group that was handed out whole xdist hands out all that was not over to
+    the next worker, the test that hung with it.
+    """
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if run is None:
+        return None
+    return Path(tempfile.gettempdir(), f"pytest-{run}-{zlib.crc32(item.nodeid.encode()):08x}")
 
 
 def _ends_a_module(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
@@ -164,6 +191,8 @@ def _collect_garbage(generation: int) -> list[str]:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test marked `component(name)` where that component does not really work, with what was seen."""
+    if item.stash.get(_ENDED_ITS_WORKER, False):
+        pytest.fail("a worker ended in this test, which is not played again", pytrace=False)
     for marker in item.iter_markers("component"):
         for name in marker.args:
             reason = _reason(item.config, name)

@@ -1,4 +1,4 @@
-"""Fail when a component that tests need is absent, before the suites skip their tests an hour long.
+"""Say which components that tests need are absent, and fail where one is, before suites skip what needs it.
 
 Tries each component of the root conftest.py once. The list of skips that are allowed says which may be absent.
 """

@@ -46,10 +46,29 @@ async def test_spoils():
 
 def test_innocent(): pass
 """
+SPOILS_THE_LOOP_OF_ITS_CLASS = """
+import asyncio
+import pytest
+
+def refuse():
+    raise RuntimeError("this loop was closed")
+
+@pytest.mark.asyncio(loop_scope="class")
+class TestShared:
+    async def test_spoils(self):
+        asyncio.get_running_loop().shutdown_asyncgens = refuse
+        assert False
+
+    async def test_innocent(self): pass
+"""
 HANGS = """
 import threading
+import pytest
 
+@pytest.mark.xdist_group("one")
 async def test_hangs(): threading.Event().wait()
+
+@pytest.mark.xdist_group("one")
 def test_innocent(): pass
 """
 
@@ -62,7 +81,7 @@ def play(folder: Path, text: str, *arguments: str) -> tuple[dict[str, str], str]
     (folder / "tests" / "test_some.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "tests", "-v", "-p", "no:cacheprovider", *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
-    outcomes = re.findall(r"^(PASSED|FAILED|ERROR) tests/test_some.py::(\w+)", done.stdout, re.MULTILINE)
+    outcomes = re.findall(r"^(PASSED|FAILED|ERROR) tests/test_some.py::(?:\w+::)?(\w+)", done.stdout, re.MULTILINE)
     return {test: outcome for outcome, test in outcomes}, done.stdout + done.stderr
 
 
@@ -84,8 +103,16 @@ def test_a_loop_that_cannot_be_closed_is_an_error_unless_the_test_has_failed(tmp
     assert ("1 error" in said) == (holds == "True")
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_test_that_hangs_is_named_with_its_stack_and_the_others_are_played(tmp_path: Path, workers: str):
-    outcomes, said = play(tmp_path, HANGS, "-rA", "-n", workers, "--timeout", "4", "-o", "faulthandler_timeout=2")
+def test_the_class_of_a_failure_shares_its_loop_and_is_no_second_failure(tmp_path: Path):
+    outcomes, said = play(tmp_path, SPOILS_THE_LOOP_OF_ITS_CLASS, "-rA")
+    assert outcomes == {"test_spoils": "FAILED", "test_innocent": "PASSED"}, said
+    assert "1 error" not in said
+
+
+@pytest.mark.parametrize("workers", [("-n", "1"), ("-n", "2"), ("-n", "2", "--dist", "loadgroup")], ids=" ".join)
+def test_a_test_that_hangs_is_named_with_its_stack_and_the_others_are_played(tmp_path: Path, workers: tuple[str, ...]):
+    limits = ("--timeout", "4", "-o", "faulthandler_timeout=2")
+    outcomes, said = play(tmp_path, HANGS, "-rA", *workers, *limits)
     assert outcomes == {"test_hangs": "FAILED", "test_innocent": "PASSED"}, said
-    assert re.search(r"test_some\.py\S* (line|in) .*test_hangs|in test_hangs", said), f"no stack of the test in {said}"
+    assert said.count("node down") == 1
+    assert re.search(r"in test_hangs", said), f"no stack of the test in {said}"
