@@ -48,9 +48,13 @@ class Command:
             **{"preexec_fn": _interruptible, **options},
         )
 
-    def __call__(self, *arguments, env=None):
+    def __call__(self, *arguments, env=None, seconds=100):
         with self.start(*arguments, env=env) as process:
-            out, err = process.communicate(timeout=100)
+            try:
+                out, err = process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()  # leaving the block waits for its end
+                raise
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pwd
+import re
 import secrets
 import shutil
 import subprocess
@@ -82,25 +83,40 @@ def traces(root: Path, token: str) -> list[str]:
     return found
 
 
-LEFT = (
-    "reward.txt",
-    "reward.json",
-    "reward",
-    "score.txt",
-    "logs/verifier",
-    "digest.txt",
-    "count.txt",
-    "calc.py",
-    "evil.sh",
+FILE_NAME = re.compile(
+    r"(?<![\w.-])(?:[\w-]+/)*(?:[\w-]+\.(?:txt|json|xml|py|sh|ini|toml|cfg|pth|so|bin|log)|\.\w+)(?![\w.(])"
 )
-"""What an attack that got out of its sandbox would leave, by names that nobody else on this machine gives to a file."""
+"""A file, or a dot file, as it is written in a command; not a module's function."""
+SHARED = (Path("/"), ROOT, Path(pwd.getpwuid(os.getuid()).pw_dir))
+"""Where an attack that got out of its sandbox would write, and where everything on this machine may."""
+
+
+def names_of_attacks() -> set[str]:
+    """Return the files that the attacks write, as they are called in their commands; what the repository has is not."""
+    steps = [step for task in LOADED.tasks for cheat in task.cheats for step in cheat.steps]
+    commands = "\n".join(text for step in steps for text in step.arguments.values() if isinstance(text, str))
+    names = set(FILE_NAME.findall(re.sub(r"\\n|\$PWD/|\$HOME/|~/", " ", commands)))
+    return {"reward", *names} - {path.name for path in ROOT.iterdir()}
 
 
 def outside(*folders: Path) -> set[str]:
     """Return what an attack could leave in the folders that everything on this machine shares, or in the given ones."""
-    shared = [place / name for place in (Path("/"), ROOT, Path(pwd.getpwuid(os.getuid()).pw_dir)) for name in LEFT]
-    paths = [path for path in shared if path.exists()] + [path for folder in folders for path in folder.rglob("*")]
+    shared = [place / name for place in SHARED for name in names_of_attacks()]
+    paths = [path for path in shared if path.is_file()] + [path for folder in folders for path in folder.rglob("*")]
     return {f"{path} {path.lstat().st_mtime_ns}" for path in paths}
+
+
+def test_what_the_attacks_write_is_looked_for_outside():
+    assert {
+        "reward.txt",
+        "logs/verifier/reward.txt",
+        "count.txt",
+        "evil.sh",
+        "calc.py",
+        ".bashrc",
+        ".profile",
+        "wait.sh",
+    } <= (names_of_attacks())
 
 
 @pytest.fixture
@@ -139,8 +155,12 @@ async def test_an_attack_on_the_judge_reaches_the_room_of_its_own_run_and_no_oth
         async def is_spoilt() -> bool:
             return (await own.sandbox.read_file(result)).strip() == b"1"
 
-        # Nothing has ended the attack's processes, as a verifier would.
+        # Nothing has ended the attack's processes, as a verifier would. One that goes from room to room has been at the
+        # stranger's when it comes to its own again; there are two of them at most, so one has by the third time.
         assert await eventually(is_spoilt)
+        for _ in range(2):
+            await own.sandbox.write_file(result, b"0")
+            assert await eventually(is_spoilt)
         assert await others.sandbox.read_file(strangers) == b"0"
 
 

@@ -121,7 +121,7 @@ def open_folder():
         yield folder
 
 
-@pytest.mark.timeout(300)  # starting an engine is in it
+@pytest.mark.timeout(600)  # starting an engine is in it, besides the two commands, which have limits of their own
 @pytest.mark.parametrize(("name", "engine"), [*played()], indirect=["engine"])
 def test_a_config_of_the_docs_plays_its_tasks_and_leaves_nothing(name, engine, hermes, tmp_path, open_folder):
     options, environment = engine
@@ -141,7 +141,7 @@ def test_a_config_of_the_docs_plays_its_tasks_and_leaves_nothing(name, engine, h
         "PYTHONPATH": code,
         "TMPDIR": str(open_folder),
     }
-    result = hermes("run", "--config", "run.yaml", env=environment)
+    result = hermes("run", "--config", "run.yaml", env=environment, seconds=250)
     assert result.returncode == 0, result.stdout + result.stderr
     rows = [json.loads(line) for line in (tmp_path / config["out"] / "rollouts.jsonl").read_text().splitlines()]
     assert [row["reward"] for row in rows] == [1.0] * 4

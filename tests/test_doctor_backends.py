@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 
@@ -12,6 +11,7 @@ import pytest
 
 from hermes_core.cli import main
 from hermes_core.discovery import distributions
+from hermes_testing.servers import closed_port
 
 
 @pytest.fixture(autouse=True)
@@ -44,11 +44,10 @@ def doctor(capsys):
 
 
 @pytest.fixture(scope="module")
-def closed_port():
-    """A port on which nobody listens: it stays bound, so that no other program gets it."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        yield held.getsockname()[1]
+def refusing():
+    """A port on which nobody listens."""
+    with closed_port() as port:
+        yield port
 
 
 CASES = {
@@ -64,10 +63,10 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_backend_lacks_is_named_with_the_next_command(doctor, name, closed_port):
+def test_what_a_backend_lacks_is_named_with_the_next_command(doctor, name, refusing):
     options, message, command = CASES[name]
     backend = name.split()[0]
-    given = json.dumps(options).replace("{port}", str(closed_port))
+    given = json.dumps(options).replace("{port}", str(refusing))
     status, out = doctor(backend, "--backend-options", given)
     assert status == 1
     assert f"{backend}  does not work here" in out
@@ -116,9 +115,9 @@ def test_a_package_that_is_missing_is_named_with_its_pip_command(doctor, monkeyp
     assert f"→ pip install '{package}" in out
 
 
-def test_an_engine_that_does_not_answer_is_asked_once(capsys, closed_port):
+def test_an_engine_that_does_not_answer_is_asked_once(capsys, refusing):
     """Each level would wait for it anew, a minute for some."""
-    options = json.dumps({"nomad_address": f"http://127.0.0.1:{closed_port}"})
+    options = json.dumps({"nomad_address": f"http://127.0.0.1:{refusing}"})
     main(["sandboxes", "probe", "nomad", "--json", "--backend-options", options], environ={})
     levels = [one for one in json.loads(capsys.readouterr().out)["findings"] if one["feature"] == "isolation"]
     assert [one["works"] for one in levels] == [False, None]
@@ -146,9 +145,9 @@ def test_a_folder_that_the_sandboxes_user_cannot_enter_is_told_from_a_missing_bu
     assert "→ set the backend's option root_dir to a directory that every user may enter" in out
 
 
-def test_an_engine_that_is_down_is_the_reason_at_every_level(doctor, monkeypatch, tmp_path, closed_port):
+def test_an_engine_that_is_down_is_the_reason_at_every_level(doctor, monkeypatch, tmp_path, refusing):
     """Not that the nodes have no bubblewrap, which nobody has seen."""
-    (tmp_path / "slurm.conf").write_text(f"ClusterName=none\nSlurmctldHost=localhost\nSlurmctldPort={closed_port}\n")
+    (tmp_path / "slurm.conf").write_text(f"ClusterName=none\nSlurmctldHost=localhost\nSlurmctldPort={refusing}\n")
     for program in ("srun", "salloc", "squeue", "scontrol", "scancel", "sinfo"):
         path = tmp_path / program
         path.write_text("#!/bin/sh\necho 'salloc: error: Unable to contact slurm controller' >&2\nexit 1\n")

@@ -17,7 +17,7 @@ from hermes_backend_docker.options import DockerOptions
 from hermes_backend_docker.ownership import POOL, container_name
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import IsolationLevel, SandboxSpec
-from hermes_testing.watching import fill_with_processes, with_more_time
+from hermes_testing.watching import eventually, fill_with_processes
 
 pytestmark = pytest.mark.component("docker")
 Made = Callable[..., DockerBackend]
@@ -174,11 +174,11 @@ async def test_slots_whose_users_other_containers_have_too_are_bound_together(
 async def test_a_crowd_of_shells_in_one_slot_hits_its_number_and_not_the_next_slot_s(backend: DockerBackend) -> None:
     ask = _ask("container+slot", 40)
     async with await backend.open(ask) as one, await backend.open(ask) as other:
+        crowd = await one.processes.start("for i in {1..60}; do sleep 60 & done; true")
 
-        async def hits_the_number(seconds: float) -> None:
-            result = await one.exec("for i in {1..60}; do sleep 60 & done; true", timeout=seconds)
-            assert "Resource temporarily unavailable" in result.output
+        async def hits_the_number() -> bool:
+            return b"Resource temporarily unavailable" in (await one.processes.read(crowd.id)).data
 
-        await with_more_time(hits_the_number)
+        assert await eventually(hits_the_number)
         found = await other.exec("for i in {1..20}; do sleep 60 & done; jobs -r | wc -l")
         assert found.output == "20\n"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiodocker.exceptions import DockerError
 from pydantic import ValidationError
-from relay import closed_port, served, to_the_engine
+from relay import served, to_the_engine
 
 from hermes_backend_docker.address import find_address
 from hermes_backend_docker.backend import DockerBackend
@@ -33,6 +33,7 @@ from hermes_backend_docker.failures import (
 from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_testing.servers import closed_port
 
 ASK = SandboxSpec(isolation="container", network="none")
 

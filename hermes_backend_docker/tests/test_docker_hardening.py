@@ -19,8 +19,11 @@ from hermes_backend_docker.options import DockerOptions
 from hermes_backend_docker.ownership import container_name
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
+from hermes_testing.watching import TooSoon, with_more_time
 
 pytestmark = pytest.mark.component("docker")
+# 511 processes where nothing bounds them, and all of them end by themselves.
+_BOMB = "exec 2>said; bomb() { [ $1 -gt 0 ] || exec sleep 60; bomb $(($1 - 1)) & bomb $(($1 - 1)) & wait; }; bomb 8"
 
 
 def _ask(**fields: Any) -> SandboxSpec:
@@ -119,8 +122,14 @@ async def test_memory_that_no_kill_frees_loses_the_sandbox_and_says_why(backend:
 async def test_a_fork_bomb_hits_the_limit_and_the_sandbox_answers(backend: DockerBackend) -> None:
     async with await backend.open(_ask(pids=48)) as sandbox:
         await sandbox.write_file("kept", b"1")
-        bombed = await sandbox.exec("bomb() { bomb | bomb & }; bomb; sleep 600", timeout=2)
-        assert bombed.exit_code != 0
+
+        async def bombs(seconds: float) -> None:
+            await sandbox.write_file("said", b"")
+            bombed = await sandbox.exec(_BOMB, timeout=seconds)
+            assert bombed.exit_code != 0
+            TooSoon.unless(b"unavailable" in await sandbox.read_file("said"), "the bomb had not been refused a process")
+
+        await with_more_time(bombs)
         assert (await sandbox.exec("cat kept", timeout=60)).output == "1"
 
 

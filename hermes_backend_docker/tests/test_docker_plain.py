@@ -20,6 +20,7 @@ from hermes_core.contracts.errors import (
     SandboxRefusedError,
 )
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_testing.watching import TooSoon, exists, with_more_time
 
 pytestmark = pytest.mark.component("docker")
 
@@ -75,16 +76,26 @@ async def test_the_shell_is_out_of_reach(plain: DockerBackend) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "setsid sh -c 'env -i setsid sleep 600 & env -i sleep 600 &' & sleep 600",
-        "trap '' TERM; sh -c 'trap \"\" TERM; sleep 600' & wait",
-        "yes",
+        (
+            'setsid sh -c \'env -i setsid sh -c "touch one; exec sleep 600" & '
+            'env -i sh -c "touch two; exec sleep 600" &\' & sleep 600'
+        ),
+        "trap '' TERM; sh -c 'trap \"\" TERM; touch one; sleep 600' & touch two; wait",
+        "touch one two; yes",
     ],
     ids=["escapes", "deaf", "flood"],
 )
 async def test_a_timeout_kills_all_that_was_started_and_nothing_else(plain: DockerBackend, command: str) -> None:
     async with await plain.open(_ask(pids=64)) as box:
         await box.exec("sleep 599 & export KEPT=yes")
-        assert (await box.exec(command, timeout=1.0)).timed_out
+
+        async def is_stopped(seconds: float) -> None:
+            await box.exec("rm -f one two")
+            assert (await box.exec(command, timeout=seconds)).timed_out
+            begun = await exists(box, "one") and await exists(box, "two")
+            TooSoon.unless(begun, "not everything that has to be killed had been started")
+
+        await with_more_time(is_stopped)
         listed = (await box.exec("echo $KEPT; ps | grep -c '[s]leep 599'; ps | grep -c '[s]leep 600'")).output
         assert listed == "yes\n1\n0\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from hermes_backend_docker.backend import DockerBackend
 from hermes_core.contracts.sandbox import IsolationLevel, Sandbox, SandboxSpec
+from hermes_testing.watching import TooSoon, exists, with_more_time
+from hermes_tools.interactive import terminal_session
 from hermes_tools.interactive.terminal_stateful import TerminalStatefulTool
 from hermes_tools.interactive.tmux import TmuxTool
 
@@ -35,6 +38,13 @@ sys.stdout.flush()
 termios.tcsetattr(0, termios.TCSADRAIN, old)
 raise SystemExit(6)
 """
+
+
+@pytest.fixture(autouse=True)
+def _slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the shell the time that it takes on a busy machine to come back."""
+    monkeypatch.setattr(terminal_session, "_READY", 60.0)
+    monkeypatch.setattr(terminal_session, "_RECOVERS", 20.0)
 
 
 def _rollout(box: Sandbox) -> Any:
@@ -66,7 +76,14 @@ async def test_the_shell_stays_and_tells_exit_codes(backend: DockerBackend, isol
         await _run(rollout, "mkdir a && cd a; colour=blue; sleep 1000 &")
         answer = await _run(rollout, 'echo "$colour ${PWD##*/}"; jobs -p | wc -l; (exit 3) # a comment')
         assert answer == {"output": "blue a\n1", "exit_code": 3, "error": None}
-        assert (await _run(rollout, "sleep 100", timeout=1))["exit_code"] == 130
+
+        async def is_interrupted(seconds: float) -> None:
+            await box.exec("rm -f begun")
+            ended = await _run(rollout, f"touch {box.workspace}/begun; sleep 600", timeout=math.ceil(seconds))
+            TooSoon.unless(await exists(box, "begun"), "the command had not begun")
+            assert ended["exit_code"] == 130
+
+        await with_more_time(is_interrupted)
         assert (await _run(rollout, "exit 7"))["exit_code"] == 7
         assert (await _run(rollout, "echo 'new'"))["output"] == "new"
 
@@ -83,6 +100,8 @@ async def test_a_full_screen_program_is_driven_and_read(backend: DockerBackend, 
         await _sees(rollout, "You pressed x")
         answer = await _tmux(rollout, "send_keys", keys=["Enter"], block=True)
         assert (answer["completed"], answer["exit_code"]) == (True, 6)
+        # The prompt may be shown later than the shell has come back.
+        answer = await _sees(rollout, "program.py\n$")
         assert answer["screen"] == "$ python3 program.py\n$"
 
 

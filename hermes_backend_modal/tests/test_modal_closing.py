@@ -16,7 +16,7 @@ from hermes_backend_modal.service import Service
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.leases.book import LeaseBook
-from hermes_testing.watching import with_more_time
+from hermes_testing.watching import TooSoon, with_more_time
 
 
 class _Call:
@@ -93,14 +93,18 @@ async def test_a_program_whose_start_is_not_answered_is_given_up_with_its_sandbo
     standin.ask("slow", call="TaskExecStart", seconds=600)
 
     async def is_given_up(seconds: float) -> None:
+        before = standin.ask()["calls"].get("TaskExecStart", 0)
         made = ModalBackend(ModalOptions(**{**standin.options, "create_timeout": seconds}))
         made.lease_dir = tmp_path
-        async with asyncio.timeout(120):
-            with pytest.raises(BackendError) as caught:
-                await made.open(SandboxSpec(isolation="gvisor", network="none"))
-            await made.aclose()
+        # Twice the limit: the sandbox has it, and then the program.
+        async with asyncio.timeout(2 * seconds + 30):
+            try:
+                with pytest.raises(BackendError) as caught:
+                    await made.open(SandboxSpec(isolation="gvisor", network="none"))
+            finally:
+                await made.aclose()
         assert LeaseBook(tmp_path).read() == ([], [])
-        # The sandbox itself has to be there by then.
+        TooSoon.unless(standin.ask()["calls"].get("TaskExecStart", 0) > before, "there was no sandbox to start it in")
         assert "a program cannot be started in sandbox sb-" in str(caught.value)
 
     await with_more_time(is_given_up)

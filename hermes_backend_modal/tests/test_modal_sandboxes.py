@@ -13,7 +13,7 @@ import pytest
 from hermes_backend_modal.backend import ModalBackend
 from hermes_backend_modal.options import ModalOptions
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_testing.watching import with_more_time
+from hermes_testing.watching import TooSoon, eventually, with_more_time
 
 pytestmark = pytest.mark.component("bwrap")
 SPEC = SandboxSpec(isolation="gvisor", network="none")
@@ -83,12 +83,12 @@ async def test_a_slot_that_is_full_leaves_the_others_and_the_agent_their_process
     async with await backend.open(spec) as one, await backend.open(spec) as other:
         # The stand-in's kernel holds users to a number; under gVisor the agent finds that none does, and says that.
         assert one.provenance["limits"]["pids"] == "40 of its user, by RLIMIT_NPROC"
+        crowd = await one.processes.start("for i in {1..60}; do sleep 60 & done; true")
 
-        async def hits_the_number(seconds):
-            full = await one.exec("for i in {1..60}; do sleep 60 & done; true", timeout=seconds)
-            assert "Resource temporarily unavailable" in full.output
+        async def hits_the_number():
+            return b"Resource temporarily unavailable" in (await one.processes.read(crowd.id)).data
 
-        await with_more_time(hits_the_number)
+        assert await eventually(hits_the_number)
         assert (await other.exec("for i in {1..20}; do sleep 60 & done; jobs -r | wc -l")).output == "20\n"
         await one.renew()
         assert (await one.exec("echo $(echo room)")).output == "room\n"
@@ -153,12 +153,16 @@ async def test_only_so_many_start_at_once(standin, tmp_path):
         standin.ask("slow", call="created", seconds=seconds)
         backend = ModalBackend(ModalOptions(**standin.options, concurrent_starts=3))
         backend.lease_dir = tmp_path
-        opened = await asyncio.gather(*(backend.open(SPEC) for _ in range(9)))
-        await asyncio.gather(*(sandbox.aclose() for sandbox in opened))
-        await backend.aclose()
-        assert standin.ask()["most_at_once"] == 3
+        try:
+            opened = await asyncio.gather(*(backend.open(SPEC) for _ in range(9)))
+            await asyncio.gather(*(sandbox.aclose() for sandbox in opened))
+        finally:
+            await backend.aclose()
+        most = standin.ask()["most_at_once"]
+        TooSoon.unless(most >= 3, "three starts had not come together")
+        return most
 
-    await with_more_time(three_overlap)
+    assert await with_more_time(three_overlap) == 3
 
 
 async def test_an_image_is_built_once_however_many_ask(standin, tmp_path):

@@ -20,7 +20,7 @@ from hermes_core.contracts.rollout import RewardStatus, StopReason
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import TaskFile
 from hermes_core.rollout import RolloutLimits, Runtime, run_rollout
-from hermes_testing.watching import with_more_time
+from hermes_testing.watching import TooSoon, with_more_time
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ async def test_a_tool_call_that_was_abandoned_cannot_reach_the_judged_sandbox(ru
             limits=RolloutLimits(time_limit=seconds),
             verifier="waits_for_the_writer",
         )
-        assert BEGUN.is_set(), "the limit came before the call"
+        TooSoon.unless(BEGUN.is_set(), "the call had not begun")
         return outcome
 
     outcome = await with_more_time(attempt)

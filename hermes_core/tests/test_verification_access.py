@@ -15,7 +15,7 @@ from hermes_core.contracts.task import Precautions, Task, TaskFile
 from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
 from hermes_core.specs import Ref, VerifierSpec
 from hermes_core.tooling.selection import select_tools
-from hermes_testing.watching import eventually, with_more_time
+from hermes_testing.watching import TooSoon, eventually, with_more_time
 
 BWRAP = SandboxSpec(isolation="bwrap")
 bwrap = pytest.mark.component("bwrap")
@@ -254,21 +254,24 @@ async def test_the_sandboxes_of_the_verification_are_closed_however_it_ends(play
 
     def playing(seconds=600.0):
         seen.clear()
+        begun.unlink(missing_ok=True)
         raised = Precautions(access="fresh", artifacts=())
         limits = {"verifier_timeout": seconds}
         return play("looks", options=options, runtime=limits, setup=setup, precautions=raised)
 
     async def stopped(seconds):
         outcome = await playing(seconds)
-        assert begun.exists(), "the verifier's limit came before its command"
+        TooSoon.unless(begun.exists(), "the verifier's command had not begun")
         return outcome
 
     if how == "cancelled":
         task = asyncio.create_task(playing())
-        assert await eventually(lambda: len(seen) == 2)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        try:
+            assert await eventually(lambda: len(seen) == 2)
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+        assert task.cancelled()
     else:
         outcome = await (with_more_time(stopped) if how == "timeout" else playing())
         assert outcome.reward is None

@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import IO, Any
 
 WORK = Path.cwd()
+# Folders of tests lie beside the judge's own room, in the sandbox's TMPDIR: without isolation /tmp is the whole
+# machine's, and an attack on these folders must find them without looking at those of other runs.
+TEMPORARY = next((path.parent for path in Path(__file__).resolve().parents if path.name.startswith("verify.")), None)
 
 
 def run(
@@ -62,7 +65,7 @@ class Case(unittest.TestCase):
 
     def setUp(self) -> None:
         """Make the directory."""
-        self.dir = Path(tempfile.mkdtemp())
+        self.dir = Path(tempfile.mkdtemp(dir=TEMPORARY))
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
 
     def put(self, name: str, text: str = "") -> Path:

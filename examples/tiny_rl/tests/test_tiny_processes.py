@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import socket
 import sys
 
 import pytest
 
+from hermes_testing.servers import held_port
 from tiny_rl.processes import ProgramError, Programs
 from tiny_rl.summary import table
 
@@ -19,11 +19,9 @@ def programs(tmp_path):
 
 @pytest.fixture
 def port():
-    """A port that no other program gets: it stays bound, and a program of the test may bind it as well."""
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        yield held.getsockname()[1]
+    """A port for a program of the test, which no other gets."""
+    with held_port() as number:
+        yield number
 
 
 def test_a_program_that_fails_is_told_with_the_end_of_its_log(programs):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 SOCKET = "/var/run/docker.sock"
 
@@ -34,14 +33,6 @@ async def served(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@contextlib.contextmanager
-def closed_port() -> Iterator[int]:
-    """Keep a port that refuses every connection: it is taken, so nobody else can listen there meanwhile."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        yield holder.getsockname()[1]
 
 
 async def to_the_engine(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

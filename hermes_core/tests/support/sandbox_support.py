@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import grp
 import os
-import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 import uuid
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 
@@ -20,80 +17,7 @@ import pytest
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.agent.processes import read_marker, read_table
 from hermes_sandbox.local.backend import LocalBackend, LocalOptions
-
-_HIGHEST_ID = 2_147_000_000
-_FIRST_ID = 2_001_000_000
-"""Above what SSSD gives to the users of a directory, and systemd to containers."""
-_BLOCK = 100
-
-
-def free_users(count: int = 10) -> int:
-    """Return the first of so many user ids, at most 100, that nothing on this machine has, and no other test meanwhile.
-
-    A slot that ends kills all of its user's processes, so a wrong answer kills strangers. The numbers are free as group
-    ids, too. They are this process's until it ends, by a socket whose name only one process can have.
-    """
-    end = min(_end_of_ids("uid"), _end_of_ids("gid"))
-    first = _FIRST_ID if end > _FIRST_ID + _BLOCK else end // 2
-    blocks = (end - first) // _BLOCK
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    taken = [*_ids_of_processes(), *_subordinate_ids("subuid"), *_subordinate_ids("subgid")]
-    for turn in range(min(blocks, 10_000)):
-        start = first + (64 * os.getpid() + worker + turn) % blocks * _BLOCK
-        ids = range(start, start + count)
-        overlaps = any(one.start < ids.stop and ids.start < one.stop for one in taken)
-        if not overlaps and not any(map(_has_a_name, ids)) and _is_ours(ids.start):
-            return ids.start
-    raise RuntimeError("no user ids are free on this machine")
-
-
-def _end_of_ids(kind: str) -> int:
-    """Return where those ids end that this user namespace has from 0 on; elsewhere there are none to give away."""
-    lines = [line.split() for line in Path(f"/proc/self/{kind}_map").read_text(encoding="ascii").splitlines()]
-    return min([_HIGHEST_ID, *(int(count) for inside, _, count in lines if inside == "0")])
-
-
-def _ids_of_processes() -> set[range]:
-    """Return the user and group ids that processes have, of whatever kind."""
-    found = set()
-    for status in Path("/proc").glob("[0-9]*/status"):
-        with suppress(OSError):  # it has ended meanwhile
-            lines = status.read_text(encoding="utf-8", errors="replace").splitlines()
-            ids = [line.split()[1:] for line in lines if line.startswith(("Uid:", "Gid:", "Groups:"))]
-            found |= {range(int(one), int(one) + 1) for line in ids for one in line}
-    return found
-
-
-def _subordinate_ids(name: str) -> list[range]:
-    """Return the ranges that users may give to containers of their own."""
-    found = []
-    with suppress(OSError):
-        for line in Path("/etc", name).read_text(encoding="utf-8").splitlines():
-            fields = line.split(":")
-            if len(fields) == 3 and fields[1].isdigit() and fields[2].isdigit():
-                found.append(range(int(fields[1]), int(fields[1]) + int(fields[2])))
-    return found
-
-
-def _has_a_name(number: int) -> bool:
-    for look in (pwd.getpwuid, grp.getgrgid):
-        with suppress(KeyError):
-            look(number)
-            return True
-    return False
-
-
-def _is_ours(number: int) -> bool:
-    """Claim a number; False if another process of this machine has it."""
-    claim = socket.socket(socket.AF_UNIX)
-    try:
-        claim.bind(f"\0hermes-test-users-{number}")
-    except OSError:
-        claim.close()
-        return False
-    claim.detach()  # open until this process ends, and not inherited
-    return True
-
+from hermes_testing.users import free_users
 
 UID = free_users()
 """The first of ten users of this process's own."""

@@ -16,7 +16,7 @@ from hermes_atropos import bridged
 from hermes_atropos.author_code.bridged_context import CALLED, rewarded
 from hermes_core.contracts.errors import VerifierError
 from hermes_core.rollout.context import RolloutContext
-from hermes_testing.watching import with_more_time
+from hermes_testing.watching import TooSoon, with_more_time
 
 
 class Context(RolloutContext):
@@ -158,7 +158,9 @@ async def test_a_timeout_around_a_call_ends_it():
             except TimeoutError:
                 return ctx.terminal("after")["output"]
 
-        assert await reward(compute, context) == "after"
+        answer = await reward(compute, context)
+        TooSoon.unless("begin hang" in context.log, "the call had not begun")
+        assert answer == "after"
         assert "end hang" in context.log
         assert asyncio.current_task().cancelling() == 0
 
@@ -251,15 +253,13 @@ async def test_children_of_children_may_call_too_and_be_cancelled():
         async def inner(ctx):
             return ctx.terminal("hang")
 
-        async def outer(ctx):
-            return await asyncio.wait_for(inner(ctx), seconds)
-
         async def compute(item, result, ctx):
             never = asyncio.create_task(inner(ctx))
             never.cancel()
-            return await asyncio.gather(outer(ctx), never, return_exceptions=True)
+            return await asyncio.gather(asyncio.wait_for(inner(ctx), seconds), never, return_exceptions=True)
 
         errors = await reward(compute, context)
+        TooSoon.unless("begin hang" in context.log, "the call had not begun")
         assert [type(error) for error in errors] == [TimeoutError, asyncio.CancelledError]
         assert context.log == ["begin hang", "end hang"]
 

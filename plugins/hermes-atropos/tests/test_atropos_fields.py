@@ -7,6 +7,7 @@ import json
 import threading
 
 import pytest
+import rollout_components
 
 pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
@@ -16,7 +17,7 @@ from hermes_core.contracts.errors import ConfigError, ModelServerError, TaskErro
 from hermes_core.contracts.model import ModelReply, RequestedCall, Usage
 from hermes_core.contracts.tokens import Exactness
 from hermes_models.clients.openai import OpenAIChatClient
-from hermes_testing.watching import with_more_time
+from hermes_testing.watching import TooSoon, with_more_time
 
 
 async def play(model=None, kind=PuzzleEnv, **fields):
@@ -171,11 +172,15 @@ async def test_lifetime_and_further_sandbox_fields_reach_the_backend():
     assert {entry.reason for entry in env.ledger.entries} == {"tool_backend_error: BackendError: lifetime 77, pids 5"}
 
 
-async def test_terminal_timeout_stops_a_command():
+async def test_terminal_timeout_stops_a_command(tmp_path):
+    begun = tmp_path / "begun"
+
     async def attempt(seconds):
-        model = TokenDouble(once("terminal", json.dumps({"command": "echo begun; sleep 600"})))
+        begun.unlink(missing_ok=True)
+        model = TokenDouble(once("terminal", json.dumps({"command": f"echo begun; touch {begun}; sleep 600"})))
         group, _ = await play(model, enabled_toolsets=["terminal"], terminal_timeout=seconds, group_size=1)
-        assert group is not None, "what is not the model's had too little time as well"
+        TooSoon.unless(begun.exists(), "the command had not begun")
+        assert group is not None
         said = group["messages"][0][2]["content"].replace(" ", "")
         assert "begun" in said
         assert '"exit_code":124' in said
@@ -252,12 +257,21 @@ async def test_the_result_budget_shortens_what_a_tool_answers(fields, shown):
     assert group["messages"][0][2]["content"].count("x" * 20) == shown // 20
 
 
-async def test_time_limit_ends_a_rollout():
+async def test_time_limit_ends_a_rollout(monkeypatch):
+    begun, hang = [], rollout_components.Hang.call
+
+    async def noted(self, arguments, context):
+        begun.append(context)
+        return await hang(self, arguments, context)
+
     async def attempt(seconds):
+        begun.clear()
         group, _ = await play(TokenDouble(lambda _: calls("hang")), time_limit=seconds)
-        assert group is not None, "the limit came before the model's first answer"
+        TooSoon.unless(len(begun) >= 2, "the calls of the group's two rollouts had not begun")
+        assert group is not None
         assert group["overrides"][0]["stop_reason"] == "time_limit"
 
+    monkeypatch.setattr(rollout_components.Hang, "call", noted)
     await with_more_time(attempt)
 
 

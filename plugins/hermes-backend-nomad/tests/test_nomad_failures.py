@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
-import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +17,11 @@ from hermes_core.contracts.errors import BackendError, HermesError, SandboxLostE
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
 from hermes_pool import SlotPool
 from hermes_sandbox.leases.book import LeaseBook
+from hermes_testing.servers import closed_port
 
 pytestmark = pytest.mark.component("bwrap")
 SLOT = SandboxSpec(isolation="container+slot", network="none")
 ALONE = SandboxSpec(isolation="container", network="none")
-
-
-@contextlib.contextmanager
-def _closed_port() -> Iterator[int]:
-    """Keep a port that refuses every connection: it is taken, so nobody else can listen there meanwhile."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        yield int(holder.getsockname()[1])
 
 
 def _allocation(sandbox: Sandbox) -> str:
@@ -50,7 +40,7 @@ async def _failure(backends: Backends, spec: SandboxSpec = SLOT, **options: Any)
 
 
 async def test_a_nomad_that_is_not_there_is_named_with_its_address(backends: Backends) -> None:
-    with _closed_port() as port:
+    with closed_port() as port:
         address = f"http://127.0.0.1:{port}"
         error = await _failure(backends, nomad_address=address)
     assert f"Nomad is not reachable at {address}" in str(error)

@@ -107,7 +107,9 @@ def test_equal_files_differ_in_nothing():
 async def test_relative_paths_mean_the_same_on_the_workers(ray_cluster, tests_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runs = Runs(tmp_path, ray_cluster.address)
-    options = {"command": "bash /tmp/hermes-tests/test.sh", "upload": {"/tmp/hermes-tests": "tests"}}
+    # Without isolation it is a path of this machine, and whatever is there is deleted first.
+    there = tmp_path / "there"
+    options = {"command": f"bash {there}/test.sh", "upload": {str(there): "tests"}}
     item = {"id": "t", "prompt": "x", "solution": ["true"], "verifier": {"name": "script", "options": options}}
     (tmp_path / "tasks.jsonl").write_text(json.dumps(item) + "\n")
     result = await runs.run(tmp_path / "tasks.jsonl", options={"workers": 1})

@@ -251,7 +251,7 @@ async def test_a_killed_caller_leaves_no_process_no_actor_and_reclaim_the_rest(p
     with subprocess.Popen(["sleep", token], env=marked) as survivor:
         try:
             done = await asyncio.to_thread(
-                subprocess.run, gc, env=environment, stdout=subprocess.PIPE, check=True, timeout=300
+                subprocess.run, gc, env=environment, stdout=subprocess.PIPE, check=True, timeout=PATIENCE
             )
             assert json.loads(done.stdout)["removed"] == [lease.sandbox_id]
             assert LeaseBook(leases).read() == ([], [])

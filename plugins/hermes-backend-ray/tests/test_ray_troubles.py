@@ -17,6 +17,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+import ray
 from pydantic import ValidationError
 
 from hermes_backend_ray.backend import RayBackend
@@ -27,7 +28,8 @@ from hermes_backend_ray.nodes import Node
 from hermes_backend_ray.options import RayOptions
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_testing.watching import with_more_time
+from hermes_testing.servers import closed_port
+from hermes_testing.watching import eventually
 
 pytestmark = pytest.mark.usefixtures("ray_driver")
 
@@ -66,11 +68,9 @@ def tried(tmp_path, before="", environment=None, **options):
 
 
 @pytest.fixture
-def closed_port():
-    """A port that refuses every connection: it is taken, so nobody else can listen there meanwhile."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        yield sock.getsockname()[1]
+def free_port():
+    with closed_port() as port:
+        yield port
 
 
 def test_no_address_and_no_ray(tmp_path):
@@ -80,20 +80,20 @@ def test_no_address_and_no_ray(tmp_path):
     assert "ray.init" in hint
 
 
-def test_nobody_listens(tmp_path, closed_port):
-    kind, message, hint, seconds = tried(tmp_path, address=f"127.0.0.1:{closed_port}", connect_timeout=60)
+def test_nobody_listens(tmp_path, free_port):
+    kind, message, hint, seconds = tried(tmp_path, address=f"127.0.0.1:{free_port}", connect_timeout=60)
     assert kind == "BackendError"
-    assert message == f"no Ray cluster listens on 127.0.0.1:{closed_port}: connection refused"
+    assert message == f"no Ray cluster listens on 127.0.0.1:{free_port}: connection refused"
     assert "ray start --head" in hint
     assert seconds < 600
 
 
-def test_nobody_listens_where_auto_leads(tmp_path, closed_port):
+def test_nobody_listens_where_auto_leads(tmp_path, free_port):
     kind, message, hint, seconds = tried(
-        tmp_path, environment={"RAY_ADDRESS": f"127.0.0.1:{closed_port}"}, address="auto", connect_timeout=60
+        tmp_path, environment={"RAY_ADDRESS": f"127.0.0.1:{free_port}"}, address="auto", connect_timeout=60
     )
     assert kind == "BackendError"
-    assert message == f"no Ray cluster listens on 127.0.0.1:{closed_port}: connection refused"
+    assert message == f"no Ray cluster listens on 127.0.0.1:{free_port}: connection refused"
     assert "ray start --head" in hint
     assert seconds < 600
 
@@ -265,17 +265,16 @@ async def test_a_resource_that_is_in_use_is_named(ray_cluster, tmp_path):
         made.lease_dir = tmp_path
         return made
 
-    async def is_refused(seconds):
+    async def is_known():
         # What is free is told to the cluster's head from time to time.
-        second = backend(seconds)
-        with pytest.raises(BackendError) as caught:
+        return not (await asyncio.to_thread(ray.available_resources)).get(name)
+
+    first, second = backend(60), backend(0.4)
+    async with await first.open(SandboxSpec()):
+        assert await eventually(is_known)
+        with pytest.raises(BackendError, match=rf"within 0\.4 s: the whole cluster has 0 {name} free"):
             await asyncio.wait_for(second.open(SandboxSpec()), 100)
         await second.aclose()
-        assert f"within {seconds:g} s: the whole cluster has 0 {name} free" in str(caught.value)
-
-    first = backend(60)
-    async with await first.open(SandboxSpec()):
-        await with_more_time(is_refused)
     await first.aclose()
     ray_cluster.kill_node(node)
 

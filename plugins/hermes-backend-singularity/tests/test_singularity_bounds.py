@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
 import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -20,11 +19,11 @@ from hermes_backend_singularity.backend import SingularityBackend
 from hermes_backend_singularity.options import SingularityOptions
 from hermes_core.contracts.errors import ProcessLimitError
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_testing.users import free_users
 from hermes_testing.watching import eventually, fill_with_processes
 
 pytestmark = pytest.mark.component("apptainer")
 _CROWD = "i=0; while [ $i -lt 60 ]; do sleep 120 & i=$((i + 1)); echo $i; done"
-_users = itertools.count(4_000_000 + os.getpid() % 30_000 * 100)
 _BY_GROUP = r"{}, by cgroup v[12]"
 _BY_USER = r"{} more than its user had, by RLIMIT_NPROC"
 Made = Callable[..., SingularityBackend]
@@ -38,10 +37,11 @@ def _ask(pids: int | None = None, image: str | None = None) -> SandboxSpec:
 async def made(options: dict[str, Any], tmp_path: Path) -> AsyncIterator[Made]:
     """Makes backends with the small image; where there are to be no groups, they look for them in a mere folder."""
     backends: list[SingularityBackend] = []
+    users = itertools.count(free_users())
 
     def make(place: str, **more: Any) -> SingularityBackend:
         # Of a user that nothing else on this machine has: what others of that user do is counted.
-        found = {"cgroup": tmp_path, "user": str(next(_users))} if place == "no groups" else {}
+        found = {"cgroup": tmp_path, "user": str(next(users))} if place == "no groups" else {}
         backend = SingularityBackend(SingularityOptions(**{**options, **found, **more}))
         backend.lease_dir = tmp_path / "leases"
         backends.append(backend)

@@ -21,7 +21,7 @@ from hermes_backend_singularity.failures import ImageError, ImageTimeoutError
 from hermes_backend_singularity.options import SingularityOptions
 from hermes_backend_singularity.sources import Source
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_testing.watching import eventually, processes_here, sleep_token, with_more_time
+from hermes_testing.watching import TooSoon, eventually, processes_here, sleep_token, with_more_time
 
 pytestmark = pytest.mark.component("apptainer")
 
@@ -35,7 +35,7 @@ def _kept(options):
 
 
 @pytest.fixture
-def opened(options, tmp_path):
+async def opened(options, tmp_path):
     """Backends with further options, closed in the end."""
     made = []
 
@@ -45,7 +45,9 @@ def opened(options, tmp_path):
         made.append(backend)
         return backend
 
-    return open_backend
+    yield open_backend
+    for backend in made:
+        await backend.aclose()
 
 
 async def test_a_docker_archive_is_built_once_and_brings_its_variables(backend, options):
@@ -134,9 +136,14 @@ async def test_a_build_that_takes_too_long_is_killed_with_all_it_started(opened,
     )
 
     async def is_killed(seconds):
-        with pytest.raises(ImageTimeoutError, match=rf"not built within {re.escape(f'{seconds:g}')} s"):
-            await opened(build_timeout=seconds).open(_ask(image=str(definition)))
-        assert (tmp_path / "begun").exists()
+        (tmp_path / "begun").unlink(missing_ok=True)
+        backend = opened(build_timeout=seconds)
+        try:
+            with pytest.raises(ImageTimeoutError, match=rf"not built within {re.escape(f'{seconds:g}')} s"):
+                await backend.open(_ask(image=str(definition)))
+        finally:
+            await backend.aclose()
+        TooSoon.unless((tmp_path / "begun").exists(), "the build had not started anything")
 
     await with_more_time(is_killed)
     assert list(Path(options["cache_dir"], "building").iterdir()) == []

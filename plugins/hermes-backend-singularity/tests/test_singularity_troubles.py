@@ -15,7 +15,7 @@ from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.leases.book import Lease, LeaseBook
 from hermes_sandbox.local.tmpfs import mount_sized, unmount
-from hermes_testing.watching import with_more_time
+from hermes_testing.watching import TooSoon, with_more_time
 
 needs_program = pytest.mark.component("apptainer")
 
@@ -69,13 +69,19 @@ async def test_what_the_program_complains_about_leads_to_the_next_step(image_of_
 
 
 async def test_an_instance_that_never_starts_is_given_up(image_of_nothing, tmp_path):
-    program = _script(tmp_path / "apptainer", "[ $1 = --version ] && exit\necho waiting for the lock\nexec sleep 600")
+    said = tmp_path / "said"
+    text = f"[ $1 = --version ] && exit\necho waiting for the lock\ntouch {said}\nexec sleep 600"
+    program = _script(tmp_path / "apptainer", text)
 
     async def is_given_up(seconds):
+        said.unlink(missing_ok=True)
         backend = _backend(tmp_path, program=program, image=image_of_nothing, start_timeout=seconds)
-        with pytest.raises(failures.InstanceError) as caught:
-            await backend.open(_ask())
-        # The program has to have said it by then.
+        try:
+            with pytest.raises(failures.InstanceError) as caught:
+                await backend.open(_ask())
+        finally:
+            await backend.aclose()
+        TooSoon.unless(said.exists(), "the program had not said what it waits for")
         assert f"has not started within {seconds:g} s: waiting for the lock" in str(caught.value)
 
     await with_more_time(is_given_up)

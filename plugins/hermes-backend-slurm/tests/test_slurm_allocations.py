@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from slurm_backends import backend_on
+from slurm_backends import backend_on, wait_for_a_reason
 
 from hermes_backend_slurm.backend import SlurmBackend
 from hermes_backend_slurm.options import SlurmOptions
@@ -16,7 +15,7 @@ from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_pool import PoolOptions, SlotPool
 from hermes_sandbox.remote import MachineBackend
-from hermes_testing.watching import eventually, with_more_time
+from hermes_testing.watching import eventually
 
 pytestmark = pytest.mark.component("slurm")
 
@@ -104,21 +103,16 @@ async def test_what_is_wished_for_reaches_slurm(slurm, tmp_path):
     assert await gone(slurm)
 
 
-async def test_a_job_that_waits_too_long_is_withdrawn_with_slurm_s_reason(slurm, tmp_path):
+async def test_a_job_that_waits_too_long_is_withdrawn_with_slurm_s_reason(slurm, tmp_path, monkeypatch):
+    wait_for_a_reason(slurm, monkeypatch)
     with slurm.allocation(2, "--partition=queue"):
-
-        async def says_why(seconds):
-            # The job has to be in the queue by then, or there is no reason yet.
-            backend = backend_on(slurm, tmp_path, queue_timeout=seconds, partition="queue", nodes=2)
-            with pytest.raises(BackendError) as late:
-                await backend.check(SandboxSpec())
-            assert await eventually(lambda: len(slurm.jobs()) == 1)
-            await backend.aclose()
-            reason = r"job \d+ is PENDING \((Resources|Priority|None)\)"
-            assert re.search(rf"within {re.escape(f'{seconds:g}')} s: {reason}", str(late.value))
-            assert "queue_timeout" in str(late.value)
-
-        await with_more_time(says_why)
+        backend = backend_on(slurm, tmp_path, queue_timeout=0.4, partition="queue", nodes=2)
+        reason = r"within 0\.4 s: job \d+ is PENDING \((Resources|Priority)\)"
+        with pytest.raises(BackendError, match=reason) as late:
+            await backend.check(SandboxSpec())
+        assert "queue_timeout" in str(late.value)
+        assert await eventually(lambda: len(slurm.jobs()) == 1)
+        await backend.aclose()
     assert await gone(slurm)
 
 

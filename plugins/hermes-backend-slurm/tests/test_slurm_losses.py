@@ -58,7 +58,7 @@ async def test_a_job_whose_time_is_over_says_so(slurm, tmp_path):
     # Slurm looks at the limits every half minute.
     slurm.call("scontrol", "update", f"jobid={job}", "endtime=now")
     with pytest.raises(SandboxLostError, match="DUE TO TIME LIMIT"):
-        await asyncio.wait_for(box.exec("sleep 100"), 60)
+        await asyncio.wait_for(box.exec("sleep 600"), 120)
     await backend.aclose()
     assert await gone(slurm, tmp_path)
 
@@ -86,7 +86,7 @@ async def test_a_cancelled_allocation_of_somebody_else_is_named(slurm, tmp_path)
         box = await backend.open(SandboxSpec())
         slurm.call("scancel", job)
         with pytest.raises(SandboxLostError):
-            await asyncio.wait_for(box.exec("sleep 30"), 60)
+            await asyncio.wait_for(box.exec("sleep 600"), 60)
         await asyncio.wait_for(box.aclose(), 60)
         assert await eventually(lambda: slurm.jobs() == [])
         with pytest.raises(BackendError, match=f"allocation {job}"):
@@ -111,7 +111,7 @@ async def test_a_cancelled_step_loses_its_sandboxes_only(slurm, tmp_path):
     # The step of the first is the one that came first.
     slurm.call("scancel", min(slurm.steps(), key=lambda step: int(step.partition(".")[2])))
     with pytest.raises(SandboxLostError):
-        await asyncio.wait_for(lost.exec("sleep 30"), 60)
+        await asyncio.wait_for(lost.exec("sleep 600"), 60)
     assert (await kept.exec("echo kept")).output == "kept\n"
     await lost.aclose()
     await backend.aclose()

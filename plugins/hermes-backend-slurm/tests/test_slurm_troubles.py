@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 
 import pytest
-from slurm_backends import backend_on
+from slurm_backends import backend_on, wait_for_a_reason
 
 from hermes_backend_slurm.backend import SlurmBackend
 from hermes_backend_slurm.options import SlurmOptions
@@ -15,7 +15,7 @@ from hermes_core.contracts.errors import BackendError, ConfigError, SandboxRefus
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.leases.machine_identity import Here
 from hermes_testing.registries import isolated_registry
-from hermes_testing.watching import eventually, longest_stall, with_more_time
+from hermes_testing.watching import eventually, longest_stall
 
 needs_slurm = pytest.mark.component("slurm")
 
@@ -52,12 +52,9 @@ async def test_what_no_allocation_can_be_had_with_ends_the_run(slurm, tmp_path, 
 
 
 @needs_slurm
-async def test_a_partition_that_is_down_may_come_back(slurm, tmp_path):
-    async def says_why(seconds):
-        # The job has to be in the queue by then, or there is no reason yet.
-        assert "PartitionDown" in await refusal(backend_on(slurm, tmp_path, partition="closed", queue_timeout=seconds))
-
-    await with_more_time(says_why)
+async def test_a_partition_that_is_down_may_come_back(slurm, tmp_path, monkeypatch):
+    wait_for_a_reason(slurm, monkeypatch)
+    assert "PartitionDown" in await refusal(backend_on(slurm, tmp_path, partition="closed", queue_timeout=0.4))
     assert await eventually(lambda: slurm.jobs() == [])
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shlex
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -32,21 +34,34 @@ async def connection(sshd):
     await connection.aclose()
 
 
-def rests(look):
-    """Return a condition: that many looks in a row have found the same thing, and found something."""
-    seen = []
+def sleeps(pid):
+    """Tell whether a process waits for something; false of one that would run and has no processor."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+    return True  # it has ended
+
+
+def rests(server, look):
+    """Return a condition: that many looks in a row have found the same thing, and found something.
+
+    And whoever has to do with it at the other end slept each time.
+    """
+    seen, others = [], []
 
     def condition():
-        seen.append(look())
+        found = look()
+        if found and not others:
+            others.extend([*server.sessions(), *server.agents()])
+        seen.append(found if all(map(sleeps, others)) else None)
         return bool(seen[-1]) and seen[-25:] == 25 * seen[-1:]
 
     return condition
 
 
-async def test_output_that_nobody_takes_waits_at_the_other_end(connection, tmp_path):
+async def test_output_that_nobody_takes_waits_at_the_other_end(sshd, connection, tmp_path):
     left = tmp_path / "left"
     program = await connection.start(shlex.join(["exec", sys.executable, "-c", _FLOOD, str(_SIZE), str(left)]))
-    assert await eventually(rests(lambda: left.read_text() if left.exists() else ""))
+    assert await eventually(rests(sshd, lambda: left.read_text() if left.exists() else ""))
     # The window of the channel, the buffers on the way, and the reader's.
     assert int(left.read_text()) > _SIZE - (16 << 20)
     for _ in range(_SIZE >> 20):
@@ -55,12 +70,12 @@ async def test_output_that_nobody_takes_waits_at_the_other_end(connection, tmp_p
     assert await program.ended(60)
 
 
-async def test_input_that_nobody_takes_makes_the_writer_wait_and_is_dropped_by_an_abort(connection):
+async def test_input_that_nobody_takes_makes_the_writer_wait_and_is_dropped_by_an_abort(sshd, connection):
     program = await connection.start("exec sleep 600")
     writer = program.stream.writer
     writer.write(bytes(16 << 20))
     waiting = asyncio.ensure_future(writer.drain())
-    assert await eventually(rests(writer.transport.get_write_buffer_size))
+    assert await eventually(rests(sshd, writer.transport.get_write_buffer_size))
     assert not waiting.done()
     waiting.cancel()
     writer.transport.abort()

@@ -15,6 +15,7 @@ from hermes_backend_ssh.options import SshOptions
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_testing.registries import isolated_registry
+from hermes_testing.servers import closed_port
 
 pytestmark = pytest.mark.component("sshd")
 
@@ -33,9 +34,8 @@ async def refusal(options, kind=BackendError, **fields):
 
 @pytest.fixture
 def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        yield sock.getsockname()[1]
+    with closed_port() as port:
+        yield port
 
 
 async def test_a_port_where_nobody_listens(sshd, free_port):

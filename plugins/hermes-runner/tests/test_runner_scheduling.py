@@ -14,9 +14,10 @@ from hermes_core.contracts.rollout import RewardStatus, StopReason
 from hermes_core.rollout import Runtime
 from hermes_runner.output import OutputFolder
 from hermes_runner.policy import Policy
+from hermes_runner.run import scheduling
 from hermes_runner.run.local_engine import Player
 from hermes_runner.run.scheduling import Recorder, Scheduler
-from hermes_testing.watching import with_more_time
+from hermes_testing.watching import TooSoon, with_more_time
 
 
 class Watcher:
@@ -59,20 +60,22 @@ async def played(registry, tmp_path):
 
     number = itertools.count()
 
-    async def play(models, *, sinks=None, policy=None, attempts=3, patience=60, **fields):
+    async def play(models, *, sinks=None, policy=None, attempts=3, **fields):
         out = tmp_path / f"out{next(number)}"
         folder = OutputFolder.open(out, {}, facts={})
-        recorder = Recorder(folder, sinks or {}, sink_timeout=patience)
-        async with Runtime(registry) as runtime:
-            await recorder.start()
-            for index, model in enumerate(models):
-                scheduler = Scheduler(
-                    Player(runtime, model), recorder, Policy(policy or {}, max_attempts=attempts), Watcher()
-                )
-                spec = spec_for(registry, rollout_id=f"r{index}", **fields)
-                await scheduler.run(iter([spec]), max_concurrent=1)
+        recorder = Recorder(folder, sinks or {})
+        try:
+            async with Runtime(registry) as runtime:
+                await recorder.start()
+                for index, model in enumerate(models):
+                    scheduler = Scheduler(
+                        Player(runtime, model), recorder, Policy(policy or {}, max_attempts=attempts), Watcher()
+                    )
+                    spec = spec_for(registry, rollout_id=f"r{index}", **fields)
+                    await scheduler.run(iter([spec]), max_concurrent=1)
+        finally:
             await recorder.close()
-        folder.close()
+            folder.close()
         read = [
             [json.loads(line) for line in (out / name).read_bytes().splitlines()]
             for name in ("rollouts.jsonl", "attempts.jsonl")
@@ -127,14 +130,24 @@ async def test_a_sink_that_raises_costs_no_rollout(played, action):
     assert sum(errors.values()) == 2
 
 
-async def test_a_sink_that_hangs_holds_up_neither_the_run_nor_the_others(played):
+async def test_a_sink_that_hangs_holds_up_neither_the_run_nor_the_others(played, monkeypatch):
+    feed = scheduling.SinkFeed
+
     async def attempt(seconds):
         never = threading.Event()
         sinks = {"hung": Fed(never.wait), "good": Fed()}
+
+        def limited(name, *arguments, limit):  # the other one has the usual time
+            return feed(name, *arguments, limit=seconds if name == "hung" else limit)
+
+        monkeypatch.setattr(scheduling, "SinkFeed", limited)
         try:
-            lines, _, errors = await played([Script(says("done"))] * 3, sinks=sinks, patience=seconds)
+            lines, _, errors = await played([Script(says("done"))] * 3, sinks=sinks)
+        except UserError as error:
+            raise TooSoon("the sink that hangs had not been opened") from error
         finally:
             never.set()
+        TooSoon.unless(sinks["hung"].got, "the write that hangs had not begun")
         assert len(lines) == 3
         assert sinks["good"].got == ["r0", "r1", "r2"]
         assert sinks["hung"].got == ["r0"]

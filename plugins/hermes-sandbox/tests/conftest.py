@@ -18,6 +18,15 @@ def state_home(tmp_path_factory):
         yield
 
 
+@pytest.fixture
+def set_constants(monkeypatch):
+    """Have agents use other values for what is set at the top of their modules."""
+    from agent_constants import changed_constants
+
+    with changed_constants(monkeypatch) as change:
+        yield change
+
+
 @pytest.fixture(scope="session")
 def registry():
     """The core's own plugin and the local one of the tests; nothing else that is installed."""

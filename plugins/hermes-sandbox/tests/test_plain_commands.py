@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from plain_support import plain_backend, plain_sandbox, running
 
-from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_testing.watching import begin, exists, with_more_time
+from hermes_core.contracts.sandbox import ExecResult, SandboxSpec
+from hermes_testing.watching import TooSoon, begin, exists, with_more_time
 
 
 @pytest.fixture(params=["dash", "bash"])
@@ -110,15 +110,16 @@ async def test_a_timeout_keeps_what_was_printed_and_kills_what_was_started() -> 
     both = "while [ ! -e apart ] || [ ! -e deaf ]; do sleep 0.02; done"
     async with plain_sandbox() as box:
 
-        async def attempt(seconds: float) -> None:
+        async def attempt(seconds: float) -> ExecResult:
             await box.exec("rm -f apart deaf begun")
             result = await box.exec(f"echo before; {apart} {both}; touch begun; sleep 7171", timeout=seconds)
-            assert await exists(box, "begun")
-            assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
-            assert (await box.exec("echo still here")).output == "still here\n"
-            assert not running(box.id, "7171")
+            TooSoon.unless(await exists(box, "begun"), "not everything had been started")
+            return result
 
-        await with_more_time(attempt)
+        result = await with_more_time(attempt)
+        assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
+        assert (await box.exec("echo still here")).output == "still here\n"
+        assert not running(box.id, "7171")
 
 
 async def test_a_background_child_neither_holds_the_call_nor_loses_its_output() -> None:

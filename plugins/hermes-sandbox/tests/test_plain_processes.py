@@ -21,6 +21,7 @@ from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
 from hermes_sandbox import AgentStream, shell_command
 from hermes_sandbox.protocol.agent_process import AgentProcess
+from hermes_testing.users import free_users
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="commands have users of their own only under root")
 _CROWD = "exec dash -c 'i=0; while [ $i -lt 60 ]; do sleep 120 & i=$((i + 1)); echo $i; done'"
@@ -28,7 +29,7 @@ _CROWD = "exec dash -c 'i=0; while [ $i -lt 60 ]; do sleep 120 & i=$((i + 1)); e
 
 dash gives up as soon as there is no room for one more, so that no clock decides how many there are; bash would wait.
 """
-_users = itertools.count(2_000_000 + os.getpid() * 100)
+_users = itertools.count(free_users(100))
 """Users that nothing else on this machine has."""
 
 

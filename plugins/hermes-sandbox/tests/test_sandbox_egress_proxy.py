@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hermes_sandbox.agent.tunnels import TUNNEL_WINDOW
 from hermes_sandbox.egress.log import EgressDecision, EgressLog
-from hermes_testing.watching import with_more_time
+from hermes_testing.watching import TooSoon, with_more_time
 
 NAMES = {"a.example": ["127.0.0.1"], "other.example": ["127.0.0.1"], "two.example": ["10.255.255.1", "127.0.0.1"]}
 
@@ -266,13 +266,16 @@ async def test_a_connection_that_one_side_has_left_ends_though_the_other_says_no
         await asyncio.Event().wait()
 
     async def attempt(seconds):
+        before = server.connections
         allow = f"a.example:{server.port}@private"
         async with proxy(allow, names=NAMES, patience=seconds) as made:
             program = Program(made)
             request = b"CONNECT a.example:%d HTTP/1.1\r\n" % server.port
             await program.send(request + program.authorization() + b"\r\n")
             program.finish()
-            assert (await program.answer()).startswith(b"HTTP/1.1 200 ")
+            answer = await program.answer()
+            TooSoon.unless(server.connections > before, "the request was not whole")
+            assert answer.startswith(b"HTTP/1.1 200 ")
             assert program.broken
 
     async with origin(serve) as server:

@@ -14,6 +14,7 @@ from sandbox_support import LEVELS, processes_of, resident
 from sandbox_support import sandbox as open_one
 
 from hermes_sandbox.agent.commands.capture import Ring
+from hermes_testing.suites.backend_commands import most_held
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -58,17 +59,16 @@ async def test_output_at_exactly_the_limit_is_not_truncated():
 
 async def test_two_hundred_megabytes_cost_no_memory():
     """predecessor 2.3 #13 and 2.5 #12: 200 MB of output took 621 MB of memory."""
-    import os
-
     async with open_one() as sandbox:
         await sandbox.exec("seq 200000")
-        agent, caller = min(processes_of(sandbox.id)), os.getpid()
-        before = resident(agent), resident(caller)
-        result = await sandbox.exec("head -c 209715200 /dev/zero", timeout=120)
-        after = resident(agent), resident(caller)
+        agent = min(processes_of(sandbox.id))
+        before = resident(agent)
+        # Of the caller, Python's objects: its process may grow for whatever else runs in it.
+        result, held = await most_held(sandbox.exec("head -c 209715200 /dev/zero", timeout=200))
+        after = resident(agent)
     assert result.omitted_bytes == 209_715_200 - 2 * 65536
-    assert after[0] - before[0] < 5 << 20
-    assert after[1] - before[1] < 5 << 20
+    assert after - before < 5 << 20
+    assert held < 5 << 20
 
 
 _BLOCKS = """
@@ -113,7 +113,7 @@ async def test_any_sequence_of_writes_is_told_in_its_order(level):
         @settings(max_examples=25, deadline=None)
         @given(writes)
         def every(sequence):
-            asyncio.run_coroutine_threadsafe(check(sandbox, sequence), loop).result(300)
+            asyncio.run_coroutine_threadsafe(check(sandbox, sequence), loop).result(200)
 
         await asyncio.to_thread(every)
 

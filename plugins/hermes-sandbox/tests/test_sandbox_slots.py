@@ -13,13 +13,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from sandbox_support import UID, processes_of, resident, slot_fields
+from sandbox_support import UID, processes_of, slot_fields
+from time_limits import may_have_been_idle
 
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_sandbox import PYTHON_FLAGS, AgentStream
 from hermes_sandbox.protocol.client import AgentClient
 from hermes_sandbox.protocol.slots import AgentSlot
-from hermes_testing.watching import eventually, with_more_time
+from hermes_testing.suites.backend_commands import most_held
+from hermes_testing.watching import TooSoon, eventually, with_more_time
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="slots have users of their own only under root")
 
@@ -175,12 +177,12 @@ async def test_an_idle_slot_ends_and_says_why(place):
         other = await opened(client, place)
 
         async def attempt(lifetime):
-            idle = await opened(client, place, lifetime=lifetime)
-            try:
-                await run(idle, f"sleep {1.5 * lifetime}; sleep 300 & disown")
-            except SandboxLostError as error:
-                raise AssertionError("it was idle for too long before it was first used") from error
-            assert await eventually(lambda: idle.lost is not None)
+            begun = place / f"begun-{lifetime:g}"
+            with may_have_been_idle(lifetime, begun):
+                idle = await opened(client, place, lifetime=lifetime)
+                await run(idle, f"touch {begun}; sleep {lifetime + 0.3}; sleep 300 & disown")
+            # One that does not end by itself ends with the agent.
+            assert await eventually(lambda: idle.lost is not None, seconds=lifetime + 30)
             with pytest.raises(SandboxLostError, match=rf"nothing was asked of it for {lifetime:g} s"):
                 await run(idle, "true")
 
@@ -217,11 +219,15 @@ async def test_a_module_travels_when_it_is_needed(place):
 
 async def test_a_thousand_slots_cost_the_caller_little_memory(place):
     async with agent() as client:
-        before = resident(os.getpid())
-        slots = [await opened(client, place) for _ in range(1000)]
-        answers = await asyncio.gather(*(out(slot, "echo $PWD") for slot in slots[::20]))
-        assert answers == [f"{slot.fields['workspace']}\n" for slot in slots[::20]]
-        assert resident(os.getpid()) - before < 120 << 20
+
+        async def open_many():
+            slots = [await opened(client, place) for _ in range(1000)]
+            answers = await asyncio.gather(*(out(slot, "echo $PWD") for slot in slots[::20]))
+            assert answers == [f"{slot.fields['workspace']}\n" for slot in slots[::20]]
+
+        # Python's objects, and not the process: whatever else runs in that counts there as well.
+        _, held = await most_held(open_many())
+        assert held < 8 << 20
 
 
 @needs_root
@@ -305,10 +311,11 @@ async def test_a_timeout_ends_what_escaped_in_its_own_slot_only(place):
 
         async def attempt(limit):
             await run(one, "rm -f escaped")
-            assert (await run(one, f"{escape}; sleep 300", timeout=limit))[0] == 124
-            assert Path(one.fields["workspace"], "escaped").exists()
+            code, _ = await run(one, f"{escape}; sleep 300", timeout=limit)
+            TooSoon.unless(Path(one.fields["workspace"], "escaped").exists(), "nothing had escaped")
+            return code
 
-        await with_more_time(attempt)
+        assert await with_more_time(attempt) == 124
         assert await out(other, f"pgrep -u {UID + 1} -c; pgrep -u {UID + 2} -c sleep") == "0\n1\n"
 
 
@@ -321,7 +328,9 @@ async def test_a_live_slot_has_a_user_of_its_own_and_ends_with_all_its_jobs(plac
             slot = await opened(client, place, session="live", uid=UID + 1, gid=UID + 1)
             try:
                 await run(slot, "sleep 300 & export X=1")
-                assert await run(slot, "id -u; sleep 300", timeout=limit) == (124, f"{UID + 1}\n")
+                answer = await run(slot, "id -u; touch begun; sleep 300", timeout=limit)
+                TooSoon.unless(Path(slot.fields["workspace"], "begun").exists(), "the command had not said who it is")
+                assert answer == (124, f"{UID + 1}\n")
                 assert await out(slot, "echo $X; jobs | wc -l") == "1\n1\n"
             finally:
                 await slot.aclose()

@@ -86,15 +86,15 @@ asyncio.run(main(Path(sys.argv[1])))
 def test_a_caller_killed_in_the_middle_leaves_no_part_of_a_file(root):
     for name in ("sandboxes", "target"):
         (root / name).mkdir()
-    done = subprocess.run([sys.executable, "-c", KILLED, str(root)], capture_output=True, text=True, check=False)
+    argv = [sys.executable, "-c", KILLED, str(root)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert list((root / "target").iterdir()) == []
 
 
 def copy(root):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(root), str(ROOM)], capture_output=True, text=True, check=False
-    )
+    argv = [sys.executable, "-c", PROGRAM, str(root), str(ROOM)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == 0, done.stderr
     sums = subprocess.run(["sha256sum", root / "source", root / "back"], capture_output=True, text=True, check=True)
     there, back, size, stat = json.loads(done.stdout)

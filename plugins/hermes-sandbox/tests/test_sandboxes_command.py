@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import time
+from types import SimpleNamespace
 
 import pytest
 from pydantic import BaseModel, SecretStr
@@ -15,8 +16,10 @@ from sandbox_support import backend, processes_of
 from hermes_core.cli import main
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_sandbox.leases import book as books
+from hermes_sandbox.leases import keeper
 from hermes_sandbox.leases.book import LEASE_VERSION, Lease, LeaseBook, public_options
-from hermes_testing.watching import begin, with_more_time
+from hermes_testing.watching import begin, eventually
 
 
 def lease(**changes):
@@ -103,8 +106,9 @@ async def test_killing_ends_a_living_sandbox_and_its_owner_is_told(command, book
         call = await begin(sandbox, "sleep 300")
         status, out, _ = await asyncio.to_thread(command, "kill", sandbox.id[:10])
         assert (status, out) == (0, f"removed {sandbox.id}\n")
-        with pytest.raises(SandboxLostError):
-            await call
+        # What the call waits for can be killed a moment before the agent, which then still says so.
+        [ended] = await asyncio.gather(call, return_exceptions=True)
+        assert isinstance(ended, SandboxLostError) or getattr(ended, "exit_code", None) == 137
         with pytest.raises(SandboxLostError):
             await sandbox.exec("true")
         assert processes_of(sandbox.id) == []
@@ -180,21 +184,26 @@ async def test_the_options_a_sandbox_was_made_with_reach_gc(tmp_path, command, b
         await sandbox.aclose()
 
 
-async def test_a_sandbox_in_use_is_never_overdue():
-    async def attempt(seconds):
-        async with await made.open(SandboxSpec(lifetime=seconds)) as sandbox:
-            [first], _ = book.read()
-            try:
-                while book.read()[0][0].deadline == first.deadline:
-                    assert (await sandbox.exec("true")).exit_code == 0
-            except SandboxLostError as error:
-                # On a busy machine nothing may have been asked of it for so long.
-                raise AssertionError("it ended while it was in use") from error
-            assert not book.read()[0][0].is_overdue
-
-    async with backend() as made:
+async def test_a_sandbox_in_use_is_never_overdue(monkeypatch):
+    # What leases are dated by jumps, by less than is left of a deadline: only the sandbox's own clock really runs.
+    ahead = 0.0
+    clock = SimpleNamespace(time=lambda: time.time() + ahead)
+    monkeypatch.setattr(books, "time", clock)
+    monkeypatch.setattr(keeper, "time", clock)
+    monkeypatch.setattr(keeper, "_SLOWEST", 0.05)
+    async with backend() as made, await made.open(SandboxSpec(lifetime=6000.0)) as sandbox:
         book = LeaseBook(made.lease_dir)
-        await with_more_time(attempt)
+        for _ in range(3):
+            [before], _ = book.read()
+            ahead += 4000.0
+
+            async def is_extended(deadline=before.deadline):
+                assert (await sandbox.exec("true")).exit_code == 0
+                [now], _ = book.read()
+                assert not now.is_overdue
+                return now.deadline > deadline
+
+            assert await eventually(is_extended), "the lease has not been extended"
 
 
 async def test_a_lease_that_was_struck_out_is_not_written_again(book):

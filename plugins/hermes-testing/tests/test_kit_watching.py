@@ -12,7 +12,16 @@ import pytest
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.local.backend import LocalBackend, LocalOptions
 from hermes_testing import watching
-from hermes_testing.watching import MORE_TIME, begin, exists, longest_stall, times_as_long, with_more_time
+from hermes_testing.watching import (
+    MORE_TIME,
+    TooSoon,
+    begin,
+    eventually,
+    exists,
+    longest_stall,
+    times_as_long,
+    with_more_time,
+)
 
 
 @pytest.fixture
@@ -29,31 +38,52 @@ async def test_an_attempt_gets_more_time_until_it_passes():
 
     async def attempt(seconds):
         tried.append(seconds)
-        assert seconds > 1
+        TooSoon.unless(seconds > 1, "nothing was done")
         return "passed"
 
     assert await with_more_time(attempt) == "passed"
     assert tried == list(MORE_TIME[:2])
 
 
-async def test_a_defect_fails_with_any_time():
+async def test_what_no_time_is_enough_for_fails():
     tried = []
 
     async def attempt(seconds):
         tried.append(seconds)
-        raise AssertionError(f"broken at {seconds}")
+        raise TooSoon(f"not done in {seconds}")
 
-    with pytest.raises(AssertionError, match=f"broken at {MORE_TIME[-1]}"):
+    with pytest.raises(AssertionError, match=f"not done in {MORE_TIME[-1]}"):
         await with_more_time(attempt)
     assert tried == list(MORE_TIME)
 
 
-async def test_what_is_no_verdict_is_not_tried_again():
+@pytest.mark.parametrize("verdict", [AssertionError, OSError])
+async def test_a_verdict_is_not_tried_again(verdict):
     async def attempt(seconds):
-        raise OSError(f"no disk at {seconds}")
+        raise verdict(f"broken at {seconds}")
 
-    with pytest.raises(OSError, match=f"no disk at {MORE_TIME[0]}"):
+    with pytest.raises(verdict, match=f"broken at {MORE_TIME[0]}"):
         await with_more_time(attempt)
+
+
+async def test_a_condition_that_hangs_never_held():
+    looked = asyncio.Event()
+
+    async def hang():
+        looked.set()
+        await asyncio.Event().wait()
+
+    waiting = asyncio.create_task(eventually(hang, seconds=-59.9))
+    assert not await waiting
+    assert looked.is_set()
+
+
+async def test_a_condition_s_own_timeout_is_its_error():
+    async def late():
+        raise TimeoutError("of the condition itself")
+
+    with pytest.raises(TimeoutError, match="of the condition itself"):
+        await eventually(late)
 
 
 async def test_a_call_is_handed_over_when_its_command_has_begun(sandbox):
@@ -92,12 +122,13 @@ async def test_a_blocked_loop_is_a_stall_however_it_is_blocked():
             pass
 
     assert (await longest_stall(block()))[1] > 0.3
-    assert (await longest_stall(compute()))[1] > 0.2
+    assert (await longest_stall(compute()))[1] > 0.1
 
 
 async def test_time_without_a_processor_is_no_stall(monkeypatch):
     """As the kernel tells it, of each thread; here it says so of a second in which the loop was blocked."""
-    waits = {"loop": 3.0, "worker": 5.0}
+    own = str(threading.get_native_id())
+    waits = {own: 3.0, "worker": 5.0, "another": 1.0}
     monkeypatch.setattr(watching, "_waits_for_a_processor", lambda: dict(waits))
 
     async def block(**waited):
@@ -105,7 +136,10 @@ async def test_time_without_a_processor_is_no_stall(monkeypatch):
         for thread, seconds in waited.items():
             waits[thread] = waits.get(thread, 0.0) + seconds
 
-    assert (await longest_stall(block(loop=0.3, worker=0.3, started_since=0.2)))[1] < 0.7
+    assert (await longest_stall(block(**{own: 30.0})))[1] < 0.5
+    assert (await longest_stall(block(worker=30.0, started_since=1.0)))[1] < 0.5
+    # Those who wait at the same time hold the loop up no longer than one of them.
+    assert (await longest_stall(block(worker=0.4, another=0.4, started_since=0.4)))[1] > 0.5
     assert (await longest_stall(block()))[1] > 0.9
 
 

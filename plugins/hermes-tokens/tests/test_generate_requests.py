@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 
 import pytest
 from aiohttp import web
@@ -22,7 +21,8 @@ from hermes_core.contracts.errors import (
     ModelTimeoutError,
     ModelUnreachableError,
 )
-from hermes_testing.watching import with_more_time
+from hermes_testing.servers import closed_port
+from hermes_testing.watching import TooSoon, with_more_time
 from hermes_tokens.clients.factory import create_generate_client
 
 KEY = "sk-very-secret-0123456789"
@@ -100,15 +100,16 @@ async def test_a_request_that_was_cut_off_is_repeated_on_demand(server, connect)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_a_server_that_stays_silent_is_given_up_and_told_to_stop(connect, protocol):
+async def test_a_server_that_stays_silent_is_given_up_and_told_to_stop(protocol):
     async def attempt(seconds):
-        async with serving_tokens(TokenServer(protocol)) as server:
+        async with serving_tokens(TokenServer(protocol)) as server, connecting_tokens() as connect:
             server.plays(Fault.hang())
-            client = connect(server, timeout=seconds)
+            client = connect(server, timeout=seconds, abort_timeout=60.0)
             with pytest.raises(ModelTimeoutError, match="did not answer within"):
                 await client.generate(request(request_id="r1"))
             await client.aclose()
-            assert len(server.received) == 1
+            TooSoon.unless(server.arrived.is_set(), "the request had not arrived")
+            assert (len(server.received), client.pauses) == (1, [])
             assert server.aborts == {"vllm": ["r1"], "sglang": ["r1#"], "atropos": []}[server.wire.name]
 
     await with_more_time(attempt)
@@ -145,9 +146,7 @@ async def test_the_servers_wordings_of_an_overflow_are_known(server, connect, te
 
 
 async def test_nobody_at_the_address(connect):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    with closed_port() as port:
         for protocol in PROTOCOLS:
             server = TokenServer(protocol)
             client = connect(server, base_url=f"http://127.0.0.1:{port}/v1", max_retries=1)

@@ -13,7 +13,7 @@ from services_executor import executor_on, plugins, terminal
 
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_testing.watching import with_more_time
+from hermes_testing.watching import TooSoon, with_more_time
 from hermes_tool_services import (
     SandboxToolBackend,
     Tool,
@@ -196,10 +196,19 @@ def test_a_timeout_is_the_arguments_or_the_models_or_the_default(given: Any, ask
     assert timeout_of(given, asked, 30.0) == expected
 
 
-async def test_a_command_ends_at_its_timeout_and_the_trajectory_goes_on(executor: ToolExecutor) -> None:
+@pytest.fixture
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that a command makes when it has begun; not in the sandbox's own folder."""
+    return tmp_path_factory.mktemp("begun") / "begun"
+
+
+async def test_a_command_ends_at_its_timeout_and_the_trajectory_goes_on(executor: ToolExecutor, begun: Path) -> None:
     async def attempt(seconds: float) -> None:
+        begun.unlink(missing_ok=True)
         limit = max(1.0, seconds)  # less there is not
-        result = await executor.execute("t1", terminal("echo begun; sleep 600", timeout=600), timeout_s=limit)
+        command = terminal(f"echo begun; touch {begun}; sleep 600", timeout=600)
+        result = await executor.execute("t1", command, timeout_s=limit)
+        TooSoon.unless(begun.exists(), "the command had not begun")
         assert (result.success, result.output) == (False, "begun")
         assert result.error == f"Command timed out after {limit:g}s"
         assert (result.metadata["timeout"], result.metadata["exit_code"]) == (True, 124)
@@ -208,16 +217,21 @@ async def test_a_command_ends_at_its_timeout_and_the_trajectory_goes_on(executor
     assert (await executor.execute("t1", terminal("echo on"))).output == "on"
 
 
-async def test_a_stateful_command_gets_the_calls_timeout(executor: ToolExecutor) -> None:
-    async def attempt(seconds: float) -> None:
+async def test_a_stateful_command_gets_the_calls_timeout(executor: ToolExecutor, begun: Path) -> None:
+    async def attempt(seconds: float) -> str:
+        begun.unlink(missing_ok=True)
         limit = max(1.0, seconds)  # less there is not
-        result = await executor.execute("t1", ToolCall("bash_stateful", {"command": "sleep 600"}), timeout_s=limit)
+        trajectory = f"t{limit:g}"  # with a terminal that no earlier attempt has used
+        call = ToolCall("bash_stateful", {"command": f"touch {begun}; sleep 600"})
+        result = await executor.execute(trajectory, call, timeout_s=limit)
+        TooSoon.unless(begun.exists(), "the command had not begun")
         assert not result.success
         assert f"after {limit:g} seconds" in str(result.error)
         assert result.metadata["stateful"] is True
+        return trajectory
 
-    await with_more_time(attempt)
-    assert (await executor.execute("t1", ToolCall("terminal_stateful", {"command": "echo on"}))).success
+    used = await with_more_time(attempt)
+    assert (await executor.execute(used, ToolCall("terminal_stateful", {"command": "echo on"}))).success
 
 
 # -- numbers

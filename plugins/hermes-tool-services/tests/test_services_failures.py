@@ -17,7 +17,7 @@ from services_http import served
 
 from hermes_core.contracts.errors import BackendError
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
-from hermes_testing.watching import with_more_time
+from hermes_testing.watching import TooSoon, with_more_time
 from hermes_tool_services import (
     SandboxToolBackend,
     Tool,
@@ -138,45 +138,53 @@ class StuckSandboxes(BoundedBackend):
         return sandbox
 
 
+class Closing:
+    """Counts the objects of a class that began to be closed, and those that were."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, kind: type, method: str) -> None:
+        self.begun = self.done = 0
+        end = getattr(kind, method)
+
+        async def counted(one: Any) -> None:
+            self.begun += 1
+            await end(one)
+            self.done += 1
+
+        patch.setattr(kind, method, counted)
+
+
 @pytest.fixture
-def closed_clients(monkeypatch: pytest.MonkeyPatch) -> list[ToolServerClient]:
-    """Those whose session was closed."""
-    closed: list[ToolServerClient] = []
-    end = ToolServerClient.aclose
-
-    async def aclose(self: ToolServerClient) -> None:
-        await end(self)
-        closed.append(self)
-
-    monkeypatch.setattr(ToolServerClient, "aclose", aclose)
-    return closed
+def clients(monkeypatch: pytest.MonkeyPatch) -> Closing:
+    """The clients of tool servers, whose session is to be closed."""
+    return Closing(monkeypatch, ToolServerClient, "aclose")
 
 
 async def test_closing_closes_the_tool_servers_session_although_a_sandbox_hangs(
-    registry: Registry, tmp_path: Path, closed_clients: list[ToolServerClient]
+    registry: Registry, tmp_path: Path, clients: Closing
 ) -> None:
     """2.3 number 4: whatever hangs, the rest is closed, and within the time."""
 
     async def attempt(seconds: float) -> None:
-        closed_clients.clear()
+        clients.begun = clients.done = 0
         server = ToolServer(registry)
         backend = StuckSandboxes(local_backend(tmp_path))
-        async with served(ToolServerService(server).application()) as url:
-            config = ToolExecutorConfig(tool_server_url=url, close_timeout_s=seconds)
-            executor = ToolExecutor(backend, None, config, registry=plugins())
-            await executor.start()
-            await executor.execute("t1", terminal("true"))
-            late = re.escape(f"1 of 1 trajectories were not released within {seconds:g} s")
-            with pytest.raises(BackendError, match=late):
-                await asyncio.wait_for(executor.close(), 60 + seconds)
-            were_closed = len(closed_clients)
-            answer = await executor.execute("t2", terminal("true"))
-        backend.gate.set()
-        await until(lambda: backend.open_now == 0)
-        await server.aclose()
-        await backend.aclose()
-        assert were_closed == 1
-        assert answer.error == "the executor is closed"
+        try:
+            async with served(ToolServerService(server).application()) as url:
+                config = ToolExecutorConfig(tool_server_url=url, close_timeout_s=seconds)
+                executor = ToolExecutor(backend, None, config, registry=plugins())
+                await executor.start()
+                await executor.execute("t1", terminal("true"))
+                late = re.escape(f"1 of 1 trajectories were not released within {seconds:g} s")
+                with pytest.raises(BackendError, match=late):
+                    await asyncio.wait_for(executor.close(), 60 + seconds)
+                TooSoon.unless(clients.done == clients.begun, "the session was being closed")
+                assert clients.done == 1
+                assert (await executor.execute("t2", terminal("true"))).error == "the executor is closed"
+        finally:
+            backend.gate.set()
+            await until(lambda: backend.open_now == 0)
+            await server.aclose()
+            await backend.aclose()
 
     await with_more_time(attempt)
 
@@ -193,19 +201,23 @@ async def test_closing_does_not_wait_for_ever_for_a_tool_server(
         backend = local_backend(tmp_path)
         config = ToolExecutorConfig(tool_server_url="inprocess", close_timeout_s=seconds)
         executor = ToolExecutor(backend, None, config, registry=registry)
-        await executor.start()
-        with monkeypatch.context() as patch:
-            patch.setattr(ToolServer, "aclose", hang)
-            with pytest.raises(BackendError) as raised:
-                await asyncio.wait_for(executor.close(), 60 + seconds)
-        await backend.aclose()
+        try:
+            await executor.start()
+            with monkeypatch.context() as patch:
+                patch.setattr(ToolServer, "aclose", hang)
+                others = Closing(patch, SandboxToolBackend, "stop")
+                with pytest.raises(BackendError) as raised:
+                    await asyncio.wait_for(executor.close(), 60 + seconds)
+        finally:
+            await backend.aclose()
+        TooSoon.unless(others.done == others.begun, "the part that does not hang was being closed")
         assert f"1 parts of the executor were not closed within {seconds:g} s" in str(raised.value)
 
     await with_more_time(attempt)
 
 
 async def test_closing_is_done_to_the_end_although_a_release_fails(
-    registry: Registry, tmp_path: Path, closed_clients: list[ToolServerClient]
+    registry: Registry, tmp_path: Path, clients: Closing
 ) -> None:
     class Broken(SandboxToolBackend):  # type: ignore[misc]  # final for everybody else
         async def release(self, slot: Any, *, reset_workspace: bool = False) -> None:
@@ -222,7 +234,7 @@ async def test_closing_is_done_to_the_end_although_a_release_fails(
         await executor.execute("t1", terminal("true"))
         with pytest.raises(BackendError, match="the engine does not answer"):
             await executor.close()
-    assert len(closed_clients) == 1
+    assert clients.done == 1
     await server.aclose()
     await inner.aclose()
 

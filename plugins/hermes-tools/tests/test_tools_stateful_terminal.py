@@ -11,7 +11,7 @@ from sandbox_support import LEVELS, processes_of, sandbox
 from terminals import Driver
 
 from hermes_core.contracts.errors import SandboxLostError, UnavailableComponentError
-from hermes_testing.watching import with_more_time
+from hermes_testing.watching import TooSoon, exists, with_more_time
 from hermes_tools.interactive import terminal_requirements as terminal_needs
 from hermes_tools.interactive import terminal_session
 from hermes_tools.interactive.terminal_session import TerminalSession
@@ -39,6 +39,15 @@ def slow(monkeypatch):
     monkeypatch.setattr(terminal_session, "_READY", 60.0)
     monkeypatch.setattr(terminal_session, "_RECOVERS", 20.0)
     return lambda: monkeypatch.setattr(terminal_session, "_RECOVERS", usual)
+
+
+async def timed_out(driver, command, seconds):
+    """Run a command that makes the file `begun`, with a limit that it runs into; returns the answer."""
+    opened = driver.context.sandbox
+    await opened.exec("rm -f begun", cwd=opened.workspace)
+    answer = await driver.run(command, timeout=math.ceil(seconds))
+    TooSoon.unless(await exists(opened, "begun"), "the command had not begun")
+    return answer
 
 
 async def test_a_command_answers_output_exit_code_and_no_error(driver):
@@ -148,11 +157,10 @@ async def test_a_progress_bar_is_answered_as_it_ends(plain):
 
 async def test_a_timeout_interrupts_and_answers_what_the_command_left(driver):
     async def attempt(seconds):
-        limit = math.ceil(seconds)
-        answer = await driver.run("echo begun; sleep 1000", timeout=limit)
+        answer = await timed_out(driver, "echo begun; touch begun; sleep 1000", seconds)
         assert answer["output"].startswith("begun")
         assert answer["exit_code"] == 130
-        assert f"{limit} seconds" in answer["error"]
+        assert f"{math.ceil(seconds)} seconds" in answer["error"]
 
     await with_more_time(attempt)
     assert (await driver.run("echo on"))["output"] == "on"
@@ -163,7 +171,7 @@ async def test_what_survives_the_interrupt_is_told_to_run_and_the_terminal_recov
 
     async def attempt(seconds):
         # Before it has said what it ignores, the interrupt ends it.
-        answer = await driver.run("(trap '' INT; read line; echo \"got $line\")", timeout=math.ceil(seconds))
+        answer = await timed_out(driver, "(trap '' INT; touch begun; read line; echo \"got $line\")", seconds)
         assert answer["exit_code"] is None
         assert "still runs" in answer["error"]
 
@@ -174,7 +182,7 @@ async def test_what_survives_the_interrupt_is_told_to_run_and_the_terminal_recov
     assert "busy" in refused["failed"]
     assert refused["exit_code"] is None
     assert (await driver.keys("words", "Enter", block=True))["completed"]
-    assert (await driver.run("echo kept $kept; ls"))["output"] == "kept 1"
+    assert (await driver.run("rm begun; echo kept $kept; ls"))["output"] == "kept 1"
 
 
 async def test_a_program_that_stays_is_driven_with_keys(driver):
@@ -249,7 +257,7 @@ async def test_a_shell_that_is_turned_against_its_terminal_gives_a_clear_answer(
 async def test_a_shell_in_the_shell_is_told_to_run(plain, slow):
     async def attempt(seconds):
         # Before it is at its prompt, the interrupt ends it.
-        answer = await plain.run("bash --norc", timeout=math.ceil(seconds))
+        answer = await timed_out(plain, "PROMPT_COMMAND='touch begun' bash --norc", seconds)
         assert answer["exit_code"] is None
 
     slow()
@@ -266,7 +274,7 @@ async def test_long_output_keeps_head_and_tail_and_says_so(plain):
 
 async def test_a_flood_ends_with_the_timeout_in_bounded_memory(plain):
     async def attempt(seconds):
-        answer = await plain.run("yes flood", timeout=math.ceil(seconds))
+        answer = await timed_out(plain, "yes flood | head -n 1000; touch begun; yes flood", seconds)
         assert answer["exit_code"] == 130
         assert "flood" in answer["output"]
         assert len(answer["output"]) < 60_000

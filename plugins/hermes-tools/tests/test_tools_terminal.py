@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from hermes_sandbox import open_sandbox
-from hermes_testing.watching import with_more_time
+from hermes_testing.watching import TooSoon, exists, with_more_time
 from hermes_tools.terminal import TerminalTool, exit_code_meaning
 
 
@@ -38,7 +38,9 @@ async def test_the_session_is_kept_between_calls(context):
 async def test_a_timeout_is_answered_with_124_and_is_no_failed_call(context):
     async def attempt(seconds):
         limit = math.ceil(seconds)
-        answer = await run(context, "echo begun; sleep 60", timeout=limit)
+        await context.sandbox.exec("rm -f begun")
+        answer = await run(context, "echo begun; touch begun; sleep 600", timeout=limit)
+        TooSoon.unless(await exists(context.sandbox, "begun"), "the command had not begun")
         assert answer["exit_code"] == 124
         assert answer["error"] == f"Command timed out after {limit} seconds"
         assert answer["failed"] is None

@@ -52,7 +52,7 @@ async def test_block_waits_for_every_command_that_was_typed(plain, monkeypatch):
     # Half a second at a prompt, which is the end too, takes longer than the machine may need between two commands.
     slowly = SimpleNamespace(monotonic=lambda: time.monotonic() / 40)
     monkeypatch.setattr(terminal_session, "time", slowly)
-    answer = await plain.keys("sleep 0.2", "Enter", "(exit 5)", "Enter", block=True)
+    answer = await plain.keys("sleep 0.2", "Enter", "(exit 5)", "Enter", block=True, max_wait_s=1.5)  # a minute
     assert (answer["completed"], answer["exit_code"]) == (True, 5)
 
 

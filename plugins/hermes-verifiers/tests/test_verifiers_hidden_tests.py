@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from hermes_core.contracts.errors import ConfigError
-from hermes_testing.watching import with_more_time
+from hermes_testing.watching import TooSoon, with_more_time
 
 ADD = "def add(a, b):\n    return a + b\n"
 TESTS = """
@@ -113,11 +113,15 @@ async def test_imported_code_that_ends_the_run_passes_nothing(judged, attack):
     assert (outcome.reward, outcome.reward_status) == (0.0, "ok")
 
 
-async def test_a_test_that_hangs_costs_what_was_not_reached(judged):
-    files = {"calc.py": "import time\ndef add(a, b):\n    return time.sleep(600) if a == 'a' else a + b\n"}
+async def test_a_test_that_hangs_costs_what_was_not_reached(judged, tmp_path):
+    reached = tmp_path / "reached"
+    hangs = f"import time\n\ndef hang():\n    open({str(reached)!r}, 'w').close()\n    time.sleep(600)\n"
+    files = {"calc.py": f"{hangs}\ndef add(a, b):\n    return hang() if a == 'a' else a + b\n"}
 
     async def attempt(seconds):
+        reached.unlink(missing_ok=True)
         outcome = await judged("pytest", options(timeout=seconds), files=files)
+        TooSoon.unless(reached.exists(), "the test that hangs had not been reached")
         assert outcome.reward == 0.5
         assert f"stopped after {seconds:g} s" in outcome.reward_detail
 

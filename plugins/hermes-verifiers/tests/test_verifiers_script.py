@@ -122,7 +122,8 @@ def test_options_that_do_not_fit_together_are_refused(registry, options):
 
 async def test_tests_that_a_rollout_changes_on_this_machine_are_never_run(judged, tmp_path):
     (tmp_path / "test.sh").write_text("exit 1\n")
-    options = {"command": "bash /tmp/uploaded/test.sh", "upload": {"/tmp/uploaded": str(tmp_path)}}
+    place = f"{tmp_path}.uploaded"  # the test's own: the upload removes what is there
+    options = {"command": f"bash {place}/test.sh", "upload": {place: str(tmp_path)}}
     assert (await judged("script", options)).reward == 0.0
     outcome = await judged("script", options, f"echo exit 0 > {tmp_path}/test.sh")
     assert (outcome.reward, outcome.reward_status) == (None, "error")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import subprocess
 import sys
 import weakref
@@ -12,17 +11,16 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 
+from hermes_testing.servers import held_port
+
 
 class RunApi:
     """`run-api` on the loopback interface; can be killed and started again on its port."""
 
     def __init__(self):
-        # It stays bound, so that no other program gets it; the API may bind it as well, as nobody listens here.
-        held = socket.socket()
-        weakref.finalize(self, held.close)
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        self.port = held.getsockname()[1]
+        holding = contextlib.ExitStack()
+        weakref.finalize(self, holding.close)  # for as long as this object is there
+        self.port = holding.enter_context(held_port())
         self.url = f"http://127.0.0.1:{self.port}"
         self._process = None
 

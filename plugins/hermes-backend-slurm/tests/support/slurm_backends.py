@@ -5,11 +5,34 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 from slurm_cluster import SlurmCluster
 
+from hermes_backend_slurm.allocation import AllocationLease
 from hermes_backend_slurm.backend import SlurmBackend
 from hermes_backend_slurm.options import SlurmOptions
+from hermes_testing.watching import eventually
+
+
+def wait_for_a_reason(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the time in which a job may wait begin when it is in the queue and Slurm has said what it waits for."""
+    ask = AllocationLease.ask
+
+    def has_a_reason() -> bool:
+        return bool(set(cluster.call("squeue", "-h", "-t", "PD", "-o", "%r").stdout.split()) - {"None"})
+
+    async def ask_and_wait(*arguments: Any, **named: Any) -> AllocationLease:
+        lease = await ask(*arguments, **named)
+        try:
+            assert await eventually(has_a_reason), "Slurm does not say why the job waits"
+        except BaseException as error:
+            await lease.give_up(error)
+            raise
+        return lease
+
+    monkeypatch.setattr(AllocationLease, "ask", ask_and_wait)
 
 
 def backend_on(cluster: SlurmCluster, folder: Path, **options: object) -> SlurmBackend:

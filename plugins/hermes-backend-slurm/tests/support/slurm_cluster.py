@@ -6,6 +6,7 @@ import contextlib
 import os
 import pwd
 import random
+import select
 import shutil
 import signal
 import socket
@@ -14,7 +15,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
+_START: Final = 150.0
+"""Seconds in which a whole cluster must have started on a busy machine."""
+_ANSWER: Final = 60.0
+"""Seconds in which one of Slurm's commands must have ended. With those of the start it is less than a test may take:
+whoever takes longer than that is killed and says nothing."""
 _CONFIG = """\
 ClusterName=hermestest
 SlurmctldHost={host}(127.0.0.1)
@@ -84,13 +91,14 @@ class SlurmCluster:
         return {"SLURM_CONF": str(self.conf)}
 
     def start(self) -> SlurmCluster:
+        deadline = time.monotonic() + _START
         try:
             self._configure()
-            self._start_munge()
-            self.start_controller()
+            self._start_munge(deadline)
+            self.start_controller(deadline)
             for node in self.nodes:
                 self.start_node(node)
-            self.await_state("idle")
+            self.await_state("idle", deadline=deadline)
         except BaseException:
             self.stop()
             raise
@@ -107,7 +115,7 @@ class SlurmCluster:
         text = _CONFIG.format(host=host, port=self._ports[0], folder=self.folder, nodes="\n".join(lines))
         self.conf.write_text(text)
 
-    def _start_munge(self) -> None:
+    def _start_munge(self, deadline: float) -> None:
         folder = self.folder / "munge"
         key = folder / "key"
         key.write_bytes(os.urandom(128))
@@ -119,11 +127,12 @@ class SlurmCluster:
         paths["seed-file"] = folder / "seed"
         arguments = [f"--{name}={path}" for name, path in paths.items()]
         self._spawn("munged", "--foreground", *arguments, uid=account.pw_uid, gid=account.pw_gid)
-        _await((folder / "socket").exists, "munged does not start", self.log)
+        _await((folder / "socket").exists, "munged does not start", self.log, deadline)
 
-    def start_controller(self) -> None:
+    def start_controller(self, deadline: float | None = None) -> None:
         self._spawn("slurmctld", "-D", "-f", str(self.conf))
-        _await(lambda: self.call("scontrol", "ping").returncode == 0, "slurmctld does not answer", self.log)
+        complaint = "slurmctld does not answer"
+        _await(lambda: self.call("scontrol", "ping").returncode == 0, complaint, self.log, deadline)
 
     def stop_controller(self) -> None:
         self._end("slurmctld")
@@ -150,19 +159,18 @@ class SlurmCluster:
             if path.startswith(spool):
                 yield from _holders(line.split()[6])
 
-    def await_state(self, state: str, nodes: int | None = None) -> None:
+    def await_state(self, state: str, nodes: int | None = None, *, deadline: float | None = None) -> None:
         wanted = len(self.nodes) if nodes is None else nodes
 
         def reached() -> bool:
             return self.call("sinfo", "-h", "-p", "debug", "-N", "-o", "%T").stdout.split().count(state) >= wanted
 
-        _await(reached, f"{wanted} nodes do not become {state}", self.log)
+        _await(reached, f"{wanted} nodes do not become {state}", self.log, deadline)
 
-    def call(self, *command: str) -> subprocess.CompletedProcess[str]:
+    def call(self, *command: str, seconds: float = _ANSWER) -> subprocess.CompletedProcess[str]:
         """Run one of Slurm's commands on this cluster."""
-        return subprocess.run(
-            command, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False, timeout=100
-        )
+        environment = {**os.environ, **self.environment}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=seconds)
 
     @contextlib.contextmanager
     def allocation(self, nodes: int, *arguments: str) -> Iterator[str]:
@@ -172,11 +180,16 @@ class SlurmCluster:
         salloc = subprocess.Popen(
             command, env=environment_of(self), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+        granted: list[object] = []
         try:
             assert salloc.stdout is not None
+            granted = select.select([salloc.stdout], [], [], _ANSWER)[0]
+            assert granted, f"Slurm grants no allocation of {nodes} nodes: {self.log()}"
             yield salloc.stdout.readline().strip()
         finally:
-            salloc.communicate(timeout=100)
+            if not granted:
+                salloc.terminate()  # while it waits it does not read its input
+            salloc.communicate(timeout=_ANSWER)
 
     def jobs(self) -> list[str]:
         """Return the jobs that are not over."""
@@ -199,8 +212,9 @@ class SlurmCluster:
     def stop(self) -> None:
         """End everything and delete it."""
         if "slurmctld" in self._daemons:
-            self.call("scancel", "--me", "--signal=KILL")
-            self.call("scancel", "--me")
+            for options in (["--signal=KILL"], []):
+                with contextlib.suppress(subprocess.TimeoutExpired):  # what is left is ended below
+                    self.call("scancel", "--me", *options, seconds=10)
         steps = [pid for node in self.nodes for pid in self._steps(node)]
         for name in list(self._daemons):
             self._end(name)
@@ -242,8 +256,10 @@ def _program(name: str) -> str | None:
     return shutil.which(name, path=_PATH)
 
 
-def _await(condition: Callable[[], bool], complaint: str, log: Callable[[], str], seconds: float = 100.0) -> None:
-    deadline = time.monotonic() + seconds
+def _await(
+    condition: Callable[[], bool], complaint: str, log: Callable[[], str], deadline: float | None = None
+) -> None:
+    deadline = time.monotonic() + _ANSWER if deadline is None else deadline
     while not condition():
         if time.monotonic() > deadline:
             raise RuntimeError(f"{complaint}: {log()}")

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from aiohttp import web
 
@@ -65,12 +66,14 @@ async def serving_answers() -> AsyncIterator[Server]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    yield server
-    await runner.cleanup()
+    try:
+        yield server
+    finally:
+        await runner.cleanup()
 
 
 @asynccontextmanager
-async def connecting(server) -> AsyncIterator[Callable[..., OpenAIChatClient]]:
+async def connecting(server) -> AsyncIterator[Callable[..., Any]]:  # with `pauses`, which the class has not
     """Make clients of the server that note their pauses in `client.pauses` instead of sleeping."""
     made = []
 
@@ -86,9 +89,11 @@ async def connecting(server) -> AsyncIterator[Callable[..., OpenAIChatClient]]:
         made.append(client)
         return client
 
-    yield make
-    for client in made:
-        await client.aclose()
+    try:
+        yield make
+    finally:
+        for client in made:
+            await client.aclose()
 
 
 def ask(text="hello", **fields):

@@ -17,6 +17,7 @@ from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
 from hermes_sandbox import AgentBackend, SandboxHost, shell_command
 from hermes_sandbox.protocol.agent_process import AgentProcess
+from hermes_testing.watching import eventually
 
 PATH = "/usr/bin:/bin"
 PLAIN = BackendSpec(name="plain", summary="No Python.", target="plain_support:PlainBackend", isolation=("none",))
@@ -48,16 +49,21 @@ class PlainHost(SandboxHost):
     async def stop_all(self) -> None:
         process, self.process = self.process, None
         if process is not None:
-            await process.end(5.0)
+            # It has been let go of, and is about to end; how soon is the machine's business.
+            await process.end(60.0)
         # What a command that has killed the shell leaves behind.
         for pid in processes_of(self.folder.name):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     async def destroy(self) -> None:
-        # What was killed a moment ago may still have deleted something of its own.
-        while self.folder.exists():
-            shutil.rmtree(self.folder, ignore_errors=True)
+        # What was killed a moment ago may still be making or deleting something of its own.
+        if not await eventually(self._is_deleted):
+            raise OSError(f"{self.folder} cannot be deleted")
+
+    def _is_deleted(self) -> bool:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return not self.folder.exists()
 
 
 class PlainBackend(AgentBackend):

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import re
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -63,9 +63,28 @@ async def serving(said: bytes) -> AsyncIterator[FixedAnswerServer]:
         await listening.wait_closed()
 
 
+@contextmanager
+def closed_port(host: str = "127.0.0.1") -> Iterator[int]:
+    """Keep a port on which nobody listens: it refuses every connection, and no other program gets it meanwhile."""
+    with socket.socket() as keeper:
+        keeper.bind((host, 0))
+        yield int(keeper.getsockname()[1])
+
+
+@contextmanager
+def held_port() -> Iterator[int]:
+    """Keep a port of the loopback interface for a program that the test starts: no other is given it.
+
+    That program has to set SO_REUSEADDR before it binds, as servers do. Until it listens, the port refuses.
+    """
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("127.0.0.1", 0))
+        yield int(keeper.getsockname()[1])
+
+
 @asynccontextmanager
 async def nobody(host: str = "127.0.0.1") -> AsyncIterator[str]:
-    """Hold a port of an address of this machine on which nobody listens; yields the URL."""
-    with socket.socket() as held:
-        held.bind((host, 0))
-        yield f"http://{host}:{held.getsockname()[1]}/v1"
+    """Keep a port of an address of this machine on which nobody listens; yields the URL."""
+    with closed_port(host) as port:
+        yield f"http://{host}:{port}/v1"

@@ -1,16 +1,19 @@
 """Looking at processes and at the event loop from outside a component, and waiting for what a busy machine does later.
 
 No verdict of a test may depend on how fast the machine is. What has to have happened is waited for (`eventually`,
-`begin`); what has to happen within a time limit gets more of it when it fails (`with_more_time`); what has to be fast
-is measured beside something of the same kind (`times_as_long`), or by what it did to its own thread (`longest_stall`).
+`begin`); what has to happen within a time limit gets more of it when it says `TooSoon` (`with_more_time`); what has
+to be fast is measured beside something of its kind (`times_as_long`), or by what held the loop up (`longest_stall`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import random
+import re
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
@@ -20,6 +23,7 @@ from hermes_core.contracts.sandbox import ExecResult, Sandbox
 T = TypeVar("T")
 MORE_TIME: Final = (0.4, 2.0, 10.0, 40.0)
 """Seconds that `with_more_time` gives one attempt after the other."""
+_logger = logging.getLogger(__name__)
 _CROWD = """
 import os, sys, time
 many, started = int(sys.argv[1]), 0
@@ -79,15 +83,21 @@ async def fill_with_processes(sandbox: Sandbox, most: int) -> int:
 
 
 async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, seconds: float = 60.0) -> bool:
-    """Wait until a condition holds; False if it never did."""
+    """Wait until a condition holds; False if it never did, or if one look took a minute longer than all of them may."""
     deadline = asyncio.get_running_loop().time() + seconds
-    while True:
-        holds = condition()
-        if holds if isinstance(holds, bool) else await holds:
-            return True
-        if asyncio.get_running_loop().time() > deadline:
+    try:
+        async with asyncio.timeout(seconds + 60) as bound:
+            while True:
+                holds = condition()
+                if holds if isinstance(holds, bool) else await holds:
+                    return True
+                if asyncio.get_running_loop().time() > deadline:
+                    return False
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        if bound.expired():
             return False
-        await asyncio.sleep(0.02)
+        raise
 
 
 async def exists(sandbox: Sandbox, path: str) -> bool:
@@ -102,40 +112,51 @@ async def exists(sandbox: Sandbox, path: str) -> bool:
 async def begin(sandbox: Sandbox, command: str, *, seconds: float = 60.0) -> asyncio.Task[ExecResult]:
     """Start a command and return the call, when what is written before `touch begun` in the command has been done.
 
-    Where the command does not name the file `begun`, it is made first. The call is cancelled, and AssertionError
-    raised, where the file is not there after so many seconds, or the command ends without it.
+    The file is looked for in the workspace; a command that is elsewhere by then says `touch ../begun` or the like.
+    Where it does not name the file, that is made first. The call is cancelled, and AssertionError raised, where the
+    file is not there after so many seconds, or the command ends without it.
     """
-    await sandbox.exec("rm -f begun")
-    call = asyncio.create_task(sandbox.exec(command if "touch begun" in command else f"touch begun; {command}"))
+    await sandbox.exec("rm -f begun", timeout=seconds, cwd=sandbox.workspace)
+    names_it = re.search(r"touch \S*begun", command)
+    call = asyncio.create_task(sandbox.exec(command if names_it else f"touch begun; {command}"))
 
     async def has_begun() -> bool:
         return await exists(sandbox, "begun") or call.done()
 
     try:
-        # Bounded from outside too: where `stat` waits for the command, it has not begun for whoever asks.
-        async with asyncio.timeout(2 * seconds):
-            assert await eventually(has_begun, seconds=seconds), f"the command did not begin within {seconds} s"
+        assert await eventually(has_begun, seconds=seconds), f"the command did not begin within {seconds} s"
         without = call.done() and not await exists(sandbox, "begun")
-        assert not without, f"the command ended before it made the file 'begun': {call.result()}"
-    except TimeoutError as error:
-        call.cancel()
-        raise AssertionError(f"no look for the file 'begun' was answered within {2 * seconds} s") from error
+        assert not without, f"the command ended before it made the file 'begun': {call}"
     except BaseException:
         call.cancel()
+        await asyncio.wait([call], timeout=seconds)
         raise
     return call
 
 
+class TooSoon(AssertionError):  # noqa: N818 - it says what has happened; nobody has made an error
+    """A time limit ended something before it had done what a test needs: no verdict, but a slow machine."""
+
+    @classmethod
+    def unless(cls, condition: object, what: str) -> None:
+        """Raise unless a condition holds; `what` says what had not been done yet."""
+        if not condition:
+            raise cls(f"{what}: the time limit came too soon")
+
+
 async def with_more_time(attempt: Callable[[float], Awaitable[T]]) -> T:
-    """Call an attempt with more seconds after each AssertionError, and return what the first that passes returns.
+    """Call an attempt with more seconds after each `TooSoon`, and return what the first that comes to its end returns.
 
     For what has to be done before a time limit ends it: `attempt` gets the limit to set, 0.4 s at first and 40 s at
-    last (`MORE_TIME`). A busy machine needs more of it; a defect fails with each. An attempt that has passed must be
-    possible again after one that has not.
+    last (`MORE_TIME`). It raises `TooSoon` where it sees that the limit came before what it needs, as in
+    `TooSoon.unless(await exists(sandbox, "begun"), "the command had not begun")`, and must be possible again then. Any
+    other error is a verdict, and is not tried again.
     """
     for seconds in MORE_TIME[:-1]:
-        with contextlib.suppress(AssertionError):
+        try:
             return await attempt(seconds)
+        except TooSoon as error:
+            _logger.warning("tried again with more than %s s: %s", seconds, error)
     return await attempt(MORE_TIME[-1])
 
 
@@ -167,12 +188,13 @@ async def longest_stall(awaitable: Awaitable[T]) -> tuple[T, float]:
 
     async def tick() -> None:
         nonlocal longest
-        last, waits = loop.time(), _waits_for_a_processor()
+        own, last, waits = str(threading.get_native_id()), loop.time(), _waits_for_a_processor()
         while True:
             await asyncio.sleep(0.01)
             now, later = loop.time(), _waits_for_a_processor()
-            starved = sum(wait - waits.get(thread, 0.0) for thread, wait in later.items())
-            longest = max(longest, now - last - starved)
+            starved = {thread: wait - waits.get(thread, 0.0) for thread, wait in later.items()}
+            # The loop waits for a processor itself, or for one thread that holds the interpreter and has none.
+            longest = max(longest, now - last - starved.pop(own, 0.0) - max(starved.values(), default=0.0))
             last, waits = now, later
 
     ticker = asyncio.create_task(tick())
@@ -188,8 +210,7 @@ async def longest_stall(awaitable: Awaitable[T]) -> tuple[T, float]:
 def _waits_for_a_processor() -> dict[str, float]:
     """Return for how many seconds each thread of this process has been able to run and had no processor, where known.
 
-    All threads, because the event loop also waits for one that holds the interpreter and has no processor. The source
-    is the second number of /proc/PID/task/TID/schedstat (Linux, Documentation/scheduler/sched-stats.rst).
+    The source is the second number of /proc/PID/task/TID/schedstat (Linux, Documentation/scheduler/sched-stats.rst).
     """
     waits = {}
     for path in Path("/proc/self/task").glob("*/schedstat"):

@@ -15,7 +15,7 @@ PROTOCOLS = ("vllm", "sglang", "atropos")
 
 
 @asynccontextmanager
-async def connecting_tokens() -> AsyncIterator[Callable[..., GenerateClient]]:
+async def connecting_tokens() -> AsyncIterator[Callable[..., Any]]:  # with `pauses`, which the class has not
     made: list[GenerateClient] = []
 
     def make(server: Any, **options: Any) -> GenerateClient:
@@ -31,9 +31,11 @@ async def connecting_tokens() -> AsyncIterator[Callable[..., GenerateClient]]:
         made.append(client)
         return client
 
-    yield make
-    for client in made:
-        await client.aclose()
+    try:
+        yield make
+    finally:
+        for client in made:
+            await client.aclose()
 
 
 def request(*ids: int, **fields: Any) -> GenerateRequest:
