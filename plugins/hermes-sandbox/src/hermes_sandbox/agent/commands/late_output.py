@@ -16,8 +16,10 @@ _FILTERS_LONGEST = 5.0
 """Seconds for which filters are waited for, however slow the machine is."""
 _FILTERS_BUDGET = 0.2
 """Seconds of processor time after which filters that go on working count as background work."""
-_WORKING_LOOK, _SECOND_LOOK = 0.01, 0.002
-"""Seconds until filters are looked at again: those that work, and those that were found asleep once."""
+_WORKING_LOOK = 0.01
+"""Seconds until filters that work are looked at again."""
+_ASLEEP_LOOKS = (0.002, 0.004, 0.008)
+"""Seconds until filters that were all asleep are looked at again: one may be about to be woken, by whoever hands on."""
 _PIPE = "pipe:["
 _MOST_WRITERS = 64
 _MOST_DESCRIPTORS = 64
@@ -44,7 +46,7 @@ class Filters:
         self._own = own
         self._end = time.monotonic() + _FILTERS_LONGEST
         self._first_ticks: dict[int, int] = {}
-        self._asleep = False
+        self._asleep = 0
         self._without = False
         """Whether none has been found once."""
 
@@ -58,12 +60,14 @@ class Filters:
             return 0.0
         if not processes or time.monotonic() >= self._end or self._have_used_enough(processes):
             return 0.0
-        asleep = not any(map(_works, processes))
-        if asleep and self._asleep:
+        if any(map(_works, processes)):
+            self._asleep, seconds = 0, _WORKING_LOOK
+        elif self._asleep == len(_ASLEEP_LOOKS):
             return 0.0
-        self._asleep = asleep
+        else:
+            self._asleep, seconds = self._asleep + 1, _ASLEEP_LOOKS[self._asleep]
         # Looking takes longer the more processes there are, and other commands have the rest of the time.
-        return max(_SECOND_LOOK if asleep else _WORKING_LOOK, 10 * (time.monotonic() - began))
+        return max(seconds, 10 * (time.monotonic() - began))
 
     def _find(self, pipes: Collection[str]) -> list[Process]:
         """Return the filters that work; where none does, all of them and what they have started."""
@@ -79,7 +83,7 @@ class Filters:
         if working := _working(filters):
             return working
         # In the order of their numbers, which is mostly that in which data pass through them: what has been handed on
-        # while this looks is found with the next one. That an end is told backwards is what the second look is for.
+        # while this looks is found with the next one. That an end is told backwards is what the later looks are for.
         table = {pid: found for pid, found in ((pid, read_process(pid)) for pid in started) if found is not None}
         return [table[pid] for pid in with_descendants(table, filters) if pid in table]
 
@@ -90,20 +94,18 @@ class Filters:
 
     def _reads(self, pid: int, pipes: Collection[str]) -> bool:
         # All descriptors: the child of a shell has its pipe somewhere else before it is its standard input.
-        readable: set[str] = set()
-        writable = {*pipes, *self._own}
         try:
             with os.scandir(f"/proc/{pid}/fd") as entries:
-                for entry in islice(entries, _MOST_DESCRIPTORS):
-                    link = os.readlink(entry.path)  # noqa: PTH115 - hot path
-                    if link.startswith(_PIPE):
-                        # The permissions of the link say what the descriptor is open for.
-                        mode = entry.stat(follow_symlinks=False).st_mode
-                        (readable if mode & 0o400 else writable).add(link)
+                return any(self._is_source(entry, pipes) for entry in islice(entries, _MOST_DESCRIPTORS))
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             return False
-        # A pipe that it writes to as well is a server's way to wake itself.
-        return bool(readable - writable)
+
+    def _is_source(self, entry: os.DirEntry[str], pipes: Collection[str]) -> bool:
+        link = os.readlink(entry.path)  # noqa: PTH115 - hot path
+        if not link.startswith(_PIPE) or link in pipes or link in self._own:
+            return False
+        # The permissions of the link say what the descriptor is open for.
+        return bool(entry.stat(follow_symlinks=False).st_mode & 0o400)
 
 
 def _works(process: Process) -> bool:
