@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from hermes_backend_docker.backend import DockerBackend
-from hermes_backend_docker.engine import EngineFacts
+from hermes_backend_docker.engine import Engine, EngineFacts
+from hermes_backend_docker.failures import EngineError
 from hermes_backend_docker.options import DockerOptions
 from hermes_backend_docker.ownership import POOL, container_name
 from hermes_core.contracts.errors import SandboxRefusedError
@@ -137,6 +138,27 @@ async def test_a_container_that_is_full_can_be_made_read_only_all_the_same(backe
         assert await fill_with_processes(box, 200) == 40
         await box.freeze()
         assert (await box.exec("touch new; echo $(cat kept)")).output.endswith("1\n")
+
+
+async def test_a_container_without_room_for_another_program_is_emptied_before_it_is_made_read_only(
+    backend: DockerBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine's own program in a container takes some threads, and whether there is room for them is luck."""
+    run, asked = Engine.run, []
+
+    async def run_in_an_empty_one(engine: Engine, container: str, argv: Sequence[str]) -> None:
+        asked.append(argv)
+        if len(asked) == 1:
+            raise EngineError("OCI runtime exec failed: read init-p: connection reset by peer")
+        assert b"sleep" not in (await box.exec("ps ax 2>/dev/null || cat /proc/[0-9]*/cmdline")).stdout
+        await run(engine, container, argv)
+
+    monkeypatch.setattr(Engine, "run", run_in_an_empty_one)
+    async with await backend.open(_ask("container", 40)) as box:
+        await box.exec("echo 1 >kept; setsid sleep 600 &")
+        await box.freeze()
+        assert (await box.exec("touch new; cat kept")).output.endswith("1\n")
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize("isolation", ["container", "container+slot"])

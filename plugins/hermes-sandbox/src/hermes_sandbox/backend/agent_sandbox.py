@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, final
 
-from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import ExecResult, FileStat, SandboxSpec, Transfer
 from hermes_sandbox.backend.host import SandboxHost
 from hermes_sandbox.egress.log import EgressLog
@@ -20,11 +21,13 @@ from hermes_sandbox.protocol.processes import AgentProcesses
 from hermes_sandbox.protocol.slots import AgentSlot
 from hermes_sandbox.protocol.validation import check_path, check_timeout, check_variables, encode_text
 
+_logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 _READ_AT_ONCE: Final = 256 << 20
 """Bytes of a file that are read when a call names no length; a sparse file can be larger than the caller's memory."""
 _MARGIN: Final = 15.0
-"""Seconds beyond a command's timeout in which the agent must have answered; ending a command takes 2.5 at most."""
+"""Seconds beyond a command's timeout in which the agent must have answered; ending a live command takes 11 at most."""
 
 
 @final
@@ -230,7 +233,15 @@ class AgentSandbox:
         Raises:
             SandboxRefusedError: Nothing here can make it read-only.
         """
-        await self._host.freeze()
+        try:
+            await self._host.freeze()
+        except SandboxRefusedError:
+            raise
+        except BackendError as error:
+            # One that is full may have no room for whoever makes it read-only; a fresh agent is all that runs then.
+            _logger.info("sandbox %s is renewed before it is made read-only: %s", self._id, error)
+            await self.renew()
+            await self._host.freeze()
         await self.renew()
 
     async def _restart(self, slot: AgentSlot) -> None:
