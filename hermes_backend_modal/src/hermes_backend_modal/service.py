@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -307,8 +308,11 @@ class Service:
                 said = ""
             return await process.wait.aio(), said
 
+        clock = asyncio.get_running_loop().time
+        began = clock()
         code, said = await self.ask(what, work(), seconds=limit + 5)
-        if code == -1:  # how the SDK says that the time of an exec was up
+        # The SDK says -1 when the time of an exec is up, unless the service has killed it a moment before.
+        if code == -1 or (code == 128 + signal.SIGKILL and clock() - began >= limit):
             raise ModalTimeoutError(f"{what}: it did not end within {limit} s")
         return code, said
 

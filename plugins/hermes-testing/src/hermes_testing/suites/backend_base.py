@@ -18,7 +18,7 @@ from hermes_core.specs import BackendSpec
 from hermes_sandbox.leases.book import Lease, LeaseBook, default_lease_dir
 from hermes_testing.registries import isolated_registry
 from hermes_testing.suites.base import ComponentSuite
-from hermes_testing.watching import eventually, exists, runs_inside, with_more_time
+from hermes_testing.watching import TooSoon, eventually, exists, runs_inside, with_more_time
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
@@ -139,7 +139,7 @@ class BackendBase(ComponentSuite):
 
         async def attempt(seconds: float) -> ExecResult:
             result = await sandbox.exec(command, timeout=seconds)
-            assert await exists(sandbox, "reached"), f"within {seconds} s it did not come to `touch reached`: {command}"
+            TooSoon.unless(await exists(sandbox, "reached"), f"it had not come to `touch reached`: {command}")
             return result
 
         return await with_more_time(attempt)
