@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -80,7 +81,9 @@ def play(folder: Path, text: str, *arguments: str) -> tuple[dict[str, str], str]
         shutil.copy(ROOT / name, folder / name)
     (folder / "tests" / "test_some.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "tests", "-v", "-p", "no:cacheprovider", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    # What a test that hung leaves there goes with the folder.
+    environ = {**os.environ, "TMPDIR": str(folder)}
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=120)
     outcomes = re.findall(r"^(PASSED|FAILED|ERROR) tests/test_some.py::(?:\w+::)?(\w+)", done.stdout, re.MULTILINE)
     return {test: outcome for outcome, test in outcomes}, done.stdout + done.stderr
 

@@ -259,7 +259,7 @@ async def test_the_sandboxes_of_the_verification_are_closed_however_it_ends(play
         limits = {"verifier_timeout": seconds}
         return play("looks", options=options, runtime=limits, setup=setup, precautions=raised)
 
-    async def stopped(seconds):
+    async def play_until(seconds):
         outcome = await playing(seconds)
         TooSoon.unless(begun.exists(), "the verifier's command had not begun")
         return outcome
@@ -273,7 +273,7 @@ async def test_the_sandboxes_of_the_verification_are_closed_however_it_ends(play
             await asyncio.wait([task])
         assert task.cancelled()
     else:
-        outcome = await (with_more_time(stopped) if how == "timeout" else playing())
+        outcome = await (with_more_time(play_until) if how == "timeout" else playing())
         assert outcome.reward is None
         live, used = sandboxes(outcome)
         assert not [pid for sandbox in (live, *used) for pid in processes_of(sandbox)]

@@ -21,7 +21,7 @@ def narrow_sweeps(monkeypatch: pytest.MonkeyPatch, label: str, value: str) -> No
     """Let sweeps see only the containers with a label: what other programs have left is not the tests' to remove."""
     labelled = Engine.labelled
 
-    async def narrowed(engine: Engine, asked: str) -> list[Mapping[str, Any]]:
+    async def find_own(engine: Engine, asked: str) -> list[Mapping[str, Any]]:
         return [entry for entry in await labelled(engine, asked) if entry["Labels"].get(label) == value]
 
-    monkeypatch.setattr(Engine, "labelled", narrowed)
+    monkeypatch.setattr(Engine, "labelled", find_own)
