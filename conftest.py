@@ -146,8 +146,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     item.stash[_BEGAN] = time.monotonic()
     note = _note_of(item)
     if note is not None:
-        item.stash[_ENDED_ITS_WORKER] = note.exists()
-        note.touch()
+        try:
+            note.touch(exist_ok=False)  # follows no link that somebody else has put there
+        except FileExistsError:
+            item.stash[_ENDED_ITS_WORKER] = True
     played = yield
     if note is not None:
         note.unlink(missing_ok=True)

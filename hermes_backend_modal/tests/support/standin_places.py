@@ -13,6 +13,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from standin_bounds import Bound
+
 INIT = Path(__file__).with_name("standin_init.py")
 KEPT = 32 << 20
 """Bytes of output that are kept for readers which come back."""
@@ -97,27 +99,37 @@ class Program:
 class Place:
     """One sandbox: a first process that starts programs on demand."""
 
-    def __init__(self, *, network: bool, memory: int) -> None:
+    def __init__(self, name: str, *, network: bool, memory: int) -> None:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._ours.setblocking(False)
         self._programs: dict[str, Program] = {}
+        self._removing: asyncio.Task[None] | None = None
         self.out_of_memory = False
+        self._bound = Bound(name)
+        with theirs:
+            self._process = self._start(theirs.fileno(), network=network, memory=memory)
+        asyncio.get_running_loop().add_reader(self._ours, self._hear)
+        self.ended = asyncio.get_running_loop().create_future()
+
+    def _start(self, control: int, *, network: bool, memory: int) -> subprocess.Popen[bytes]:
         flags = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", *([] if network else ["--unshare-net"])]
         capabilities = [word for name in CAPABILITIES for word in ("--cap-add", f"CAP_{name}")]
-        with theirs:
-            self._process = subprocess.Popen(
+        try:
+            return subprocess.Popen(
                 [
+                    *self._bound.prefix,
                     *("bwrap", *flags, "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL"),
                     *(*capabilities, *SYSTEM, "--ro-bind", str(INIT), "/run/init.py", "--chdir", "/", "--"),
-                    *("/usr/bin/python3", "-I", "-S", "/run/init.py", str(theirs.fileno()), str(memory)),
+                    *("/usr/bin/python3", "-I", "-S", "/run/init.py", str(control), str(memory)),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env={"PATH": "/usr/bin:/bin"},
-                pass_fds=[theirs.fileno()],
+                pass_fds=[control],
             )
-        asyncio.get_running_loop().add_reader(self._ours, self._hear)
-        self.ended = asyncio.get_running_loop().create_future()
+        except OSError:
+            self._removing = self._bound.remove()
+            raise
 
     def _hear(self) -> None:
         try:
@@ -166,11 +178,17 @@ class Place:
         asyncio.get_running_loop().remove_reader(self._ours)
         self._ours.close()
         self._kill()
+        self._removing = self._bound.remove()
         for program in self._programs.values():
             program.close()
             if not program.ended.done():
                 program.ended.set_result(-signal.SIGKILL)
         self.ended.set_result(None)
+
+    async def removed(self) -> None:
+        """Wait until nothing is left of it, after its end."""
+        if self._removing is not None:
+            await self._removing
 
     def _kill(self) -> None:
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text(encoding="ascii")

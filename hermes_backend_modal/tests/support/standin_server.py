@@ -21,6 +21,7 @@ from modal._utils.grpc_utils import custom_detail_codec
 from modal_proto import api_pb2
 from modal_proto.api_grpc import ModalClientBase
 from modal_proto.task_command_router_grpc import TaskCommandRouterBase
+from standin_bounds import prepare
 from standin_control import Control
 from standin_fields import KNOWN_FIELDS
 from standin_router import Router
@@ -143,6 +144,7 @@ def say(line: str) -> None:
 
 async def serve() -> None:
     """Serve until the end of the input."""
+    prepare()
     state = State()
     services = [Service(ModalClientBase, Control(state), state), Service(TaskCommandRouterBase, Router(state), state)]
     server = Server(services, status_details_codec=custom_detail_codec)
@@ -165,6 +167,7 @@ async def serve() -> None:
     expiring.cancel()
     for sandbox in state.sandboxes.values():
         sandbox.end(api_pb2.GenericResult.GENERIC_STATUS_TERMINATED)
+    await asyncio.gather(*(sandbox.place.removed() for sandbox in state.sandboxes.values()))
     server.close()
 
 

@@ -127,6 +127,7 @@ class State:
         # 22 letters and digits are an identity of the older kind.
         name = "sb-" + (uuid.uuid4().hex[:22] if old else uuid.uuid4().hex)
         place = Place(
+            name,
             network=definition.network_access.network_access_type == api_pb2.NetworkAccess.OPEN,
             memory=resources.memory_mb_max,
         )

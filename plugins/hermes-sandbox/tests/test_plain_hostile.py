@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 from plain_support import plain_sandbox
 
 from hermes_core.contracts.errors import SandboxLostError
-from hermes_testing.watching import TooSoon, begin, with_more_time
+from hermes_sandbox.agent.processes import read_table, with_descendants
+from hermes_testing.watching import TooSoon, begin, eventually, with_more_time
 
 _FORGED = "0123456789abcdef0123456789abcdef done 0 0 5 0 0 0 0 0 0 0 0"
 
@@ -74,7 +76,25 @@ async def test_who_writes_to_the_shells_own_stream_ends_the_sandbox_and_answers_
             await box.exec("true")
 
 
-@pytest.mark.parametrize("victim", ["$PPID", "$(cut -d' ' -f4 /proc/$PPID/stat)"])
+_KILLER = "echo $PPID >parent; until [ -s victim ]; do sleep 0.02; done; kill -9 $(cat victim); touch killed; "
+_KILLER += "sleep 7575"
+
+
+async def name_victim(workspace: Path, victim: str, seconds: float) -> None:
+    """Tell `_KILLER` to kill its parent or that one's parent; fail where that is no process of this test."""
+    said = workspace / "parent"
+    is_said = await eventually(lambda: said.exists() and said.read_text().endswith("\n"), seconds=seconds)
+    TooSoon.unless(is_said, "the command had not begun")
+    pid, table = int(said.read_text()), read_table()
+    TooSoon.unless(pid in table, "the command had ended")
+    if victim == "grandparent":
+        pid = table[pid].parent
+    below = with_descendants(table, [os.getpid()]) - {os.getpid()}
+    assert pid in below, f"process {pid} was not started by this test and is not killed"
+    (workspace / "victim").write_text(f"{pid}\n")
+
+
+@pytest.mark.parametrize("victim", ["parent", "grandparent"])
 async def test_killing_what_serves_it_is_a_lost_sandbox_and_no_hang(
     victim: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,12 +102,15 @@ async def test_killing_what_serves_it_is_a_lost_sandbox_and_no_hang(
 
     async def attempt(seconds: float) -> None:
         async with plain_sandbox() as box:
-            answers = await asyncio.gather(
-                box.exec(f"kill -9 {victim}; touch killed; sleep 7575", timeout=seconds), return_exceptions=True
-            )
             # The workspace is a directory of this machine, and there until the sandbox is closed.
-            TooSoon.unless(Path(box.workspace, "killed").exists(), "nobody had been killed")
-            assert isinstance(answers[0], SandboxLostError), answers
+            workspace = Path(box.workspace)
+            outcomes: list[object] = await asyncio.gather(
+                box.exec(_KILLER, timeout=seconds), name_victim(workspace, victim, seconds), return_exceptions=True
+            )
+            if isinstance(outcomes[1], BaseException):
+                raise outcomes[1]
+            TooSoon.unless((workspace / "killed").exists(), "nobody had been killed")
+            assert isinstance(outcomes[0], SandboxLostError), outcomes
             with pytest.raises(SandboxLostError):
                 await box.exec("true")
 

@@ -252,7 +252,9 @@ async def test_slots_with_users_of_their_own_reach_neither_each_other_nor_the_ag
             f"touch {other.fields['workspace']}/x",
         ):
             assert (await run(one, attack + " 2>/dev/null"))[0] != 0, attack
-        await run(one, "kill -9 -1")
+        # Should a slot ever run as root, this must not be root's.
+        code, _ = await run(one, f"[[ $(id -u) == {UID + 1} ]] || exit 99; kill -9 -1")
+        assert code != 99, "the slot does not run as its user, so nothing was killed"
         assert await out(other, "kill -0 $(cat pid) && cat file") == "secret\n"
 
 

@@ -8,16 +8,20 @@ import io
 import json
 import os
 import shutil
+import stat
 import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import pytest
 
 SUPPORT = Path(__file__).parent
 HERE = Path(tempfile.gettempdir(), f"hermes-test-apptainer-{os.geteuid()}-1")
-"""Kept from one run of the tests to the next, as an engine keeps its images."""
+"""Kept from one run of the tests to the next, as an engine keeps its images; where a test's unprivileged user can read
+them, which no folder in root's home is."""
 
 
 def program() -> str | None:
@@ -32,10 +36,23 @@ def run(*argv: str | Path, cwd: str | None = None, env: Mapping[str, str] | None
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def _make_own_folder(path: Path) -> None:
+    """Make a folder, or fail where there is anything else, or one that others can put images into."""
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o755)
+    found = path.lstat()  # of a link itself, whatever it leads to
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        pytest.fail(
+            f"{path} is not used for images: it must be a folder, no link, that this user owns and nobody else can "
+            "write to. Look at what it is, and remove it",
+            pytrace=False,
+        )
+
+
 @contextmanager
 def once(name: str) -> Iterator[Path]:
     """Lock a place for something that is made once by all processes."""
-    HERE.mkdir(mode=0o755, exist_ok=True)
+    _make_own_folder(HERE)
     with (HERE / f"{name}.lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield HERE / name
