@@ -20,6 +20,7 @@ from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.backend.agent_sandbox import AgentSandbox as Sandbox
 from hermes_sandbox.backend.slot_uids import first_uid
 from hermes_sandbox.leases.book import LeaseBook
+from hermes_testing.separation import require_separation
 
 pytestmark = pytest.mark.component("docker")
 
@@ -62,6 +63,7 @@ async def test_slots_share_a_container_and_have_users_of_their_own(
 
 async def test_a_slot_cannot_read_signal_or_trace_another_one(two: tuple[Sandbox, Sandbox]) -> None:
     one, other = two
+    await require_separation(other)
     await one.write_file("secret", b"mine", mode=0o666)
     await one.exec("sleep 600 & echo $! > pid; (umask; echo also > /tmp/mine)")
     pid = (await one.read_file("pid")).decode().strip()
@@ -219,7 +221,9 @@ async def test_the_container_of_slots_has_a_lease_of_its_own(backend: DockerBack
 async def test_what_stops_all_that_its_user_starts_holds_up_nobody_else(two: tuple[Sandbox, Sandbox]) -> None:
     # It can stop a process that is its user's already and does not run its program yet; the agent waits for that.
     one, other = two
-    await one.exec("(while kill -0 $$; do :; done; while :; do kill -STOP -1; done) </dev/null >/dev/null 2>&1 &")
+    await require_separation(one)
+    stop_all = "end=$((SECONDS + 60)); while kill -0 $$; do :; done; while ((SECONDS < end)); do kill -STOP -1; done"
+    await one.exec(f"({stop_all}) </dev/null >/dev/null 2>&1 &")
     for _ in range(40):
         await one.processes.start("true")
     assert (await other.exec("echo free")).output == "free\n"

@@ -15,6 +15,7 @@ from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.leases.book import Lease, LeaseBook
 from hermes_sandbox.local.tmpfs import mount_sized, unmount
+from hermes_testing.separation import require_separation
 from hermes_testing.watching import TooSoon, with_more_time
 
 needs_program = pytest.mark.component("apptainer")
@@ -190,6 +191,7 @@ async def test_an_image_without_python_is_refused_where_no_shell_may_serve_it(op
 @needs_program
 async def test_a_shell_s_commands_cannot_end_it(backend):
     async with await backend.open(_ask(image=f"docker-archive:{small_images.archive()}", pids=40)) as sandbox:
+        await require_separation(sandbox)
         await sandbox.write_file("kept", b"1")
         await sandbox.exec("kill -9 -1; for p in /proc/[0-9]*; do kill -9 ${p#/proc/}; done 2>/dev/null", timeout=10)
         await sandbox.renew()

@@ -23,6 +23,7 @@ from pathlib import Path
 from hermes_backend_singularity.backend import SingularityBackend, SingularityOptions
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_testing.separation import require_separation
 
 options, place = json.loads(sys.argv[1]), Path(sys.argv[2])
 
@@ -42,6 +43,7 @@ async def main():
         found["uid"] = box.provenance["uid"]
         status = await box.exec("grep -hE '^(CapEff|CapBnd|NoNewPrivs):' /proc/self/status")
         found["privileges"] = status.output.split()
+        await require_separation(box)
         await box.write_file("kept", b"1")
         await box.exec("kill -9 -1 1 $PPID; for p in /proc/[0-9]*; do kill -9 ${p#/proc/}; done", timeout=10)
         found["survived"] = (await box.exec("cat kept")).output

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
-import signal
 import subprocess
-import time
+import sys
 from pathlib import Path
 
 import pytest
-from sandbox_support import gone, processes_of
+import reused_pid
 from sandbox_support import sandbox as open_one
 
 from hermes_core.contracts.errors import SandboxLostError
-from hermes_sandbox.agent.processes import read_process, read_table
+from hermes_sandbox.agent.processes import read_process
+from hermes_testing.separation import require_separation
 from hermes_testing.watching import eventually
 
-PR_SET_CHILD_SUBREAPER = 36
 # Its first thread ends at once, which makes it look like a zombie; another goes on.
 HEADLESS = """
 import ctypes, os, threading, time
@@ -96,6 +94,7 @@ async def test_a_zombie_counts_as_dead():
 async def test_nothing_inside_can_end_or_stop_the_agent(attack):
     """predecessor 2.5 #2: a command could kill its supervisor, and with it the whole sandbox."""
     async with open_one("bwrap") as sandbox:
+        await require_separation(sandbox)
         await sandbox.exec("export KEPT=1")
         await sandbox.exec(attack + " 2>/dev/null", timeout=120)
         assert (await sandbox.exec("echo $KEPT")).output == "1\n"
@@ -133,75 +132,25 @@ async def test_a_workspace_that_was_destroyed_is_empty_after_renewal(plain, spoi
     assert (await plain.exec("pwd; ls -A; ls -A ~")).output == f"{plain.workspace}\n"
 
 
-@contextlib.contextmanager
-def reaper():
-    """Inherit orphans, so that a number becomes free also where process 1 collects nobody."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    try:
-        yield
-    finally:
-        libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
-
-
-class Tries:
-    """What one test may spend on having a number again: on a busy machine others are faster again and again."""
-
-    def __init__(self, seconds: float, writes: int) -> None:
-        self._end = time.monotonic() + seconds
-        self._writes = writes
-        """How often the counter, which is everybody's on this machine, may still be set."""
-
-    @property
-    def left(self) -> float:
-        """Seconds."""
-        return max(0.0, self._end - time.monotonic())
-
-    def __bool__(self) -> bool:
-        return self.left > 0 and self._writes > 0
-
-    def take(self) -> None:
-        self._writes -= 1
-
-
-def reborn(pid, tries):
-    """Start a process with a number that has become free; None if it is not allowed, or somebody else has it."""
-    while tries and not Path(f"/proc/{pid}").exists():
-        tries.take()
-        try:
-            Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
-        except OSError:
-            return None
-        stranger = subprocess.Popen(["/bin/sleep", "300"])
-        if stranger.pid == pid:
-            return stranger
-        stranger.kill()
-        stranger.wait()
-    return None
-
-
 @pytest.mark.component("bwrap")
-async def test_an_agent_that_died_long_ago_costs_no_stranger_its_life():
-    with reaper():
-        tries = Tries(30, writes=50)
-        for _ in range(5):  # somebody else can have got the number
-            if tries and await has_let_a_stranger_live(tries):
-                return
-    pytest.skip("the number of the process that died cannot be had again")
+def test_an_agent_that_died_long_ago_costs_no_stranger_its_life():
+    own_numbers = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+    own_numbers += ["--pid", "--fork", "--kill-child", "--mount-proc"]
+    probe = subprocess.run([*own_numbers, "true"], capture_output=True, text=True, check=False)
+    if probe.returncode != 0:
+        pytest.skip(f"no PID namespace can be made here: {probe.stderr}")
+    done = run_reused_pid(own_numbers)
+    if done.returncode == reused_pid.CANNOT_TELL:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
 
 
-async def has_let_a_stranger_live(tries):
-    async with open_one("bwrap") as sandbox:
-        outside = min(processes_of(sandbox.id))
-        (init,) = [process.pid for process in read_table().values() if process.parent == outside]
-        os.kill(init, signal.SIGKILL)
-        with pytest.raises(SandboxLostError):
-            await sandbox.exec("sleep 60")
-        stranger = reborn(init, tries) if await gone(init, tries.left) else None
-        if stranger is None:
-            return False
-        with stranger:
-            await sandbox.aclose()
-            assert stranger.poll() is None
-            stranger.kill()
-        return True
+def test_what_sets_the_counter_of_numbers_does_so_only_in_a_namespace_of_its_own():
+    done = run_reused_pid([])
+    assert (done.returncode, done.stderr) == (1, "not in a PID namespace of its own: nothing was tried\n")
+
+
+def run_reused_pid(prefix):
+    # Where it hangs, the end of `unshare` is the end of all that is in the namespace.
+    argv = [*prefix, sys.executable, reused_pid.__file__, str(Path("/proc/self/ns/pid").readlink())]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=240)

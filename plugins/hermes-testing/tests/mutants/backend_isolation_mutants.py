@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from backend_wrapping import Backend, Local, Passing
 
+from hermes_core.contracts.errors import SandboxLostError
 from hermes_testing.suites.backend_isolation import Isolation
 
 
@@ -102,22 +103,23 @@ class _FallsBackToTheHost(Backend):
 
 
 class TestFallsBackToTheHost(Confined, Isolation):
-    """predecessor 2.3 #11."""
+    """predecessor 2.3 #11. The attacks are not run here, where only the look before them protects this machine."""
 
+    test_killing_everything_that_is_visible_is_survived = None
+    test_sandboxes_do_not_reach_each_other_s_processes = None
+    test_the_agent_is_out_of_reach = None
+    test_the_system_s_files_cannot_be_changed = None
     backend_class = _FallsBackToTheHost
     caught_by = frozenset(
         {
+            "test_a_sandbox_shows_that_this_machine_is_out_of_its_reach",
             "test_an_allowlist_reaches_what_it_names",
             "test_commands_have_no_privileges",
             "test_files_of_this_machine_are_invisible",
-            "test_killing_everything_that_is_visible_is_survived",
             "test_no_network_is_none",
-            "test_sandboxes_do_not_reach_each_other_s_processes",
             "test_sandboxes_share_no_file",
             "test_sandboxes_share_no_temporary_file",
-            "test_the_agent_is_out_of_reach",
             "test_the_disk_is_full_at_its_limit",
-            "test_the_system_s_files_cannot_be_changed",
         }
     )
 
@@ -130,3 +132,82 @@ class _ForgetsLimits(Backend):
 class TestForgetsALimit(Confined, Isolation):
     backend_class = _ForgetsLimits
     caught_by = frozenset({"test_a_file_stays_below_its_limit"})
+
+
+class _GivesTheSameToAll(Backend):
+    """Whoever asks for the same while it is open gets the same sandbox."""
+
+    def __init__(self, inner, sandbox_class):
+        super().__init__(inner, sandbox_class)
+        self.opened = {}
+
+    async def open(self, spec):
+        asked = repr(spec)
+        shared, users = self.opened.get(asked, (None, 0))
+        shared = shared or await self.inner.open(spec)
+        self.opened[asked] = shared, users + 1
+        return _Shared(shared, lambda: self.leave(asked))
+
+    async def leave(self, asked):
+        shared, users = self.opened.pop(asked)
+        if users > 1:
+            self.opened[asked] = shared, users - 1
+        else:
+            await shared.aclose()
+
+
+class _Shared(Passing):
+    def __init__(self, inner, leave):
+        super().__init__(inner)
+        self.leave = leave
+
+    async def aclose(self):
+        await self.leave()
+
+
+class TestGivesTheSameToAll(Confined, Isolation):
+    backend_class = _GivesTheSameToAll
+    caught_by = frozenset(
+        {
+            "test_sandboxes_do_not_reach_each_other_s_processes",
+            "test_sandboxes_share_no_file",
+            "test_sandboxes_share_no_temporary_file",
+            "test_the_system_s_files_cannot_be_changed",
+        }
+    )
+
+
+class _Answers(Passing):
+    """Answers a command that has `words` in it with `answer`, without running it: nobody is harmed."""
+
+    words, answer = "", b""
+
+    async def exec(self, command, **options):
+        if self.words not in command:
+            return await self.inner.exec(command, **options)
+        return replace(await self.inner.exec("true"), stdout=self.answer)
+
+
+class _DiesOfAnAttack(_Answers):
+    words = "kill -9 -1"
+    dead = False
+
+    async def exec(self, command, **options):
+        self.dead = self.dead or self.words in command
+        if self.dead:
+            raise SandboxLostError("all of it was killed")
+        return await super().exec(command, **options)
+
+
+class TestDiesOfAnAttack(Confined, Isolation):
+    sandbox_class = _DiesOfAnAttack
+    caught_by = frozenset({"test_killing_everything_that_is_visible_is_survived"})
+
+
+class _ShowsItsAgent(_Answers):
+    words, answer = "PPid", b"SECRET=1"
+
+
+class TestShowsItsAgent(Confined, Isolation):
+    sandbox_class = _ShowsItsAgent
+    caught_by = frozenset({"test_the_agent_is_out_of_reach"})

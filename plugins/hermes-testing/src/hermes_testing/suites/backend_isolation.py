@@ -11,6 +11,7 @@ import pytest
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
 from hermes_core.specs import BackendSpec
+from hermes_testing.separation import require_separation
 from hermes_testing.suites.backend_base import SECRET_VALUE, BackendBase
 from hermes_testing.suites.base import needs
 from hermes_testing.watching import runs_inside, sleep_token
@@ -93,21 +94,15 @@ class Isolation(BackendBase):
                 assert past.output == ""
                 assert "egress" in sandbox.provenance
 
-    async def contained(self, sandbox: Sandbox) -> None:
-        """Fail before anything is tried that would do harm where nothing separates the sandbox from this machine."""
-        token = sleep_token()
-        here = await asyncio.create_subprocess_exec("sleep", token)
-        try:
-            assert not await runs_inside(sandbox, token), "it sees the processes of this machine"
-        finally:
-            here.kill()
-            await here.wait()
-        assert (await sandbox.exec("grep -c '^CapEff:.*[^0[:space:]]' /proc/self/status")).output == "0\n"
+    @needs("separation")
+    async def test_a_sandbox_shows_that_this_machine_is_out_of_its_reach(self, shared: Sandbox) -> None:
+        """It sees processes of its own and none of this machine's; without that none of the attacks below is tried."""
+        await require_separation(shared)
 
     @needs("separation")
     async def test_killing_everything_that_is_visible_is_survived(self, sandbox: Sandbox) -> None:
         """The command is dead, the sandbox answers the next one, with its files."""
-        await self.contained(sandbox)
+        await require_separation(sandbox)
         await sandbox.write_file("kept", b"1")
         await sandbox.exec("kill -9 -1; for p in /proc/[0-9]*; do kill -9 ${p#/proc/}; done 2>/dev/null", timeout=10)
         for _ in range(3):
@@ -117,7 +112,7 @@ class Isolation(BackendBase):
     @needs("separation")
     async def test_the_agent_is_out_of_reach(self, sandbox: Sandbox) -> None:
         """Nothing that commands descend from shows its environment, memory or descriptors, or takes a word."""
-        await self.contained(sandbox)
+        await require_separation(sandbox)
         seen = await sandbox.exec(_ANCESTORS)
         assert (seen.stdout, seen.exit_code) == (b"", 0)
         assert (await sandbox.exec("echo still")).stdout == b"still\n"
@@ -127,7 +122,7 @@ class Isolation(BackendBase):
         """Neither to kill nor to look into, although their users may have the same name."""
         token = sleep_token()
         async with await backend.open(self.ask()) as one, await backend.open(self.ask()) as two:
-            await self.contained(two)
+            await require_separation(two)
             await one.exec(f"OWN={token} sleep {token} >/dev/null 2>&1 &")
             assert await self.starts(one, token)
             await two.exec("for p in /proc/[0-9]*; do kill -9 ${p#/proc/}; done 2>/dev/null; true", timeout=10)
@@ -151,7 +146,7 @@ class Isolation(BackendBase):
     async def test_sandboxes_share_no_temporary_file(self, backend: TerminalBackend) -> None:
         """What one calls a file in /tmp is no obstacle for another, and none of its business."""
         async with await backend.open(self.ask()) as one, await backend.open(self.ask()) as two:
-            await self.contained(one)
+            await require_separation(one)
             for place in ("/tmp", "/var/tmp", "/dev/shm"):  # noqa: S108 - inside
                 for sandbox in (one, two):
                     made = await sandbox.exec(
@@ -175,7 +170,7 @@ class Isolation(BackendBase):
             f"{folder}/planted-{sleep_token()}" for folder in ("/usr/bin", "/etc", "", "/usr/lib", "/root", "/opt")
         ]
         async with await backend.open(self.ask()) as one, await backend.open(self.ask()) as two:
-            await self.contained(one)
+            await require_separation(one)
             await one.exec("; ".join(f"echo planted > {name}" for name in names))
             assert (await two.exec(f"cat {' '.join(names)}")).stdout == b""
 
