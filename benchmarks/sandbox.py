@@ -22,7 +22,7 @@ from typing import Any
 
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec
-from hermes_sandbox.agent.processes import read_marker, read_table
+from hermes_sandbox.agent.processes import belongs_to, read_table
 from hermes_sandbox.local.backend import LocalBackend
 
 COMMANDS = {"builtin": "true", "fork": "/bin/true"}
@@ -68,9 +68,8 @@ def resident_mb(pid: int) -> float:
 
 
 def agent_of(sandbox: Sandbox) -> int:
-    """Return the agent's process: the last of the chain of launchers that carry its mark."""
-    marks = {pid: read_marker(pid) for pid in read_table()}
-    return max(pid for pid, mark in marks.items() if mark == f"{sandbox.id}.0")
+    """Return the agent's process: the last of the chain of launchers that belong to the sandbox."""
+    return max(pid for pid in read_table() if belongs_to(pid, sandbox.id))
 
 
 async def growth(level: str, backend: LocalBackend) -> dict[str, Any]:

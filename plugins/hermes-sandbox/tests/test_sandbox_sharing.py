@@ -62,7 +62,9 @@ class Pool(AgentBackend):
     async def create(self, spec, sandbox_id):
         def describe(_host, number):
             own = {"uid": UID + number, "gid": UID + number} if os.geteuid() == 0 else {}
-            return {"workspace": f"{self.root}/{sandbox_id}-{number}", "own_directory": True, **own}
+            workspace = f"{self.root}/{sandbox_id}-{number}"
+            # Not in /tmp, where an agent that is killed leaves it.
+            return {"workspace": workspace, "state_dir": f"{workspace}/.state", "own_directory": True, **own}
 
         return SharedPlace(self.agents, spec.image, self.make_host, limit=self.limit, describe=describe)
 

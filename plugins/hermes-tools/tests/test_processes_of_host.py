@@ -108,7 +108,8 @@ def test_a_lack_of_descriptors_is_not_taken_for_the_end_of_a_process():
 
 
 def test_descendants_are_found_over_several_generations_and_signalled():
-    script = "bash -c 'bash -c \"echo \\$\\$; read line; :\"; :'; :"
+    # Each goes on waiting when the one below it has been killed.
+    script = "bash -c 'bash -c \"echo \\$\\$; read line; :\"; read line; :'; read line; :"
     with started("bash", "-c", script) as program:
         last = int(line_of(program))
         running = running_processes()

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -18,7 +17,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from acme_hermes.plugin import NICED
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
-from hermes_sandbox import PROCESSES, PYTHON_FLAGS, AgentBackend, AgentStream, SandboxHost, remove_group
+from hermes_sandbox import (
+    PROCESSES,
+    PYTHON_FLAGS,
+    AgentBackend,
+    AgentStream,
+    SandboxHost,
+    kill_processes,
+    remove_group,
+)
 
 _GRACE: Final = 10.0
 """Seconds the agent has to end everything below it once its input is closed."""
@@ -57,7 +64,7 @@ class NicedBackend(AgentBackend):
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
         """Remove what a killed process left behind."""
         await remove_group(handle["sandbox_id"])
-        await asyncio.to_thread(_kill_marked, handle["sandbox_id"])
+        await kill_processes(handle["sandbox_id"], Path(handle["root"]))
         await asyncio.to_thread(shutil.rmtree, handle["root"], ignore_errors=True)
 
 
@@ -66,6 +73,7 @@ class NicedHost(SandboxHost):
 
     def __init__(self, root: Path, sandbox_id: str, niceness: int) -> None:
         self.workspace = str(root / "workspace")
+        self.state_dir = str(root / "state")
         self.provenance = {"niceness": niceness}
         self._root = root
         self._id = sandbox_id
@@ -100,23 +108,8 @@ class NicedHost(SandboxHost):
             agent.kill()
             await agent.wait()
         await remove_group(self._id)
-        await asyncio.to_thread(_kill_marked, self._id)
+        await kill_processes(self._id, self._root)
 
     async def destroy(self) -> None:
         """Remove the directory."""
         await asyncio.to_thread(shutil.rmtree, self._root, ignore_errors=True)
-
-
-def _kill_marked(sandbox_id: str) -> None:
-    """Kill until nothing has the agent's mark in its environment any more."""
-    mark = f"\0HERMES_SANDBOX={sandbox_id}.".encode()
-    while marked := [int(entry.parent.name) for entry in Path("/proc").glob("[0-9]*/environ") if mark in _read(entry)]:
-        for pid in marked:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
-def _read(entry: Path) -> bytes:
-    with contextlib.suppress(OSError):  # it has ended meanwhile, or is somebody else's
-        return b"\0" + entry.read_bytes()
-    return b""

@@ -106,7 +106,8 @@ class Backend(AgentBackend):
 
     async def create(self, spec, sandbox_id):
         def describe(_host, number):
-            return {"workspace": f"{self.root}/{sandbox_id}-{number}", "own_directory": True}
+            workspace = f"{self.root}/{sandbox_id}-{number}"
+            return {"workspace": workspace, "state_dir": f"{workspace}.state", "own_directory": True}
 
         make = self.engine.make
         return SharedPlace(self.places, spec.image, lambda: make(spec.image), limit=self.limit, describe=describe)
@@ -128,7 +129,8 @@ async def backend(*, limit=1000, **options):
         made.engine.gate.set()
         await made.aclose()
         assert made.engine.alive == []
-        left = [path.name for path in root.iterdir() if path.name != "leases"]
+        # An agent that was killed cannot delete what it has saved; such a host's files end with this folder.
+        left = [path.name for path in root.iterdir() if path.name != "leases" and path.suffix != ".state"]
         leases = list((root / "leases").glob("*"))
         shutil.rmtree(root)
         assert leases == []

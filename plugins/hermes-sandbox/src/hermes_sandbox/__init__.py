@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hermes_sandbox.backend.host import SandboxHost
     from hermes_sandbox.backend.options import PROCESSES
     from hermes_sandbox.local.cgroups import remove_group
+    from hermes_sandbox.local.kill import kill_processes
     from hermes_sandbox.opening import open_sandbox
     from hermes_sandbox.posix_shell.source import shell_command
     from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
@@ -24,6 +25,7 @@ __all__ = [
     "AgentBackend",
     "AgentStream",
     "SandboxHost",
+    "kill_processes",
     "open_sandbox",
     "remove_group",
     "shell_command",
@@ -35,6 +37,7 @@ _HOMES = {
     "PROCESSES": "backend.options",
     "PYTHON_FLAGS": "protocol.bootstrap",
     "SandboxHost": "backend.host",
+    "kill_processes": "local.kill",
     "open_sandbox": "opening",
     "remove_group": "local.cgroups",
     "shell_command": "posix_shell.source",

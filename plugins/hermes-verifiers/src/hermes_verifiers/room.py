@@ -29,7 +29,10 @@ DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 _MAKE: Final = """(
 umask 077
 w=$(command cd -P -- {workspace} && command pwd -P)
-t=$(command cd -P -- "${{TMPDIR:-/tmp}}" && command pwd -P) || t=/tmp
+t=${{TMPDIR:-/tmp}}
+# A directory that its own user may not enter can still be opened by that user.
+(command cd -- "$t") 2>/dev/null || command -p chmod u+rwx -- "$t"
+t=$(command cd -P -- "$t" && command pwd -P) || t=/tmp
 case $t in "$w" | "$w"/*) t=/tmp ;; esac
 [ "$t" = /tmp ] || command -p chmod u+rwx -- "$t"
 d=$(command -p mktemp -d "$t/verify.XXXXXXXXXX") || d=$(command -p mktemp -d /tmp/verify.XXXXXXXXXX) || exit

@@ -15,7 +15,7 @@ from hermes_sandbox.agent.commands.shell import COMMAND_FD
 from hermes_sandbox.agent.commands.write_order import hang_bell
 from hermes_sandbox.agent.launch import OOM_SCORE
 from hermes_sandbox.agent.loop import Loop
-from hermes_sandbox.agent.processes import become_reaper, kill_descendants
+from hermes_sandbox.agent.processes import become_reaper, kill_descendants, take_name
 from hermes_sandbox.agent.seccomp import shield
 from hermes_sandbox.agent.slot import CALLS, STREAMS, UPLOADS, USUAL_UMASK, WAITS, Slot
 from hermes_sandbox.agent.slot_lifecycle import (
@@ -206,6 +206,7 @@ class Server:
     def _do_hello(self, number: int, header: dict[str, Any], _body: bytes) -> None:
         configure(header["limits"])
         self._marker = header["marker"]
+        take_name(self._marker)
         version = ".".join(str(part) for part in sys.version_info[:3])
         values = {"protocol": PROTOCOL, "pid": os.getpid(), "python": version, "uid": os.getuid()}
         self.answer(number, {**values, "can_setuid": may_change_user(), "shielded": self._shielded})
@@ -283,6 +284,7 @@ class Server:
         slot.restart()
 
         def renewed(clean: bool) -> None:  # noqa: FBT001 - a callback
+            slot.restart()  # again: until they were killed, its processes could save something
             if not clean:
                 self.fail(number, OSError("processes of the slot cannot be killed"))
                 return

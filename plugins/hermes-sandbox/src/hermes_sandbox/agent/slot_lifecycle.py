@@ -110,6 +110,7 @@ def end(slot: Slot, then: Callable[[OSError | None], None]) -> None:
     slot.restart()
 
     def killed(clean: bool) -> None:  # noqa: FBT001 - a callback
+        slot.restart()  # again: until they were killed, its processes could save something
         problem = slot.unbind() if clean else OSError("processes of the slot cannot be killed")
         if problem is not None:
             then(problem)

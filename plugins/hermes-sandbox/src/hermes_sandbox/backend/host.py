@@ -24,7 +24,11 @@ class SandboxHost(ABC):
     bash: str = "/bin/bash"
     """Path, inside, of bash 4.4 or newer."""
     state_dir: str | None = None
-    """Private directory, inside, for the session's state; the agent makes one if None."""
+    """Private directory, inside, for the session's state, which may hold secrets.
+
+    If None, the agent makes one in /tmp, and deletes it; one that is killed cannot. So a place whose /tmp does not end
+    with it names one that does.
+    """
 
     mark: str | None = None
     """What processes inside a shared place carry in their environment, so that they are found; made up if None."""

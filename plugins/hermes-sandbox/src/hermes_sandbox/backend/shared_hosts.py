@@ -274,7 +274,7 @@ class SharedPlace(SandboxHost):
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
         """Open a slot of a shared agent, or end all that runs in the present one."""
         if previous is not None:
-            await previous.reset()
+            await previous.reset(state_dir=self.state_dir)
             return previous
         if self._seat is None:
             await self.admit(request)

@@ -25,7 +25,7 @@ from hermes_sandbox.local.cgroups import PREFIX, ControlGroups, Group
 from hermes_sandbox.local.declaration import LOCAL
 from hermes_sandbox.local.files import abandoned_in, delete_tree, make_directories, write_copy
 from hermes_sandbox.local.hosts import BubblewrapHost, PlainHost
-from hermes_sandbox.local.kill import kill_marked
+from hermes_sandbox.local.kill import kill_processes
 from hermes_sandbox.local.limits import Limits, plan_limits
 from hermes_sandbox.local.options import LocalOptions
 from hermes_sandbox.local.slots import LocalSlot, SharedAgent
@@ -210,7 +210,7 @@ class LocalBackend(AgentBackend):
         group = _group_of(handle)
         if group is not None:
             await group.remove()
-        await kill_marked(handle["sandbox_id"], root, shared=handle.get("shared", False))
+        await kill_processes(handle["sandbox_id"], root, shared=handle.get("shared", False))
         await delete_tree(root)
 
 

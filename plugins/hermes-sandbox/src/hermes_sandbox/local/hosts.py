@@ -19,7 +19,7 @@ from hermes_sandbox.backend.base import ENVIRONMENT
 from hermes_sandbox.backend.host import SandboxHost
 from hermes_sandbox.local.cgroups import Group
 from hermes_sandbox.local.files import delete_tree, restore_directories
-from hermes_sandbox.local.kill import kill_marked
+from hermes_sandbox.local.kill import kill_processes
 from hermes_sandbox.local.limits import Limits
 from hermes_sandbox.local.options import LocalOptions
 from hermes_sandbox.local.spawn import start_confined
@@ -118,7 +118,7 @@ class PlainHost(LocalHost):
             raise BackendError(f"processes of sandbox {self._id} cannot be killed")
         if not ended_well:
             self._lost_track = self._group is None
-            await kill_marked(self._id, self._root)
+            await kill_processes(self._id, self._root)
 
 
 class BubblewrapHost(LocalHost):
@@ -171,7 +171,7 @@ class BubblewrapHost(LocalHost):
             raise
         except BaseException:
             os.close(info)
-            await complete(kill_marked(self._id, self._root))
+            await complete(kill_processes(self._id, self._root))
             raise
         finally:
             os.close(writer)
@@ -195,7 +195,7 @@ class BubblewrapHost(LocalHost):
             if init is None:
                 # Cut off while bubblewrap was starting: its child waits for it to set up the namespaces, and would wait
                 # for ever as an orphan, since it asks to die with its parent only afterwards.
-                await kill_marked(self._id, self._root, known=agent.pid)
+                await kill_processes(self._id, self._root, known=agent.pid)
             # The first process of a PID namespace takes all others with it, and is gone only after them.
             elif not await kill_and_wait(init, _GRACE):
                 raise BackendError(f"the first process of sandbox {self._id} cannot be killed")

@@ -10,8 +10,8 @@ from pathlib import Path
 from hermes_core.contracts.errors import BackendError
 from hermes_sandbox.agent.processes import (
     Patience,
+    belongs_to,
     look_into,
-    read_marker,
     read_table,
     stop_and_kill,
     with_descendants,
@@ -22,8 +22,11 @@ _KILLING = 2.0
 """Seconds without progress after which what is being killed counts as unkillable."""
 
 
-async def kill_marked(sandbox_id: str, root: Path, *, known: int | None = None, shared: bool = False) -> None:
+async def kill_processes(sandbox_id: str, root: Path, *, known: int | None = None, shared: bool = False) -> None:
     """Kill what carries a sandbox's mark or, without any, works in its directory, and all that it has started.
+
+    For a backend on this machine: what an agent that was killed has left. However fast it forks, it is stopped first,
+    until nobody new is found, and killed then.
 
     `known` is a child of ours: one that has just been started shows no environment yet. Of a sandbox that has `shared`
     an agent, what works in its directory is found, since what it started carries the agent's mark.
@@ -55,9 +58,9 @@ def _members(sandbox_id: str, root: Path, known: int | None, shared: bool) -> se
 
 
 def _belongs(pid: int, sandbox_id: str, root: Path, *, shared: bool) -> bool:
-    marker = read_marker(pid)
-    if marker is not None and not shared:
-        return marker.partition(".")[0] == sandbox_id
+    carries_it = None if shared else belongs_to(pid, sandbox_id)
+    if carries_it is not None:
+        return carries_it
     for folder in look_into(pid):
         with contextlib.suppress(OSError):
             place = (folder / "cwd").readlink()

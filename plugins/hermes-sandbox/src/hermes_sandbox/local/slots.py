@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hermes_sandbox.backend.shared_hosts import MakeHost, Places, SharedPlace
 from hermes_sandbox.local.cgroups import Group
 from hermes_sandbox.local.files import delete_tree, restore_directories
 from hermes_sandbox.local.hosts import PlainHost
-from hermes_sandbox.local.kill import kill_marked
+from hermes_sandbox.local.kill import kill_processes
 from hermes_sandbox.protocol.cancellation import complete
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
@@ -72,6 +73,9 @@ class LocalSlot(SharedPlace):
         """Open the slot, or end all that runs in the present one and mend its directories."""
         if previous is not None:
             await asyncio.to_thread(restore_directories, self._root)
+        # Deleted with the other directories when an agent that was killed cannot; a new one for every session: what a
+        # command has put into the last one cannot pass for saved state.
+        self.state_dir = str(self._root / f"state-{os.urandom(8).hex()}")
         return await super().serve(request, previous)
 
     async def destroy(self) -> None:
@@ -83,5 +87,5 @@ class LocalSlot(SharedPlace):
             if lost:
                 if self._group is not None:
                     await self._group.remove()
-                await kill_marked(self._id, self._root, shared=True)
+                await kill_processes(self._id, self._root, shared=True)
             await delete_tree(self._root)

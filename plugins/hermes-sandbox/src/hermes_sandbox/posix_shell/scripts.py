@@ -44,8 +44,9 @@ _hermes_home=$PWD
 _SAVE: Final = b"""\
 { \\set +aefnux; } 2>/dev/null
 \\trap - EXIT
-\\unset -f unalias pwd echo printf cd cat mv [ 2>/dev/null
+\\unset -f unalias pwd echo printf cd cat mv umask [ 2>/dev/null
 IFS=' '
+\\umask 077
 @directory
 @undo
 \\unset _hermes_home _hermes_save HERMES_SANDBOX

@@ -143,8 +143,11 @@ class AgentSlot:
         else:
             self._client.fail_slot(self._number, self._lost)
 
-    async def reset(self) -> None:
+    async def reset(self, *, state_dir: str | None = None) -> None:
         """Kill every process of the slot and forget the session; files stay.
+
+        Args:
+            state_dir: Private directory for the new session's state; as the slot was opened with if None.
 
         Raises:
             SandboxLostError: It did not work; the slot is given up.
@@ -152,7 +155,7 @@ class AgentSlot:
         if self._lost is not None:
             raise SandboxLostError(self._lost)
         self.suspend("it is being renewed")
-        fields = {name: self._fields[name] for name in ("state_dir", "cwd")}
+        fields = {"state_dir": state_dir or self._fields["state_dir"], "cwd": self._fields["cwd"]}
         try:
             await self._client.request(
                 {"op": "reset", "slot": self._number, **fields}, deadline=_CLOSING, overdue=self.fail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -56,6 +57,9 @@ class SharedSlot(SharedPlace):
 
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
         """Open both slots, or end all that runs in the present one."""
+        # `remove` finds it by its name when an agent that was killed cannot delete it. Nobody knows that name before it
+        # is there: where the workspaces lie, others may write.
+        self.state_dir = f"{self.workspace}.state-{os.urandom(8).hex()}"
         slot = await super().serve(request, previous)
         if previous is None:
             if self._seat is not None:

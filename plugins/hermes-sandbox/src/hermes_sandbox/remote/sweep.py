@@ -22,6 +22,7 @@ class Process(NamedTuple):
     """What can be seen of a process."""
 
     parent: int
+    name: bytes
     environment: bytes
     place: str
 
@@ -29,23 +30,26 @@ class Process(NamedTuple):
 def look(folder: Path) -> Process | None:
     """Describe a process; None if it has ended."""
     with contextlib.suppress(OSError, IndexError):
-        state, parent, *_ = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+        before, _, after = (folder / "stat").read_bytes().rpartition(b")")
+        state, parent, *_ = after.split()
         environment = b""
         place = ""
-        # Neither is shown of another user's process, nor of one that has just been started.
+        # Neither is shown of another user's process, of one that has just been started, or of an agent.
         with contextlib.suppress(OSError):
             environment = b"\0" + (folder / "environ").read_bytes()
         with contextlib.suppress(OSError):
             place = str((folder / "cwd").resolve())
-        return None if state in {b"Z", b"X"} else Process(int(parent), environment, place)
+        return None if state in {b"Z", b"X"} else Process(int(parent), before.partition(b"(")[2], environment, place)
     return None
 
 
 def belongs(process: Process, sandbox: str, root: str) -> bool:
-    """Tell whether a process is the sandbox's: by its marker, its home, or, when it has removed both, its directory."""
+    """Tell whether a process is the sandbox's: by its marker or home, else by its name or directory."""
     if b"\0HERMES_SANDBOX=" in process.environment:
         marks = (b"\0HERMES_SANDBOX=" + sandbox.encode() + b".", b"\0HOME=" + os.fsencode(root) + b".home\0")
         return any(mark in process.environment for mark in marks)
+    if process.name == sandbox.encode()[:15]:  # as the agent calls itself
+        return True
     return any(process.place == place or process.place.startswith(place + "/") for place in (root, root + ".home"))
 
 
@@ -121,6 +125,16 @@ def remove(groups: list[Path]) -> bool:
     return not groups
 
 
+def states_of(root: str) -> list[str]:
+    """Return the directories with its sessions' saved state; what another user has called so is none of them."""
+    found = []
+    for path in Path(root).parent.glob(Path(root).name + ".state-*"):
+        with contextlib.suppress(OSError):
+            if path.lstat().st_uid == os.geteuid():
+                found.append(str(path))
+    return found
+
+
 def delete(*places: str) -> int:
     """Delete directories, however deep or write-protected; returns rm's status."""
     # rm, because Python's own deletion gives up on a tree a thousand levels deep.
@@ -138,7 +152,7 @@ def main() -> None:
         sys.exit(f"processes of sandbox {sandbox} cannot be killed")
     if not remove(groups):
         sys.exit(f"the control group of sandbox {sandbox} cannot be removed")
-    sys.exit(delete(root, root + ".home") if directory == "delete" else 0)
+    sys.exit(delete(root, root + ".home", *states_of(root)) if directory == "delete" else 0)
 
 
 if __name__ == "__main__":

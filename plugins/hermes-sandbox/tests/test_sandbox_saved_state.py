@@ -1,0 +1,119 @@
+"""What is saved of a session may hold secrets: it goes with its sandbox, and nothing of it stays in /tmp."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import uuid
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from sandbox_support import UID, agent_of, backend, require, slot_fields
+
+from hermes_core.contracts.errors import SandboxLostError
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_sandbox.protocol.agent_process import AgentProcess
+from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
+from hermes_sandbox.protocol.client import AgentClient
+from hermes_sandbox.protocol.slots import AgentSlot
+from hermes_testing.watching import eventually
+
+WAYS = [
+    pytest.param("none", 1, id="none"),
+    pytest.param("none", 4, id="shared"),
+    pytest.param("bwrap", 1, id="bwrap", marks=pytest.mark.component("bwrap")),
+]
+
+
+def files_with(secret: str) -> list[str]:
+    """Return the files in folders of agents in /tmp that hold a text; by it, because others make such folders too."""
+    found, text = [], secret.encode()
+    # Where an agent that is told no place puts what it saves, whatever TMPDIR says.
+    for folder in Path("/tmp").glob("hermes-*"):
+        with contextlib.suppress(OSError):  # those of others go at any time
+            found += [str(path) for path in folder.iterdir() if path.is_file() and text in path.read_bytes()]
+    return found
+
+
+def kill_agent(sandbox, level: str) -> None:
+    """Kill the agent as the kernel does when memory runs out; the one of bubblewrap knows no number of outside."""
+    pid = agent_of(sandbox.id) if level == "bwrap" else sandbox.slot.client.greeting["pid"]
+    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("ending", ["closed", "killed", "reclaimed"])
+@pytest.mark.parametrize("session", ["robust", "live"])
+@pytest.mark.parametrize(("level", "slots"), WAYS)
+async def test_what_is_saved_of_a_session_goes_with_its_sandbox(level, slots, session, ending):
+    require(level)
+    spec, secret = SandboxSpec(isolation=level, session=session), uuid.uuid4().hex
+    # Fails when it is left with anything but leases in its folder.
+    async with backend(slots_per_agent=slots) as made:
+        sandbox = await made.open(spec)
+        await sandbox.exec(f"export SECRET={secret}")
+        await sandbox.renew()
+        assert files_with(secret) == []
+        assert (await sandbox.exec(f"echo ${{SECRET-gone}}; export SECRET={secret}")).output == "gone\n"
+        # A live session has its last command in a file, and not what it knows.
+        assert (await sandbox.exec(f"echo $SECRET; : {secret}")).output == f"{secret}\n"
+        if ending != "closed":
+            kill_agent(sandbox, level)
+            with pytest.raises(SandboxLostError):
+                await sandbox.exec("echo ghost")
+        if ending == "reclaimed":
+            await made.reclaim(made.handle(spec, sandbox.id))
+            assert files_with(secret) == []
+        await sandbox.aclose()
+        assert files_with(secret) == []
+
+
+@asynccontextmanager
+async def agent():
+    process = await AgentProcess.start([sys.executable, *PYTHON_FLAGS], environment={"PATH": "/usr/bin:/bin"})
+    client = await AgentClient.connect(process.stream, {"marker": uuid.uuid4().hex[:16], "limits": {}}, timeout=60)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+        assert await process.end(60)
+
+
+@pytest.fixture
+def place():
+    # Not tmp_path: its parents are closed to the users of slots.
+    with tempfile.TemporaryDirectory(prefix="hermes-test-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+async def run(slot, command: str) -> None:
+    text = command.encode()
+    header = {"op": "exec", "command": len(text), "stdin": False, "timeout": 120, "limit": 9999}
+    await slot.request({**header, "cwd": None, "env": {}}, text)
+
+
+SAVE_FOR_EVER = """
+folder=$(tr '\\0' '\\n' </proc/$$/cmdline | grep -o -m 1 '/tmp/hermes-[0-9a-f]*' | head -n 1)
+(setsid bash -c "while :; do mkdir -p $folder; echo SECRET >$folder/state; done" >/dev/null 2>&1 &)
+"""
+
+
+@pytest.mark.parametrize("own_user", [False, True])
+async def test_what_a_slot_s_processes_save_until_they_are_killed_goes_too(place, own_user):
+    """They have a moment between the order to end the slot, which deletes what is there, and their own end."""
+    if own_user and os.geteuid() != 0:
+        pytest.skip("slots have users of their own only under root")
+    user = {"uid": UID + 1, "gid": UID + 1} if own_user else {}
+    async with agent() as client:
+        fields = slot_fields(place / "slot", state_dir=None, own_directory=True, **user)
+        slot = await AgentSlot.open(client, fields, exclusive=False)
+        for end in (slot.reset, slot.aclose):
+            secret = uuid.uuid4().hex
+            await run(slot, SAVE_FOR_EVER.replace("SECRET", secret))
+            assert await eventually(lambda secret=secret: len(files_with(secret)) == 1)
+            await end()
+            assert files_with(secret) == []
