@@ -226,14 +226,14 @@ def _shifted(found: Members, by: int) -> Members:
     return {key: (value, start + by, end + by) for key, (value, start, end) in found.items()}
 
 
-_PLAIN: Final = r"(?:[ \t\n\r:,0-9.+\-eE]|true|false|null)*+"
-_STRICT_BODY: Final = r'[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+'
-_LENIENT_BODY: Final = r'[^"\\]*+(?:\\.[^"\\]*+)*+'
+_PLAIN: Final = r"(?>[ \t\n\r:,0-9.+\-eE]++|true|false|null)*+"
+_STRICT_BODY: Final = r'[^"\\\n]*+(?>\\[^\n][^"\\\n]*+)*+'
+_LENIENT_BODY: Final = r'[^"\\]*+(?>\\.[^"\\]*+)*+'
 
 
 def _tokens(body: str) -> str:
     """Match what may stand between two brackets; possessive throughout, so nothing is tried twice."""
-    return rf'{_PLAIN}(?:"{body}"{_PLAIN})*+'
+    return rf'{_PLAIN}(?>"{body}"{_PLAIN})*+'
 
 
 _Match = Callable[[str, int], re.Match[str] | None]
@@ -262,7 +262,7 @@ def _lenient_run() -> _Match:
 
 def _run(body: str, cut: str) -> _Match:
     """Compile brackets that open and what stands between; the group is the quote of a string that a line break cuts."""
-    return re.compile(rf"(?:[{{\[]{_tokens(body)}){{0,{MAX_DEPTH}}}+(?:{cut})?+", re.DOTALL).match
+    return re.compile(rf"(?>[{{\[]{_tokens(body)}){{0,{MAX_DEPTH}}}+(?>{cut})?+", re.DOTALL).match
 
 
 _WORDS: Final = ("true", "false", "null")

@@ -27,15 +27,15 @@ _NOT_FINITE: Final = frozenset({"NaN", "Infinity", "nan", "inf"})
 _STRING_PREFIXES: Final = frozenset("rRuU")
 
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*+")
-_NUMBER: Final = re.compile(r"-?+(?:0|[1-9][0-9]*+)(\.[0-9]++)?+([eE][+-]?+[0-9]++)?+(?![0-9A-Za-z_.])")
+_NUMBER: Final = re.compile(r"-?+(?:0|[1-9][0-9]*+)(?>(\.[0-9]++))?+(?>([eE][+-]?+[0-9]++))?+(?![0-9A-Za-z_.])")
 _LEADING_ZEROS: Final = re.compile(r"([+-]?+)0++([1-9][0-9]{0,999}+)(?![0-9A-Za-z_.])")
-_ODD_NUMBER: Final = re.compile(r"[+-]?+(?:[0-9A-Za-z_.]|(?<=[eE])[+-])*+")
+_ODD_NUMBER: Final = re.compile(r"[+-]?+(?>[0-9A-Za-z_.]|(?<=[eE])[+-])*+")
 
-_STRING: Final = r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\[^/])*+\""""
+_STRING: Final = r"""'(?>[^'\\]++|\\.)*+'|"(?>[^"\\]++|\\[^/])*+\""""
 _OTHER: Final = rf"""[^\[\]{{}}()'"]++|{_STRING}"""
-_FLAT: Final = rf"[\[{{](?:{_OTHER})*+[\]}}]"
-_DEEPER: Final = rf"[\[{{](?:{_OTHER}|{_FLAT})*+[\]}}]"
-_PYTHON_TOKEN: Final = re.compile(r"""'((?:[^'\\]++|\\.)*+)'|"(?:[^"\\]++|\\.)*+"|True|False|None""", re.DOTALL)
+_FLAT: Final = rf"[\[{{](?>{_OTHER})*+[\]}}]"
+_DEEPER: Final = rf"[\[{{](?>{_OTHER}|{_FLAT})*+[\]}}]"
+_PYTHON_TOKEN: Final = re.compile(r"""'((?>[^'\\]++|\\.)*+)'|"(?>[^"\\]++|\\.)*+"|True|False|None""", re.DOTALL)
 _PYTHONIC: Final = re.compile(r"'|True|False|None")
 _JSON_WORD: Final = {"True": "true", "False": "false", "None": "null"}
 
@@ -64,7 +64,7 @@ def read_literal(text: str, at: int, end: int, repairs: Repairs | None = None) -
 @cache
 def _shallow() -> re.Pattern[str]:
     """Compile three levels of lists and objects; no text is looked at twice on one level, as all is possessive."""
-    return re.compile(rf"[\[{{](?:{_OTHER}|{_DEEPER})*+[\]}}]", re.DOTALL)
+    return re.compile(rf"[\[{{](?>{_OTHER}|{_DEEPER})*+[\]}}]", re.DOTALL)
 
 
 def _read_shallow(text: str, at: int, end: int) -> tuple[Any, int] | None:

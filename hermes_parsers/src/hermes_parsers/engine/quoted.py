@@ -13,8 +13,8 @@ _PLAIN_JSON: Final = re.compile(r'"([^"\\\x00-\x1f]*+)"(?!")')
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _CHUNKS: Final = {"'": re.compile(r"[^'\\]*+"), '"': re.compile(r'[^"\\]*+')}
 _BODIES: Final = {
-    "'": re.compile(r"(?:[^'\\]++|\\.)*+'", re.DOTALL),
-    '"': re.compile(r'(?:[^"\\]++|\\.)*+"', re.DOTALL),
+    "'": re.compile(r"(?>[^'\\]++|\\.)*+'", re.DOTALL),
+    '"': re.compile(r'(?>[^"\\]++|\\.)*+"', re.DOTALL),
 }
 _HEX: Final = re.compile(r"[0-9a-fA-F]*+")
 _OCTAL: Final = re.compile(r"[0-7]{1,3}+")

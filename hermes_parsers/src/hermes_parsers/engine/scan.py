@@ -120,11 +120,15 @@ def seek(scan: Scan, mark: str, at: int) -> Wait:
     return found
 
 
+# Where a pattern of this package repeats a group possessively, the group is atomic: (?>...)*+, never (?:...)*+. After a
+# plain group that failed half-way, Python 3.11.0 to 3.11.4 go on behind what it had matched (CPython's gh-106052).
+
+
 def cut(mark: str) -> str:
     """Return a pattern for the text's end inside a mark, or before it."""
     pattern = ""
     for character in reversed(mark[:-1]):
-        pattern = f"(?:{re.escape(character)}{pattern})?+"
+        pattern = f"(?>{re.escape(character)}{pattern})?+"
     return rf"{pattern}\Z"
 
 

@@ -18,7 +18,7 @@ _NEAR: Final = 80
 """How many spaces may stand between what shows that a list is code and the list."""
 # ASCII only: other scripts need no space between words and a call. A quote may be a stray one in prose.
 _CODE_BEFORE: Final = re.compile(r"[A-Za-z0-9_)\]=]\Z|=[ \t]+\Z")
-_EXTRA: Final = re.compile(r"((?:[ \t\n\r]*+[}\]])*+)[ \t\n\r]*+").match
+_EXTRA: Final = re.compile(r"((?>[ \t\n\r]*+[}\]])*+)[ \t\n\r]*+").match
 _OPERATOR: Final = r"[ \t]*+(?:if(?!\w)|[+/%&=]|!=|\*(?!\*))"
 _BEHIND_CALL: Final = re.compile(rf"[ \t]*+(?:[.\[(]|for(?!\w))|{_OPERATOR}")
 _BEHIND_LIST: Final = re.compile(rf"\.[A-Za-z_]|\[[ \t]*+[-:0-9'\"]|\(|:|{_OPERATOR}")

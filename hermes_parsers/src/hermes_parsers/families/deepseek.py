@@ -25,8 +25,8 @@ _SEPARATOR: Final = "<｜tool▁sep｜>"
 _TYPE: Final = "function"
 
 _NAME: Final = r"[^\s<>`{}\[\]\"]{1,256}+"
-_BEFORE: Final = rf"(?:{_SECTION}{SPACES})?+"
-_MARK: Final = rf"(?:{_CALL}{SPACES}){{0,2}}+"
+_BEFORE: Final = rf"(?>{_SECTION}{SPACES})?+"
+_MARK: Final = rf"(?>{_CALL}{SPACES}){{0,2}}+"
 _CUT_SEPARATOR: Final = cut(_SEPARATOR).replace(r"\Z", END)
 _FENCE: Final = f"{FENCE}json"
 
@@ -42,11 +42,11 @@ class DeepseekV3Parser(NamedJsonParser):
     )
     head: ClassVar[str] = (
         rf"{_BEFORE}({_MARK}({_NAME}){SPACES}{_SEPARATOR}{SPACES}"
-        rf"(?:({_NAME}){SPACES}(?={FENCE}|[{{\[]))?+(?:{FENCE}(?:json)?+{SPACES})?+)"
+        rf"(?>({_NAME}){SPACES}(?={FENCE}|[{{\[]))?+(?>{FENCE}(?>json)?+{SPACES})?+)"
     )
     cut_head: ClassVar[str] = (
         rf"{_BEFORE}({_MARK}(?:{cut(_CALL)}|{_NAME}{SPACES}(?:{cut(_SEPARATOR)}|{_SEPARATOR}{SPACES}"
-        rf"(?:{_NAME}{SPACES})?+(?:{cut(_FENCE)}|{FENCE}(?:json)?+{SPACES}\Z))))"
+        rf"(?>{_NAME}{SPACES})?+(?:{cut(_FENCE)}|{FENCE}(?>json)?+{SPACES}\Z))))"
     )
     opener: ClassVar[str] = _CALL
     closers: ClassVar[tuple[str, ...]] = (_CALL_END,)

@@ -63,7 +63,7 @@ def compile_member(quote: str) -> _Match:
     """Compile a member that needs no closer look, with the comma or brace behind it."""
     return re.compile(
         rf"[ \t\r\n]*+([\w.$@/-]++)[ \t\r\n]*+:[ \t\r\n]*+(?:{re.escape(quote)}([^<]*+){re.escape(quote)}"
-        r"|(-?+(?:0|[1-9][0-9]{0,999}+))(\.[0-9]++)?+|(true|false|null|None))[ \t\r\n]*+[,}]"
+        r"|(-?+(?:0|[1-9][0-9]{0,999}+))(?>(\.[0-9]++))?+|(true|false|null|None))[ \t\r\n]*+[,}]"
     ).match
 
 
@@ -167,9 +167,9 @@ _TIDY_KEY: Final = r"[A-Za-z_]\w*+"
 def _tidy(quote: str) -> tuple[_Match, Callable[[str], list[tuple[str, str, str]]]]:
     mark = re.escape(quote)
     text = rf"{mark}[^<]*+{mark}"
-    other = rf"true|false|null|0|-?+[1-9][0-9]{{0,999}}+|\[{text}(?:,{text})*+\]"
+    other = rf"true|false|null|0|-?+[1-9][0-9]{{0,999}}+|\[{text}(?>,{text})*+\]"
     pair = rf"{_TIDY_KEY}:(?:{text}|{other})"
-    whole = re.compile(rf"\{{((?:{pair}(?:,{pair})*+)?+)\}}")
+    whole = re.compile(rf"\{{((?>{pair}(?>,{pair})*+)?+)\}}")
     member = re.compile(rf"({_TIDY_KEY}):(?:{mark}([^<]*+){mark}|({other}))")
     return whole.match, member.findall
 

@@ -23,10 +23,10 @@ ENDS: Final = ("<|call|>", "<|end|>", "<|return|>")
 _TOKENS: Final = (START, CHANNEL, "<|constrain|>", MESSAGE)
 _WORDS: Final = r"[^<\n]{0,256}+"
 _FIRST: Final = rf"<\|(?:start|channel|constrain)\|>{_WORDS}"
-_PIECES: Final = rf"(?:{_FIRST}){{0,8}}+"
-_BEGUN: Final = rf"{_FIRST}(?:{_FIRST}){{0,7}}+"
+_PIECES: Final = rf"(?>{_FIRST}){{0,8}}+"
+_BEGUN: Final = rf"{_FIRST}(?>{_FIRST}){{0,7}}+"
 _MESSAGE: Final = re.escape(MESSAGE)
-_ROLE: Final = r"(?:assistant)?+[ \t]*+(?:to=[^\s<]{1,256}+)?+[ \t]*+"
+_ROLE: Final = r"(?>assistant)?+[ \t]*+(?>to=[^\s<]{1,256}+)?+[ \t]*+"
 """What a text may begin with whose prompt ends with `<|start|>assistant`, or `<|start|>`."""
 
 
@@ -37,13 +37,13 @@ def _beginnings(marks: Sequence[str]) -> str:
 
 _PARTIAL: Final = _beginnings(_TOKENS)
 # Each alternative begins with the same character, for which the search is fast.
-PATTERN: Final = rf"{_BEGUN}(?:{_MESSAGE}|(?:{_PARTIAL})?+{END})|{_MESSAGE}|{_PARTIAL}\Z"
+PATTERN: Final = rf"{_BEGUN}(?:{_MESSAGE}|(?>{_PARTIAL})?+{END})|{_MESSAGE}|{_PARTIAL}\Z"
 HEAD: Final = rf"{SPACES}({_ROLE}{_PIECES}{_MESSAGE}{SPACES})"
-CUT_HEAD: Final = rf"{SPACES}({_ROLE}{_PIECES}(?:(?:{_PARTIAL})?+\Z|{_MESSAGE}{SPACES}\Z))"
+CUT_HEAD: Final = rf"{SPACES}({_ROLE}{_PIECES}(?:(?>{_PARTIAL})?+\Z|{_MESSAGE}{SPACES}\Z))"
 _TO: Final = r"to=(?!(?:assistant|user|all)[\s<])([^\s<]++)"
 USUAL_HEAD: Final = (
-    rf" ?+((?:<\|start\|>assistant(?: |(?=<)))?+(?:{_TO})?+<\|channel\|>(?:commentary|analysis)(?: {_TO})?+ ?+"
-    rf"(?:(?:<\|constrain\|>)?+json)?+{_MESSAGE})(?=\{{)"
+    rf" ?+((?><\|start\|>assistant(?: |(?=<)))?+(?>{_TO})?+<\|channel\|>(?:commentary|analysis)(?> {_TO})?+ ?+"
+    rf"(?>(?><\|constrain\|>)?+json)?+{_MESSAGE})(?=\{{)"
 )
 """The head of a call in one of the forms that the model writes; its name is the second group or the third."""
 # The words stand first and what may be before them behind, for then the search is fast.
@@ -51,18 +51,18 @@ RECIPIENT: Final = re.compile(r"to=(?<![^\s>]to=)([^\s<]++)").search
 
 _USUAL_HEAD: Final = re.compile(USUAL_HEAD).match
 _HEADER: Final = re.compile(rf"{_PIECES}{_MESSAGE}").match
-_CUT_HEADER: Final = re.compile(rf"(?:{_BEGUN})?+(?:{_PARTIAL})?+\Z").match
+_CUT_HEADER: Final = re.compile(rf"(?>{_BEGUN})?+(?>{_PARTIAL})?+\Z").match
 _USUAL_CUT_HEADER: Final = re.compile(
-    rf"(?:<\|start\|>[a-z]*+)?+(?:<\|channel\|>[a-z]*+[ ]?+)?+(?:{_PARTIAL})?+\Z"
+    rf"(?><\|start\|>[a-z]*+)?+(?><\|channel\|>[a-z]*+[ ]?+)?+(?>{_PARTIAL})?+\Z"
 ).match
 _ROLE_ONLY: Final = re.compile(rf"{SPACES}{_ROLE}").fullmatch
 _CUT_ROLE: Final = re.compile(
-    rf"{SPACES}(?:{cut('assistant')}|(?:assistant)?+[ \t]*+(?:{cut('to=')}|(?:to=[^\s<]{{0,256}}+)?+[ \t]*+\Z))"
+    rf"{SPACES}(?:{cut('assistant')}|(?>assistant)?+[ \t]*+(?:{cut('to=')}|(?>to=[^\s<]{{0,256}}+)?+[ \t]*+\Z))"
 ).match
 _USUAL: Final = r"(?:<\|start\|>\s*assistant\b|<\|channel\|>\s*(?:analysis|commentary|final)\b)"
 _IS_USUAL: Final = re.compile(_USUAL).match
 _BREAK: Final = re.compile(rf"<\|(?:call|end|return)\|>|(?={_USUAL}){_BEGUN}{_MESSAGE}").search
-_CUT_BREAK: Final = re.compile(rf"{_BEGUN}(?:{_PARTIAL})?+\Z|{_beginnings((*_TOKENS, *ENDS))}\Z").search
+_CUT_BREAK: Final = re.compile(rf"{_BEGUN}(?>{_PARTIAL})?+\Z|{_beginnings((*_TOKENS, *ENDS))}\Z").search
 _REASONING: Final = re.compile(r"<\|channel\|>\s*analysis\b").search
 _END: Final = re.compile(r"<\|(?:call|end|return)\|>").match
 _NO_TOOLS: Final = ("assistant", "user", "all")

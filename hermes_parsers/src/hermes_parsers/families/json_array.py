@@ -265,7 +265,7 @@ def _plain_patterns(keys: CallKeys) -> tuple[Match, Match]:
 @cache
 def _first(opener: str) -> Match:
     """Compile what stands before the first item; its group is the array's bracket."""
-    return re.compile(rf"{re.escape(opener)}{_SPACE}(\[{_SPACE})?+(?=\{{)").match
+    return re.compile(rf"{re.escape(opener)}{_SPACE}(?>(\[{_SPACE}))?+(?=\{{)").match
 
 
 @cache

@@ -25,12 +25,12 @@ _CALL: Final = "<|tool_call_begin|>"
 _CALL_END: Final = "<|tool_call_end|>"
 _ARGUMENTS: Final = "<|tool_call_argument_begin|>"
 
-_ID: Final = r"[^\s<>{}\[\]\"]{1,256}+(?:[ ]\d++)?+"
+_ID: Final = r"[^\s<>{}\[\]\"]{1,256}+(?>[ ]\d++)?+"
 _BEFORE: Final = rf"(?:{'|'.join(map(re.escape, _SECTIONS))}){SPACES}"
-_MARK: Final = rf"(?:{re.escape(_CALL)}{SPACES}){{0,2}}+"
+_MARK: Final = rf"(?>{re.escape(_CALL)}{SPACES}){{0,2}}+"
 _CUT_ARGUMENTS: Final = cut(_ARGUMENTS)
 _CUT_FOR_GOOD: Final = _CUT_ARGUMENTS.replace(r"\Z", END)
-_WHOLE_ID: Final = re.compile(r"(functions\.)?+(.+?)(?::[^:]*)?", re.DOTALL).fullmatch
+_WHOLE_ID: Final = re.compile(r"(?>(functions\.))?+(.+?)(?::[^:]*)?", re.DOTALL).fullmatch
 _WIRE_ID: Final = re.compile(r"functions\.(.+):\d+", re.DOTALL).fullmatch
 _OPAQUE: Final = re.compile(r"\d+|(?:call|toolu|chatcmpl-tool|tool_call)[_-][\w-]*\d[\w-]*").fullmatch
 """Ids of other services, which hold no name."""
@@ -45,9 +45,9 @@ class KimiParser(NamedJsonParser):
         rf"{SPACES}{_MARK}(?:{cut(_CALL)}|{_ID}{SPACES}(?:{re.escape(_ARGUMENTS)}|{_CUT_ARGUMENTS}))|"
         rf"{behind(_CALL)}{_ID}{SPACES}{_CUT_FOR_GOOD}"
     )
-    head: ClassVar[str] = rf"(?:{_BEFORE})?+({_MARK}({_ID}){SPACES}{re.escape(_ARGUMENTS)}{SPACES})"
+    head: ClassVar[str] = rf"(?>{_BEFORE})?+({_MARK}({_ID}){SPACES}{re.escape(_ARGUMENTS)}{SPACES})"
     cut_head: ClassVar[str] = (
-        rf"(?:{_BEFORE})?+({_MARK}(?:{cut(_CALL)}|"
+        rf"(?>{_BEFORE})?+({_MARK}(?:{cut(_CALL)}|"
         rf"{_ID}{SPACES}(?:{_CUT_ARGUMENTS}|{re.escape(_ARGUMENTS)}{SPACES}\Z)))"
     )
     opener: ClassVar[str] = _CALL

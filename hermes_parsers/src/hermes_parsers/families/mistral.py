@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 _MARK: Final = r"\[TOOL_CALLS\]"
 _NAME: Final = r"[\w.\-/:]{1,256}+"
 _ID: Final = r"[\w\-]{1,64}+"
-_CALL_ID: Final = rf"(?:{SPACES}\[CALL_ID\]{SPACES}({_ID}))?+"
+_CALL_ID: Final = rf"(?>{SPACES}\[CALL_ID\]{SPACES}({_ID}))?+"
 _WORDS: Final = ("null", "true", "false")
 """What is JSON but no arguments, as are numbers and texts: behind [ARGS] it was meant as some."""
 _MARKED: Final = rf"{SPACES}\[ARGS\]{SPACES}(?=[{{\[\"]|-?+[0-9]|{'|'.join(_WORDS)})"
 # Without [ARGS] a name and a brace may be prose, so that the brace must follow at once or begin a JSON object.
 _ARGS: Final = rf"(?:{_MARKED}|(?=\{{)|{SPACES}(?=\{{{SPACES}[\"'}}]))"
 _CUT: Final = (
-    rf"(?:{SPACES}\[CALL_ID\]{SPACES}{_ID})?+{SPACES}"
+    rf"(?>{SPACES}\[CALL_ID\]{SPACES}{_ID})?+{SPACES}"
     rf"(?:{cut('[ARGS]')}|{cut('[CALL_ID]')}|\[CALL_ID\]{SPACES}\Z|\[ARGS\]{SPACES}[\"\-]?+{SPACES}\Z|\{{{SPACES}\Z|"
     rf"\[ARGS\]{SPACES}(?:{'|'.join(map(cut, _WORDS))}))"
 )
@@ -39,11 +39,11 @@ _CUT_FOR_GOOD: Final = _CUT.replace(r"\Z", END)
 _MODEL_ID: Final = re.compile(r"[A-Za-z0-9]{9}").fullmatch
 _WORD: Final = re.compile(rf"{'|'.join(_WORDS)}|[0-9.eE+\-]++").match
 _CUT_NUMBER: Final = re.compile(r"[0-9.eE+\-]++\Z").match
-_STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL).match
+_STRING: Final = re.compile(r'"(?>[^"\\]++|\\.)*+"', re.DOTALL).match
 _OPENER: Final = "[TOOL_CALLS]"
-_ARRAY: Final = re.compile(rf"(?:{_MARK}{SPACES}(?={_MARK}))?+({_MARK}{SPACES}(?=\[{SPACES}\{{|\{{))").match
-_CUT_ARRAY: Final = re.compile(rf"(?:{_MARK}{SPACES}){{1,2}}+(?:{cut(_OPENER)}|\[{SPACES}\Z)").match
-_ITEM_END: Final = re.compile(rf'{SPACES}(?:,{SPACES}"id"{SPACES}:{SPACES}"([A-Za-z0-9]++)"{SPACES})?+\}}').match
+_ARRAY: Final = re.compile(rf"(?>{_MARK}{SPACES}(?={_MARK}))?+({_MARK}{SPACES}(?=\[{SPACES}\{{|\{{))").match
+_CUT_ARRAY: Final = re.compile(rf"(?>{_MARK}{SPACES}){{1,2}}+(?:{cut(_OPENER)}|\[{SPACES}\Z)").match
+_ITEM_END: Final = re.compile(rf'{SPACES}(?>,{SPACES}"id"{SPACES}:{SPACES}"([A-Za-z0-9]++)"{SPACES})?+\}}').match
 
 
 class _MistralArrayParser(JsonArrayParser):
@@ -60,11 +60,11 @@ class MistralParser(NamedJsonParser):
 
     openers: ClassVar[tuple[str, ...]] = (_OPENER,)
     body: ClassVar[str] = (
-        rf"{_NAME}{_CUT_FOR_GOOD}|{SPACES}(?:{_MARK}{SPACES})?+"
+        rf"{_NAME}{_CUT_FOR_GOOD}|{SPACES}(?>{_MARK}{SPACES})?+"
         rf"(?:{cut(_OPENER)}|\[{SPACES}(?:\{{|\Z)|\{{{SPACES}(?:[\"'}}]|\Z)|{_NAME}(?:{_CALL_ID}{_ARGS}|{_CUT}))"
     )
-    head: ClassVar[str] = rf"((?:{_MARK}{SPACES}){{1,2}}+({_NAME}){_CALL_ID}{_ARGS})"
-    cut_head: ClassVar[str] = rf"(?:{_MARK}{SPACES}){{1,2}}+(?:{cut(_OPENER)}|({_NAME}){_CUT})"
+    head: ClassVar[str] = rf"((?>{_MARK}{SPACES}){{1,2}}+({_NAME}){_CALL_ID}{_ARGS})"
+    cut_head: ClassVar[str] = rf"(?>{_MARK}{SPACES}){{1,2}}+(?:{cut(_OPENER)}|({_NAME}){_CUT})"
     breaks: ClassVar[tuple[str, ...]] = (_OPENER,)
     reasoning_tags: ClassVar[tuple[str, str] | None] = ("[THINK]", "[/THINK]")
     reasoning_framing: ClassVar[tuple[str, str]] = ("", "")

@@ -210,7 +210,7 @@ _EXTRA: Final = re.compile(r"[ \t\n\r]*+[{}\]]").match
 def behind(mark: str) -> str:
     """Match what may stand between a mark, which an opener may be, and what follows it."""
     escaped = re.escape(mark)
-    return rf"(?:(?<={escaped})|{SPACES}{escaped}){SPACES}(?:{escaped}{SPACES})?+"
+    return rf"(?:(?<={escaped})|{SPACES}{escaped}){SPACES}(?>{escaped}{SPACES})?+"
 
 
 def wait(scan: Scan, cut_here: Find, at: int) -> Generator[str, None, None]:
@@ -241,7 +241,7 @@ def _tail(closers: tuple[str, ...], fence: str) -> tuple[Find, Find]:
     """Compile what closes a call, and the text's end inside that."""
     if not closers:
         return re.compile("").match, re.compile("(?!)").match
-    fenced = f"(?:{fence}{SPACES})?+" if fence else ""
+    fenced = f"(?>{fence}{SPACES})?+" if fence else ""
     whole = "|".join(map(re.escape, closers))
     interrupted = "|".join([fenced + cut(closer) for closer in closers] + [cut(fence)] * bool(fence))
     return re.compile(f"{SPACES}{fenced}(?:{whole})").match, re.compile(f"{SPACES}(?:{interrupted})").match

@@ -27,7 +27,7 @@ _NO_SPACE: Final = rf"{SPACES}[^ \t\r\n]"
 _PLAIN: Final = re.compile(
     rf"{SPACES}({KEYWORD}){SPACES}=(?!=){SPACES}"
     rf"""(?:'([^']*+)'{_NO_SPACE}|"([^"]*+)"{_NO_SPACE}"""
-    rf"|(?:(-?+(?:0|[1-9][0-9]{{0,999}}+))(\.[0-9]++)?+|(True|False|None|true|false|null)){SPACES}[,)])"
+    rf"|(?:(-?+(?:0|[1-9][0-9]{{0,999}}+))(?>(\.[0-9]++))?+|(True|False|None|true|false|null)){SPACES}[,)])"
 )
 """A whole argument that needs no closer look, with what follows it."""
 _NOT_PLAIN: Final = frozenset("'\"]}")
@@ -44,10 +44,10 @@ _INTEGER: Final = r"(?:0|-?+[1-9][0-9]{0,999}+)"
 _TEXT: Final = r"""[^'"\\\x00-\x1f]*+"""
 _ITEM: Final = rf"""(?:'{_TEXT}'|"{_TEXT}"|{_INTEGER})"""
 _JSON_ITEM: Final = rf'(?:"{_TEXT}"|{_INTEGER})'
-_JSON: Final = rf'"[^"]*+"|true|false|null|{_INTEGER}(?!\.)|\[(?:{_JSON_ITEM}(?:,[ ]{_JSON_ITEM})*+)?+\]'
-_OTHER: Final = rf"'[^']*+'|True|False|None|{_INTEGER}(?:\.[0-9]++)?+|\[(?:{_ITEM}(?:,[ ]{_ITEM})*+)?+\]"
+_JSON: Final = rf'"[^"]*+"|true|false|null|{_INTEGER}(?!\.)|\[(?>{_JSON_ITEM}(?>,[ ]{_JSON_ITEM})*+)?+\]'
+_OTHER: Final = rf"'[^']*+'|True|False|None|{_INTEGER}(?>\.[0-9]++)?+|\[(?>{_ITEM}(?>,[ ]{_ITEM})*+)?+\]"
 _PAIR: Final = rf"{KEYWORD}=(?:{_JSON}|{_OTHER})"
-_TIDY_CALL: Final = re.compile(rf"({NAME})\(((?:{_PAIR}(?:,[ ]{_PAIR})*+)?+)\)")
+_TIDY_CALL: Final = re.compile(rf"({NAME})\(((?>{_PAIR}(?>,[ ]{_PAIR})*+)?+)\)")
 _TIDY_ARGUMENT: Final = re.compile(rf"({KEYWORD})=(?:({_JSON})|({_OTHER}))")
 _MEMBER: Final = {"True": "true", "False": "false", "None": "null"}
 
@@ -178,8 +178,8 @@ def _skip(text: str, at: int) -> int:
 
 
 _STRING: Final = (
-    r"'''(?:[^'\\]++|\\.|'(?!''))*+'''|'(?!'')(?:[^'\\]++|\\.)*+'"
-    r'|"""(?:[^"\\]++|\\.|"(?!""))*+"""|"(?!"")(?:[^"\\]++|\\.)*+"'
+    r"'''(?>[^'\\]++|\\.|'(?!''))*+'''|'(?!'')(?>[^'\\]++|\\.)*+'"
+    r'|"""(?>[^"\\]++|\\.|"(?!""))*+"""|"(?!"")(?>[^"\\]++|\\.)*+"'
 )
 _OPENER_OF: Final = {")": "(", "]": "[", "}": "{"}
 _MAX_DEPTH: Final = 8

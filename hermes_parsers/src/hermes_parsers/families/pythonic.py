@@ -47,7 +47,7 @@ from hermes_parsers.writing import dumps
 _CUT_ARGUMENTS: Final = rf"\((?:{SPACES}(?:{KEYWORD}{SPACES}=?)?)?\Z"
 _BARE: Final = rf"\[{SPACES}(?={NAME}{ARGUMENTS_OPEN})"
 _CUT_BARE: Final = rf"\[{SPACES}(?:{NAME}(?:{_CUT_ARGUMENTS})?)?\Z"
-MARKED: Final = rf"{SPACES}(?:\[{SPACES})?+"
+MARKED: Final = rf"{SPACES}(?>\[{SPACES})?+"
 """What may stand between an opening mark and the first call."""
 # What may stand between two calls by mistake: at most a few words.
 _BEYOND: Final = r"""[^\[\](){}'"]{0,80}+"""
@@ -87,7 +87,7 @@ class PythonicParser(ScanningParser):
         """Compile what reading takes."""
         mark = re.escape(self.closer) or "(?!)"
         self._next = re.compile(
-            rf"{SPACES}(?:({self.separator}{SPACES}(?={NAME}\())|,?+{SPACES}\](?:{SPACES}({mark}))?+|({mark}))"
+            rf"{SPACES}(?:({self.separator}{SPACES}(?={NAME}\())|,?+{SPACES}\](?>{SPACES}({mark}))?+|({mark}))"
         ).match
         self._cut_next = re.compile(rf"{SPACES}(?:{self.separator}{SPACES}({NAME})?|,{SPACES})?\Z").match
         self._cut_mark = re.compile(SPACES + cut(self.closer) if self.closer else "(?!)").match
@@ -370,7 +370,7 @@ class Llama4PythonicParser(PythonicParser):
 
     openers: ClassVar[tuple[str, ...]] = ("<|python_start|>",)
     body: ClassVar[str] = rf"{SPACES}(?:{_BARE}|{_CUT_BARE}|\Z)"
-    head: ClassVar[re.Pattern[str]] = re.compile(rf"(?:{_PYTHON_START}{SPACES})?+{_BARE}")
+    head: ClassVar[re.Pattern[str]] = re.compile(rf"(?>{_PYTHON_START}{SPACES})?+{_BARE}")
     closer: ClassVar[str] = "<|python_end|>"
 
     def write_value(self, value: Any) -> str:

@@ -61,7 +61,7 @@ class TaggedJsonParser(ScanningParser):
         again = "|".join([re.escape(mark) for mark in cls.openers])
         cut_again = "|".join([cut(mark) for mark in cls.openers])
         named = rf"|[\w.\-]++{_SPACE}(?:\{{{_SPACE}(?:[\"'}}]|\Z)|\Z)" if cls.takes_named else ""
-        cls.body = rf"{_SPACE}(?:(?:{again}){_SPACE})?+(?:\{{|\Z|{cut_again}{named})"
+        cls.body = rf"{_SPACE}(?>(?:{again}){_SPACE})?+(?:\{{|\Z|{cut_again}{named})"
 
     def prepare(self) -> None:
         """Compile what reading takes."""
@@ -193,7 +193,7 @@ def _plain_patterns(keys: CallKeys, opener: str, closer: str) -> tuple[Match, Ma
     # Without a closing mark the next character says whether another bracket spoils the object.
     tail = rf"{_SPACE}\}}{_SPACE}{re.escape(closer)}" if closer else rf"{_SPACE}\}}(?={_SPACE}[^}}\] \t\n\r])"
     mark = re.escape(opener)
-    body = rf"{mark}{_SPACE}(?:{mark}{_SPACE})?+(?=\{{)"
+    body = rf"{mark}{_SPACE}(?>{mark}{_SPACE})?+(?=\{{)"
     return re.compile(_SPACE + plain_head(keys)).match, re.compile(tail).match, re.compile(body).match
 
 

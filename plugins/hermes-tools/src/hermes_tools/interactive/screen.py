@@ -24,7 +24,8 @@ _MOST_ANSWERS: Final = 64
 """Questions of one piece of output that are answered: a file full of them must not type for ever."""
 _LONGEST_TITLE: Final = 256
 _FLOOD: Final = 1024
-_PLAIN_LINES: Final = re.compile(r"(?:[ -~]*+\r\n)++")
+# Atomic, as every group that is repeated possessively: Python 3.11.0 to 3.11.4 match many others wrongly (gh-106052).
+_PLAIN_LINES: Final = re.compile(r"(?>[ -~]*+\r\n)++")
 _ALTERNATE: Final = frozenset({47, 1047, 1049})
 _CURSOR_KEYS: Final = 1
 _SAVED_CURSOR: Final = 1048
