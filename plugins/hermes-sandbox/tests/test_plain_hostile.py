@@ -140,6 +140,14 @@ async def test_a_child_that_goes_on_printing_does_not_hold_the_call() -> None:
         assert (await box.exec("kill %1 2>/dev/null; echo on")).stdout == b"on\n"
 
 
+async def test_a_command_s_umask_does_not_close_the_saved_state() -> None:
+    """Where its user is not root, the state would never be read or written again."""
+    async with plain_sandbox() as box:
+        place = (await box.exec('echo "${0%/*}"')).output.strip()
+        await box.exec("umask 777")
+        assert (await box.exec(f"stat -c %a {place}/u/state")).output == "600\n"
+
+
 async def test_a_state_that_was_tampered_with_harms_nobody_else() -> None:
     async with plain_sandbox() as box:
         place = (await box.exec('echo "${0%/*}"')).output.strip()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from sandbox_support import LEVELS, agent_of, gone, processes_of
+from sandbox_support import LEVELS, UID, agent_of, gone, processes_of
 from sandbox_support import sandbox as open_one
 from time_limits import runs_out_of_time
 
@@ -239,14 +242,68 @@ async def test_an_agent_is_found_by_its_name_where_its_environment_is_hidden(mon
     async with open_one() as sandbox, open_one() as other:
         agent, root = agent_of(sandbox.id), str(Path(sandbox.workspace).parent)
         seen = sweep.look(Path(f"/proc/{agent}"))
-        hidden = seen._replace(environment=b"", place="/")
+        hidden = seen._replace(name=sweep.own_name(Path(f"/proc/{agent}")), environment=b"", place="/")
         assert [sweep.belongs(hidden, name, root) for name in (sandbox.id, other.id)] == [True, False]
-        monkeypatch.setattr(processes, "read_marker", lambda _pid: None)
+        monkeypatch.setattr(processes, "_read_environment", lambda _pid: b"")
         assert (belongs_to(agent, sandbox.id), belongs_to(agent, other.id)) == (True, None)
         assert belongs_to(os.getpid(), sandbox.id) is None
         await kill_processes(sandbox.id, Path(root))
         assert await gone(agent)
         assert (await other.exec("echo fine")).output == "fine\n"
+
+
+LOOK_AT_A_NAMESAKE = """
+import os, sys
+from pathlib import Path
+from hermes_sandbox.agent import processes
+from hermes_sandbox.remote import sweep
+
+name, own, looking = sys.argv[1], *map(int, sys.argv[2:])
+
+def become(uid):
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(uid)
+        os.setuid(uid)
+
+pid = os.getpid()
+begin, go = os.pipe()
+looker = os.fork()
+if looker == 0:
+    become(looking)
+    os.read(begin, 1)
+    by_sweep = sweep.belongs(sweep.look(Path(f"/proc/{pid}")), name, "/nowhere")
+    os.write(1, f"{processes.belongs_to(pid, name)} {by_sweep}".encode())
+    os._exit(0)
+become(own)
+processes.become_reaper()  # hides it, as an agent is hidden
+processes.take_name(name)
+os.write(go, b"1")
+os.waitpid(looker, 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("looking", "seen"),
+    [(1, "True True"), pytest.param(2, "None False", marks=pytest.mark.skipif(os.geteuid() != 0, reason="takes root"))],
+)
+def test_a_name_tells_an_agent_only_among_one_s_own_processes(looking, seen):
+    """Another user's process of that name could not be ended, and would keep the sandbox from being removed."""
+    argv = [sys.executable, "-c", LOOK_AT_A_NAMESAKE, "0123456789abcde", str(UID + 1), str(UID + looking)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.stderr) == (seen, "")
+
+
+def test_a_process_that_shows_its_environment_is_no_agent_whatever_its_name(tmp_path):
+    program = tmp_path / "acme-sandbox-00"
+    program.write_bytes(Path(shutil.which("sleep")).read_bytes())
+    program.chmod(0o755)
+    with subprocess.Popen([program, "600"]) as stranger:
+        try:
+            assert belongs_to(stranger.pid, "acme-sandbox-002") is None
+            assert not sweep.belongs(sweep.look(Path(f"/proc/{stranger.pid}")), "acme-sandbox-002", "/nowhere")
+        finally:
+            stranger.kill()
 
 
 @pytest.mark.parametrize("level", LEVELS)

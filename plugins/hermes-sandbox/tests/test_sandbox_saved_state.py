@@ -96,6 +96,30 @@ async def run(slot, command: str) -> None:
     await slot.request({**header, "cwd": None, "env": {}}, text)
 
 
+@pytest.mark.parametrize("own_user", [False, True])
+async def test_what_a_command_puts_beside_the_saved_state_goes_too(place, own_user):
+    if own_user and os.geteuid() != 0:
+        pytest.skip("slots have users of their own only under root")
+    # Shut and nested: an `unlink` of each entry does not delete it.
+    fill = "mkdir -p {0}/000/more; touch {0}/000/more/file; chmod 500 {0}/000/more"
+    user = {"uid": UID + 1, "gid": UID + 1} if own_user else {}
+    states = place / "states"
+    states.mkdir()
+    states.chmod(0o777)
+    first, second = states / "first", states / "second"
+    async with agent() as client:
+        fields = slot_fields(place / "slot", state_dir=str(first), own_directory=True, **user)
+        slot = await AgentSlot.open(client, fields, exclusive=False)
+        await run(slot, f"export SECRET=1; {fill.format(first)}")
+        assert (first / "000/more/file").exists()
+        assert (first / "state").exists()
+        await slot.reset(state_dir=str(second))
+        assert not (first / "state").exists()
+        await run(slot, fill.format(second))
+        await slot.aclose()
+        assert list(states.iterdir()) == []
+
+
 SAVE_FOR_EVER = """
 folder=$(tr '\\0' '\\n' </proc/$$/cmdline | grep -o -m 1 '/tmp/hermes-[0-9a-f]*' | head -n 1)
 (setsid bash -c "while :; do mkdir -p $folder; echo SECRET >$folder/state; done" >/dev/null 2>&1 &)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -12,12 +14,12 @@ from hermes_verifiers.room import open_room
 
 
 @asynccontextmanager
-async def sandbox(root, **env):
+async def sandbox(root, level="none", **env):
     """Open a sandbox below a folder whose name a shell would take for several words."""
     (root / "two words").mkdir()
     backend = LocalBackend(LocalOptions(root_dir=root / "two words"))
     backend.lease_dir = root / "leases"
-    async with aclosing(backend), await backend.open(SandboxSpec(isolation="none", env=env)) as opened:
+    async with aclosing(backend), await backend.open(SandboxSpec(isolation=level, env=env)) as opened:
         yield opened
 
 
@@ -30,11 +32,25 @@ async def test_a_room_is_among_its_own_sandboxs_temporary_files_where_no_other_s
         assert ended.output == f"given {room.path}/home\n"
 
 
-async def test_a_directory_that_the_model_has_shut_is_opened_again(tmp_path):
+LEVELS = ["none", pytest.param("bwrap", marks=pytest.mark.component("bwrap"))]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_a_directory_that_the_model_has_shut_is_opened_again(level):
+    # Not tmp_path: its parents are closed to the unprivileged user that bubblewrap runs as.
+    with TemporaryDirectory(prefix="hermes-test-") as folder:
+        Path(folder).chmod(0o755)
+        async with sandbox(Path(folder), level) as opened:
+            own = (await opened.exec('cd -P "$TMPDIR"; pwd; chmod 000 .')).output.strip()
+            async with open_room(opened) as room:
+                assert room.path.startswith(f"{own}/verify.")
+
+
+async def test_what_a_link_in_its_place_leads_to_is_not_changed(tmp_path):
     async with sandbox(tmp_path) as opened:
-        await opened.exec('chmod 000 "$TMPDIR"')
-        async with open_room(opened) as room:
-            assert room.path.startswith(f"{tmp_path}/two words/")
+        await opened.exec('touch answer; chmod 400 answer; rm -r "$TMPDIR"; ln -s "$PWD/answer" "$TMPDIR"')
+        async with open_room(opened):
+            assert (await opened.exec("stat -c %a answer")).output == "400\n"
 
 
 async def test_making_a_room_changes_nothing_in_the_session(tmp_path):

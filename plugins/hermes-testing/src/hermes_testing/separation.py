@@ -29,7 +29,8 @@ async def require_separation(sandbox: Sandbox) -> None:
 
     A look by which nothing can be told counts against the sandbox. It has to come to its end, to find a process of the
     sandbox itself and none of this machine's, to have no capability, and to be in another PID namespace than the caller
-    or on another kernel.
+    or on another kernel. Another machine is another kernel: what a backend that separates nothing reaches there, under
+    the account that it has there, is not looked at.
 
     Raises:
         AssertionError: One of these is not so; which, is in its text.

@@ -7,6 +7,7 @@ from dataclasses import replace
 from backend_wrapping import Backend, Local, Passing
 
 from hermes_core.contracts.errors import SandboxLostError
+from hermes_testing.suites.backend_base import BackendBase
 from hermes_testing.suites.backend_isolation import Isolation
 
 
@@ -186,6 +187,32 @@ class _Answers(Passing):
         if self.words not in command:
             return await self.inner.exec(command, **options)
         return replace(await self.inner.exec("true"), stdout=self.answer)
+
+
+class _AnswersAttacks(Passing):
+    """Runs no attack, and answers as if there had been one that reached nothing."""
+
+    async def exec(self, command, **options):
+        is_attack = any(word in command for word in ("kill -9", "PPid", "environ", "planted"))
+        return await self.inner.exec("true" if is_attack else command, **options)
+
+
+class TestLooksBeforeItAttacks(Confined, BackendBase):
+    """Without the look before an attack each of these would pass on this machine itself."""
+
+    backend_class, sandbox_class = _FallsBackToTheHost, _AnswersAttacks
+    test_killing_everything_that_is_visible_is_survived = Isolation.test_killing_everything_that_is_visible_is_survived
+    test_sandboxes_do_not_reach_each_other_s_processes = Isolation.test_sandboxes_do_not_reach_each_other_s_processes
+    test_the_agent_is_out_of_reach = Isolation.test_the_agent_is_out_of_reach
+    test_the_system_s_files_cannot_be_changed = Isolation.test_the_system_s_files_cannot_be_changed
+    caught_by = frozenset(
+        {
+            "test_killing_everything_that_is_visible_is_survived",
+            "test_sandboxes_do_not_reach_each_other_s_processes",
+            "test_the_agent_is_out_of_reach",
+            "test_the_system_s_files_cannot_be_changed",
+        }
+    )
 
 
 class _DiesOfAnAttack(_Answers):

@@ -30,8 +30,9 @@ _MAKE: Final = """(
 umask 077
 w=$(command cd -P -- {workspace} && command pwd -P)
 t=${{TMPDIR:-/tmp}}
-# A directory that its own user may not enter can still be opened by that user.
-(command cd -- "$t") 2>/dev/null || command -p chmod u+rwx -- "$t"
+# A directory that its own user may not enter can still be opened by that user. No link is followed: nothing changes
+# in what is to be judged.
+(command cd -- "$t") 2>/dev/null || [ -L "$t" ] || [ ! -d "$t" ] || command -p chmod u+rwx -- "$t"
 t=$(command cd -P -- "$t" && command pwd -P) || t=/tmp
 case $t in "$w" | "$w"/*) t=/tmp ;; esac
 [ "$t" = /tmp ] || command -p chmod u+rwx -- "$t"

@@ -97,12 +97,20 @@ def look_into(pid: int) -> Iterator[Path]:
 
 def read_marker(pid: int) -> str | None:
     """Return the value of the marker in a process's initial environment; None if absent or not readable."""
+    return _marker_in(_read_environment(pid))
+
+
+def _read_environment(pid: int) -> bytes:
     environment = b""
     for folder in look_into(pid):
         with contextlib.suppress(*_UNSEEN):
             environment = (folder / "environ").read_bytes()
         if environment:
             break
+    return environment
+
+
+def _marker_in(environment: bytes) -> str | None:
     prefix = MARKER.encode() + b"="
     for entry in environment.split(b"\0"):
         if entry.startswith(prefix):
@@ -111,13 +119,27 @@ def read_marker(pid: int) -> str | None:
 
 
 def belongs_to(pid: int, sandbox_id: str) -> bool | None:
-    """Tell whether a process carries a sandbox's marker, or is its agent; None if it carries none that can be read."""
-    marker = read_marker(pid)
+    """Tell whether a process carries a sandbox's marker, or is its agent; None if it carries none that can be read.
+
+    An agent is known by its name where its environment is hidden. Anybody can have that name: of other users' processes
+    none is taken for it, which could not be ended.
+    """
+    environment = _read_environment(pid)
+    marker = _marker_in(environment)
     if marker is not None:
         return marker.partition(".")[0] == sandbox_id
+    if not environment and _read_own_name(pid) == agent_name(sandbox_id):
+        return True
+    return None
+
+
+def _read_own_name(pid: int) -> str | None:
+    """Return the name of a process that this one may signal; None of others."""
     with contextlib.suppress(*_UNSEEN):
-        if Path(f"/proc/{pid}/comm").read_bytes() == agent_name(sandbox_id).encode() + b"\n":
-            return True
+        lines = Path(f"/proc/{pid}/status").read_text(errors="surrogateescape").splitlines()
+        fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        if os.geteuid() in {0, int(fields["Uid"].split()[0])}:
+            return fields["Name"]
     return None
 
 

@@ -58,6 +58,8 @@ class Slot:
         self.kind: str = request.get("session", "robust")
         self.umask: int = request.get("umask", 0o022)
         self.own_directory: bool = request.get("own_directory", False)
+        self.leftovers: set[str] = set()
+        """Directories of its sessions that could not be deleted at once, for what commands have put into them."""
         self.lifetime: float | None = request.get("lifetime")
         self.identity: Identity | None = None
         self.bound: ProcessBound | None = None

@@ -24,7 +24,9 @@ from hermes_sandbox.agent.slot import Slot
 
 _NEEDED_LATER = ("gzip", "hashlib", "tarfile", "zlib")
 _CAP_SETGID, _CAP_SETUID = 6, 7
-_DELETE = 'rm -rf -- "$0" 2>/dev/null || { chmod -R u+rwX -- "$0"; rm -rf -- "$0"; } 2>/dev/null'
+_DELETE = """for place in "$0" "$@"; do
+    rm -rf -- "$place" || { chmod -R u+rwX -- "$place"; rm -rf -- "$place"; }
+done 2>/dev/null"""
 
 
 def configure(limits: Mapping[str, int]) -> None:
@@ -114,7 +116,7 @@ def end(slot: Slot, then: Callable[[OSError | None], None]) -> None:
         problem = slot.unbind() if clean else OSError("processes of the slot cannot be killed")
         if problem is not None:
             then(problem)
-        elif slot.own_directory:
+        elif slot.own_directory or slot.leftovers:
             _delete(slot, then)
         else:
             then(None)
@@ -124,7 +126,7 @@ def end(slot: Slot, then: Callable[[OSError | None], None]) -> None:
 
 def _regain(slot: Slot) -> None:
     # A workspace that was made read-only is root's; it takes the directories to delete what is in them.
-    if slot.identity is None or Path(slot.workspace).lstat().st_uid == slot.identity.uid:
+    if not slot.own_directory or slot.identity is None or Path(slot.workspace).lstat().st_uid == slot.identity.uid:
         return
     # From the bottom up: what has been given away may be closed to root, which need not have every capability.
     for folder, _, _ in os.walk(slot.workspace, topdown=False):
@@ -134,10 +136,13 @@ def _regain(slot: Slot) -> None:
 def _delete(slot: Slot, then: Callable[[OSError | None], None], tries: int = 3) -> None:
     # By a process of the slot's own user: what it could not delete itself is not deleted for it. A program, because
     # directories can be nested deeper than a path may be long.
+    own = [slot.workspace] if slot.own_directory else []
+
     def emptied(status: int) -> None:
         try:
             with contextlib.suppress(FileNotFoundError):
-                Path(slot.workspace).rmdir()
+                for place in own:
+                    Path(place).rmdir()
         except OSError as error:
             if tries > 1:  # what was in its way may have gone, and doing it twice does no harm
                 _delete(slot, then, tries - 1)
@@ -151,7 +156,7 @@ def _delete(slot: Slot, then: Callable[[OSError | None], None], tries: int = 3) 
     try:
         with contextlib.suppress(FileNotFoundError):
             _regain(slot)
-        argv = [slot.bash, "-c", _DELETE, slot.workspace]
+        argv = [slot.bash, "-c", _DELETE, *own, *sorted(slot.leftovers)]
         variables = {"PATH": os.defpath}
         slot.loop.on_exit(slot.spawn(argv, variables, [(null, 0), (null, 1), (null, 2)]), emptied)
     except OSError as error:

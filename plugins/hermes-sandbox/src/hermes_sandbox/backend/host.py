@@ -31,7 +31,10 @@ class SandboxHost(ABC):
     """
 
     mark: str | None = None
-    """What processes inside a shared place carry in their environment, so that they are found; made up if None."""
+    """What processes inside a shared place carry in their environment, so that they are found; made up if None.
+
+    On a machine that others use, where a killed caller's agent has to be found, it is the place's own id.
+    """
 
     without_python: str | None = None
     """Why a shell serves this place from the start and no agent; None where an agent is tried first."""

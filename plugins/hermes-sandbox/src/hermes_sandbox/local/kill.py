@@ -26,7 +26,8 @@ async def kill_processes(sandbox_id: str, root: Path, *, known: int | None = Non
     """Kill what carries a sandbox's mark or, without any, works in its directory, and all that it has started.
 
     For a backend on this machine: what an agent that was killed has left. However fast it forks, it is stopped first,
-    until nobody new is found, and killed then.
+    until nobody new is found, and killed then. An agent that hides its environment is known by its name, which is the
+    first 15 characters of the sandbox's id: no other sandbox's may begin with them.
 
     `known` is a child of ours: one that has just been started shows no environment yet. Of a sandbox that has `shared`
     an agent, what works in its directory is found, since what it started carries the agent's mark.

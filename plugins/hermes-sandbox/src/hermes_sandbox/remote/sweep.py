@@ -23,6 +23,7 @@ class Process(NamedTuple):
 
     parent: int
     name: bytes
+    """Of a process of this user that hides its environment, as an agent does; empty of others."""
     environment: bytes
     place: str
 
@@ -30,17 +31,25 @@ class Process(NamedTuple):
 def look(folder: Path) -> Process | None:
     """Describe a process; None if it has ended."""
     with contextlib.suppress(OSError, IndexError):
-        before, _, after = (folder / "stat").read_bytes().rpartition(b")")
-        state, parent, *_ = after.split()
-        environment = b""
+        state, parent, *_ = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+        environment = name = b""
         place = ""
         # Neither is shown of another user's process, of one that has just been started, or of an agent.
         with contextlib.suppress(OSError):
             environment = b"\0" + (folder / "environ").read_bytes()
         with contextlib.suppress(OSError):
             place = str((folder / "cwd").resolve())
-        return None if state in {b"Z", b"X"} else Process(int(parent), before.partition(b"(")[2], environment, place)
+        if not environment:
+            name = own_name(folder)
+        return None if state in {b"Z", b"X"} else Process(int(parent), name, environment, place)
     return None
+
+
+def own_name(folder: Path) -> bytes:
+    """Return the name of a process that this one may signal; nothing of others, which could not be ended."""
+    lines = (folder / "status").read_bytes().splitlines()
+    fields = dict(line.split(b":\t", 1) for line in lines if b":\t" in line)
+    return fields[b"Name"] if os.geteuid() in {0, int(fields[b"Uid"].split()[0])} else b""
 
 
 def belongs(process: Process, sandbox: str, root: str) -> bool:

@@ -168,10 +168,15 @@ class Session:
 
     def forget(self) -> None:
         """Delete the saved state, which may hold secrets."""
-        with contextlib.suppress(OSError):
+        try:
             for path in self._directory.iterdir():
-                path.unlink()
+                with contextlib.suppress(OSError):
+                    path.unlink()
             self._directory.rmdir()
+        except FileNotFoundError:
+            pass
+        except OSError:
+            self.slot.leftovers.add(str(self._directory))
 
     def save(self, *, keep_cwd: bool) -> None:
         """Take over what the command left; a torn or missing file leaves everything as it was before it."""
