@@ -244,7 +244,7 @@ async def test_an_agent_is_found_by_its_name_where_its_environment_is_hidden(mon
         seen = sweep.look(Path(f"/proc/{agent}"))
         hidden = seen._replace(name=sweep.own_name(Path(f"/proc/{agent}")), environment=b"", place="/")
         assert [sweep.belongs(hidden, name, root) for name in (sandbox.id, other.id)] == [True, False]
-        monkeypatch.setattr(processes, "_read_environment", lambda _pid: b"")
+        monkeypatch.setattr(processes, "_read_environment", lambda _pid: None)
         assert (belongs_to(agent, sandbox.id), belongs_to(agent, other.id)) == (True, None)
         assert belongs_to(os.getpid(), sandbox.id) is None
         await kill_processes(sandbox.id, Path(root))

@@ -97,17 +97,22 @@ def look_into(pid: int) -> Iterator[Path]:
 
 def read_marker(pid: int) -> str | None:
     """Return the value of the marker in a process's initial environment; None if absent or not readable."""
-    return _marker_in(_read_environment(pid))
+    return _marker_in(_read_environment(pid) or b"")
 
 
-def _read_environment(pid: int) -> bytes:
-    environment = b""
+def _read_environment(pid: int) -> bytes | None:
+    """Return a process's initial environment, empty where there is none (yet); None where it is hidden."""
+    environment, hidden = b"", False
     for folder in look_into(pid):
-        with contextlib.suppress(*_UNSEEN):
+        try:
             environment = (folder / "environ").read_bytes()
+        except PermissionError:
+            hidden = True
+        except _UNSEEN:
+            continue
         if environment:
-            break
-    return environment
+            return environment
+    return None if hidden else environment
 
 
 def _marker_in(environment: bytes) -> str | None:
@@ -125,12 +130,10 @@ def belongs_to(pid: int, sandbox_id: str) -> bool | None:
     none is taken for it, which could not be ended.
     """
     environment = _read_environment(pid)
+    if environment is None:
+        return True if _read_own_name(pid) == agent_name(sandbox_id) else None
     marker = _marker_in(environment)
-    if marker is not None:
-        return marker.partition(".")[0] == sandbox_id
-    if not environment and _read_own_name(pid) == agent_name(sandbox_id):
-        return True
-    return None
+    return None if marker is None else marker.partition(".")[0] == sandbox_id
 
 
 def _read_own_name(pid: int) -> str | None:

@@ -34,13 +34,15 @@ def look(folder: Path) -> Process | None:
         state, parent, *_ = (folder / "stat").read_bytes().rpartition(b")")[2].split()
         environment = name = b""
         place = ""
-        # Neither is shown of another user's process, of one that has just been started, or of an agent.
-        with contextlib.suppress(OSError):
+        # Neither is shown of another user's process or of an agent, nor anything of one that has just been started.
+        try:
             environment = b"\0" + (folder / "environ").read_bytes()
+        except PermissionError:
+            name = own_name(folder)
+        except OSError:
+            pass
         with contextlib.suppress(OSError):
             place = str((folder / "cwd").resolve())
-        if not environment:
-            name = own_name(folder)
         return None if state in {b"Z", b"X"} else Process(int(parent), name, environment, place)
     return None
 
