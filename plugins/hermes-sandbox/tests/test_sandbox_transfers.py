@@ -276,7 +276,8 @@ async def test_a_copy_cancelled_in_the_middle_leaves_no_part_of_a_file_and_nothi
     for name in "abc":
         (tmp_path / "in" / name).write_bytes(bytes(30_000_000))
     await plain.stat(".")
-    before = descriptors([os.getpid(), *processes_of(plain.id)])
+    # To any user but root the agent does not show its descriptors.
+    before = descriptors([os.getpid(), *(processes_of(plain.id) if os.geteuid() == 0 else ())])
     for copy in (lambda: plain.upload(tmp_path / "in", "new"), lambda: plain.download("out", tmp_path / "out")):
         # Cut off later and later until it was over before: somewhere between a copy is under way on any machine.
         seconds, done = 0.0, set()
