@@ -185,7 +185,7 @@ class Place:
                 program.ended.set_result(-signal.SIGKILL)
         self.ended.set_result(None)
 
-    async def removed(self) -> None:
+    async def wait_for_removal(self) -> None:
         """Wait until nothing is left of it, after its end."""
         if self._removing is not None:
             await self._removing

@@ -167,7 +167,7 @@ async def serve() -> None:
     expiring.cancel()
     for sandbox in state.sandboxes.values():
         sandbox.end(api_pb2.GenericResult.GENERIC_STATUS_TERMINATED)
-    await asyncio.gather(*(sandbox.place.removed() for sandbox in state.sandboxes.values()))
+    await asyncio.gather(*(sandbox.place.wait_for_removal() for sandbox in state.sandboxes.values()))
     server.close()
 
 

@@ -88,7 +88,7 @@ class WithoutPrograms:
 
 
 @pytest.fixture
-async def confined():
+async def bwrap_sandbox():
     # Not tmp_path: its parents are closed to the unprivileged user that bubblewrap runs as.
     with TemporaryDirectory(prefix="hermes-test-") as name:
         root = Path(name)
@@ -106,11 +106,11 @@ async def confined():
         ("mkdir b; ln -s /bin/sh /bin/tr /bin/sort /bin/sed /bin/grep b; PATH=$PWD/b; ", "does not find its own"),
     ],
 )
-async def test_a_sandbox_in_which_nothing_can_be_found_out_is_refused(confined, before, reason):
+async def test_a_sandbox_in_which_nothing_can_be_found_out_is_refused(bwrap_sandbox, before, reason):
     with pytest.raises(AssertionError, match=reason):
-        await require_separation(WithoutPrograms(confined, before))
+        await require_separation(WithoutPrograms(bwrap_sandbox, before))
 
 
 @pytest.mark.component("bwrap")
-async def test_a_sandbox_with_processes_of_its_own_is_accepted(confined):
-    await require_separation(confined)
+async def test_a_sandbox_with_processes_of_its_own_is_accepted(bwrap_sandbox):
+    await require_separation(bwrap_sandbox)
