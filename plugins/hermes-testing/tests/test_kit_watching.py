@@ -156,12 +156,19 @@ def test_the_kernel_is_asked_for_every_thread():
     assert all(wait >= 0 for wait in waits.values())
 
 
-async def test_the_time_of_one_thing_is_that_of_several_of_another():
+@pytest.mark.parametrize("lost", [0.0, 8.0])
+async def test_the_time_of_one_thing_is_that_of_several_of_another(monkeypatch, lost):
+    """Also where every four seconds of work cost so many in which another program has the processor."""
+    worked = 0.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: worked + lost * (worked // 4))
+
     async def once():
-        sum(range(200_000))
+        nonlocal worked
+        worked += 1
 
     async def ten_times():
         for _ in range(10):
             await once()
 
-    assert 4 < await times_as_long(ten_times, once, rounds=9) < 25
+    assert 8 < await times_as_long(ten_times, once) < 12
+    assert 8 < 1 / await times_as_long(once, ten_times) < 12

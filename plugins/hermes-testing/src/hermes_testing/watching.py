@@ -165,16 +165,25 @@ async def times_as_long(
 ) -> float:
     """Return how many times as long one thing takes as another, which is measured by turns with it.
 
-    The least time of each counts: whatever else the machine does only adds to it.
+    The least time of each counts: whatever else the machine does only adds to it. It adds most to what takes long, so
+    the quicker one is repeated until it takes about as long as the other.
     """
-    clock = asyncio.get_running_loop().time
+    acts = (measured, control)
+    alone = [min([await _seconds(act, 1) for _ in range(3)]) for act in acts]
+    repeats = [round(max(alone) / seconds) for seconds in alone]
     least = [float("inf"), float("inf")]
     for _ in range(rounds):
-        for index, act in enumerate((measured, control)):
-            began = clock()
-            await act()
-            least[index] = min(least[index], clock() - began)
+        for index, act in enumerate(acts):
+            least[index] = min(least[index], await _seconds(act, repeats[index]) / repeats[index])
     return least[0] / least[1]
+
+
+async def _seconds(act: Callable[[], Awaitable[object]], repeats: int) -> float:
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    for _ in range(repeats):
+        await act()
+    return clock() - began
 
 
 async def longest_stall(awaitable: Awaitable[T]) -> tuple[T, float]:
