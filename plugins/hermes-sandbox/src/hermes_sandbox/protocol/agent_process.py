@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final, Self
 
 from hermes_sandbox.protocol.client import AgentStream
@@ -165,7 +166,38 @@ async def _ended(pidfd: int, seconds: float | None) -> bool:
 
 
 async def kill_and_wait(pidfd: int, seconds: float) -> bool:
-    """Kill a process that may not be a child of ours and wait until it is gone, True if it is; closes `pidfd`."""
-    with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    return await _ended(pidfd, seconds)
+    """Kill a process that may not be a child of ours and wait until it is gone, True if it is; closes `pidfd`.
+
+    The first process of a PID namespace goes last of all in it, and each of them needs a processor for its end: so it
+    is waited for as long as every `seconds` fewer are left.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, pidfd)
+        namespace = _pid_namespace(_pid_of(pidfd))
+        if namespace == _pid_namespace("self"):
+            namespace = None  # what else goes on this machine says nothing
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        left = -1
+        while not await _ended(os.dup(pidfd), seconds):
+            before, left = left, await asyncio.to_thread(_count_in, namespace)
+            if left >= before >= 0:
+                return False
+    return True
+
+
+def _pid_of(pidfd: int) -> str:
+    lines = Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii").splitlines()
+    return next(line.split()[1] for line in lines if line.startswith("Pid:"))
+
+
+def _pid_namespace(pid: str) -> str | None:
+    with contextlib.suppress(OSError):
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    return None
+
+
+def _count_in(namespace: str | None) -> int:
+    """Count the processes of a PID namespace that have not gone yet; 0 where it is not known."""
+    pids = [entry.name for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    return sum(_pid_namespace(pid) == namespace for pid in pids) if namespace is not None else 0

@@ -23,6 +23,8 @@ _BITE: Final = 1 << 13
 _PIECES_AT_ONCE: Final = 4
 _READY: Final = 20.0
 _RECOVERS: Final = 2.0
+_COMES_BACK: Final = 10.0
+"""Seconds in which a shell has its prompt again after C-c, also on a busy machine."""
 _SHORTEST_PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.1
 _INTERRUPT: Final = b"\x03"
@@ -234,7 +236,7 @@ class TerminalSession:
         timed_out = state is None and self.ended is None
         if timed_out:
             await self._write(_INTERRUPT)
-            state = await self._until(self._end_of(self._command), _RECOVERS)
+            state = await self._until(self._end_of(self._command), _COMES_BACK)
         await self._put(shell.SHOWN, b"")
         return await self._end_of_command(state, timed_out=timed_out)
 
@@ -298,7 +300,7 @@ class TerminalSession:
         if self._typed_in:
             # What was typed may not be a whole command; C-c gives a clean prompt, which has another number.
             await self._write(_INTERRUPT)
-            state = await self._until(self._prompt_after(state.number), _RECOVERS)
+            state = await self._until(self._prompt_after(state.number), _COMES_BACK)
             if state is None:
                 raise _busy(self.screen.text)
             self._typed_in = False

@@ -36,7 +36,7 @@ _TERM_AFTER, _KILL_AFTER = 0.2, 0.5
 _SHELL_AFTER = 1.2
 """Seconds after which a shell that does not come back is ended."""
 _SHELL_AT_LATEST = 10.0
-"""Seconds after which it is ended although it has had no processor for coming back."""
+"""Seconds after which it is ended although it, or what it waits for, has had no processor for that."""
 _SHELL_WORK = 0.3
 """Seconds of processor time that are enough to come back."""
 _SNAPSHOT_PATIENCE = 2.0
@@ -294,6 +294,8 @@ class LiveCommand(Command):
         self._stopped_at = 0.0
         self._ticks_before = 0
         self._steps: set[str] = set()
+        self._dying: set[int] = set()
+        """What was killed first; in a loop others come after it."""
         self._last_before = 0
         self.leaves_something = bool(request["env"] or request["cwd"] is not None)
 
@@ -373,28 +375,37 @@ class LiveCommand(Command):
             return
         self._signal_members(members, elapsed)
         if self._status is None:
-            self._signal_shell(elapsed)
+            self._signal_shell(elapsed, members)
         self._loop.after(_LIVE_TICK, self._hunt)
 
     def _signal_members(self, members: set[int], elapsed: float) -> None:
         if elapsed >= _KILL_AFTER:
+            if self._once("kill"):
+                self._dying = members
             stop_and_kill(lambda: self._members(read_table()))
         elif elapsed >= _TERM_AFTER and self._once("term"):
             send(members, signal.SIGTERM)
         elif self._once("int"):
             send(members, signal.SIGINT)
 
-    def _signal_shell(self, elapsed: float) -> None:
+    def _signal_shell(self, elapsed: float, members: set[int]) -> None:
         # Both at once would bring it back twice, and the second time cost the next command its first byte.
-        if elapsed >= _SHELL_AFTER and not self._may_come_back(elapsed) and self._once("end the shell"):
+        if (
+            elapsed >= _SHELL_AFTER
+            and not self._may_come_back(elapsed, members & self._dying)
+            and self._once("end the shell")
+        ):
             send([self.pid], signal.SIGKILL)
         elif elapsed >= _SHELL_PATIENCE and self._once("poke after killing" if elapsed >= _KILL_AFTER else "poke"):
             self._poke()
 
-    def _may_come_back(self, elapsed: float) -> bool:
-        """Tell whether the shell could go on and has had no processor for it, as on a busy machine."""
+    def _may_come_back(self, elapsed: float, dying: set[int]) -> bool:
+        """Tell whether the shell, or what it waits for, could go on and has had no processor for it.
+
+        On a busy machine what was killed takes its time to go, and until then the shell sleeps.
+        """
         shell = read_process(self.pid)
-        if shell is None or shell.state not in "RD" or elapsed >= _SHELL_AT_LATEST:
+        if shell is None or not (dying or shell.state in "RD") or elapsed >= _SHELL_AT_LATEST:
             return False
         return shell.ticks - self._ticks_before < _SHELL_WORK * TICKS_A_SECOND
 
