@@ -87,7 +87,10 @@ class AgentProcess:
             fd = os.pidfd_open(self._process.pid)
         except OSError:
             return await asyncio.to_thread(self._wait_without_descriptor, seconds)
-        return await _ended(fd, seconds)
+        try:
+            return await _ended(fd, seconds)
+        finally:
+            os.close(fd)
 
     def _wait_without_descriptor(self, seconds: float | None) -> bool:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -161,34 +164,35 @@ async def _ended(pidfd: int, seconds: float | None) -> bool:
             return True
     except TimeoutError:
         return False
-    finally:
-        os.close(pidfd)
 
 
 async def kill_and_wait(pidfd: int, seconds: float) -> bool:
     """Kill a process that may not be a child of ours and wait until it is gone, True if it is; closes `pidfd`.
 
     The first process of a PID namespace goes last of all in it, and each of them needs a processor for its end: so it
-    is waited for as long as every `seconds` fewer are left.
+    is waited for as long as every `seconds` fewer are left. Needs no free descriptor, except for counting them.
     """
-    with contextlib.ExitStack() as stack:
-        stack.callback(os.close, pidfd)
-        namespace = _pid_namespace(_pid_of(pidfd))
-        if namespace == _pid_namespace("self"):
-            namespace = None  # what else goes on this machine says nothing
+    try:
+        namespace = _inner_namespace(pidfd)
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         left = -1
-        while not await _ended(os.dup(pidfd), seconds):
+        while not await _ended(pidfd, seconds):
             before, left = left, await asyncio.to_thread(_count_in, namespace)
             if left >= before >= 0:
                 return False
-    return True
+        return True
+    finally:
+        os.close(pidfd)
 
 
-def _pid_of(pidfd: int) -> str:
-    lines = Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii").splitlines()
-    return next(line.split()[1] for line in lines if line.startswith("Pid:"))
+def _inner_namespace(pidfd: int) -> str | None:
+    """Name the PID namespace of a process, if it is another than ours: what else goes on this machine says nothing."""
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii").splitlines()
+        namespace = _pid_namespace(next(line.split()[1] for line in lines if line.startswith("Pid:")))
+        return namespace if namespace != _pid_namespace("self") else None
+    return None
 
 
 def _pid_namespace(pid: str) -> str | None:
@@ -198,6 +202,8 @@ def _pid_namespace(pid: str) -> str | None:
 
 
 def _count_in(namespace: str | None) -> int:
-    """Count the processes of a PID namespace that have not gone yet; 0 where it is not known."""
-    pids = [entry.name for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    return sum(_pid_namespace(pid) == namespace for pid in pids) if namespace is not None else 0
+    """Count the processes of a PID namespace that have not gone yet; 0 where that cannot be known."""
+    with contextlib.suppress(OSError):
+        pids = [entry.name for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+        return sum(_pid_namespace(pid) == namespace for pid in pids) if namespace is not None else 0
+    return 0
