@@ -34,7 +34,7 @@ _LONGEST_REPORT = 64
 _SHELL_PATIENCE = 0.1
 _TERM_AFTER, _KILL_AFTER = 0.2, 0.5
 _SHELL_AFTER = 1.2
-"""Seconds after which a shell that does not come back is ended."""
+"""Seconds after which a shell that does not come back is ended, from when what was killed has gone."""
 _SHELL_AT_LATEST = 10.0
 """Seconds after which it is ended although it, or what it waits for, has had no processor for that."""
 _SHELL_WORK = 0.3
@@ -296,6 +296,8 @@ class LiveCommand(Command):
         self._steps: set[str] = set()
         self._dying: set[int] = set()
         """What was killed first; in a loop others come after it."""
+        self._delay = 0.0
+        """Seconds for which the shell could not come back, because that had not gone."""
         self._last_before = 0
         self.leaves_something = bool(request["env"] or request["cwd"] is not None)
 
@@ -389,23 +391,19 @@ class LiveCommand(Command):
             send(members, signal.SIGINT)
 
     def _signal_shell(self, elapsed: float, members: set[int]) -> None:
+        if members & self._dying:
+            self._delay = elapsed  # on a busy machine what was killed takes its time to go, and the shell sleeps
+        is_stuck = elapsed - self._delay >= _SHELL_AFTER and not self._may_come_back()
         # Both at once would bring it back twice, and the second time cost the next command its first byte.
-        if (
-            elapsed >= _SHELL_AFTER
-            and not self._may_come_back(elapsed, members & self._dying)
-            and self._once("end the shell")
-        ):
+        if (is_stuck or elapsed >= _SHELL_AT_LATEST) and self._once("end the shell"):
             send([self.pid], signal.SIGKILL)
         elif elapsed >= _SHELL_PATIENCE and self._once("poke after killing" if elapsed >= _KILL_AFTER else "poke"):
             self._poke()
 
-    def _may_come_back(self, elapsed: float, dying: set[int]) -> bool:
-        """Tell whether the shell, or what it waits for, could go on and has had no processor for it.
-
-        On a busy machine what was killed takes its time to go, and until then the shell sleeps.
-        """
+    def _may_come_back(self) -> bool:
+        """Tell whether the shell could go on and has had no processor for it, as on a busy machine."""
         shell = read_process(self.pid)
-        if shell is None or not (dying or shell.state in "RD") or elapsed >= _SHELL_AT_LATEST:
+        if shell is None or shell.state not in "RD":
             return False
         return shell.ticks - self._ticks_before < _SHELL_WORK * TICKS_A_SECOND
 
