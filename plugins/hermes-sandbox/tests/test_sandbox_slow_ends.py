@@ -24,8 +24,8 @@ needs_freezer = pytest.mark.skipif(
 )
 
 
-@contextlib.contextmanager
-def frozen(pid):
+@contextlib.asynccontextmanager
+async def frozen(pid):
     """Keep a process from running, and so from ending."""
     group = FREEZER / f"hermes-test-{pid}"
     group.mkdir()
@@ -35,9 +35,14 @@ def frozen(pid):
         yield
     finally:
         (group / "freezer.state").write_text("THAWED")
-        with contextlib.suppress(OSError):
-            (FREEZER / "cgroup.procs").write_text(str(pid))
+        # It holds the group until it has gone for good.
+        assert await eventually(lambda: is_removed(group))
+
+
+def is_removed(group):
+    with contextlib.suppress(OSError):
         group.rmdir()
+    return not group.exists()
 
 
 def is_killed(pid):
@@ -52,7 +57,7 @@ async def test_a_live_shell_keeps_its_state_while_what_was_killed_in_it_takes_it
         await live.exec("colour=blue")
         call = await begin(live, "(echo $BASHPID >pid; touch begun; exec sleep 600)")
         pid = int(await live.read_file("pid"))
-        with frozen(pid):
+        async with frozen(pid):
             call.cancel()
             assert await eventually(lambda: is_killed(pid))
             killed = time.monotonic()
