@@ -71,11 +71,11 @@ def _marked(sandbox_id):
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            seen = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
+            environment, argv = (process / "environ").read_bytes(), (process / "cmdline").read_bytes()
         except OSError:
             continue
-        if sandbox_id.encode() in seen:
-            found.append((process.name, (process / "cmdline").read_bytes()[:80]))
+        if sandbox_id.encode() in environment + argv:
+            found.append((process.name, argv[:80]))
     return found
 
 
