@@ -11,6 +11,7 @@ from plain_support import plain_sandbox
 
 from hermes_core.contracts.errors import SandboxLostError
 from hermes_sandbox.agent.processes import read_table, with_descendants
+from hermes_testing.users import free_users
 from hermes_testing.watching import TooSoon, begin, eventually, with_more_time
 
 _FORGED = "0123456789abcdef0123456789abcdef done 0 0 5 0 0 0 0 0 0 0 0"
@@ -154,3 +155,20 @@ async def test_a_state_that_was_tampered_with_harms_nobody_else() -> None:
         await box.exec("export KEPT=yes")
         await box.exec(f"kill -9 $$ & rm -rf {place}/u/*; echo 'exit 9' >{place}/u/new")
         assert (await box.exec("echo on")).stdout == b"on\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes a user whose processes are bounded and not its own")
+async def test_a_crowd_that_holds_all_processes_for_long_takes_no_descriptors_from_the_shell(tmp_path: Path) -> None:
+    """The shell tries to fork again and again meanwhile; here it may open 40 descriptors."""
+    user, shell = free_users(), tmp_path / "bounded"
+    become = f"exec setpriv --reuid={user} --regid={user} --clear-groups dash"
+    shell.write_text(f'#!/usr/bin/dash\nulimit -n 40; ulimit -p 20\n{become} "$@"\n')
+    shell.chmod(0o755)
+    async with plain_sandbox(str(shell)) as box:
+        # Each process that ends makes room for the next one of the crowd, until 10,000 could not be started.
+        start = "command eval 'sleep 1 &' || { n=$((n + 1)); echo; }"
+        crowd = f"exec 2>/dev/null; n=0; until [ $n = 10000 ]; do {start}; done; wait; echo end"
+        result = await box.exec(crowd, timeout=60)
+        assert (result.output, result.exit_code, result.timed_out) == ("\n" * 10_000 + "end\n", 0, False)
+        await box.renew()
+        assert (await box.exec("echo $(echo room)")).output == "room\n"

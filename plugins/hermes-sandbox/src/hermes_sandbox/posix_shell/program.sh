@@ -48,17 +48,28 @@ forget() {
 # pull SIZE FILE HAVE: append what one read of the standard input brings to a file of HAVE bytes, and count it in
 # `pulled`. What dd says of it saves a process; not every dd says it.
 pull() {
-    pulled=
+    wrote=
     # Where nothing can be forked, a shell ends itself unless it is `command` that has failed; then nothing was read.
-    while [ -z "$pulled" ]; do
-        command eval 'said=$(dd bs="$1" count=1 2>&1 >>"$2"); wrote=$?; pulled=0'
+    # It leaves the pipe of a `$(...)` open each time, so that dd speaks through one that is there.
+    while [ -z "$wrote" ]; do
+        command eval '(exec dd bs="$1" count=1 2>&7 >>"$2"); wrote=$?'
+    done
+    echo >&7
+    pulled=
+    while read -r number unit rest <&7 && [ "$number" ]; do
+        case $unit in byte | bytes) pulled=$number ;; esac
     done
     [ "$wrote" = 0 ] || return 1
-    pulled=${said##*
-}
-    pulled=${pulled%% bytes*}
     case $pulled in
-    '' | *[!0-9]*) pulled=$(($(wc -c <"$2") - $3)) ;;
+    '' | *[!0-9]*)
+        counted=
+        while [ -z "$counted" ]; do
+            command eval '(exec wc -c <"$2" >&7); counted=$?'
+        done
+        echo >&7
+        read -r pulled <&7 && [ "$pulled" ] && read -r rest <&7
+        pulled=$((${pulled:-0} - $3))
+        ;;
     esac
 }
 
@@ -82,6 +93,7 @@ collect() {
     : >|"$1.h"
     : >|"$1.a"
     : >|"$1.b"
+    exec 7<>"$1.n"
     ring=$2
     [ "$ring" -ge 4096 ] || ring=4096
     while :; do
@@ -94,18 +106,17 @@ collect() {
         [ "$pulled" -gt 0 ] || break
         if [ "$file" = h ]; then head=$((head + pulled)); else last=$((last + pulled)); fi
         if [ -e "$1.end" ]; then
-            ran=
-            while [ -z "$ran" ]; do
-                command eval 'held=$(cat "$1.h" "$1.$old" "$1.$new" 2>/dev/null); ran=1'
+            held=
+            # In a shell of its own: it ends with the pipes that it could not use.
+            until [ "$held" = 0 ] || [ "$held" = 3 ]; do
+                command eval '(case $(cat "$1.h" "$1.$old" "$1.$new" 2>/dev/null) in *"$3"*) exit 3 ;; esac); held=$?'
             done
-            case $held in
-            *"$3"*)
+            if [ "$held" = 3 ]; then
                 # Those who hold the pipe may go on writing.
                 exec 4<&0
                 command eval 'cat <&4 >/dev/null 2>&1 &'
                 break
-                ;;
-            esac
+            fi
         fi
         if [ "$last" -ge "$ring" ]; then
             dropped=$((dropped + before)) before=$last last=0
@@ -134,7 +145,7 @@ serve() {
     first=$!
     collect "$p.e" "$limit" "$token" <"$p.err" >/dev/null &
     second=$!
-    (launch "$p.run") <"$p.in" >"$p.out" 2>"$p.err" 5>&- &
+    (launch "$p.run") <"$p.in" >"$p.out" 2>"$p.err" 5>&- 7>&- &
     leader=$!
     echo "$leader" >"$p.led"
     wait "$leader"
@@ -159,7 +170,7 @@ serve() {
         sent=$?
     done
     pass
-    for part in run in out err led o.h o.a o.b o.s o.end e.h e.a e.b e.s e.end; do files="$files $p.$part"; done
+    for part in run in out err led o.h o.a o.b o.n o.s o.end e.h e.a e.b e.n e.s e.end; do files="$files $p.$part"; done
     rm -f $files
 }
 
@@ -337,7 +348,7 @@ prepare() {
         d=$base/.hermes-$name
         # What was there before a restart may not be gone: it is another user's.
         while [ -e "$d" ]; do d=$d+; done
-        [ -d "$base" ] && mkdir -m 711 "$d" 2>/dev/null && mkfifo "$d/turn" && break
+        [ -d "$base" ] && mkdir -m 711 "$d" 2>/dev/null && mkfifo "$d/turn" "$d/said" && break
         d=
     done
     [ "$d" ] && mkdir "$d/u" || return 1
@@ -357,7 +368,7 @@ ulimit -c 0 2>/dev/null
 [ "$blocks" = - ] || ulimit -f "$blocks"
 become || { answer "$nonce no-user"; exit 1; }
 prepare || { answer "$nonce no-folder"; exit 1; }
-exec 5<>"$d/turn"
+exec 5<>"$d/turn" 7<>"$d/said"
 pass
 settle
 answer "$nonce ready $self $as $d $bound"
@@ -374,7 +385,7 @@ while read -r op nonce id token limit script input; do
         take "$script" "$p.run"
         take "$input" "$p.in"
         chmod 644 "$p.run"
-        mkfifo "$p.out" "$p.err" "$p.led" || leave
+        mkfifo "$p.out" "$p.err" "$p.led" "$p.o.n" "$p.e.n" || leave
         serve 2>/dev/null </dev/null &
         runner=$!
         runners="$runners$runner " served="$served $id:$runner"
