@@ -81,6 +81,7 @@ async def test_the_shell_stays_and_tells_exit_codes(backend: DockerBackend, isol
             await box.exec("rm -f begun")
             ended = await _run(rollout, f"touch {box.workspace}/begun; sleep 600", timeout=math.ceil(seconds))
             TooSoon.unless(await exists(box, "begun"), "the command had not begun")
+            TooSoon.unless(ended["exit_code"] is not None, "the shell had not come back")
             assert ended["exit_code"] == 130
 
         await with_more_time(is_interrupted)

@@ -68,15 +68,32 @@ async def test_a_live_shell_keeps_its_state_while_what_was_killed_in_it_takes_it
         assert (await live.exec("echo $colour")).output == "blue\n"
 
 
-async def test_the_first_process_of_a_namespace_is_waited_for_as_long_as_fewer_are_left(monkeypatch):
+async def test_the_first_process_of_a_namespace_is_waited_for_as_long_as_any_in_it_runs(monkeypatch):
     """It goes last of all in it, and a thousand need more than any fixed time on a busy machine."""
-    left = iter([9, 5, 4, 4])
-    monkeypatch.setattr(agent_process, "_count_in", lambda namespace: next(left))
+    seen = iter([{"7": 1, "8": 5, "9": 5}, {"7": 1, "8": 6, "9": 5}, {"7": 1}, {"7": 2}, {"7": 2}])
+    monkeypatch.setattr(agent_process, "_run_times", lambda number, namespace: next(seen))
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(600)")
     held = os.pidfd_open(process.pid)
     with monkeypatch.context() as deaf:
         deaf.setattr(signal, "pidfd_send_signal", lambda *args: None)
         assert not await kill_and_wait(os.dup(held), 0.01)
-    assert list(left) == []
+    assert list(seen) == []
     assert await kill_and_wait(held, 60)
     await process.wait()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a PID namespace on every machine")
+async def test_what_runs_in_a_namespace_is_seen_to_run():
+    inside = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", "while :; do :; done & exec sleep 600"]
+    outer = await asyncio.create_subprocess_exec(*inside)
+    children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
+    try:
+        assert await eventually(lambda: bool(children.read_text(encoding="ascii")))
+        [first] = children.read_text(encoding="ascii").split()
+        namespace = agent_process._inner_namespace(first)
+        assert await eventually(lambda: len(agent_process._run_times(first, namespace)) == 2)
+        before = agent_process._run_times(first, namespace)
+        assert await eventually(lambda: agent_process._run_times(first, namespace) != before)
+    finally:
+        outer.kill()
+        await outer.wait()

@@ -170,29 +170,35 @@ async def kill_and_wait(pidfd: int, seconds: float) -> bool:
     """Kill a process that may not be a child of ours and wait until it is gone, True if it is; closes `pidfd`.
 
     The first process of a PID namespace goes last of all in it, and each of them needs a processor for its end: so it
-    is waited for as long as every `seconds` fewer are left. Needs no free descriptor, except for counting them.
+    is waited for as long as any of them has run in the last `seconds`. Needs no free descriptor, except to see that.
     """
     try:
-        namespace = _inner_namespace(pidfd)
+        number = _number_of(pidfd)
+        namespace = _inner_namespace(number)
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        left = -1
+        seen: Mapping[str, int] | None = None
         while not await _ended(pidfd, seconds):
-            before, left = left, await asyncio.to_thread(_count_in, namespace)
-            if left >= before >= 0:
+            before, seen = seen, await asyncio.to_thread(_run_times, number, namespace)
+            if seen == before:
                 return False
         return True
     finally:
         os.close(pidfd)
 
 
-def _inner_namespace(pidfd: int) -> str | None:
-    """Name the PID namespace of a process, if it is another than ours: what else goes on this machine says nothing."""
+def _number_of(pidfd: int) -> str:
+    """Return the number of a process; "-1" where it has gone."""
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii").splitlines()
-        namespace = _pid_namespace(next(line.split()[1] for line in lines if line.startswith("Pid:")))
-        return namespace if namespace != _pid_namespace("self") else None
-    return None
+        return next(line.split()[1] for line in lines if line.startswith("Pid:"))
+    return "-1"
+
+
+def _inner_namespace(number: str) -> str | None:
+    """Name the PID namespace of a process, if it is another than ours: what else goes on this machine says nothing."""
+    namespace = _pid_namespace(number)
+    return namespace if namespace != _pid_namespace("self") else None
 
 
 def _pid_namespace(pid: str) -> str | None:
@@ -201,9 +207,18 @@ def _pid_namespace(pid: str) -> str | None:
     return None
 
 
-def _count_in(namespace: str | None) -> int:
-    """Count the processes of a PID namespace that have not gone yet; 0 where that cannot be known."""
+def _run_times(number: str, namespace: str | None) -> Mapping[str, int]:
+    """Return how many nanoseconds a process has run, and each of a PID namespace that has not gone yet."""
+    pids = [number]
+    if namespace is not None:
+        with contextlib.suppress(OSError):
+            found = [entry.name for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+            pids += [pid for pid in found if _pid_namespace(pid) == namespace]
+    return {pid: _run_time(pid) for pid in pids}
+
+
+def _run_time(pid: str) -> int:
     with contextlib.suppress(OSError):
-        pids = [entry.name for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-        return sum(_pid_namespace(pid) == namespace for pid in pids) if namespace is not None else 0
+        return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0])
     return 0
+
