@@ -17,14 +17,23 @@ README = Path(__file__).parent.parent / "hermes_parsers" / "README.md"
 
 
 def formats() -> str:
-    """List every format with all its names."""
+    """List every format with all its names and its stop tokens."""
+    from hermes_parsers import get_parser
     from hermes_parsers.catalog import FAMILIES
 
-    lines = ["| names | models and format |", "|---|---|"]
+    lines = ["| names | models and format | stop tokens |", "|---|---|---|"]
     for family in FAMILIES:
         names = ", ".join(f"`{name}`" for name in family.names)
-        lines.append(f"| {names} | {family.summary.replace('|', chr(92) + '|')} |")
+        is_declared = family.names[0] == "response_template"
+        stops = (
+            ["the tokenizer's"] if is_declared else [f"`{stop}`" for stop in get_parser(family.names[0]).stop_tokens]
+        )
+        lines.append("| " + " | ".join(map(_cell, (names, family.summary, ", ".join(stops) or "-"))) + " |")
     return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def tables() -> dict[str, str]:

@@ -1,12 +1,14 @@
 """Speed and weight of every parser family, as ratios within one run, beside the peers where they are installed.
 
-Usage: python benchmarks/parsers.py --write [--peers-python PATH] [FAMILY ...]
+Usage: python benchmarks/parsers.py --write [--speed] [--peers-python PATH] [FAMILY ...]
        python benchmarks/parsers.py --table
 
 `--write` measures and writes parsers.json beside this file; without `--peers-python` the peers' times in it are kept,
-and with names of families all other families' figures. Without `--write` families are measured and printed only.
-`--table` prints the README's table. A message has 2,048 characters and three calls; `json.loads` reads the same calls
-as a JSON document of the same size, in turns with the parser, and the best of many rounds counts on both sides.
+and with names of families all other families' figures; `--speed` measures times on the message only. Without `--write`
+families are measured and printed only. `--table` prints the README's table. A message has 2,048 characters and three
+calls whose arguments hold program text with quotes, backslashes and line breaks; everybody parses it with the tools'
+schemas. `json.loads` reads the same calls as a JSON document of the same size, in turns with the parser, and the best
+of many rounds counts on all sides.
 """
 
 from __future__ import annotations
@@ -27,7 +29,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from parser_behaviours import ask_peers
-from parser_cases import TOOLS
 from parser_wires import WIRES
 
 if TYPE_CHECKING:
@@ -39,6 +40,33 @@ LARGE: Final = 1_000_000
 TARGETS: Final = {"parse": 8.0, "stream": 25.0, "pathological_s": 0.5, "import_ms": 30.0, "installed_mb": 1.0}
 FORBIDDEN: Final = ("openai", "pydantic", "asyncio", "aiohttp", "transformers")
 PEERS: Final = ("vllm", "sglang")
+# What a parameter's text is in an agent's work: indentation, both quotes, backslashes, brackets, comparisons.
+CODE: Final = """def read(path):
+\tif path == "C:\\\\temp" and 1 < 2:
+\t\tprint('it\\\'s "ok"', rows[0]["name"], f"{path}\\n")
+    return {"a": [1, 2], 'b': None}  # & done
+"""
+TOOLS: Final = tuple(
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": name,
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "path": {"type": "string"},
+                    "content": {"type": "string"},
+                    "limit": {"type": "integer"},
+                    "exact": {"type": "boolean"},
+                    "tags": {"type": "array", "items": {"type": "string"}},
+                },
+                "required": ["path", "content"],
+            },
+        },
+    }
+    for name in ("write", "search", "run")
+)
 _TOKEN: Final = re.compile(r" ?\w{1,6}|\s+|[^\w\s]")
 
 IMPORTED: Final = """
@@ -107,9 +135,8 @@ def _renderer(name: str) -> Write:
 def message(family: Family, size: int = SIZE) -> tuple[str, str]:
     """Return a message of three calls of about that size, and the same calls as a JSON document of just its size."""
     written, document = "", ""
-    words = "The quick brown fox jumps over the lazy dog. "
     for length in range(0, size, 3):
-        calls = [(name, _arguments(number, words, length)) for number, name in enumerate(("write", "search", "run"))]
+        calls = [(name, _arguments(number, CODE, length)) for number, name in enumerate(("write", "search", "run"))]
         text = family.write(calls)
         if len(text) > size:
             break
@@ -129,7 +156,7 @@ def _arguments(number: int, words: str, length: int) -> dict[str, Any]:
     }
 
 
-def _rounds(measured: Mapping[str, Callable[[], object]], seconds: float = 1.0) -> dict[str, float]:
+def _rounds(measured: Mapping[str, Callable[[], object]], seconds: float = 2.0) -> dict[str, float]:
     """Time functions in turns; return the best mean of a batch in microseconds."""
     best = dict.fromkeys(measured, float("inf"))
     end = time.perf_counter() + seconds
@@ -150,15 +177,16 @@ def speed(family: Family) -> dict[str, Any]:
     text, document = message(family)
     tokens = _TOKEN.findall(text)
     assert "".join(tokens) == text
-    assert len(parser.parse(text).calls) == 3, family.name
+    found = [json.loads(call.arguments) for call in parser.parse(text, TOOLS).calls]
+    assert found == [call["arguments"] for call in json.loads(document)], (family.name, found)
 
     def stream() -> None:
-        run = parser.stream()
+        run = parser.stream(TOOLS)
         for token in tokens:
             run.feed(token)
         run.finish()
 
-    best = _rounds({"json": lambda: json.loads(document), "parse": lambda: parser.parse(text), "stream": stream})
+    best = _rounds({"json": lambda: json.loads(document), "parse": lambda: parser.parse(text, TOOLS), "stream": stream})
     return {
         "parser": family.parser,
         "characters": len(text),
@@ -244,31 +272,38 @@ def _byte_code(file: Path) -> int:
         return Path(py_compile.compile(str(file), cfile=f"{folder}/module.pyc", doraise=True) or "").stat().st_size
 
 
-def peers(python: Path) -> dict[str, dict[str, float | str]]:
-    """Time the peers on the same messages, on a ready parser."""
-    jobs = [
+def peer_jobs() -> list[dict[str, Any]]:
+    """Return what the peers are asked to parse: the message of every format that they have."""
+    return [
         {"peer": peer, "family": family.name, "text": message(family)[0], "tools": TOOLS}
         for family in families()
         for peer in PEERS
         if family.name in {wire.family for wire in WIRES}
     ]
+
+
+def peers(python: Path) -> dict[str, dict[str, float | str]]:
+    """Time the peers on the same messages with the same tools, on a ready parser."""
+    jobs = peer_jobs()
     answers = ask_peers(python, [{**job, "time": 1.0} for job in jobs])
-    found: dict[str, dict[str, float | str]] = {}
+    found: dict[str, dict[str, float | str]] = {"versions": answers["versions"]}
     for job, answer in zip(jobs, answers["results"], strict=True):
         taken = answer.get("parse_s")
-        said = answer.get("missing") or answer.get("error") or ""
+        said = answer.get("error") or "not measured"
         found.setdefault(str(job["family"]), {})[str(job["peer"])] = round(1e6 * taken, 1) if taken else said
     return found
 
 
-def write(python: Path | None, names: Sequence[str]) -> dict[str, Any]:
+def write(python: Path | None, names: Sequence[str], *, speed_only: bool = False) -> dict[str, Any]:
     """Measure the families of these names, or all, write the results and return them."""
     before = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    kept = {name: found for name, found in before.get("families", {}).items() if names}
+    committed = before.get("families", {})
+    kept = {name: found for name, found in committed.items() if names}
+    measured = measure(names, committed if speed_only else {})
     results = {
         "python": sys.version.split()[0],
         **installed(),
-        "families": {**kept, **measure(names)},
+        "families": {**kept, **measured},
         "peers_us": peers(python) if python else before.get("peers_us", {}),
         "targets": TARGETS,
     }
@@ -277,8 +312,8 @@ def write(python: Path | None, names: Sequence[str]) -> dict[str, Any]:
     return results
 
 
-def measure(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Measure the families of these names, or all, each once."""
+def measure(names: Sequence[str], kept: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, dict[str, Any]]:
+    """Measure the families of these names, or all, each once; of those in `kept` the speed only."""
     known = {family.name: family for family in families()}
     if unknown := set(names) - known.keys():
         raise SystemExit(f"no families of these names: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
@@ -286,7 +321,8 @@ def measure(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     for name in names or known:
         print(f"{name} …", file=sys.stderr, flush=True)
         family = known[name]
-        measured[name] = {**speed(family), **pathological(family), **weight(family.parser)}
+        rest = (kept or {}).get(name) or {**pathological(family), **weight(family.parser)}
+        measured[name] = {**rest, **speed(family)}
     return measured
 
 
@@ -326,8 +362,14 @@ def table(results: Mapping[str, Any]) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     median = statistics.median(found["parse"] for found in results["families"].values())
-    lines += ["", f"Median {median:.1f}× `json.loads`; {_sizes(results)}; Python {results['python']}."]
+    lines += ["", f"Median {median:.1f}× `json.loads`; {_sizes(results)}; Python {results['python']}{_peers(results)}."]
     return "\n".join([*lines, "", *_misses(results)])
+
+
+def _peers(results: Mapping[str, Any]) -> str:
+    """Name the versions of the peers."""
+    versions = results["peers_us"].get("versions", {})
+    return "".join(f"; {name} {version}" for name, version in versions.items())
 
 
 def _sizes(results: Mapping[str, Any]) -> str:
@@ -350,12 +392,13 @@ def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--write", action="store_true", help="measure and write parsers.json")
+    parser.add_argument("--speed", action="store_true", help="keep what hostile text and importing cost")
     parser.add_argument("--table", action="store_true", help="print the table of the committed results")
     parser.add_argument("--peers-python", type=Path, help="a Python with vLLM and SGLang; else their times are kept")
     parser.add_argument("families", nargs="*", metavar="FAMILY", help="measure only these; the others are kept")
     arguments = parser.parse_args()
     if arguments.write:
-        results = write(arguments.peers_python, arguments.families)
+        results = write(arguments.peers_python, arguments.families, speed_only=arguments.speed)
     elif arguments.families:
         print(json.dumps(measure(arguments.families), indent=1))
         return 0

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+import hermes_parsers
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 RESULTS = json.loads((FOLDER / "parser_behaviours.json").read_text(encoding="utf-8"))
@@ -51,3 +54,49 @@ def test_a_peer_that_is_not_installed_is_named_instead_of_judged(comparison):
         verdicts = comparison.peer_verdicts(wire, job["peer"], {"several": [answer]})
         assert verdicts["several"]["result"] == "not measured"
         assert f"{job['peer']} is not installed" in verdicts["several"]["why"]
+
+
+def test_the_message_that_is_timed_is_code_that_every_family_reads_with_the_tools_everybody_gets(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    parsers = importlib.import_module("parsers")
+    asked = {job["family"]: job for job in parsers.peer_jobs()}
+    timed = []
+
+    def played(measured):
+        timed.append(measured)
+        return dict.fromkeys(measured, 1.0)
+
+    for family in parsers.families():
+        text, document = parsers.message(family)
+        calls = json.loads(document)
+        parser = hermes_parsers.get_parser(family.parser)
+        found = [json.loads(call.arguments) for call in parser.parse(text, parsers.TOOLS).calls]
+        assert found == [call["arguments"] for call in calls], family.name
+        content = calls[0]["arguments"]["content"]
+        assert all(mark in content for mark in ("\n", "\t", '"', "'", "\\\\", "\\n", "{", "<", "&")), family.name
+        if family.name in asked:
+            assert asked[family.name]["text"] == text
+            assert asked[family.name]["tools"] == parsers.TOOLS
+        monkeypatch.setattr(parsers, "_rounds", played)
+        parsers.speed(family)
+        with watched(parser, monkeypatch) as tools:
+            timed[-1]["parse"]()
+            timed[-1]["stream"]()
+        assert len(tools) >= 2, family.name
+        assert all(given == parsers.TOOLS for given in tools), family.name
+
+
+@contextmanager
+def watched(parser, monkeypatch):
+    """Note the tools that a parser is given."""
+    seen = []
+    with monkeypatch.context() as patched:
+        for name in ("parse", "stream"):
+            own = getattr(type(parser), name)
+
+            def noted(self, *arguments, _own=own):
+                seen.append(arguments[-1])
+                return _own(self, *arguments)
+
+            patched.setattr(type(parser), name, noted)
+        yield seen

@@ -47,6 +47,20 @@ TEMPLATES = {
     "lfm2": """{{ "<|tool_call_start|>[" + n + "(" + a + ")" + "]<|tool_call_end|>" }}""",
     "gemma4": "{{ '<|tool_call>call:' + n + '{' }}{{ a }}{{ '}<tool_call|>' }}",
     "functiongemma": "{{ '<start_function_call>call:' + n + '{' + a + '}<end_function_call>' }}",
+    "muse": """{{ '<atem:function_calls>\n<atem:invoke name="' + n + '">\n' }}""",
+    "muse_glimmer": """{{ raise_exception('Muse Glimmer wants a mapping') }}<atem:invoke name="{{ n }}">""",
+    "step3": """{{ '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="' + n + '">' }}""",
+    "minicpm5": """{{ '<function name="' + n + '">' }}{{ '<param name="' + k + '">' + v + '</param></function>' }}""",
+    "hy_v4": "{{ '<tool_calls><tool_call>' + n + '<arg_key>' + k + '</arg_key><arg_value>' + v + '</arg_value>' }}",
+    "cohere_command3": """<|START_ACTION|>[{"tool_name": {{ n }}]<|END_ACTION|><|START_RESPONSE|>{{ m.content }}""",
+    "cohere_command4": """<|START_ACTION|>[{"tool_name": {{ n }}]<|END_ACTION|><|START_TEXT|>{{ m.content }}""",
+    "apertus": """{% set begin = '<|tools_prefix|>' %}{{ begin + '[{"' + n + '": ' + a + '}]<|tools_suffix|>' }}""",
+    "gigachat3": r"{% set sep = '<|role_sep|>\n' %}{{ message({'role': 'function call', 'content': a}) }}",
+    "gigachat35": r"""{% set sep = '<|role_sep|>\n' %}'function call'{{ '<｜GCML｜invoke name="' ~ n ~ '">\n' }}""",
+    "k2_horizon": r"{{ '<ifm|tool_call>' + n + '\n<ifm|arg_key>' + k + '</ifm|arg_key>\n<ifm|arg_value>' + v }}",
+    "inkling": """{{ '<|message_model|>' + n + '<|content_invoke_tool_json|>{"name":' + n + ',"args":' + a }}""",
+    "plamo3": "{{ '<|plamo:begin_tool_requests:plamo|><|plamo:begin_tool_request:plamo|>' + n }}",
+    "solar_open2": r"{{ '<|tool_call:start|>' + n + '\n<|tool_arg:start|>' + k + '<|tool_arg:value|>' + v }}",
 }
 FRAME = "{%- for m in messages %}\n<|im_start|>{{ m.role }}\n{{ m.content }}\n{% endfor %}\n"
 

@@ -211,10 +211,9 @@ def test_the_call_after_the_reasoning_is_the_one_that_counts(name, draft, real, 
         ("hermes", hermes('{"name": "read", "arguments": {"path": "/tmp/x"}}')),
     ],
 )
-@pytest.mark.parametrize("end", ["\n</think>", ""])
-def test_a_call_made_inside_the_reasoning_only_is_reported_and_can_be_had(name, call, end):
+def test_a_call_made_inside_the_reasoning_only_is_reported_and_can_be_had(name, call):
     """vllm PR 55759 (#39056): it was lost; now it is an attempt, and a call for who asks."""
-    text = f"<think>\nThe user wants the file.\n{call}{end}"
+    text = f"<think>\nThe user wants the file.\n{call}\n</think>"
     result = read(name, text)
     assert (result.calls, statuses(result)) == ((), ["in_reasoning"])
     assert meaning(read(name, text, promote_drafts=True)) == [("read", {"path": "/tmp/x"})]

@@ -117,7 +117,7 @@ def test_a_call_s_closing_mark_in_a_value_is_text(name):
 @pytest.mark.parametrize("after", ["", "\nDone."])
 def test_a_last_value_without_its_mark_ends_with_the_call(name, text, after):
     result = read(name, text + after)
-    assert (arguments(result), statuses(result)) == ([{"a": "1"}], ["ok"])
+    assert (arguments(result), statuses(result)) == ([{"a": "1"}], ["unclosed"])
     assert "closing mark is missing" in result.attempts[0].reason
 
 
@@ -302,12 +302,12 @@ def test_minimax_m3_s_nested_tags_are_objects_and_arrays_typed_by_the_schema():
 def test_text_around_nested_minimax_m3_elements_is_not_lost(schema):
     tools = [function_tool("order", a=schema)] if schema else []
     inner = "keep <x>1</x> me"
-    assert arguments(read("minimax_m3", m3(f"<a>{inner}</a>"), *tools)) == [{"a": inner.replace("<", f"{M3}<")}]
+    assert arguments(read("minimax_m3", m3(f"<a>{inner}</a>"), *tools)) == [{"a": inner}]
 
 
 def test_a_declared_string_of_minimax_m3_never_becomes_an_object():
     result = read("minimax_m3", m3("<a><x>1</x></a>"), function_tool("order", a=TEXT))
-    assert arguments(result) == [{"a": f"{M3}<x>1{M3}</x>"}]
+    assert arguments(result) == [{"a": "<x>1</x>"}]
 
 
 def test_text_where_minimax_m3_wants_an_object_is_noted():

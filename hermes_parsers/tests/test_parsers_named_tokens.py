@@ -28,6 +28,29 @@ TOKENS = {
         "<|start|> <|channel|> <|message|> <|constrain|> <|end|> <|call|> <|return|> <|start|>assistant to=functions.f "
         'assistant analysis commentary final json <|channel|>commentary <|message|>{"a":1}<|call|> <|ch'
     ),
+    "plamo3": (
+        "<|plamo:begin_tool_requests:plamo|> <|plamo:end_tool_requests:plamo|> <|plamo:begin_tool_request:plamo|> "
+        "<|plamo:end_tool_request:plamo|> <|plamo:begin_tool_name:plamo|> <|plamo:end_tool_name:plamo|> f{}< "
+        "<|plamo:begin_tool_arguments:plamo|> <|plamo:end_tool_arguments:plamo|> <|plamo:constrain|>json "
+        "<|plamo:msg|> <|plamo:begin_think:plamo|> <|plamo:end_think:plamo|> <think>"
+    ),
+    "apertus": (
+        '<|tools_prefix|> <|tools_suffix|> [{"f":{"a":1}}] {"f":{ {"name":"f"} , ] <|inner_prefix|> <|inner_suffix|>'
+    ),
+    "cohere_command3": (
+        "<|START_ACTION|> <|END_ACTION|> <|START_RESPONSE|> <|END_RESPONSE|> <|START_TEXT|> <|END_TEXT|> <|START_ "
+        '<|END_OF_TURN_TOKEN|> <|START_THINKING|> <|END_THINKING|> [{"tool_name":"f","parameters":{}}] ] ,'
+    ),
+    "gigachat3": '<|message_sep|> function call<|role_sep|> <|function_call|> \n\n {"name":"f","arguments":{"a":1}}',
+    "k2_horizon": (
+        "<ifm|tool_calls> </ifm|tool_calls> <ifm|tool_call> </ifm|tool_call> <ifm|tool_call>f\n <ifm|arg_key> "
+        "</ifm|arg_key> <ifm|arg_type>integer</ifm|arg_type> <ifm|arg_type> <ifm|arg_value> </ifm|arg_value> a "
+        '{"name":"f","arguments":{}} <ifm|think> </ifm|think> <ifm|think_fast> </ifm|think_fast>'
+    ),
+    "solar_open2": (
+        "<|tool_call:start|> <|tool_call:end|> <|tool_call:start|>f\n <|tool_arg:start|> a <|tool_arg:value|> "
+        "<|tool_arg:end|> <|tool_arg:start|>a<|tool_arg:value|> <|think:start|> <|think:end|>"
+    ),
 }
 TOOLS = [function_tool("f", a={"type": "integer"})]
 

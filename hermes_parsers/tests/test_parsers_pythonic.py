@@ -90,8 +90,8 @@ def test_an_unquoted_value_spoils_its_call_only(name):
 @pytest.mark.parametrize(
     "bad",
     [
-        "f(a='it's', b=2)",
         "f(a='x, b=2)",
+        "f(a='x, b='y')",
         "f(a=[1, 2)",
         "f(a={'k': 1)",
         "f(a=1, 2)",
@@ -117,7 +117,10 @@ def test_a_broken_call_does_not_cost_the_next(bad, frame):
 
 def test_code_in_a_broken_string_makes_no_call_of_a_tool_that_does_not_exist():
     text = "[get_weather(city='it's, bar(y=2) x'), get_weather(city='z')]"
-    assert meaning(read("pythonic", text, WEATHER)) == [("get_weather", {"city": "z"})]
+    assert meaning(read("pythonic", text, WEATHER)) == [
+        ("get_weather", {"city": "it's, bar(y=2) x"}),
+        ("get_weather", {"city": "z"}),
+    ]
 
 
 @pytest.mark.parametrize("name", BARE)
@@ -204,7 +207,9 @@ TEMPLATES = {
     "llama4_pythonic": f"Hi.[{IN_PYTHON}, g()]".replace("q='x'", 'q="x"'),
     "lfm2": f"Hi.<|tool_call_start|>[{IN_PYTHON}, g()]<|tool_call_end|>".replace("{'k': 'v'}", '{"k": "v"}'),
     "olmo3": f"Hi.<function_calls>{IN_JSON}\ng()</function_calls>",
-    "gemma4": f"<|tool_call>{IN_GEMMA}<tool_call|><|tool_call>call:g{{}}<tool_call|>Hi.".replace('"', '<|"|>'),
+    "gemma4": f"<|tool_call>{IN_GEMMA}<tool_call|><|tool_call>call:g{{}}<tool_call|>Hi.".replace('"', '<|"|>').replace(
+        "None", "null"
+    ),
     "functiongemma": (
         f"Hi.<start_function_call>{IN_GEMMA}<end_function_call><start_function_call>call:g{{}}<end_function_call>"
     ).replace('"', "<escape>"),

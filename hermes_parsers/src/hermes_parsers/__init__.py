@@ -52,7 +52,10 @@ def get_parser(name: str, **options: Any) -> ToolCallParser:
 
 
 def list_parsers() -> list[str]:
-    """Return the names that this package provides, sorted; several can stand for one format."""
+    """Return the names that this package provides, sorted; several can stand for one format.
+
+    Those of other packages are what `hermes_core.discovery.load_plugins().names("parser")` returns beside them.
+    """
     from hermes_parsers.catalog import BY_NAME
 
     return sorted(BY_NAME)

@@ -48,6 +48,7 @@ _SURE_DIGITS: Final = 15
 _NUMERAL: Final = re.compile(r"([+-]?)([0-9]*)(\.[0-9]*)?([eE][+-]?[0-9]+)?")
 _PLAIN_STRING: Final = {"type": "string"}
 _STRING: Final = frozenset({"string"})
+_TEXTS: Final = frozenset({"string", "null"})
 _INNER: Final = frozenset({"properties", "items", "prefixItems", "additionalProperties", "$ref"} | set(COMPOSITIONS))
 _NULLS: Final = frozenset({"null", "none"})
 _WORDS: Final[Mapping[str, Any]] = {"true": True, "false": False, "null": None}
@@ -217,8 +218,12 @@ def coerce_json(text: str, schema: Any) -> Reading:
             return _WORDS[text], ""
         if text.isdigit() and text.isascii() and len(text) <= _SURE_DIGITS and text[0] != "0":
             return int(text), ""
+    is_text = schema is not None and allowed_types(schema) <= _TEXTS and "string" in allowed_types(schema)
     try:
         value = _read_json(text)
+        if is_text and not isinstance(value, str):
+            # The tool's word counts for more than the tag's.
+            return coerce_text(text, schema)
     except ValueError:
         value, note = coerce_text(text, schema)
         if value is text and not note:

@@ -62,11 +62,15 @@ _DSML: Final = ("｜DSML｜", "dsml_token")
 _CALLS_AFTER_A_SPACE: Final = ("｜ calls>", "' calls>", '" calls>')
 _GRANITE: Final = "<|start_of_role|>"
 _ARRAY_OF_GRANITE: Final = ("<|tool_call|>", "<tool_call>[")
+_GLIMMER: Final = "Muse Glimmer"
+_GCML: Final = "\uff5cGCML\uff5c"
+_GIGACHAT_CALL: Final = ("'function call'", '"function call"', "function call<|role_sep|>", "<|function_call|>")
 _SPACED_ACTION: Final = "<|action_start|> <|plugin|>"
 _HUNYUAN: Final = ("<|extra_0|>", "<|extra_4|>", "<｜hy_")
 _GLM: Final = ("<arg_key>", "<arg_value>", "<tool_call>")
 _KEY_ON_A_LINE: Final = ("</arg_key>\\n", "</arg_key>\n")
 _XML: Final = ("<function=", "<arg_key", "<invoke name=", "<parameter")
+_ALL_AS_JSON: Final = "is string else args_value | tojson"
 _VERBATIM: Final = "preserved exactly as-is"
 
 # The first mark of a row tells it best: a row without it is not even a runner-up.
@@ -89,7 +93,8 @@ _FORMATS: Final = (
     _Format("llama4_pythonic", (_PYTHONIC, _LLAMA_4)),
     _Format("pythonic", (_PYTHONIC,), (*_LLAMA_4, "<|tool_call_start|>", "<function_calls>", "<tool_call>")),
     _Format("olmo3", ("<function_calls>",), (*_DSML, "<invoke")),
-    _Format("qwen3_coder", ("<function=", "<parameter=", "<tool_call>"), ("<seed:tool_call>", _VERBATIM)),
+    _Format("qwen3_coder", ("<function=", "<parameter=", "<tool_call>"), ("<seed:tool_call>", _VERBATIM, _ALL_AS_JSON)),
+    _Format("qwen3_6", ("<function=", "<parameter=", "<tool_call>", _ALL_AS_JSON), ("<seed:tool_call>", _VERBATIM)),
     # MiMo's template says that values are taken as they are; Qwen's sets each between two newlines.
     _Format("mimo", ("<function=", "<parameter=", "<tool_call>", _VERBATIM)),
     _Format("seed_oss", ("<seed:tool_call>", "<function=", "<parameter=")),
@@ -100,8 +105,8 @@ _FORMATS: Final = (
     _Format("deepseek_v41", (_DSML, _CALLS_AFTER_A_SPACE)),
     _Format("kimi_k2", ("<|tool_call_argument_begin|>", "<|tool_call_begin|>")),
     _Format("kimi_k3", ("<|open|>", "<|sep|>", "<|close|>")),
-    _Format("glm45", (*_GLM, _KEY_ON_A_LINE), ("<tool_sep",)),
-    _Format("glm47", _GLM, (*_KEY_ON_A_LINE, "<tool_sep")),
+    _Format("glm45", (*_GLM, _KEY_ON_A_LINE), ("<tool_sep", "<tool_calls")),
+    _Format("glm47", _GLM, (*_KEY_ON_A_LINE, "<tool_sep", "<tool_calls")),
     _Format("minimax_m2", ("<minimax:tool_call>", "<invoke name=")),
     _Format("minimax_m3", ("]<]minimax[>[", "<invoke name=")),
     _Format("granite", (_GRANITE, _ARRAY_OF_GRANITE)),
@@ -113,6 +118,7 @@ _FORMATS: Final = (
     _Format("jamba", ("<tool_calls>", "<|bom|>", _NAME_KEY), ("<tool_sep", *_HUNYUAN)),
     _Format("hunyuan", ("<tool_calls>", _HUNYUAN, _NAME_KEY), ("<tool_sep", "<|bom|>")),
     _Format("hy_v3", ("<tool_sep", "<tool_calls", "<arg_key")),
+    _Format("hy_v4", ("<tool_calls", "<arg_key", "<arg_value"), ("<tool_sep",)),
     _Format("phi4_mini_json", ("functools[",)),
     _Format("xlam", ('[{"name": "tool_call_name"',), ("<tool_call>",)),
     _Format("gpt-oss", ("<|channel|>commentary", "functions.")),
@@ -120,6 +126,21 @@ _FORMATS: Final = (
     _Format("lfm2", (("<|tool_call_start|>", "<|tool_list_start|>"),)),
     _Format("gemma4", ("<|tool_call>call:",)),
     _Format("functiongemma", ("<start_function_call>",)),
+    # One format; only the template of Glimmer says its name.
+    _Format("muse", ("<atem:invoke name=",), (_GLIMMER,)),
+    _Format("muse_glimmer", ("<atem:invoke name=", _GLIMMER)),
+    _Format("step3", ("<steptml:invoke name=",)),
+    _Format("minicpm5", ("<function name=", "<param name=")),
+    # The later models' templates have the marks of both kinds of answers.
+    _Format("cohere_command3", ("<|START_ACTION|>", "<|START_RESPONSE|>"), ("<|START_TEXT|>",)),
+    _Format("cohere_command4", ("<|START_ACTION|>", "<|START_TEXT|>")),
+    _Format("apertus", ("<|tools_prefix|>",)),
+    _Format("gigachat3", (_GIGACHAT_CALL, "<|role_sep|>"), (_GCML,)),
+    _Format("gigachat35", (_GCML,)),
+    _Format("k2_horizon", ("<ifm|tool_call",)),
+    _Format("inkling", ("<|content_invoke_tool_json|>",)),
+    _Format("plamo3", ("plamo:begin_tool_request",)),
+    _Format("solar_open2", ("<|tool_call:start|>", "<|tool_arg:start|>")),
 )
 
 

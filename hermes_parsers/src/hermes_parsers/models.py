@@ -59,11 +59,10 @@ _LINES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     ),
     "pythonic": (("toolace", ""),),
     "olmo3": (("olmo 3", "think"),),
+    "qwen3_6": (("qwen 3.6", ""), ("qwen 3.8", "flash next")),
     "qwen3_coder": (
         ("qwen 3 coder", "next flash plus"),
         ("qwen 3.5", ""),
-        ("qwen 3.6", ""),
-        ("qwen 3.8", "flash next"),
         ("nemotron 3", "nano super ultra omni reasoning"),
         ("nemotron 3.5", "lightning super vl"),
         ("nvidia nemotron 3", "nano super ultra"),
@@ -134,6 +133,25 @@ _LINES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "hunyuan": (("hunyuan a13b", ""),),
     "gemma4": (("gemma 4", ""), ("diffusiongemma", "")),
     "functiongemma": (("functiongemma", ""),),
+    "muse_glimmer": (("muse glimmer", ""),),
+    "step3": (("step 3", ""),),
+    "minicpm5": (("minicpm 5", ""),),
+    "hy_v4": (("hy 4", "preview"),),
+    "cohere_command3": (
+        ("c4ai command a", "03"),
+        ("command a", "03"),
+        ("command a reasoning", "08"),
+        ("c4ai command r7b", "12"),
+        ("command r7b", "12"),
+    ),
+    "cohere_command4": (("command a plus", "05"), ("north mini code 1.0", "")),
+    "apertus": (("apertus", ""),),
+    "gigachat3": (("gigachat 3", "preview"), ("gigachat 3.1", "preview lightning ultra")),
+    "gigachat35": (("gigachat 3.5", "preview ultra"),),
+    "k2_horizon": (("k2 horizon", "mova"),),
+    "inkling": (("inkling", "small"),),
+    "plamo3": (("plamo 3.0 prime", "beta"),),
+    "solar_open2": (("solar open 2", ""),),
 }
 
 _PARSER_OF: Final = {head: (parser, frozenset(tail.split())) for parser, rows in _LINES.items() for head, tail in rows}

@@ -42,7 +42,7 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 
 def known_names(tools: Any) -> frozenset[str] | None:
     """Return the names of a tool list, or None when it names nothing, so that no tool can be called unknown."""
-    return frozenset(function["name"] for function in _functions(tools)) or None
+    return frozenset(function["name"] for function in functions(tools)) or None
 
 
 def parameter_schemas(tools: Any, name: str) -> Mapping[str, Any] | None:
@@ -50,7 +50,7 @@ def parameter_schemas(tools: Any, name: str) -> Mapping[str, Any] | None:
 
     A schema carries the definitions of the whole with it, so that its local references resolve from itself.
     """
-    for function in _functions(tools):
+    for function in functions(tools):
         if function["name"] == name:
             return _properties(function.get("parameters"))
     return None
@@ -59,7 +59,7 @@ def parameter_schemas(tools: Any, name: str) -> Mapping[str, Any] | None:
 def tools_that_take(tools: Any, arguments: Mapping[str, Any]) -> list[str]:
     """Return the names of the tools that have a parameter for each argument and require no other."""
     found: dict[str, None] = {}
-    for function in _functions(tools):
+    for function in functions(tools):
         parameters = function.get("parameters")
         required = parameters.get("required") if isinstance(parameters, Mapping) else None
         needed = [key for key in required if isinstance(key, str)] if isinstance(required, list | tuple) else []
@@ -118,7 +118,8 @@ def is_among(text: str, schema: Mapping[str, Any]) -> bool:
     return schema.get("const") == text or (isinstance(listed, list) and text in listed)
 
 
-def _functions(tools: Any) -> Iterator[Mapping[str, Any]]:
+def functions(tools: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the functions of a tool list that have a name."""
     if not isinstance(tools, Sequence) or isinstance(tools, str | bytes):
         return
     for tool in tools:

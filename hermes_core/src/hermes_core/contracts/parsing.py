@@ -125,6 +125,32 @@ class ToolCallParser(Protocol):
         ...
 
 
+@runtime_checkable
+class DeclaringParser(ToolCallParser, Protocol):
+    """A parser that can also say to a model how to call tools, for chat templates that do not list them."""
+
+    def declare(self, tools: Sequence[ToolSchema]) -> str:
+        """Return the text for a system prompt: each tool once, and how its calls are written in this format.
+
+        Raises ValueError where the format cannot say it. What a model writes as the text shows, `parse` reads.
+        """
+        ...
+
+
+@runtime_checkable
+class StoppingParser(ToolCallParser, Protocol):
+    """A parser that also says where its models end a turn: whatever such a model writes behind that is made up."""
+
+    @property
+    def stop_tokens(self) -> Sequence[str]:
+        """The texts of the special tokens at which a turn ends; a model of the format may have only some of them.
+
+        Empty where the format does not say. Stop at a token and not at its text, which an argument may hold: look up
+        its id, and leave out a token that the tokenizer does not have.
+        """
+        ...
+
+
 class BufferedParser:
     """Base for a parser that knows complete texts only: `stream` collects the text and parses it at the end."""
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.declarative.delimiters import Delimiter
 from hermes_parsers.declarative.dialects import Dialect, DialectReader
-from hermes_parsers.declarative.shapes import CallShape, name_draft
+from hermes_parsers.declarative.shapes import CallShape
 from hermes_parsers.declarative.spelling import spelled
 from hermes_parsers.engine.json_calls import CallKeys, draft_of, repaired_object, set_arguments, unspanned
 from hermes_parsers.engine.json_text import MAX_DEPTH, JsonError, Members, members_at, read_members
@@ -81,7 +81,7 @@ class JsonBody:
             if self._shape.arguments_in_content:
                 value = next((members[key] for key in self._shape.keys.arguments if key in members), (None, -1, -1))
             set_arguments(draft, text, *value)
-            name_draft(draft, self._shape.name_in(captures))
+            draft.name = self._shape.name_in(captures).strip()
         if self._shape.id is not None:
             draft.id = captures.get(self._shape.id) or None
         return draft

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.declarative.delimiters import Delimiter
 from hermes_parsers.declarative.faults import wanted
-from hermes_parsers.declarative.shapes import CallShape, name_draft
+from hermes_parsers.declarative.shapes import CallShape
 from hermes_parsers.declarative.spelling import spelled
 from hermes_parsers.declarative.values import ValueReader, value_reader
 from hermes_parsers.engine.rendering import WrittenCall
@@ -95,7 +95,7 @@ class LineBody:
                 notes.append(f"{key}: {note}")
         draft.value, draft.arguments = value, dumps(value)
         draft.reason = draft.reason or "; ".join(notes)
-        name_draft(draft, name)
+        draft.name = name.strip()
 
     def write_calls(self, calls: list[WrittenCall]) -> str:
         """Write the calls one after the other.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from hermes_core.contracts.parsing import ParseMode, ParseResult, ToolSchema
 from hermes_parsers.declarative.delimiters import Delimiter
@@ -11,7 +11,8 @@ from hermes_parsers.declarative.faults import TemplateError
 from hermes_parsers.declarative.stream import TemplateStream
 from hermes_parsers.declarative.template import CallField, ResponseTemplate, TextField
 from hermes_parsers.engine.parser import ScanningParser
-from hermes_parsers.engine.rendering import WrittenCall, read_message, refuse_unless_same
+from hermes_parsers.engine.render_tools import refuse_unless_read_with_tools
+from hermes_parsers.engine.rendering import WrittenCall, read_message, refuse_other_text
 from hermes_parsers.engine.scan import Marks, Scan, Wait, sees, skip_space
 
 
@@ -55,6 +56,9 @@ class TemplateParser(ScanningParser):
         reasoning_opened: The prompt has already opened the reasoning, so the text begins inside it.
     """
 
+    # The metadata does not say which marks are special tokens.
+    ends_reasoning: ClassVar[tuple[str, ...]] = ()
+
     def __init__(
         self,
         template: ResponseTemplate,
@@ -73,6 +77,7 @@ class TemplateParser(ScanningParser):
             marks += [mark for mark in template.calls.opening.marks if mark not in template.calls.opening.weak]
         # What other families declare on their class is the metadata's to say here, for this object alone.
         vars(self).update(openers=tuple(dict.fromkeys(marks)), reasoning_tags=tags, other_thinking=())
+        vars(self).update(stop_tokens=tuple(dict.fromkeys(end_marks)))
         if reasoning_opened and tags is None:
             raise TemplateError(
                 "reasoning_opened: this template's reasoning cannot be told to have begun in the prompt",
@@ -124,7 +129,9 @@ class TemplateParser(ScanningParser):
             return super().render(message)
         reasoning, content, calls = read_message(message)
         text = f"{self.write_reasoning(reasoning)}{self._written_content(content)}{self.write_calls(calls)}"
-        refuse_unless_same(self.parse(text, _tools_of(calls) or None), reasoning, content, calls)
+        # Only a schema tells the type of what this template may write as plain text.
+        refuse_other_text(self.parse(text), reasoning, content)
+        refuse_unless_read_with_tools(self.parse, text, calls)
         return text
 
     def write_reasoning(self, reasoning: str) -> str:
@@ -183,22 +190,3 @@ def _regions(template: ResponseTemplate, end_marks: Sequence[str]) -> Regions:
     ordered = tuple(sorted(set(silent), key=len, reverse=True))
     alone = tuple([mark for mark in ordered if not any(one.startswith(mark) or mark.startswith(one) for one in begun)])
     return Regions(tuple(fields), ends, ordered, alone, tuple([opening for opening in openings if opening.leads]))
-
-
-def _tools_of(calls: Sequence[WrittenCall]) -> list[dict[str, Any]]:
-    """Describe the values of calls, so that texts are read back as what they were."""
-    return [
-        {"type": "function", "function": {"name": call.name, "parameters": {"properties": _schemas(call.value)}}}
-        for call in calls
-    ]
-
-
-def _schemas(value: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: {"type": "string"} if isinstance(item, str) else {"type": _kind(item)} for key, item in value.items()}
-
-
-def _kind(item: Any) -> str:
-    if item is None:
-        return "null"
-    kinds = {bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
-    return kinds.get(type(item), "string")

@@ -6,10 +6,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
-from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.declarative.faults import TemplateError, wanted
 from hermes_parsers.engine.json_calls import CallKeys
-from hermes_parsers.engine.scan import Draft
 
 _PLACEHOLDER: Final = re.compile(r"\{(\w+(?:\.\w+)*)\}")
 _EXAMPLE: Final = '{"type": "function", "function": {"name": "{name}", "arguments": "{content}"}}'
@@ -108,11 +106,3 @@ def _refuse_mixed(place: str, transform: Any) -> None:
             f"{place}: a placeholder stands alone, found {transform!r:.120}, which mixes one with other text",
             hint='write it like "{content}"',
         )
-
-
-def name_draft(draft: Draft, name: str) -> None:
-    """Give a draft the name its opening had, which may be nothing."""
-    if name.strip():
-        draft.name = name.strip()
-    else:
-        draft.status, draft.reason = AttemptStatus.MISSING_NAME, "the opening has no name"

@@ -7,7 +7,7 @@ from typing import Any
 
 from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.declarative.delimiters import Delimiter
-from hermes_parsers.declarative.shapes import CallShape, name_draft
+from hermes_parsers.declarative.shapes import CallShape
 from hermes_parsers.declarative.spelling import spelled
 from hermes_parsers.declarative.tags import Around, Tag, Tags
 from hermes_parsers.engine.rendering import WrittenCall
@@ -115,7 +115,7 @@ class TagBody:
         draft.value, draft.arguments = value, dumps(value)
         if not draft.reason:
             draft.reason = "; ".join(notes)
-        name_draft(draft, name)
+        draft.name = name.strip()
 
     def write_calls(self, calls: list[WrittenCall]) -> str:
         """Write the calls one after the other.

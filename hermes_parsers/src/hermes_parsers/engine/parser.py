@@ -55,8 +55,15 @@ class ScanningParser:
     """What the template puts around reasoning; None for a format that has none."""
     other_thinking: ClassVar[tuple[Thinking, ...]] = (THINK,)
     """What else is read as reasoning in a format that has some."""
-    calls_end_reasoning: ClassVar[bool] = False
-    """Whether a call in reasoning that never ends is real: only where the marks are special tokens."""
+    stop_tokens: ClassVar[tuple[str, ...]] = ()
+    """The special tokens at which models of this format end a turn (`StoppingParser`); empty where it is not known."""
+    ends_reasoning: ClassVar[tuple[str, ...] | None] = None
+    """Those of `openers` at which reasoning ends that is never closed; None for all of them.
+
+    A call behind such a mark was meant: the mark is a special token of the model, or a tag that no other text has. What
+    only `pattern` finds (a bare object, a Python list) may be an example in the reasoning, and so may a call behind a
+    mark that prose and code have as well. The families that have such marks name the others here.
+    """
     framing: ClassVar[str] = ""
     """What the model's template writes between content and the first call."""
     between: ClassVar[str] = ""
@@ -119,6 +126,16 @@ class ScanningParser:
         """Begin to parse text that arrives in pieces."""
         return self.stream_type(self, tools, mode)
 
+    def declare(self, tools: Sequence[ToolSchema]) -> str:
+        """Return what a system prompt has to say of tools where the model's chat template does not list them.
+
+        Raises:
+            ValueError: There is no tool, or this format cannot write a call.
+        """
+        from hermes_parsers.engine.declaring import declaration
+
+        return declaration(tools, self.render)
+
     def accepts_id(self, written: str) -> bool:  # noqa: ARG002 - for formats that are strict with ids
         """Whether an id that the model wrote can be a call's `id`; its `wire_id` it is in any case."""
         return True
@@ -135,6 +152,7 @@ class ScanningParser:
             ValueError: It cannot be written so that it reads back the same.
         """
         # Who only parses need not import how messages are written.
+        from hermes_parsers.engine.render_tools import refuse_unless_read_with_tools
         from hermes_parsers.engine.rendering import read_message, refuse_unless_same
 
         if isinstance(message, ParseResult):
@@ -142,6 +160,7 @@ class ScanningParser:
         reasoning, content, calls = read_message(message)
         text = self.write_turn(reasoning, content, calls)
         refuse_unless_same(self.parse(text), reasoning, content, calls)
+        refuse_unless_read_with_tools(self.parse, text, calls)
         return text
 
     def write_turn(self, reasoning: str, content: str, calls: Sequence[WrittenCall]) -> str:

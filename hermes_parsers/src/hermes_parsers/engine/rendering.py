@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isinf
 from typing import Any
 
 from hermes_core.contracts.parsing import ParseResult
@@ -54,7 +55,7 @@ def _part(part: Any) -> str:
 def _call(call: Any) -> WrittenCall:
     function = call.get("function", call) if isinstance(call, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
+    if not isinstance(function, Mapping) or not isinstance(name, str) or not name.strip():
         raise ValueError(f'a tool call is {{"function": {{"name": …, "arguments": …}}}}, found {call!r:.200}')
     text, value = _arguments(name, function.get("arguments"))
     written = call.get("wire_id") or call.get("id") or ""
@@ -65,8 +66,10 @@ def _arguments(name: str, arguments: Any) -> tuple[str, dict[str, Any]]:
     if arguments is None or arguments == "":
         return "{}", {}
     try:
-        value = json.loads(arguments, parse_constant=_refuse) if isinstance(arguments, str) else arguments
-        text = arguments.strip() if isinstance(arguments, str) else dumps(value)
+        if isinstance(arguments, str):
+            value, text = json.loads(arguments, parse_constant=_refuse, parse_float=_finite), arguments.strip()
+        else:
+            value, text = arguments, dumps(arguments)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"the arguments of {name!r} are no JSON object: {error}") from error
     if not isinstance(value, Mapping):
@@ -76,6 +79,13 @@ def _arguments(name: str, arguments: Any) -> tuple[str, dict[str, Any]]:
 
 def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if isinf(value):
+        raise ValueError(f"{number:.40} is beyond what a number can be")
+    return value
 
 
 def refuse_unless_same(result: ParseResult, reasoning: str, content: str, calls: Sequence[WrittenCall]) -> None:
@@ -92,6 +102,11 @@ def refuse_unless_same(result: ParseResult, reasoning: str, content: str, calls:
             raise ValueError(
                 f"the call of {had[0]!r} cannot be written in this format: it would be read as {has!r:.300}"
             )
+    refuse_other_text(result, reasoning, content)
+
+
+def refuse_other_text(result: ParseResult, reasoning: str, content: str) -> None:
+    """Raise ValueError unless content and reasoning read back as what was meant."""
     if (result.content or "").strip() != content.strip() or (result.reasoning or "").strip() != reasoning.strip():
         raise ValueError(
             "the content or the reasoning cannot be written in this format: a mark of the format stands in it, and it "

@@ -26,6 +26,7 @@ REPAIRED: Final = AttemptStatus.REPAIRED
 UNCLOSED: Final = AttemptStatus.UNCLOSED
 TRUNCATED: Final = AttemptStatus.TRUNCATED
 INVALID_JSON: Final = AttemptStatus.INVALID_JSON
+MISSING_NAME: Final = AttemptStatus.MISSING_NAME
 UNKNOWN_TOOL: Final = AttemptStatus.UNKNOWN_TOOL
 GOOD: Final = (OK, UNCLOSED, REPAIRED, UNKNOWN_TOOL)
 
@@ -72,6 +73,21 @@ class Draft:
         """Say that the closing mark is missing, which a good call survives."""
         if self.status is OK:
             self.status, self.reason = UNCLOSED, reason
+        return self
+
+    def follow_unclosed_reasoning(self) -> None:
+        """Say that the reasoning before it is never closed, which a good call survives."""
+        said = "the reasoning before it is never closed"
+        if self.status is OK:
+            self.status = UNCLOSED
+        self.reason = f"{said}; {self.reason}" if self.reason else said
+
+    def check_name(self) -> Draft:
+        """Refuse a call whose name is no text, or a blank one; here for every format, since none may hand one on."""
+        name = self.name
+        if type(name) is not str or not name or name.isspace():
+            self.name = None
+            self.fail(MISSING_NAME, "the call has no name")
         return self
 
     @property

@@ -50,6 +50,7 @@ class ScanStream:
         self._done = False
         self._is_quoted = False
         self._is_open = False
+        self._is_unclosed = False
         self._tells = True
         self._events: list[ParseEvent] = []
         self._spans: list[Span] = []
@@ -247,7 +248,10 @@ class ScanStream:
             begin = base + (start if told == start else self._text(told, start, before_call=True))
         spans.append(Span("call", begin, base + draft.end, draft))
         draft.base = base
-        self._attempts.append(draft)
+        if self._is_unclosed:
+            self._is_unclosed = False
+            draft.follow_unclosed_reasoning()
+        self._attempts.append(draft.check_name())
         call = None
         if draft.status is not INVALID_JSON and draft.is_good:
             call = self._call(draft)
@@ -358,28 +362,46 @@ class ScanStream:
         return end
 
     def _unclosed_reasoning(self, told: int, body: int) -> int:
-        """End reasoning that never ends at the text's end, or at the first call of a family that can be sure of one."""
-        scan = self._scan
-        stop = len(scan.text)
-        if self._parser.calls_end_reasoning:
-            stop = self._first_call(body)
+        """End reasoning that is never closed: at the first calls that were surely meant, or at the text's end."""
+        stop = self._first_calls(body)
+        self._is_unclosed = stop < len(self._scan.text)
         self._thought(told, body, stop, stop)
         return stop
 
-    def _first_call(self, body: int) -> int:
-        scan, marks = self._scan, self._parser.marks
-        at = body
-        while (found := marks.sure(scan.text, at)) is not None:
-            probe = Scan(lenient=scan.lenient, tools=scan.tools)
-            probe.text, probe.final = scan.text, True
-            if found[0] not in self._parser.thinking and self._parser.read_whole(probe, found.start()) >= 0:
-                return found.start()
-            at = found.start() + 1
-        return len(scan.text)
+    def _first_calls(self, body: int) -> int:
+        """Return where the first calls begin that end reasoning, or the text's end; see `ends_reasoning`.
+
+        Of calls with only space between them one has to be good, or nothing else may follow: a model that thinks
+        about how calls are written writes some that are none.
+        """
+        text, parser = self._scan.text, self._parser
+        openers = parser.openers if parser.ends_reasoning is None else parser.ends_reasoning
+        probe = self._probe(text)
+        at = body if openers else len(text)
+        begin, behind = len(text), -1
+        while (found := parser.marks.sure(text, at)) is not None:
+            start, count = found.start(), len(probe.drafts)
+            end = parser.read_whole(probe, start) if found[0] in openers else -1
+            at = max(start + 1, probe.resume) if end < 0 else end
+            if len(probe.drafts) == count:
+                continue
+            if behind < 0 or text[behind:start].strip():
+                begin = start
+            behind = at
+            if any(draft.check_name().is_good for draft in probe.drafts[count:]):
+                return begin
+        return len(text) if behind < 0 or text[behind:].strip() else begin
+
+    def _probe(self, text: str) -> Scan:
+        """Return a scan of a text that does not grow, to look at what is in it."""
+        probe = Scan(lenient=self._scan.lenient, tools=self._scan.tools)
+        probe.text, probe.final = text, True
+        return probe
 
     def _thought(self, told: int, body: int, stop: int, end: int) -> None:
         thinking = self._thinking
-        thought = self._scan.text[body:stop].removeprefix(thinking.before).removesuffix(thinking.after)
+        thought = self._scan.text[body:stop].removeprefix(thinking.before)
+        thought = thought.rstrip() if self._is_unclosed else thought.removesuffix(thinking.after)
         self._add_thought(self._base + told, self._base + end, thought)
         self._drafts(body, stop)
 
@@ -396,14 +418,13 @@ class ScanStream:
         scan, parser = self._scan, self._parser
         if parser.marks.search(scan.text, start, stop) is None:
             return
-        probe = Scan(lenient=scan.lenient, tools=scan.tools)
-        probe.text, probe.final = scan.text[start:stop], True
+        probe = self._probe(scan.text[start:stop])
         at = 0
         while (found := parser.marks.sure(probe.text, at)) is not None:
             end = -1 if found[0] in parser.thinking else parser.read_whole(probe, found.start())
             at = max(found.start() + 1, probe.resume) if end < 0 else end
         for draft in probe.drafts:
-            if draft.is_good:
+            if draft.check_name().is_good:
                 self._drafted.append((draft, draft.status))
             draft.base = self._base + start
             self._attempts.append(draft)

@@ -34,6 +34,7 @@ _FENCE: Final = f"{FENCE}json"
 class DeepseekV3Parser(NamedJsonParser):
     """V3-0324 and R1-0528; reads V3.1 as well."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<｜end▁of▁sentence｜>",)
     openers: ClassVar[tuple[str, ...]] = (_SECTION, _CALL)
     # A section's mark and a word, at the text's end, are prose; behind a call's own mark the word is its name.
     body: ClassVar[str] = (
@@ -57,7 +58,9 @@ class DeepseekV3Parser(NamedJsonParser):
 
     def draft(self, scan: Scan, head: re.Match[str], end: int) -> Draft:  # noqa: ARG002 - the base's signature
         """Take the name behind the separator if there is one: what stands before it is then the call's type."""
-        return Draft(head.start(1), end, name=head[3] or head[2])
+        # In front of a fence, a type alone is a call without a name.
+        is_type = head[2] == _TYPE and FENCE in head[0]
+        return Draft(head.start(1), end, name=head[3] or (None if is_type else head[2]))
 
     def write_calls(self, calls: Sequence[WrittenCall]) -> str:
         """Write the section."""

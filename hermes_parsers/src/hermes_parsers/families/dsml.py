@@ -15,20 +15,28 @@ from hermes_parsers.markup.parser import MarkupParser
 from hermes_parsers.writing import dumps
 
 # The wide bars are the model's own special characters.
-_MARK: Final = "\uff5cDSML\uff5c"
+_BAR: Final = "\uff5c"
 _BLOCKS: Final = ("function_calls", "tool_calls", "toolcalls", "calls")
 
 
-def _dialect(space: str) -> Dialect:
-    """Return a dialect with what V4.1 writes behind the mark, or without."""
-    mark = f"{_MARK}{space}"
-    return invoke_dialect(mark, tuple((f"<{mark}{block}>", f"</{mark}{block}>") for block in _BLOCKS))
+def bracketed(name: str) -> str:
+    """Return a mark between two of the models' bars."""
+    return f"{_BAR}{name}{_BAR}"
+
+
+def dialect(mark: str, blocks: tuple[str, ...] = _BLOCKS) -> Dialect:
+    """Return the dialect with a mark in each tag."""
+    return invoke_dialect(mark, tuple((f"<{mark}{block}>", f"</{mark}{block}>") for block in blocks))
+
+
+_MARK: Final = bracketed("DSML")
 
 
 class DeepseekV32Parser(MarkupParser):
     """DeepSeek-V3.2: `function_calls`."""
 
-    dialects: ClassVar[tuple[Dialect, ...]] = (_dialect(""), _dialect(" "))
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<｜end▁of▁sentence｜>",)
+    dialects: ClassVar[tuple[Dialect, ...]] = (dialect(_MARK), dialect(f"{_MARK} "))
     openers: ClassVar[tuple[str, ...]] = (*dialects[0].openers, *dialects[1].openers)
     declared: ClassVar = {' string="true"': "text", ' string="false"': "json"}
     wrappers: ClassVar[tuple[str, ...]] = ("arguments", "input")
@@ -36,28 +44,34 @@ class DeepseekV32Parser(MarkupParser):
     reasoning_framing: ClassVar = ("", "")
     reasoning_end: ClassVar[str] = ""
     block: ClassVar[str] = "function_calls"
-    space: ClassVar[str] = ""
+    mark: ClassVar[str] = _MARK
+    empty_body: ClassVar[str] = "\n"
+    """What stands in place of the parameters where there are none."""
+    leads: ClassVar[bool] = True
+    """Whether the empty line stands before the calls also where there is no content."""
 
     def write(self, content: str, calls: Sequence[WrittenCall]) -> str:
-        """Write content and calls; the empty line stands before the calls also where there is no content."""
+        """Write content and calls."""
+        if not self.leads:
+            return super().write(content, calls)
         return f"{content}{self.framing}{self.write_calls(calls)}" if calls else content
 
     def write_calls(self, calls: Sequence[WrittenCall]) -> str:
         """Write the calls in one block."""
-        mark = f"{_MARK}{self.space}"
+        mark = self.mark
         written = "\n".join([self.write_call(call, index) for index, call in enumerate(calls)])
         return f"<{mark}{self.block}>\n{written}\n</{mark}{self.block}>"
 
     def write_call(self, call: WrittenCall, index: int) -> str:  # noqa: ARG002 - the base's signature
         """Write one call of a block."""
-        mark = f"{_MARK}{self.space}"
+        mark = self.mark
         values = [
             f'<{mark}parameter name="{name}" string="{str(isinstance(value, str)).lower()}">'
             f"{self.write_value(value)}</{mark}parameter>"
             for name, value in call.value.items()
         ]
-        body = "\n".join(values)
-        return f'<{mark}invoke name="{call.name}">\n{body}\n</{mark}invoke>'
+        body = "\n".join(values) + "\n" if values else self.empty_body
+        return f'<{mark}invoke name="{call.name}">\n{body}</{mark}invoke>'
 
     def write_value(self, value: Any) -> str:
         """Write a string as it is, anything else as JSON."""
@@ -78,4 +92,4 @@ class DeepseekV41Parser(DeepseekV32Parser):
     """DeepSeek-V4.1: `calls`, with a space behind the mark."""
 
     block: ClassVar[str] = "calls"
-    space: ClassVar[str] = " "
+    mark: ClassVar[str] = f"{_MARK} "

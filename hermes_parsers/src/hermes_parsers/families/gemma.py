@@ -6,19 +6,20 @@ The values are those of the models' chat templates: bare keys, `null` and Python
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.engine.literals import LiteralError
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.engine.scan import INVALID_JSON, REPAIRED, TRUNCATED, Draft, Marks, Scan, Wait, sees, skip_space
 from hermes_parsers.families.brackets import judge_extra, pass_run
 from hermes_parsers.families.gemma_object import ObjectReader, compile_member, find_end, read_tidy_object
+from hermes_parsers.schemas import allowed_types, parameter_schemas
 from hermes_parsers.writing import dumps
 
-_HEAD: Final = re.compile(r"[ \t\r\n]*+call:[ \t]*+(\w[\w.-]*+)?[ \t\r\n]*+\{")
+_HEAD: Final = re.compile(r"[ \t\r\n]*+(?>call)?+:[ \t]*+(\w[\w.-]*+)?[ \t\r\n]*+\{")
+_REST: Final = r":[ \t]*+(?:\w[\w.-]*+)?[ \t\r\n]*+(?:\{|\Z)"
 _BARE_KEY: Final = re.compile(r"\w[\w.$@/ -]*+(?<! )")
 _EXTRA: Final = re.compile(r"(?:[}\]][}\] \t\r\n]*+)?")
 
@@ -26,13 +27,15 @@ _EXTRA: Final = re.compile(r"(?:[}\]][}\] \t\r\n]*+)?")
 class GemmaParser(ScanningParser):
     """`<|tool_call>call:f{a:<|"|>x<|"|>,n:42}<tool_call|>`, with reasoning in a channel of its own."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<turn|>", "<|tool_response>")
     openers: ClassVar[tuple[str, ...]] = ("<|tool_call>",)
     closer: ClassVar[str] = "<tool_call|>"
-    body: ClassVar[str] = (
-        r"[ \t\r\n]*+(?:c(?:a(?:l(?:l(?::[ \t]*+(?:\w[\w.-]*+)?[ \t\r\n]*+(?:\{|\Z)|\Z)|\Z)|\Z)|\Z)|\Z)"
-    )
+    # Models may leave out the word (`<|tool_call>:f{…}`).
+    body: ClassVar[str] = rf"[ \t\r\n]*+(?:c(?:a(?:l(?:l(?:{_REST}|\Z)|\Z)|\Z)|\Z)|{_REST}|\Z)"
     quote: ClassVar[str] = '<|"|>'
     """What stands on both sides of a string, which therefore cannot hold it."""
+    null: ClassVar[str] = "null"
+    """How nothing is written: so by the fifth template of Gemma 4, as `None` by those before."""
     reasoning_tags: ClassVar[tuple[str, str] | None] = ("<|channel>thought", "<channel|>")
     reasoning_end: ClassVar[str] = ""
 
@@ -48,8 +51,9 @@ class GemmaParser(ScanningParser):
             return -1
         brace = head.end() - 1
         draft = read_tidy_object(scan.text, brace, self.quote, at, head[1]) if head[1] else None
-        if draft is None:
-            reader = ObjectReader(scan.text, self.quote, self._member, is_lenient=scan.lenient)
+        texts = _declared_texts(scan, head)
+        if draft is None or not all(type(draft.value.get(key, "")) is str for key in texts):
+            reader = ObjectReader(scan.text, self.quote, self._member, is_lenient=scan.lenient, texts=texts)
             try:
                 draft = _draft(at, head, reader, reader.read(brace))
             except LiteralError as error:
@@ -65,8 +69,9 @@ class GemmaParser(ScanningParser):
         head = _HEAD.match(scan.text, at + len(self.openers[0]))
         if head is None:
             return -1
+        texts = _declared_texts(scan, head)
         while True:
-            reader = ObjectReader(scan.text, self.quote, self._member, is_lenient=scan.lenient)
+            reader = ObjectReader(scan.text, self.quote, self._member, is_lenient=scan.lenient, texts=texts)
             try:
                 draft = _draft(at, head, reader, reader.read(head.end() - 1))
             except LiteralError as error:
@@ -120,6 +125,8 @@ class GemmaParser(ScanningParser):
     def _write_value(self, value: Any) -> str:
         if isinstance(value, str):
             return f"{self.quote}{value}{self.quote}"
+        if value is None:
+            return self.null
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, dict):
@@ -135,12 +142,17 @@ class GemmaParser(ScanningParser):
         return key if _BARE_KEY.fullmatch(key) else f"{self.quote}{key}{self.quote}"
 
 
+def _declared_texts(scan: Scan, head: re.Match[str]) -> Mapping[str, bool]:
+    """Return the parameters that are texts by the tool's schema, and whether each may be null."""
+    schemas = parameter_schemas(scan.tools, head[1]) if scan.tools and head[1] else None
+    allowed = {key: allowed_types(schema) for key, schema in (schemas or {}).items()}
+    return {key: "null" in kinds for key, kinds in allowed.items() if "string" in kinds <= {"string", "null"}}
+
+
 def _draft(start: int, head: re.Match[str], reader: ObjectReader, read: tuple[dict[str, Any], int]) -> Draft:
     """Build the draft of a call whose arguments were read."""
     value, end = read
     draft = Draft(start, end, name=head[1], arguments=dumps(value), value=value)
-    if head[1] is None:
-        draft.fail(AttemptStatus.MISSING_NAME, "a name was wanted between 'call:' and '{'")
     if reader.repairs:
         draft.fail(REPAIRED, f"repaired: {', '.join(reader.repairs)}")
     return draft
@@ -159,9 +171,11 @@ def _run(reader: Wait) -> int:
 class FunctionGemmaParser(GemmaParser):
     """`<start_function_call>call:f{a:<escape>x<escape>}<end_function_call>`, without reasoning in the template."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<end_of_turn>", "<start_function_response>")
     openers: ClassVar[tuple[str, ...]] = ("<start_function_call>",)
     closer: ClassVar[str] = "<end_function_call>"
     quote: ClassVar[str] = "<escape>"
+    null: ClassVar[str] = "None"
     reasoning_tags: ClassVar[tuple[str, str] | None] = ("<think>", "</think>")
 
     def write(self, content: str, calls: Sequence[WrittenCall]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -42,6 +42,7 @@ def find_end(text: str, at: int, quote: str, marks: tuple[str, ...]) -> int | No
     return at
 
 
+_STRING: Final = 2
 _NUMBER: Final = 3
 _FRACTION: Final = 4
 _WORD: Final = 5
@@ -70,13 +71,17 @@ def compile_member(quote: str) -> _Match:
 class ObjectReader(LiteralReader):
     """Reads one object; `repairs` is what lenient mode had to overlook."""
 
-    __slots__ = ("_is_lenient", "_member", "_quote", "repairs")
+    __slots__ = ("_is_lenient", "_member", "_quote", "_texts", "repairs")
 
-    def __init__(self, text: str, quote: str, member: _Match, *, is_lenient: bool) -> None:
+    def __init__(
+        self, text: str, quote: str, member: _Match, *, is_lenient: bool, texts: Mapping[str, bool] | None = None
+    ) -> None:
         super().__init__(text, len(text), None)
         self._quote = quote
         self._member = member
         self._is_lenient = is_lenient
+        self._texts = texts or {}
+        """Members of the whole object that are declared to be texts, and whether they may be null."""
         self.repairs: dict[str, None] = {}
 
     def read(self, at: int) -> tuple[dict[str, Any], int]:
@@ -95,7 +100,7 @@ class ObjectReader(LiteralReader):
         members: dict[str, Any] = {}
         while True:
             found = self._member(self._text, at)
-            if found is not None:
+            if found is not None and not (found.lastindex != _STRING and self._is_text(found[1])):
                 members[found[1]] = _scalar(found)
                 at = found.end()
                 if self._text[at - 1] == "}":
@@ -109,8 +114,21 @@ class ObjectReader(LiteralReader):
             at = self._skip_space(at)
             if self._peek(at) != ":":
                 raise LiteralError(f"expected ':', found {self._text[at]!r}", at)
-            members[key], at = self.value(self._skip_space(at + 1))
+            at = self._skip_space(at + 1)
+            members[key], at = self._declared_text(key, at) if self._is_text(key) else self.value(at)
             at = self._separator(at, "}")
+
+    def _is_text(self, key: str) -> bool:
+        return self._depth == 1 and key in self._texts
+
+    def _declared_text(self, key: str, at: int) -> tuple[Any, int]:
+        """Read a value that the tool declares to be a text: without quotes, it is the text as it stands."""
+        found = None if self._is_quoted(at) else _BARE_TEXT.match(self._text, at)
+        bare = found[0].rstrip() if found else ""
+        if not bare:
+            return self.value(at)
+        is_null = self._texts[key] and bare in {"null", "None"}
+        return None if is_null else bare, at + len(bare)
 
     def _literal(self, at: int) -> tuple[Any, int]:
         found = _BARE_TEXT.match(self._text, at) if self._is_lenient else None

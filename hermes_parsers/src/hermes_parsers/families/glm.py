@@ -28,6 +28,7 @@ _CALL: Final = Tag("<tool_call>", _LINES, _NAME, _BLANKS, _BODY)
 class Glm47Parser(MarkupParser):
     """GLM-4.7 and later, Ling-3, Laguna: no line breaks between the tags."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|user|>", "<|observation|>", "<|endoftext|>")
     dialects: ClassVar[tuple[Dialect, ...]] = (Dialect(_CALL, "</tool_call>", _PARAMETER, "</arg_value>"),)
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
     body: ClassVar[str] = (
@@ -80,6 +81,7 @@ def _hunyuan(suffix: str) -> Dialect:
 class HunyuanV3Parser(Glm47Parser):
     """Hunyuan 3: a mark behind the name, and a block around the calls."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<\uff5chy_eos\uff5c>", "<\uff5chy_eos:opensource\uff5c>")
     body: ClassVar[str] = ""
 
     dialects: ClassVar[tuple[Dialect, ...]] = (_hunyuan(""), _hunyuan(":opensource"))
@@ -98,4 +100,5 @@ class HunyuanV3Parser(Glm47Parser):
 class HunyuanV4Parser(HunyuanV3Parser):
     """Hunyuan 4: without the mark behind the name."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ()
     separator: ClassVar[str] = ""

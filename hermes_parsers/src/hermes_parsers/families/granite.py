@@ -11,6 +11,7 @@ from hermes_parsers.families.tagged_json import TaggedJsonParser
 class GraniteParser(JsonArrayParser):
     """An array behind a mark and nothing after it."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|end_of_text|>",)
     openers: ClassVar[tuple[str, ...]] = ("<|tool_call|>", "<tool_call>")
     closers: ClassVar = {"<|tool_call|>": "", "<tool_call>": ""}
     wire_open: ClassVar[str] = "<|tool_call|>["
@@ -19,6 +20,7 @@ class GraniteParser(JsonArrayParser):
 class GraniteFunctionCallingParser(TaggedJsonParser):
     """`<function_call> {"name": …, "arguments": …}`, repeated, without a closing mark (granite-20b-functioncalling)."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|endoftext|>",)
     openers: ClassVar[tuple[str, ...]] = ("<function_call>",)
     closers: ClassVar = {"<function_call>": ""}
     between: ClassVar[str] = "\n"

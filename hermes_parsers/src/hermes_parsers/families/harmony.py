@@ -37,6 +37,7 @@ from hermes_parsers.families.named_json import NamedJsonParser
 class HarmonyParser(NamedJsonParser):
     """Both orders of a call's header, with and without a constraint, on any channel."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|return|>", "<|call|>")
     stream_type: ClassVar[type[ScanStream]] = HarmonyStream
     openers: ClassVar[tuple[str, ...]] = ENDS
     pattern: ClassVar[str] = PATTERN

@@ -1,4 +1,4 @@
-"""Hermes 2 Pro, Hermes 3 and all that took over its format: Qwen2.5, QwQ, Qwen3; LongCat, dots, Granite 4 with others.
+"""Hermes 2 Pro, Hermes 3 and all that took over its format: Qwen2.5, QwQ, Qwen3; LongCat, Granite 4 with others.
 
 The newlines are those of the models' chat templates.
 """
@@ -14,6 +14,7 @@ from hermes_parsers.families.tagged_json import TaggedJsonParser
 class HermesParser(TaggedJsonParser):
     """`<tool_call>` with a JSON object."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|im_end|>", "<|end_of_text|>")
     openers: ClassVar[tuple[str, ...]] = ("<tool_call>",)
     closers: ClassVar = {"<tool_call>": "</tool_call>"}
     keys: ClassVar = CallKeys(id=("id", "uniq_id"))
@@ -27,17 +28,9 @@ class HermesParser(TaggedJsonParser):
 class LongcatParser(HermesParser):
     """The same with LongCat-Flash's tags."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("</longcat_s>",)
     openers: ClassVar[tuple[str, ...]] = ("<longcat_tool_call>",)
     closers: ClassVar = {"<longcat_tool_call>": "</longcat_tool_call>"}
     wire_open: ClassVar[str] = "<longcat_tool_call>\n"
     wire_close: ClassVar[str] = "\n</longcat_tool_call>"
     reasoning_tags: ClassVar = ("<longcat_think>", "</longcat_think>")
-
-
-class DotsParser(HermesParser):
-    """The same with the tags of dots.llm."""
-
-    openers: ClassVar[tuple[str, ...]] = ("<dots_function_call>",)
-    closers: ClassVar = {"<dots_function_call>": "</dots_function_call>"}
-    wire_open: ClassVar[str] = "<dots_function_call>\n"
-    wire_close: ClassVar[str] = "\n</dots_function_call>"

@@ -13,6 +13,7 @@ _OPENERS = ("<|action_start|><|plugin|>", "<|action_start|> <|plugin|>")
 class InternlmParser(TaggedJsonParser):
     """`<|action_start|><|plugin|>{"name": …, "parameters": …}<|action_end|>`; a space between the marks is accepted."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|im_end|>",)
     openers: ClassVar[tuple[str, ...]] = _OPENERS
     closers: ClassVar = dict.fromkeys(_OPENERS, "<|action_end|>")
     keys: ClassVar = CallKeys(arguments=("parameters", "arguments"))

@@ -10,6 +10,7 @@ from hermes_parsers.families.json_array import JsonArrayParser
 class JambaParser(JsonArrayParser):
     """`<tool_calls>[…]</tool_calls>` as the template of Jamba 1.5 writes it."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|eom|>",)
     openers: ClassVar[tuple[str, ...]] = ("<tool_calls>",)
     closers: ClassVar = {"<tool_calls>": "</tool_calls>"}
     between: ClassVar[str] = ",\n"
@@ -20,6 +21,7 @@ class JambaParser(JsonArrayParser):
 class HunyuanParser(JambaParser):
     """The same on one line, as Hunyuan-A13B writes it."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|eos|>",)
     between: ClassVar[str] = ", "
     wire_open: ClassVar[str] = "<tool_calls>["
     wire_close: ClassVar[str] = "]</tool_calls>"

@@ -30,7 +30,7 @@ _BEFORE: Final = rf"(?:{'|'.join(map(re.escape, _SECTIONS))}){SPACES}"
 _MARK: Final = rf"(?>{re.escape(_CALL)}{SPACES}){{0,2}}+"
 _CUT_ARGUMENTS: Final = cut(_ARGUMENTS)
 _CUT_FOR_GOOD: Final = _CUT_ARGUMENTS.replace(r"\Z", END)
-_WHOLE_ID: Final = re.compile(r"(?>(functions\.))?+(.+?)(?::[^:]*)?", re.DOTALL).fullmatch
+_WHOLE_ID: Final = re.compile(r"(?>(functions\.))?+((?!:).+?)(?::[^:]*)?", re.DOTALL).fullmatch
 _WIRE_ID: Final = re.compile(r"functions\.(.+):\d+", re.DOTALL).fullmatch
 _OPAQUE: Final = re.compile(r"\d+|(?:call|toolu|chatcmpl-tool|tool_call)[_-][\w-]*\d[\w-]*").fullmatch
 """Ids of other services, which hold no name."""
@@ -39,6 +39,7 @@ _OPAQUE: Final = re.compile(r"\d+|(?:call|toolu|chatcmpl-tool|tool_call)[_-][\w-
 class KimiParser(NamedJsonParser):
     """Calls whose name is taken from the id."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|im_end|>",)
     openers: ClassVar[tuple[str, ...]] = (*_SECTIONS, _CALL)
     # A section's mark and a word, at the text's end, are prose; behind a call's own mark the word is its id.
     body: ClassVar[str] = (
@@ -54,7 +55,6 @@ class KimiParser(NamedJsonParser):
     closers: ClassVar[tuple[str, ...]] = (_CALL_END,)
     breaks: ClassVar[tuple[str, ...]] = (*_SECTIONS, _CALL, *_SECTION_ENDS)
     section_closers: ClassVar[tuple[str, ...]] = _SECTION_ENDS
-    calls_end_reasoning: ClassVar[bool] = True
     reasoning_framing: ClassVar[tuple[str, str]] = ("", "")
     reasoning_end: ClassVar[str] = ""
 

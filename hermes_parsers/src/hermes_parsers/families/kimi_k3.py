@@ -5,6 +5,7 @@ Reasoning and answer stand in channels of their own; the answer's marks are part
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
@@ -12,13 +13,18 @@ from hermes_parsers.coercion import coerce_text, misfit
 from hermes_parsers.engine.json_text import Balance
 from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.markup.body import Call, Parameter
-from hermes_parsers.markup.dialect import ATTRIBUTES, QUOTED, QUOTED_KEY, Dialect
+from hermes_parsers.markup.dialect import ATTRIBUTES, QUOTED, Dialect
 from hermes_parsers.markup.parser import MarkupParser, Schemas
 from hermes_parsers.markup.source import IncompleteError, Source, Tag
 
 _SEP: Final = "<|sep|>"
+# In an attribute only a quote is special, and the ampersand that stands for it: see `_escaped`.
+_NAME: Final = re.compile(r"([^\"\n]*)")
+_KEY: Final = re.compile(r"([^\"\n]+)")
 _JSON: Final = Tag('<|open|>json type="', QUOTED, '"', ATTRIBUTES, _SEP)
 _JSON_CLOSE: Final = f"<|close|>json{_SEP}"
+_WHOLE: Final = "<|open|>json"
+"""Stands for the name of a block of JSON; no argument can have it."""
 _MAX_MARKS: Final = 16
 """With so many closing marks inside, an object counts as one that never ends: each such call would be read far."""
 _TYPES: Final = {str: "string", bool: "boolean", int: "number", float: "number", list: "array", dict: "object"}
@@ -27,11 +33,12 @@ _TYPES: Final = {str: "string", bool: "boolean", int: "number", float: "number",
 class KimiK3Parser(MarkupParser):
     """`<|open|>call tool="…" index="…"<|sep|>` with typed arguments, numbered from 1."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|end_of_msg|>",)
     dialects: ClassVar[tuple[Dialect, ...]] = (
         Dialect(
-            Tag('<|open|>call tool="', QUOTED, '"', ATTRIBUTES, _SEP),
+            Tag('<|open|>call tool="', _NAME, '"', ATTRIBUTES, _SEP),
             f"<|close|>call{_SEP}",
-            Tag('<|open|>argument key="', QUOTED_KEY, '"', ATTRIBUTES, _SEP),
+            Tag('<|open|>argument key="', _KEY, '"', ATTRIBUTES, _SEP),
             f"<|close|>argument{_SEP}",
             blocks=((f"<|open|>tools{_SEP}", f"<|close|>tools{_SEP}"),),
             other_bodies=(_JSON.opening,),
@@ -48,6 +55,10 @@ class KimiK3Parser(MarkupParser):
     reasoning_framing: ClassVar = ("", "")
     reasoning_end: ClassVar[str] = ""
 
+    def name_of(self, written: str, tools: Any) -> str:  # noqa: ARG002 - the base's signature
+        """Return the name without the escapes of an attribute."""
+        return _unescaped(written)
+
     def read_body(self, source: Source, call: Call, at: int) -> None:
         """Read arguments, or the block of JSON that stands for all of them."""
         block = source.tag(_JSON, at)
@@ -57,12 +68,13 @@ class KimiK3Parser(MarkupParser):
             _read_json(source, call, block.end())
 
     def arguments_of(self, parameters: Sequence[Parameter], schemas: Schemas) -> tuple[dict[str, Any], list[str]]:
-        """Return the arguments, which one parameter without a name may hold all."""
-        if len(parameters) == 1 and not parameters[0][0]:
+        """Return the arguments, which a block of JSON may hold all."""
+        if len(parameters) == 1 and parameters[0][0] == _WHOLE:
             value, _ = coerce_text(parameters[0][2], None, declared="json")
             found = [(name, misfit(member, (schemas or {}).get(name))) for name, member in value.items()]
             return dict(value), [f"{name}: {note}" for name, note in found if note]
-        return super().arguments_of(parameters, schemas)
+        unescaped = [(_unescaped(name), attribute, text, ends) for name, attribute, text, ends in parameters]
+        return super().arguments_of(unescaped, schemas)
 
     def write_calls(self, calls: Sequence[WrittenCall]) -> str:
         """Write the calls in one block."""
@@ -72,15 +84,24 @@ class KimiK3Parser(MarkupParser):
     def write_call(self, call: WrittenCall, index: int) -> str:
         """Write one call of a block."""
         values = [
-            f'<|open|>argument key="{name}" type="{_TYPES.get(type(value), "null")}"{_SEP}'
+            f'<|open|>argument key="{_escaped(name)}" type="{_TYPES.get(type(value), "null")}"{_SEP}'
             f"{self.write_value(value)}<|close|>argument{_SEP}"
             for name, value in call.value.items()
         ]
-        return f'<|open|>call tool="{call.name}" index="{index + 1}"{_SEP}{"".join(values)}<|close|>call{_SEP}'
+        opening = f'<|open|>call tool="{_escaped(call.name)}" index="{index + 1}"{_SEP}'
+        return f"{opening}{''.join(values)}<|close|>call{_SEP}"
 
     def read_back(self, value: Any) -> Any:
         """Return a written value as it is read: the tag tells its type."""
         return value
+
+
+def _escaped(name: str) -> str:
+    return name.replace("&", "&amp;").replace('"', "&quot;")
+
+
+def _unescaped(name: str) -> str:
+    return name.replace("&quot;", '"').replace("&amp;", "&") if "&" in name else name
 
 
 class _JsonBlock:
@@ -130,7 +151,7 @@ def _read_json(source: Source, call: Call, at: int) -> None:
     is_closed = source.sees(closing, after)
     value, _ = coerce_text(text[at:end], None, declared="json")
     if isinstance(value, dict):
-        call.parameters.append(("", "", text[at:end], True))
+        call.parameters.append((_WHOLE, "", text[at:end], True))
     else:
         call.junk = text[at:end] or _JSON.opening
     call.finish(after + len(closing) if is_closed else behind, is_closed=is_closed)

@@ -25,6 +25,7 @@ class Lfm2Parser(PythonicParser):
     llama.cpp's template for LFM2 writes `[{"name": "f", "arguments": {"a": "x"}}]` between the same marks.
     """
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|im_end|>",)
     stream_type: ClassVar[type[ScanStream]] = ScanStream
     openers: ClassVar[tuple[str, ...]] = (_START,)
     pattern: ClassVar[str] = ""

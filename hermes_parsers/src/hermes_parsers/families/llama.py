@@ -76,6 +76,7 @@ _NEXT: Final = re.compile(rf"{_OBJECT}|{re.escape(_TAG)}".replace(r"\Z", "(?!)")
 class LlamaParser(ScanningParser):
     """Bare JSON objects, with or without `<|python_tag|>` before them."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|eom|>")
     openers: ClassVar[tuple[str, ...]] = (_TAG,)
     body: ClassVar[str] = rf"{_SPACE}(?:\{{|\Z)"
     pattern: ClassVar[str] = _OBJECT

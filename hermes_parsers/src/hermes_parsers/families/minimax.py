@@ -6,12 +6,13 @@ The line breaks are those of MiniMax-M2's chat template; values are verbatim.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.markup.dialect import ANY_QUOTED, ANY_QUOTED_KEY, ATTRIBUTES, Dialect, invoke_dialect
 from hermes_parsers.markup.parser import MarkupParser
 from hermes_parsers.markup.source import Tag
+from hermes_parsers.schemas import known_names
 
 _CDATA: Final = "<![CDATA["
 _CDATA_END: Final = "]]>"
@@ -20,6 +21,7 @@ _CDATA_END: Final = "]]>"
 class MinimaxM2Parser(MarkupParser):
     """`<minimax:tool_call>` around any number of calls."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("[e~[",)
     dialects: ClassVar[tuple[Dialect, ...]] = (invoke_dialect("", (("<minimax:tool_call>", "</minimax:tool_call>"),)),)
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
     body: ClassVar[str] = dialects[0].follows
@@ -46,6 +48,7 @@ class MinimaxM2Parser(MarkupParser):
 class MuseParser(MinimaxM2Parser):
     """Meta Muse: ATEM tags. The headers of its messages (`<|start|>assistant to=…<|message|>`) are content."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|eot|>",)
     dialects: ClassVar[tuple[Dialect, ...]] = (
         invoke_dialect("atem:", (("<atem:function_calls>", "</atem:function_calls>"),)),
     )
@@ -56,6 +59,18 @@ class MuseParser(MinimaxM2Parser):
     reasoning_framing: ClassVar = ("", "")
     reasoning_end: ClassVar[str] = ""
     tag: ClassVar[str] = "atem:"
+
+    def name_of(self, written: str, tools: Any) -> str:
+        """Return the tool's name; the template tells the model to write a namespace before it, even where it has none.
+
+        Only where no tool is called so, and just one is meant: `get.get` and `weather.get` for `get`, or the reverse.
+        """
+        known = known_names(tools) if tools else None
+        if not known or written in known:
+            return written
+        leaf = written.rpartition(".")[2]
+        fitting = [name for name in known if name.rpartition(".")[2] == leaf]
+        return fitting[0] if leaf and len(fitting) == 1 else written
 
 
 def _minicpm(space: str) -> Dialect:

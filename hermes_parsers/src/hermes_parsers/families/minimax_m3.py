@@ -28,7 +28,7 @@ _SPACE: Final = r"[ \t\n\r]*"
 
 def _usual(name: str, value: str) -> str:
     """Return a pattern for an element with its own closing tag, from what its value looks like."""
-    opening, begins = re.escape(_OPENING), r"(?!invoke name=|tool_call>)"
+    opening, begins = re.escape(_OPENING), r"(?!invoke name=|tool_call>|\s*>)"
     return rf"{opening}{begins}(?P<{name}>[^<>\n/]+)>{value}{re.escape(_TOKEN)}</(?P={name})>"
 
 
@@ -45,6 +45,7 @@ _MAX_NOTES: Final = 3
 class MinimaxM3Parser(MarkupParser):
     """`<tool_call>` around any number of `<invoke name="…">`."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("[e~[",)
     dialects: ClassVar[tuple[Dialect, ...]] = (
         Dialect(
             Tag(f'{_TOKEN}<invoke name="', QUOTED, '"', ATTRIBUTES, ">"),
@@ -80,7 +81,7 @@ class MinimaxM3Parser(MarkupParser):
         notes: list[str] = []
         for name, _, text, _ in parameters:
             schema = None if schemas is None else schemas.get(name)
-            if schema is None and _OPENING not in text:
+            if schema is None and _TOKEN not in text:
                 arguments[name] = text
                 continue
             inner: list[str] = []
@@ -186,8 +187,31 @@ class _Elements:
     def end(self, at: int, behind: int = -1, *, is_closed: bool = False, is_cut: bool = False) -> None:
         """End the call, and the element that is open for want of its closing tag."""
         if self._nesting.names:
-            self._commit(self._nesting.names[0], at, is_closed=False)
+            self._end_open(self._nesting.names[0], at)
         self._call.finish(max(at, behind), is_closed=is_closed, is_cut=is_cut)
+
+    def _end_open(self, name: str, stop: int) -> None:
+        """Commit an element without its closing tag: it ends where text stands before the next one's opening tag."""
+        nesting, last = _Nesting(), self._start
+        nesting.open(name)
+        tags = list(_TAG.finditer(self.text, self._start, stop))
+        closed_at = {tag[2]: tag.start() for tag in tags if tag[1]}
+        for tag in tags:
+            is_outer = len(nesting.names) == 1
+            if tag[1]:
+                if nesting.has(tag[2]) and nesting.close(tag[2]):
+                    self._commit(tag[2], tag.start(), is_closed=True)
+            else:
+                has_text = is_outer and last == self._start and self.text[last : tag.start()].strip()
+                if has_text and closed_at.get(nesting.names[0], -1) < tag.start():
+                    self._commit(nesting.names[0], tag.start(), is_closed=False)
+                    nesting.close(nesting.names[0])
+                if not nesting.names:
+                    self._start = tag.end()
+                nesting.open(tag[2])
+            last = tag.end()
+        if nesting.names:
+            self._commit(nesting.names[0], stop, is_closed=False)
 
     def _commit(self, name: str, at: int, *, is_closed: bool) -> None:
         self._call.parameters.append((name, "", self.text[self._start : at], is_closed))
@@ -214,6 +238,17 @@ def _value(text: str, schema: Any, root: Any, notes: list[str], depth: int) -> A
 
 
 def _text(text: str, schema: Any, root: Any, notes: list[str]) -> Any:
+    if _TOKEN in text:
+        # What the token makes a tag is no text; where text is wanted all the same, the tags are left as such.
+        text = text.replace(_TOKEN, "")
+        notes.append("tags stood where text is wanted, which are text without the format's token")
+    allowed = allowed_types(schema, root)
+    if "string" not in allowed and not text.strip():
+        # The template writes each item or member, and so nothing for none.
+        if "array" in allowed:
+            return []
+        if "object" in allowed:
+            return {}
     value, note = coerce_text(text, _rooted(schema, root))
     if note:
         notes.append(note)

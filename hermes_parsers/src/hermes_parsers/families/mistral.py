@@ -58,6 +58,7 @@ class _MistralArrayParser(JsonArrayParser):
 class MistralParser(NamedJsonParser):
     """All of these shapes; written is that of v13 and later, which has no place for an id."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("</s>",)
     openers: ClassVar[tuple[str, ...]] = (_OPENER,)
     body: ClassVar[str] = (
         rf"{_NAME}{_CUT_FOR_GOOD}|{SPACES}(?>{_MARK}{SPACES})?+"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Generator, Sequence
 from typing import Any, ClassVar, Final
 
-from hermes_parsers.coercion import known_names
+from hermes_parsers.coercion import known_names, parameter_schemas
 from hermes_parsers.engine.literals import LiteralError
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.rendering import WrittenCall
@@ -32,6 +32,7 @@ from hermes_parsers.families.brackets import (
     judge_extra,
     pass_run,
 )
+from hermes_parsers.families.loose_quotes import LooseCall
 from hermes_parsers.families.python_call import (
     ARGUMENTS_OPEN,
     KEYWORD,
@@ -58,6 +59,7 @@ _LAST_NAME: Final = re.compile(r"\w[\w.-]*\Z")
 _FEW: Final = 8
 _MANY: Final = 512
 _FEWER: Final = 64
+_STRING_ARGUMENT: Final = re.compile(rf"""{SPACES}{KEYWORD}{SPACES}=(?!=){SPACES}["']""")
 _BRACKETS: Final = re.compile(r"[)}]*+")
 _LINE_ENDS: Final = re.compile(r"[ \t]*+(?:[\r\n<]|\Z)")
 _CUT_LINE: Final = re.compile(r"[ \t]*+\Z")
@@ -73,6 +75,7 @@ class PythonicParser(ScanningParser):
     Keywords tell a list of calls from other code in prose; what has positional arguments is text.
     """
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|eot_id|>", "<|eom_id|>")
     stream_type: ClassVar[type[ScanStream]] = ListStream
     pattern: ClassVar[str] = rf"{_BARE}|{_CUT_BARE}"
     head: ClassVar[re.Pattern[str]] = re.compile(_BARE)
@@ -80,6 +83,8 @@ class PythonicParser(ScanningParser):
     separator: ClassVar[str] = ","
     closer: ClassVar[str] = ""
     """The mark behind the list."""
+    quotes_loosely: ClassVar[bool] = True
+    """Whether the template may leave quotes inside of texts unescaped."""
     needs_closer: ClassVar[bool] = False
     """Whether the closing mark ends the list; otherwise its bracket does."""
 
@@ -144,12 +149,14 @@ class PythonicParser(ScanningParser):
             return -1
         begin = start = at
         at, faults, has_bracket = head.end(), 0, "[" in head[0]
-        opener = Ahead(self.openers[0] if self.needs_closer else "")
+        ahead = Ahead(self.openers[0] if self.needs_closer else ""), Ahead(self.closer)
         # What stands behind a list without marks may show that it is none.
         drafts = list[Draft]() if is_bare else scan.drafts
         while True:
             most = _MANY if faults < _FEW else _FEWER
-            draft, follow = yield from self._read_call(scan, start, at, opener, most, is_first=start == begin)
+            draft, follow = yield from self._read_call(
+                scan, start, at, ahead, most, is_first=start == begin, has_bracket=has_bracket
+            )
             if follow is None:
                 follow = yield from self._follows(scan, draft.end, has_bracket=has_bracket)
             if follow[0] == "junk":
@@ -178,7 +185,7 @@ class PythonicParser(ScanningParser):
         return not (yield from is_whole(scan, begin, len(scan.text) if found in {"begun", "cut"} else at))
 
     def _read_call(
-        self, scan: Scan, start: int, at: int, opener: Ahead, most: int, *, is_first: bool
+        self, scan: Scan, start: int, at: int, ahead: Sequence[Ahead], most: int, *, is_first: bool, has_bracket: bool
     ) -> Generator[str, None, tuple[Draft, _Follow | None]]:
         """Read any call, and what follows it where it is broken."""
         call = PythonCall(scan.text, at)
@@ -187,8 +194,15 @@ class PythonicParser(ScanningParser):
             yield ")"
             error = call.advance(scan.text, lenient=scan.lenient)
         if error is None:
-            return _draft(call, start), None
-        walk = Walk(call.opened, opener, self.closer if self.needs_closer else "", most)
+            draft = _draft(call, start)
+            behind = yield from self._follows(scan, draft.end, has_bracket=has_bracket)
+            # A quote may also have ended the call too soon.
+            loose = (yield from self._read_loosely(scan, start, call, ahead)) if behind[0] == "junk" else None
+            return (draft, behind) if loose is None else (loose, None)
+        loose = yield from self._read_loosely(scan, start, call, ahead)
+        if loose is not None:
+            return loose, None
+        walk = Walk(call.opened, ahead[0], self.closer if self.needs_closer else "", most)
         while not walk.advance(scan.text, final=scan.final):
             yield walk.wait
         draft = Draft(start, walk.at, INVALID_JSON, call.name, reason=str(error))
@@ -201,6 +215,31 @@ class PythonicParser(ScanningParser):
                 break
             yield ""
         return draft, self._resynchronise(scan, draft, call, error, walk, is_first=is_first)
+
+    def _read_loosely(
+        self, scan: Scan, start: int, call: PythonCall, ahead: Sequence[Ahead]
+    ) -> Generator[str, None, Draft | None]:
+        """Read a call again that a quote in a text broke, once its list has ended; None where that is not the cause."""
+        if not self.quotes_loosely or not _has_quotes(scan.text, call):
+            return None
+        while not (ends := [end for mark in ahead if (end := mark.find(scan.text, call.opened)) >= 0]):
+            if scan.final:
+                break
+            yield ""
+        end = min(ends, default=len(scan.text))
+        limit = end + len(self.closer) if self.closer and scan.text.startswith(self.closer, end) else end
+        # Each of them may be looked through to the end of its list.
+        if scan.faults >= _FEW or scan.text.find(")", call.opened, limit) < 0:
+            return None
+        names = parameter_schemas(scan.tools, call.name) if scan.tools else None
+        known = known_names(scan.tools) if scan.tools else None
+        loose = LooseCall(scan.text, call.opened, limit, self.closer, known=known, names=names or ())
+        if not loose.read():
+            scan.faults += 1
+            return None
+        draft = Draft(start, loose.at, OK, call.name, dumps(loose.values), loose.values)
+        draft.reason = "quotes inside a text were taken as text"
+        return draft
 
     def _follow(self, scan: Scan, at: int, *, has_bracket: bool) -> _Follow | None:
         """Tell what follows a call; None where only more text can show it."""
@@ -329,6 +368,12 @@ def _draft(call: PythonCall, start: int) -> Draft:
     return draft
 
 
+def _has_quotes(text: str, call: PythonCall) -> bool:
+    """Whether a text stood in a call as far as it could be read, or begins where it could not."""
+    read = call.opened, call.at
+    return text.find("'", *read) >= 0 or text.find('"', *read) >= 0 or _STRING_ARGUMENT.match(text, call.at) is not None
+
+
 def _cut(draft: Draft, reason: str) -> None:
     """Say that the closing mark is missing, beside what there was to say of a good call."""
     told = f"; {draft.reason}" if draft.reason else ""
@@ -368,6 +413,7 @@ class Llama4PythonicParser(PythonicParser):
     Llama 4's template writes strings in double quotes.
     """
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|eot|>", "<|eom|>")
     openers: ClassVar[tuple[str, ...]] = ("<|python_start|>",)
     body: ClassVar[str] = rf"{SPACES}(?:{_BARE}|{_CUT_BARE}|\Z)"
     head: ClassVar[re.Pattern[str]] = re.compile(rf"(?>{_PYTHON_START}{SPACES})?+{_BARE}")
@@ -384,6 +430,7 @@ class Olmo3Parser(PythonicParser):
     So does the template of Olmo 3; models put newlines inside the marks and Python's literals as well.
     """
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|im_end|>",)
     stream_type: ClassVar[type[ScanStream]] = ScanStream
     openers: ClassVar[tuple[str, ...]] = ("<function_calls>",)
     pattern: ClassVar[str] = ""
@@ -391,6 +438,7 @@ class Olmo3Parser(PythonicParser):
     head: ClassVar[re.Pattern[str]] = re.compile(rf"<function_calls>{MARKED}(?={NAME}\()")
     separator: ClassVar[str] = ",?+"
     closer: ClassVar[str] = "</function_calls>"
+    quotes_loosely: ClassVar[bool] = False
     needs_closer: ClassVar[bool] = True
 
     def write_calls(self, calls: Sequence[WrittenCall]) -> str:

@@ -28,6 +28,7 @@ def _dialect(opening: str, closing: str, *, own_lines: bool = True) -> Dialect:
 class Qwen3CoderParser(MarkupParser):
     """`<tool_call>`, each tag and each value on lines of their own."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|im_end|>",)
     dialects: ClassVar[tuple[Dialect, ...]] = (_dialect("<tool_call>", "</tool_call>"),)
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
     body: ClassVar[str] = dialects[0].follows
@@ -54,15 +55,25 @@ class Qwen3CoderParser(MarkupParser):
         return dumps(value) if isinstance(value, dict | list) else str(value)
 
 
+class Qwen36Parser(Qwen3CoderParser):
+    """Qwen3.6 and Qwen3.8: the same, but every value that is no text as JSON."""
+
+    def write_value(self, value: Any) -> str:
+        """Write a value: a string as it is, anything else as JSON."""
+        return MarkupParser.write_value(self, value)
+
+
 class Step5Parser(Qwen3CoderParser):
     """Step-5: white space before a call belongs to the content."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ()
     framing: ClassVar[str] = ""
 
 
 class SeedOssParser(Qwen3CoderParser):
     """ByteDance Seed-OSS: its own outer tags, values on the line of their tags, every value as Python shows it."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<seed:eos>",)
     dialects: ClassVar[tuple[Dialect, ...]] = (_dialect("<seed:tool_call>", "</seed:tool_call>"),)
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
     body: ClassVar[str] = dialects[0].follows
@@ -99,4 +110,4 @@ class MimoParser(Qwen3CoderParser):
 
     def write_value(self, value: Any) -> str:
         """Write a value: a string as it is, anything else as JSON."""
-        return value if isinstance(value, str) else dumps(value)
+        return MarkupParser.write_value(self, value)

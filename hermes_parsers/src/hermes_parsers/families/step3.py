@@ -23,6 +23,7 @@ _SUFFIX: Final = _mark("tool_call_end")
 class Step3Parser(MarkupParser):
     """`<steptml:invoke name="…">`, each with marks of its own around it, in one block."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|EOT|>",)
     dialects: ClassVar[tuple[Dialect, ...]] = (
         invoke_dialect("steptml:", (_BLOCK,), own_lines=False, prefix=_PREFIX, suffix=_SUFFIX),
     )

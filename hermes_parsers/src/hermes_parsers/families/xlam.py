@@ -23,6 +23,7 @@ _IS_CALL: Final = re.compile(
 class XlamParser(JsonArrayParser):
     """`[{"name": …, "arguments": …}]`, alone, after reasoning, in a fence, behind another model's mark."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|eot_id|>", "<|im_end|>")
     openers: ClassVar[tuple[str, ...]] = ("```json", "```\n", "[TOOL_CALLS]", "<tool_call>")
     closers: ClassVar = {
         "": "",
@@ -31,6 +32,8 @@ class XlamParser(JsonArrayParser):
         "[TOOL_CALLS]": "",
         "<tool_call>": "</tool_call>",
     }
+    # A fence is common in reasoning.
+    ends_reasoning: ClassVar[tuple[str, ...]] = _MARKS
     body: ClassVar[str] = rf"{_SPACE}(?:{_ITEM}|\Z)"
     pattern: ClassVar[str] = _ITEM
     # In no JSON do brackets meet like this: another array begins.

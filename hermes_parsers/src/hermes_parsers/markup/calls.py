@@ -73,10 +73,11 @@ def _judge(call: Call, size: int) -> None:
         call.fail(AttemptStatus.INVALID_JSON, "another call begins before this one ends")
     elif call.junk and _is_broken(call):
         call.fail(AttemptStatus.INVALID_JSON, f"wanted a parameter, found {call.junk!r:.80}")
-    elif not call.name:
-        call.fail(AttemptStatus.MISSING_NAME, "the call's tag has no name")
+    elif any(not name.strip() for name, *_ in call.parameters):
+        call.fail(AttemptStatus.INVALID_JSON, "a parameter has no name")
     else:
-        status = AttemptStatus.OK if call.is_closed else AttemptStatus.UNCLOSED
+        is_closed = call.is_closed and all(is_closed for *_, is_closed in call.parameters)
+        status = AttemptStatus.OK if is_closed else AttemptStatus.UNCLOSED
         call.fail(status, "; ".join(_notes(call, call.dialect)))
 
 
@@ -99,4 +100,6 @@ def _notes(call: Call, dialect: Dialect) -> list[str]:
             notes.append(f"{name}: its closing mark is missing")
         elif dialect.parameter_close in text and not dialect.element:
             notes.append(f"{name}: a closing mark inside the value was taken as text")
+        elif dialect.parameter.opening in text and not dialect.element:
+            notes.append(f"{name}: an opening mark inside the value was taken as text")
     return notes

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from hermes_core.contracts.parsing import AttemptStatus, ParseResult
 from hermes_parsers.coercion import coerce_json, coerce_text, coerce_value, misfit, parameter_schemas
 from hermes_parsers.engine.parser import ScanningParser
+from hermes_parsers.engine.render_tools import refuse_unless_read_with_tools
 from hermes_parsers.engine.rendering import WrittenCall, read_message, refuse_unless_same
 from hermes_parsers.engine.scan import Draft, Scan, Wait
 from hermes_parsers.markup.blocks import Block
@@ -63,7 +64,8 @@ class MarkupParser(ScanningParser):
 
     def _take(self, scan: Scan, at: int, calls: Sequence[QuickCall], end: int) -> int:
         """Hand in the calls of a block that was wholly there."""
-        for start, stop, name, found in calls:
+        for start, stop, written, found in calls:
+            name = self.name_of(written, scan.tools)
             draft = Draft(at, end, AttemptStatus.OK, name) if self.wraps else Draft(start, stop, AttemptStatus.OK, name)
             schemas = parameter_schemas(scan.tools, name) if scan.tools else None
             if schemas is None and self._is_untyped:
@@ -94,9 +96,14 @@ class MarkupParser(ScanningParser):
         """Read the parameters that begin at `at`, and the end of the call. Raises IncompleteError."""
         BodyReader(source, call).read(at)
 
+    def name_of(self, written: str, tools: Any) -> str:  # noqa: ARG002 - for families whose names need the tools
+        """Return the tool's name, of what stands in the call's tag."""
+        return written
+
     def draft(self, call: Call) -> Draft:
         """Return what is to be said of a call that is read."""
-        draft = Draft(call.start, call.end, call.status, call.name or None, reason=call.reason)
+        name = self.name_of(call.name, call.tools)
+        draft = Draft(call.start, call.end, call.status, name or None, reason=call.reason)
         self._set_arguments(draft, call.parameters, call.tools)
         return draft
 
@@ -169,9 +176,15 @@ class MarkupParser(ScanningParser):
         expected = [self._as_read(call) for call in calls]
         try:
             refuse_unless_same(self.parse(text), reasoning, content, expected)
+            refuse_unless_read_with_tools(self.parse, text, calls, self._tags_in(text, calls))
         except ValueError as error:
             raise self._refusal(calls, error) from error
         return text
+
+    def _tags_in(self, text: str, calls: Sequence[WrittenCall]) -> list[str]:
+        """Return the names in a text's tags where more stand there than were written: values hold some."""
+        tags = [tag[1].strip() for one in self.dialects if not one.element for tag in one.parameter.find_all(text)]
+        return tags if len(tags) > sum(len(call.value) for call in calls) else []
 
     def _refusal(self, calls: Sequence[WrittenCall], error: ValueError) -> ValueError:
         """Name the value that holds a mark, where that is the cause."""

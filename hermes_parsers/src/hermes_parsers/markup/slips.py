@@ -116,7 +116,7 @@ def _head(dialect: Dialect) -> re.Pattern[str]:
 
 def note_slip(call: Call, *, lenient: bool) -> None:
     """Say of a call that is judged what its tag's slip makes of it."""
-    if call.slip and call.status in {AttemptStatus.OK, AttemptStatus.UNCLOSED, AttemptStatus.MISSING_NAME}:
-        is_repaired = lenient and call.name and call.status is not AttemptStatus.MISSING_NAME
+    if call.slip and call.status in {AttemptStatus.OK, AttemptStatus.UNCLOSED}:
+        is_repaired = lenient and call.name
         reason = f"{call.slip}; {call.reason}" if call.reason else call.slip
         call.fail(AttemptStatus.REPAIRED if is_repaired else AttemptStatus.INVALID_JSON, reason)

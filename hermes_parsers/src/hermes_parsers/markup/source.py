@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from hermes_parsers.engine.scan import SPACE
 
+Match = Callable[[str, int], re.Match[str] | None]
 LONGEST_MARK: Final = 64
 _NAME_END: Final = re.compile("[\"']")
 _BLANK: Final = re.compile(r"\s")
@@ -31,7 +33,7 @@ class Tag:
     and its unfinished forms are known. `unpadded` is the pattern for a name without space around it.
     """
 
-    __slots__ = ("groups", "match", "opening", "optional", "partial", "pattern", "unpadded")
+    __slots__ = ("find_all", "groups", "match", "opening", "optional", "partial", "pattern", "unpadded")
 
     def __init__(self, opening: str, *pieces: str | re.Pattern[str], optional: str = "") -> None:
         self.opening = opening
@@ -41,13 +43,14 @@ class Tag:
         name = next(piece.pattern for piece in pieces if isinstance(piece, re.Pattern) and piece.groups)
         self.unpadded = self.pattern.replace(name, rf"(?!\s){name}(?<!\s)", 1)
         self.match = re.compile(self.pattern).match
+        self.find_all = re.compile(self.pattern).finditer
         self.groups = re.compile(self.pattern).groups
         unfinished = []
         for index, piece in enumerate((*pieces, optional), 1):
             before = "".join(whole[:index])
             end = piece.pattern if isinstance(piece, re.Pattern) else beginnings(piece)
             unfinished.append(re.sub(r"\((?!\?)", "(?:", f"{before}(?:{end})?") + r"\Z")
-        self.partial = re.compile("|".join(unfinished if optional else unfinished[:-1])).match
+        self.partial: Match = re.compile("|".join(unfinished if optional else unfinished[:-1])).match
 
 
 def _whole(piece: str | re.Pattern[str]) -> str:

@@ -8,7 +8,7 @@ text was cut into pieces:
    closing marks followed by something else are text.
 3. *Flat*: the tags do not come out even, so a mark is missing or one is quoted alone. A value ends at the last closing
    mark before the next parameter that the tool declares and that was not given yet (predecessor 2.2), or, without any
-   closing mark, at that parameter or at the end of the call (sglang PR 15135). A tag in the middle of a line, where
+   closing mark, at that parameter or at the end of the call (sglang PR 15135). A tag that is quoted in a line, where
    the format gives it a line of its own, and one whose parameter follows properly later are text.
 """
 
@@ -26,6 +26,7 @@ from hermes_parsers.markup.nested import NestedReading, is_last_mark
 from hermes_parsers.markup.source import IncompleteError, Source, text_without
 from hermes_parsers.schemas import parameter_schemas
 
+_BEFORE_WORDS: Final = frozenset(" \t\"'`([{:,=|>*_")
 _WINDOW: Final = 1024
 """How far a closing mark is looked for at first: to the text's end for each call that lacks it would be too far."""
 
@@ -184,7 +185,7 @@ class BodyReader:
                 last = start
             elif kind == "open":
                 tag = dialect.parameter.match(text, start, stop)
-                if tag is None or (current is not None and not self._is_next(tag[1], start, last, given, proper)):
+                if tag is None or (current is not None and not self._is_next(current, tag, last, given, proper)):
                     continue
                 if current is not None:
                     self._commit(current, last, start)
@@ -211,17 +212,29 @@ class BodyReader:
             behind = token.end() if token.lastgroup == "close" else -1
         return found
 
-    def _is_next(self, name: str, start: int, last: int, given: Collection[str], proper: Mapping[str, int]) -> bool:
-        """Whether a parameter's tag inside what could be a value begins the next parameter."""
+    def _is_next(
+        self,
+        current: re.Match[str],
+        tag: re.Match[str],
+        last: int,
+        given: Collection[str],
+        proper: Mapping[str, int],
+    ) -> bool:
+        """Whether a parameter's tag inside what could be the value of the current one begins the next."""
+        name, start = tag[1], tag.start()
         if name in given:
             return False
         if name in proper:
             # Not given yet, so it has not come before: this is the proper one, or that one is still to come.
             return proper[name] == start
-        if self._dialect.own_lines and self._text[start - 1] != "\n":
+        if self._dialect.own_lines and self._is_quoted(current.start(), start):
             return False
         known = self._call.reading.known
         return last < 0 if known is None else name in known
+
+    def _is_quoted(self, begin: int, start: int) -> bool:
+        """Whether a tag stands in its line as words do, while the tag of the parameter around it begins a line."""
+        return self._text[begin - 1] == "\n" and self._text[start - 1] in _BEFORE_WORDS
 
     def _commit(self, tag: re.Match[str], last: int, stop: int) -> None:
         end = last if last >= 0 else stop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from dataclasses import replace
 
@@ -25,7 +26,11 @@ class _EndsAtTheFirstMark(TagParser):
 class TestEndsAtTheFirstMark(Mutant):
     parser_class = _EndsAtTheFirstMark
     caught_by = frozenset(
-        {"test_a_call_without_its_end_mark_is_kept", "test_the_format_s_own_marks_inside_a_string_are_text"}
+        {
+            "test_a_call_without_its_end_mark_is_kept",
+            "test_the_format_s_own_marks_inside_a_string_are_text",
+            "test_what_is_rendered_with_marks_in_it_reads_back_with_its_tools_or_is_refused",
+        }
     )
 
 
@@ -361,4 +366,58 @@ class _WholeNumbers(TagParser):
 
 class TestWritesWholeNumbersAsIntegers(Mutant):
     parser_class = _WholeNumbers
-    caught_by = frozenset({"test_a_value_has_the_type_its_schema_declares"})
+    caught_by = frozenset(
+        {"test_a_value_has_the_type_its_schema_declares", "test_what_is_rendered_reads_back_with_its_tools"}
+    )
+
+
+class _ForgetsValues(TagParser):
+    def judged(self, attempt, schemas):
+        return replace(super().judged(attempt, schemas), value=None)
+
+
+class TestAttemptsHaveNoValue(Mutant):
+    parser_class = _ForgetsValues
+    caught_by = frozenset({"test_an_attempt_holds_its_arguments_as_text_and_value"})
+
+
+class _CallsTheNameless(TagParser):
+    def judged(self, attempt, schemas):
+        name = attempt.name if isinstance(attempt.name, str) else ""
+        return super().judged(replace(attempt, name=name if name.strip() else "unnamed"), schemas)
+
+
+class TestGivesTheNamelessAName(Mutant):
+    parser_class = _CallsTheNameless
+    caught_by = frozenset({"test_a_call_without_a_name_is_no_call"})
+
+
+class _ReadsInfinity(TagParser):
+    def dumps(self, arguments):
+        return re.sub(r"\bInfinity\b", "1e999", json.dumps(arguments))
+
+
+class TestReadsInfinity(Mutant):
+    parser_class = _ReadsInfinity
+    caught_by = frozenset(
+        {"test_a_number_that_cannot_be_read_does_not_raise", "test_what_cannot_be_written_is_refused"}
+    )
+
+
+class _TextsAreTexts(TagParser):
+    def judged(self, attempt, schemas):
+        words = {"True": True, "None": None}
+        value = attempt.value if isinstance(attempt.value, dict) else {}
+        known = isinstance(schemas, dict) and isinstance(attempt.name, str) and attempt.name in schemas
+        read = {key: words.get(one, one) if isinstance(one, str) else one for key, one in value.items()}
+        return super().judged(replace(attempt, value=read) if known and value else attempt, schemas)
+
+
+class TestReadsOtherThingsWithTools(Mutant):
+    parser_class = _TextsAreTexts
+    caught_by = frozenset(
+        {
+            "test_python_s_spellings_are_accepted_where_only_the_schema_knows_types",
+            "test_what_is_rendered_reads_back_with_its_tools",
+        }
+    )

@@ -3,7 +3,43 @@
 from __future__ import annotations
 
 from reference.parser import CLOSE, OPEN, RefusedError, TagParser
-from reference.suites import Mutant
+from reference.streaming import StreamedTagParser, TagStream
+from reference.suites import Mutant, StreamedMutant, StreamedSuite
+
+
+class TestStreamedReference(StreamedSuite):
+    caught_by: frozenset[str] = frozenset()
+
+
+class _SaysNothing(TagStream):
+    def feed(self, delta):
+        self.pieces.append(delta)
+        return []
+
+
+class _WaitsForTheEnd(StreamedTagParser):
+    def stream(self, tools=None, mode="strict"):
+        return _SaysNothing(self, tools, mode)
+
+
+class TestStreamSaysNothingUntilTheEnd(StreamedMutant):
+    parser_class = _WaitsForTheEnd
+    caught_by = frozenset({"test_a_stream_tells_a_call_before_the_end", "test_a_stream_tells_text_before_the_end"})
+
+
+class _KeepsCalls(TagStream):
+    def call(self):
+        return []
+
+
+class _TellsCallsAtTheEnd(StreamedTagParser):
+    def stream(self, tools=None, mode="strict"):
+        return _KeepsCalls(self, tools, mode)
+
+
+class TestStreamTellsCallsAtTheEnd(StreamedMutant):
+    parser_class = _TellsCallsAtTheEnd
+    caught_by = frozenset({"test_a_stream_tells_a_call_before_the_end"})
 
 
 class _Stream:

@@ -24,6 +24,7 @@ class ParserSuite(Calls, Values, Damage, Streams, Render, Fuzz, Growth):
     `end_mark`: a mark says where a call, or the list of them, ends, and a call is seen to be whole without it.
     `reasoning`: the format knows reasoning, between `reasoning_tags`.
     `render`: messages can be written.
+    `early_events`: a stream tells text and calls before `finish`, which one on `BufferedParser` does not.
     `json_arguments`: the arguments are JSON in the text.
     `repairs`: lenient mode reads what is nearly JSON.
     `typed_values`: a value's type can be read without a schema; where XML elements hold plain text it cannot.

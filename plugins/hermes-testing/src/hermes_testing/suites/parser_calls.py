@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from hermes_core.contracts.parsing import AttemptStatus, ToolCallParser
 from hermes_core.discovery.conformance import complaints
 from hermes_testing.suites.base import needs
 from hermes_testing.suites.parser_base import MODES, PROSE, SEARCH, WEATHER, ParserBase
-from hermes_testing.suites.parser_tables import PLAIN, STRANGE_TOOLS, schema
+from hermes_testing.suites.parser_mutation import nameless
+from hermes_testing.suites.parser_tables import PLAIN, STRANGE_TOOLS, schema, schemas_of
 from hermes_testing.suites.parser_texts import meaning, statuses, violations, written
 
 
@@ -41,6 +43,14 @@ class Calls(ParserBase):
         assert statuses(result) == [AttemptStatus.OK]
         assert result.content is None
         assert violations(text, result) == []
+
+    def test_an_attempt_holds_its_arguments_as_text_and_value(self, parser: ToolCallParser) -> None:
+        """Both mean the same, and so do those of the call."""
+        text = self.wire(self.some_calls())
+        for mode in MODES:
+            attempts = self.read(parser, text, mode=mode).attempts
+            assert written([(attempt.name or "", attempt.value) for attempt in attempts]) == written(self.some_calls())
+            assert [json.loads(attempt.arguments or "null") for attempt in attempts] == [a.value for a in attempts]
 
     @needs("many_calls")
     def test_many_calls_are_found_in_order(self, parser: ToolCallParser) -> None:
@@ -111,6 +121,18 @@ class Calls(ParserBase):
         for text in self.samples():
             assert violations(text, parser.parse(text, tools)) == []
         assert [call.name for call in parser.parse(self.wire([WEATHER]), tools).calls] == ["get_weather"]
+
+    def test_a_call_without_a_name_is_no_call(self, parser: ToolCallParser) -> None:
+        """Whether nothing stands in the name's place, or space, or what is no text; with arguments and without."""
+        name, arguments = WEATHER
+        for call in ((name, arguments), (name, {})):
+            for text in nameless(self.wire([call]), name):
+                for mode in MODES:
+                    for tools in (None, schemas_of([call]), [schema(""), schema(" ")]):
+                        result = parser.parse(text, tools, mode)
+                        assert violations(text, result) == [], f"{text!a} in mode {mode}"
+                        # A format whose ids hold the names may tell by the arguments which tool is meant.
+                        assert tools or result.calls == (), f"{text!a} in mode {mode}"
 
     @needs("reasoning")
     def test_a_call_drafted_in_reasoning_is_an_attempt(self, parser: ToolCallParser) -> None:

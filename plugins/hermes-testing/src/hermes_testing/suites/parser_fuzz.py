@@ -8,13 +8,15 @@ from typing import Any
 
 from hermes_core.contracts.parsing import AttemptStatus, ParseMode, ToolCallParser
 from hermes_testing.suites.parser_base import MODES, ParserBase
+from hermes_testing.suites.parser_mutation import spoilt
 from hermes_testing.suites.parser_streams import streamed
 from hermes_testing.suites.parser_tables import STRANGE_TOOLS, schemas_of
-from hermes_testing.suites.parser_texts import statuses, violations
+from hermes_testing.suites.parser_texts import statuses, value_problems, violations
 
-_LONGEST = 2_000
-_PIECES = ['"', "'", "\\", "\\u12", "{", "}", "[", "]", ", ", ": ", "\n", " ", "<", ">", "|", "NaN", "1e9", "True", "é"]
+_COMMON = ['"', "'", "\\", "\\u12", "{", "}", "[", "]", ", ", ": ", "\n", " ", "<", ">", "|", "NaN", "1e9", "True", "é"]
 _ODD = ["\ud800", "\0", "\u2028", "🎉", "```", "</", '{"a":', '"}', "}}", "]]", "((("]
+PIECES = [*_COMMON, *_ODD]
+"""What is put into messages of every format."""
 
 
 class Fuzz(ParserBase):
@@ -24,62 +26,38 @@ class Fuzz(ParserBase):
         """No exception, no arguments that are no JSON object, nothing lost; in random pieces the same result."""
         chance = random.Random(20261120)  # noqa: S311 - a reproducible fuzz, no secret
         messages = [*self.samples(), self.message(), self.wire([("f", {"text": self.mark(), "n": -1.5e3})])]
-        pieces = [*_PIECES, *_ODD, self.mark(), *self.reasoning_tags, *_parts(self.message())]
+        pieces = [*PIECES, self.mark(), *self.reasoning_tags, *_parts(self.message())]
         declared = schemas_of(self.some_calls())
         choices = [None, declared, declared, *STRANGE_TOOLS.values()]
         for _ in range(self.fuzz_messages):
             text = spoilt(chance, messages, pieces)
             try:
-                problems = self._problems(parser, text, chance.choice(choices), chance.choice(MODES), chance)
+                problems = problems_of(parser, text, chance.choice(choices), chance.choice(MODES), chance)
+                if "render" not in self.lacks and parser.render(parser.parse(text)) != text:
+                    problems.append("rendered, it is another text")
             except Exception as error:
                 error.add_note(f"It was raised for {text!a}.")
                 raise
             assert not problems, f"{problems} for {text!a}"
 
-    def _problems(
-        self,
-        parser: ToolCallParser,
-        text: str,
-        tools: Sequence[Mapping[str, Any]] | None,
-        mode: ParseMode,
-        chance: random.Random,
-    ) -> list[str]:
-        result = parser.parse(text, tools, mode)
-        problems = violations(text, result)
-        if mode == "strict" and AttemptStatus.REPAIRED in statuses(result):
-            problems.append("repaired in strict mode")
-        if streamed(parser, _cut(chance, text), tools, mode) != result:
-            problems.append("a stream gives another result")
-        if "render" not in self.lacks and parser.render(result) != text:
-            problems.append("rendered, it is another text")
-        return problems
 
-
-def spoilt(chance: random.Random, messages: Sequence[str], pieces: Sequence[str]) -> str:
-    """Return a message with one to four changes."""
-    text = chance.choice(messages)
-    for _ in range(chance.randint(1, 4)):
-        text = _changed(chance, text, messages, pieces)[:_LONGEST]
-    return text
-
-
-def _changed(chance: random.Random, text: str, messages: Sequence[str], pieces: Sequence[str]) -> str:
-    start = chance.randint(0, len(text))
-    end = min(len(text), start + chance.choice([1, 1, 2, 5, 12, 40]))
-    after = chance.randint(end, len(text))
-    other = chance.choice(messages)
-    changes = {
-        "delete": text[:start] + text[end:],
-        "double": text[:end] + text[start:],
-        "insert": text[:start] + chance.choice(pieces) + text[start:],
-        "replace": text[:start] + chance.choice(pieces) + text[end:],
-        "swap": text[:start] + text[end:after] + text[start:end] + text[after:],
-        "move": text[:start] + text[end:after] + text[after:] + text[start:end],
-        "truncate": text[:start],
-        "splice": text[:start] + other[chance.randint(0, len(other)) :],
-        "append": text + other,
-    }
-    return changes[chance.choice(list(changes))]
+def problems_of(
+    parser: ToolCallParser,
+    text: str,
+    tools: Sequence[Mapping[str, Any]] | None,
+    mode: ParseMode,
+    chance: random.Random,
+    *,
+    is_streamed: bool = True,
+) -> list[str]:
+    """Return the promises that a parser breaks for a text; in random pieces it must mean the same."""
+    result = parser.parse(text, tools, mode)
+    problems = [*violations(text, result), *value_problems(result)]
+    if mode == "strict" and AttemptStatus.REPAIRED in statuses(result):
+        problems.append("repaired in strict mode")
+    if is_streamed and streamed(parser, _cut(chance, text), tools, mode) != result:
+        problems.append("a stream gives another result")
+    return problems
 
 
 def _parts(text: str) -> list[str]:

@@ -39,6 +39,7 @@ _SHAPES = (
     "many_arguments",
     "long_argument",
     "reasoning",
+    "unclosed_reasoning",
 )
 
 
@@ -100,6 +101,7 @@ class Growth(ParserBase):
             "nested_lists": (opening.rstrip("\"'"), "["),
             "many_calls": ("", call),
             "reasoning": ("", self.reasoning_tags[0] + self.wire([SEARCH])),
+            "unclosed_reasoning": (self.reasoning_tags[0], f"{opening} or "),
         }[shape]
         return first + unit * (size // len(unit))
 

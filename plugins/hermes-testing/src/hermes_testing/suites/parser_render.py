@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, Final
 
 import pytest
 
 from hermes_core.contracts.parsing import ToolCallParser
 from hermes_testing.suites.base import needs
 from hermes_testing.suites.parser_base import MODES, PROSE, WEATHER, Call, ParserBase
-from hermes_testing.suites.parser_tables import HOSTILE, PLAIN
+from hermes_testing.suites.parser_tables import HOSTILE, PLAIN, RENDERED, UNWRITABLE, whole_schemas_of
 from hermes_testing.suites.parser_texts import meaning, written
+
+_TOKEN: Final = re.compile(r"</?[^<>]*>|[^\w\s]+|\w+")
 
 
 class Render(ParserBase):
@@ -66,13 +70,41 @@ class Render(ParserBase):
             assert meaning(self.read(parser, text)) == written([("f", {})])
 
     @needs("render")
-    @pytest.mark.parametrize("arguments", ["not json", "[1]", "3", '{"a": NaN}', '{"a": '])
-    def test_what_cannot_be_written_is_refused(self, parser: ToolCallParser, arguments: str) -> None:
-        """Arguments that are no JSON object cannot be a call."""
+    @pytest.mark.parametrize("arguments", UNWRITABLE)
+    def test_what_cannot_be_written_is_refused(self, parser: ToolCallParser, arguments: Any) -> None:
+        """Arguments that are no JSON object cannot be a call, nor what a number cannot be."""
         name, _ = WEATHER
         call = {"id": "call00000", "type": "function", "function": {"name": name, "arguments": arguments}}
         with pytest.raises(ValueError, match=r"\w"):
             parser.render({"role": "assistant", "content": None, "tool_calls": [call]})
+
+    @needs("render")
+    @pytest.mark.parametrize("as_text", [True, False])
+    def test_what_is_rendered_reads_back_with_its_tools(self, parser: ToolCallParser, as_text: bool) -> None:  # noqa: FBT001 - parametrised
+        """Whoever wrote a message knows the tools, whoever reads it may: booleans, nothing, and texts like them."""
+        for name, arguments in RENDERED.items():
+            call: Call = ("f", arguments)
+            text = parser.render(_message([call], as_text=as_text))
+            assert meaning(parser.parse(text, whole_schemas_of([call]))) == written([call]), f"{name}: {text!a}"
+
+    @needs("render")
+    def test_what_is_rendered_with_marks_in_it_reads_back_with_its_tools_or_is_refused(
+        self, parser: ToolCallParser
+    ) -> None:
+        """In a text, and in one inside an object or a list; never is something else read."""
+        tokens = dict.fromkeys([*_TOKEN.findall(self.message("")), *self.reasoning_tags, self.mark()])
+        pieces = [*tokens, *(f"{one}{two}" for one, two in pairwise(tokens)), self.wire([WEATHER])]
+        for piece in pieces:
+            for text in (piece, f"a {piece} b", f"a\n{piece}\nb"):
+                for arguments in ({"value": text}, {"value": [text], "more": 1}, {"value": {"k": text}, "more": "x"}):
+                    self._check_read_back(parser, ("f", arguments))
+
+    def _check_read_back(self, parser: ToolCallParser, call: Call) -> None:
+        try:
+            text = parser.render(_message([call]))
+        except ValueError:
+            return
+        assert meaning(parser.parse(text, whole_schemas_of([call]))) == written([call]), f"{text!a}"
 
 
 def _message(calls: Sequence[Call], content: str | None = None, *, as_text: bool = False) -> dict[str, Any]:

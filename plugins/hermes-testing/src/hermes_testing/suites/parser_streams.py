@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core.contracts.parsing import ParsedCall, ParseMode, ParseResult, ToolCallParser
-from hermes_testing.suites.parser_base import MODES, PROPERTY, ParserBase
+from hermes_core.contracts.parsing import ParsedCall, ParseEvent, ParseMode, ParseResult, ToolCallParser
+from hermes_testing.suites.base import needs
+from hermes_testing.suites.parser_base import MODES, PROPERTY, WEATHER, ParserBase
 from hermes_testing.suites.parser_tables import PLAIN
 
 if TYPE_CHECKING:
@@ -68,6 +69,22 @@ class Streams(ParserBase):
             for pieces in ([text], list(text), [text[:20], text[20:]]):
                 assert told(parser, pieces, self.tools()) == (result.content or "", list(result.calls))
 
+    @needs("early_events")
+    def test_a_stream_tells_text_before_the_end(self, parser: ToolCallParser) -> None:
+        """What can no longer become a call; whoever shows an answer as it is written has nothing else."""
+        content = "The answer is plain text, and quite long. " * 20
+        early, _ = told_early(parser, self.answer(content), self.tools())
+        assert early
+        assert content.startswith(early)
+
+    @needs("early_events", "separate_calls")
+    def test_a_stream_tells_a_call_before_the_end(self, parser: ToolCallParser) -> None:
+        """Once its own end is certain."""
+        text = self.wire([*self.some_calls(), *self.some_calls()] if "many_calls" not in self.lacks else [WEATHER])
+        text += "\nThat was all. " * 20 if "text_after" not in self.lacks else ""
+        _, calls = told_early(parser, text, self.tools())
+        assert calls[:1] == list(self.read(parser, text).calls[:1])
+
 
 def streamed(
     parser: ToolCallParser,
@@ -90,5 +107,17 @@ def told(
     stream = parser.stream(tools)
     events = [event for piece in pieces for event in stream.feed(piece)]
     events += stream.finish()
+    return _contents(events)
+
+
+def told_early(
+    parser: ToolCallParser, text: str, tools: Sequence[Mapping[str, Any]] | None
+) -> tuple[str, list[ParsedCall]]:
+    """Return the content and the calls that a stream tells before it hears that the text has ended."""
+    stream = parser.stream(tools)
+    return _contents([event for at in range(0, len(text), 4) for event in stream.feed(text[at : at + 4])])
+
+
+def _contents(events: Sequence[ParseEvent]) -> tuple[str, list[ParsedCall]]:
     text = "".join(event.text for event in events if event.kind == "text")
     return text, [event.call for event in events if event.call is not None]

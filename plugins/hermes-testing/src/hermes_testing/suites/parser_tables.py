@@ -74,6 +74,34 @@ REPAIRS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "python_literals": (("true", "True"), ("null", "None")),
 }
 """What lenient mode repairs -> replacements in the JSON of a call that does it."""
+RENDERED: Final[dict[str, dict[str, Any]]] = {
+    "true": {"value": True},
+    "false": {"value": False},
+    "nothing": {"value": None},
+    "words": {"a": "true", "b": "True", "c": "null", "d": "None", "e": "false"},
+    "numbers": {"a": 0, "b": -1, "c": 1.0, "d": 1e5, "e": 1e-7, "f": 1e16, "g": 10**20, "h": -0.5},
+    "texts_like_numbers": {"a": "1e5", "b": "007", "c": "1.0", "d": "12345", "e": "-0", "f": "1e999", "g": "NaN"},
+    "texts_like_json": {"a": "[1]", "b": '{"a": 1}', "c": '"x"'},
+    "nested": {"value": {"a": [True, None, 1.5, {"b": "007"}], "c": "true"}},
+    "list": {"value": [True, False, None, "None", "1", 1]},
+    "empty": {"a": "", "b": [], "c": {}},
+    "quotes": {"value": "a \"b\" 'c' \\ `d`", "list": ["it's", 'say "x"', "\\'"]},
+    "lines": {"value": "one\n\ttwo\n", "list": ["a\nb"]},
+}
+"""Arguments that a message may hold and that must read back, with the tools that take them."""
+UNWRITABLE: Final[list[Any]] = [
+    "not json",
+    "[1]",
+    "3",
+    '{"a": NaN}',
+    '{"a": ',
+    '{"a": 1e999}',
+    '{"a": [{"b": -1e999}]}',
+    '{"a": -Infinity}',
+    {"a": float("inf")},
+    {"a": [float("nan")]},
+    {"a": {"b": float("-inf")}},
+]
 STRANGE_TOOLS: Final[dict[str, list[Any]]] = {
     "none": [],
     "nothing_in_it": [{}],
@@ -125,6 +153,19 @@ def schemas_of(calls: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Mapping[s
         declared = properties.setdefault(name, {})
         declared.update({key: {"type": _type_of(value)} for key, value in arguments.items()})
     return [schema(name, declared) for name, declared in properties.items()]
+
+
+def whole_schemas_of(calls: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
+    """Return the tools that declare these arguments with the types of all that is in them."""
+    return [schema(name, {key: _schema_of(value) for key, value in arguments.items()}) for name, arguments in calls]
+
+
+def _schema_of(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {"type": "object", "properties": {key: _schema_of(member) for key, member in value.items()}}
+    if isinstance(value, list):
+        return {"type": "array", "prefixItems": [_schema_of(item) for item in value]}
+    return {"type": _type_of(value)}
 
 
 def schema(name: str, properties: Mapping[str, Any] | None = None) -> Mapping[str, Any]:

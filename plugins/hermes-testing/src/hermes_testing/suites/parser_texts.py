@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -36,7 +37,8 @@ def _segment_problems(text: str, result: ParseResult) -> list[str]:
 def _call_problems(result: ParseResult) -> list[str]:
     problems = []
     for call in result.calls:
-        if not call.name or not isinstance(call.name, str):
+        name: Any = call.name
+        if not isinstance(name, str) or not name.strip():
             problems.append(f"call without a name: {call!r}")
         if not is_json_object(call.arguments):
             problems.append(f"arguments are not a JSON object: {call.arguments!r}")
@@ -78,14 +80,32 @@ def _place_problems(attempt: ParseAttempt, place: ParseSegment, result: ParseRes
     return [] if (attempt.name, attempt.arguments) == (call.name, call.arguments) else [f"{where} is not {call!r}"]
 
 
+def value_problems(result: ParseResult) -> list[str]:
+    """Return the attempts whose value is not what their arguments say."""
+    read = [
+        attempt for attempt in result.attempts if attempt.arguments is not None and is_json_object(attempt.arguments)
+    ]
+    return [
+        f"attempt {attempt.start}-{attempt.end} has the value {attempt.value!r:.200} for {attempt.arguments!r:.200}"
+        for attempt in read
+        if written([("", attempt.value)]) != written([("", json.loads(attempt.arguments or ""))])
+    ]
+
+
 def is_json_object(text: str) -> bool:
-    """Tell whether a text is one JSON object, without the constants that only Python reads."""
+    """Tell whether a text is one JSON object, without NaN and infinities, however written: only Python reads them."""
 
     def refuse(constant: str) -> None:
         raise ValueError(constant)
 
+    def finite(number: str) -> float:
+        value = float(number)
+        if math.isinf(value):
+            refuse(number)
+        return value
+
     try:
-        return isinstance(json.loads(text, parse_constant=refuse), dict)
+        return isinstance(json.loads(text, parse_constant=refuse, parse_float=finite), dict)
     except (ValueError, RecursionError):
         return False
 

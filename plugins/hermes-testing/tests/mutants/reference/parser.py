@@ -117,7 +117,7 @@ class BlockParser(BufferedParser):
 
     def judged(self, attempt, schemas):
         name, arguments = attempt.name, attempt.value
-        if not isinstance(name, str) or not name or not isinstance(arguments, dict):
+        if not isinstance(name, str) or not name.strip() or not isinstance(arguments, dict):
             return replace(attempt, status=AttemptStatus.MISSING_NAME, reason="no name or no arguments")
         if schemas is not None and name not in schemas:
             attempt = self.unknown(attempt)
@@ -310,6 +310,14 @@ class FieldParser(BlockParser):
             raise ValueError(f"{text} is no {kind}")
         json.dumps(value, allow_nan=False)
         return value
+
+    def block(self, function):
+        block, value = super().block(function), function["arguments"]
+        value = json.loads(value) if isinstance(value, str) else value
+        # A text that holds marks of the format would end at them.
+        if any(mark in self.spelt(one) for one in value.values() for mark in ("<arg=", "</arg>", OPEN, CLOSE)):
+            raise ValueError("a value holds a mark of the format, which would end it")
+        return block
 
     def written(self, name, arguments):
         return name + "".join(f"<arg={key}>{self.spelt(value)}</arg>" for key, value in arguments.items())

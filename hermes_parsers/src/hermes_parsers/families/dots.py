@@ -1,0 +1,56 @@
+"""dots.llm: `<invoke name="…">` with parameters, or a JSON object, in `<dots_function_call>`."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import ClassVar, Final
+
+from hermes_parsers.engine.parser import ScanningParser
+from hermes_parsers.engine.scan import Scan, Wait, skip_space
+from hermes_parsers.families.hermes import HermesParser
+from hermes_parsers.families.minimax import MinimaxM2Parser
+from hermes_parsers.markup.dialect import SPACES, Dialect, invoke_dialect
+
+_BLOCK: Final = ("<dots_function_call>", "</dots_function_call>")
+# An object stands behind a mark, or a doubled one, maybe with a name before it; a stray brace before a tag is none.
+_JSON_BEGINS: Final = re.compile(
+    rf"(?:{re.escape(_BLOCK[0])}{SPACES}){{1,2}}(?:\{{{SPACES}(?:[\"'}}]|\Z)|[^\s<{{])"
+).match
+
+
+class _JsonCalls(HermesParser):
+    """The form with JSON."""
+
+    openers: ClassVar[tuple[str, ...]] = (_BLOCK[0],)
+    closers: ClassVar = {_BLOCK[0]: _BLOCK[1]}
+
+
+class DotsParser(MinimaxM2Parser):
+    """Any number of `<invoke>` in one block; an object with a name and arguments is read as well."""
+
+    stop_tokens: ClassVar[tuple[str, ...]] = ("<|endofresponse|>",)
+    dialects: ClassVar[tuple[Dialect, ...]] = (invoke_dialect("", (_BLOCK,)),)
+    openers: ClassVar[tuple[str, ...]] = dialects[0].openers
+    body: ClassVar[str] = rf"(?:{dialects[0].follows}|{_JsonCalls.body})"
+
+    def read(self, scan: Scan, at: int) -> Wait:
+        """Read a block of either form."""
+        begin = at
+        for _ in range(2):
+            if scan.text.startswith(_BLOCK[0], begin):
+                begin = yield from skip_space(scan, begin + len(_BLOCK[0]))
+        if begin > at and scan.text.startswith("{", begin):
+            yield from skip_space(scan, begin + 1)
+        end = (yield from self._json.read(scan, at)) if _JSON_BEGINS(scan.text, at) else -1
+        return end if end >= 0 else (yield from super().read(scan, at))
+
+    def read_now(self, scan: Scan, at: int) -> int:
+        """Read what needs no waiting, of either form."""
+        if not _JSON_BEGINS(scan.text, at):
+            return super().read_now(scan, at)
+        return self._json.read_now(scan, at)
+
+    @cached_property
+    def _json(self) -> ScanningParser:
+        return _JsonCalls()

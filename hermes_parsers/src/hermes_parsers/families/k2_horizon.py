@@ -1,0 +1,129 @@
+"""MBZUAI's K2 Horizon: IFM tags, with arguments as pairs of tags that may say a type, or with an object of JSON.
+
+The template writes one of three forms, by an argument of its own: `xml` (the default), `xml_typed`, `json`. The text
+tells which it is, so that all are read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import ClassVar, Final
+
+from hermes_parsers.engine.parser import ScanningParser
+from hermes_parsers.engine.rendering import WrittenCall
+from hermes_parsers.engine.scan import UNDECIDED, Scan, Wait, sees, skip_space
+from hermes_parsers.engine.thinking import THINK, Thinking
+from hermes_parsers.families.tagged_json import TaggedJsonParser
+from hermes_parsers.markup.dialect import Dialect
+from hermes_parsers.markup.parser import MarkupParser
+from hermes_parsers.markup.source import Tag
+
+_NAME: Final = re.compile(r"([\w.:/@$-]+)")
+_KEY: Final = re.compile(r"([^<>\n]+)")
+_TYPE: Final = re.compile(r"((?:<ifm\|arg_type>[^<>\n]*</ifm\|arg_type>\s*)?)")
+_TYPE_NAME: Final = re.compile(r"[^<>\n]*")
+_SPACE: Final = re.compile(r"\s*")
+_BLANKS: Final = re.compile(r"[ \t]*")
+_BODY: Final = re.compile(r"(?=[\r\n<])")
+_BLOCK: Final = ("<ifm|tool_calls>", "</ifm|tool_calls>")
+_CALL: Final = ("<ifm|tool_call>", "</ifm|tool_call>")
+_JSON_BEGINS: Final = re.compile(rf"(?:{re.escape(_BLOCK[0])}\s*)?{re.escape(_CALL[0])}\s*\{{").match
+
+
+class _JsonCalls(TaggedJsonParser):
+    """The form `json`."""
+
+    openers: ClassVar[tuple[str, ...]] = (_CALL[0],)
+    closers: ClassVar = {_CALL[0]: _CALL[1]}
+
+
+class _ParameterTag(Tag):
+    """A key's tags, maybe a type's, and the one that opens the value."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        key = ("<ifm|arg_key>", _KEY, "</ifm|arg_key>", _SPACE)
+        super().__init__(*key, _TYPE, "<ifm|arg_value>")
+        typed = Tag(*key, "<ifm|arg_type>", _TYPE_NAME, "</ifm|arg_type>", _SPACE, "<ifm|arg_value>").partial
+        untyped = self.partial
+        # A type that is cut off is a beginning of neither of the two pieces around it.
+        self.partial = lambda text, at: untyped(text, at) or typed(text, at)
+
+
+class K2HorizonParser(MarkupParser):
+    """`<ifm|tool_call>f` with pairs of `<ifm|arg_key>` and `<ifm|arg_value>`, a line each, in one block."""
+
+    dialects: ClassVar[tuple[Dialect, ...]] = (
+        Dialect(
+            Tag(_CALL[0], _NAME, _BLANKS, _BODY),
+            _CALL[1],
+            _ParameterTag(),
+            "</ifm|arg_value>",
+            blocks=(_BLOCK,),
+            own_lines=True,
+        ),
+    )
+    openers: ClassVar[tuple[str, ...]] = dialects[0].openers
+    declared: ClassVar = {
+        **{f"<ifm|arg_type>{kind}</ifm|arg_type>": "text" for kind in ("string", "str", "any")},
+        "<ifm|arg_type>": "json",
+    }
+    reasoning_tags: ClassVar = ("<ifm|think>", "</ifm|think>")
+    other_thinking: ClassVar[tuple[Thinking, ...]] = (
+        Thinking("<ifm|think_fast>", "</ifm|think_fast>", "\n", "", ""),
+        Thinking("<ifm|think_faster>", "</ifm|think_faster>", "\n", "", ""),
+        THINK,
+    )
+    reasoning_framing: ClassVar = ("\n", "")
+    reasoning_end: ClassVar[str] = ""
+    between: ClassVar[str] = "\n"
+
+    def read(self, scan: Scan, at: int) -> Wait:
+        """Read a block of calls, or a call, of any of the three forms."""
+        begin = yield from self._json_at(scan, at)
+        return (yield from (super().read(scan, at) if begin < 0 else self._read_json(scan, begin)))
+
+    def read_now(self, scan: Scan, at: int) -> int:
+        """Leave JSON to `read`."""
+        return UNDECIDED if _JSON_BEGINS(scan.text, at) else super().read_now(scan, at)
+
+    def _json_at(self, scan: Scan, at: int) -> Wait:
+        """Return where a call's mark stands with JSON behind it, or -1."""
+        if scan.text.startswith(_BLOCK[0], at):
+            at = yield from skip_space(scan, at + len(_BLOCK[0]))
+        if not (yield from sees(scan, _CALL[0], at)):
+            return -1
+        body = yield from skip_space(scan, at + len(_CALL[0]))
+        return at if scan.text.startswith("{", body) else -1
+
+    def _read_json(self, scan: Scan, at: int) -> Wait:
+        end = -1
+        while (after := (yield from self._json.read(scan, at))) >= 0:
+            end = after
+            at = yield from skip_space(scan, end)
+            if (yield from sees(scan, _BLOCK[1], at)):
+                return at + len(_BLOCK[1])
+            # What follows without JSON is for the other forms; how much of it is there yet must not matter.
+            at = yield from self._json_at(scan, at)
+            if at < 0:
+                break
+        return end
+
+    @cached_property
+    def _json(self) -> ScanningParser:
+        return _JsonCalls()
+
+    def write_calls(self, calls: Sequence[WrittenCall]) -> str:
+        """Write the calls in one block."""
+        return f"{_BLOCK[0]}\n{super().write_calls(calls)}\n{_BLOCK[1]}"
+
+    def write_call(self, call: WrittenCall, index: int) -> str:  # noqa: ARG002 - the base's signature
+        """Write one call of a block."""
+        pairs = [
+            f"<ifm|arg_key>{name}</ifm|arg_key>\n<ifm|arg_value>{self.write_value(value)}</ifm|arg_value>\n"
+            for name, value in call.value.items()
+        ]
+        return f"{_CALL[0]}{call.name}\n{''.join(pairs)}{_CALL[1]}"

@@ -1,0 +1,174 @@
+"""Reasoning that is never closed ends at the first call, where the mark of a call means nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from parser_reading import deepseek_v31, dsml, function_tool, hermes, kimi, meaning, read, statuses, wide
+
+from hermes_core.contracts.parsing import ToolCallParser
+from hermes_parsers import get_parser
+from hermes_parsers.catalog import FAMILIES
+
+NOW = '{"name": "now", "arguments": {}}'
+NEVER = "the reasoning before it is never closed"
+ANALYSIS = "<|channel|>analysis<|message|>"
+M3 = "]<]minimax[>["
+STEP3 = wide("<|tool_calls_begin|><|tool_call_begin|>function<|tool_sep|>"), wide("<|tool_call_end|><|tool_calls_end|>")
+CALL = {"id": "call00000", "function": {"name": "bash", "arguments": {"command": "ls"}}}
+OTHER = {"id": "call00001", "function": {"name": "now", "arguments": {}}}
+MESSAGES = {"inkling", "gpt-oss"}
+"""Formats in which each part is a message of its own, so that the next one ends reasoning."""
+BARE = {
+    "phi4_mini_json": "`functools` is a word of programs",
+    "pythonic": "a Python list is how code looks",
+    "response_template": "the metadata does not say which marks are special tokens",
+}
+"""Formats whose reasoning does not end at a call, each with the reason."""
+MARKED = sorted({family.names[0] for family in FAMILIES} - BARE.keys() - MESSAGES)
+# What begins a call in prose as well only ends reasoning behind a mark.
+BEHIND = {"xlam": "<tool_call>", "llama3_json": "<|python_tag|>", "llama4_pythonic": "<|python_start|>"}
+
+
+def opened(parser: ToolCallParser) -> str:
+    """Return what opens the reasoning in a format."""
+    return next(iter(parser.thinking))  # type: ignore[attr-defined]  # every parser of this package has it
+
+
+def written(name: str, *calls: dict) -> str:
+    """Write calls as the family's template does, behind a mark."""
+    return BEHIND.get(name, "") + get_parser(name).render(
+        {"role": "assistant", "content": None, "tool_calls": list(calls)}
+    )
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_a_call_ends_reasoning_that_is_never_closed_and_its_attempt_says_so(name):
+    tools = (function_tool("bash", command={"type": "string"}), function_tool("now"))
+    before = opened(get_parser(name))
+    for between in ("", "\n", "\n\n", " "):
+        result = read(name, f"{before}I look at it.{between}{written(name, CALL)}", *tools)
+        assert (result.reasoning, meaning(result), result.content) == (
+            "I look at it.",
+            [("bash", {"command": "ls"})],
+            None,
+        )
+        assert statuses(result) == ["unclosed"]
+        assert NEVER in result.attempts[0].reason
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_reasoning_that_is_closed_still_holds_drafts(name):
+    parser = get_parser(name)
+    first = parser.thinking[opened(parser)]
+    text = f"{first.opening}I could {written(name, CALL)} do so.{first.closing}"
+    result = read(name, text)
+    assert (result.calls, statuses(result)) == ((), ["in_reasoning"])
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_the_prompt_may_have_opened_the_reasoning_that_a_call_ends(name):
+    result = read(name, f"I look at it.{written(name, CALL)}", reasoning_opened=True)
+    assert (result.reasoning, meaning(result)) == ("I look at it.", [("bash", {"command": "ls"})])
+
+
+@pytest.mark.parametrize("name", ["phi4_mini_json", "pythonic"])
+def test_what_may_stand_in_prose_ends_no_reasoning(name):
+    example = get_parser(name).render({"role": "assistant", "content": None, "tool_calls": [CALL]})
+    result = read(name, f"<think>I could write {example} here.")
+    assert (result.calls, statuses(result)) == ((), ["in_reasoning"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("llama3_json", '<think>Like {"name": "bash", "parameters": {"command": "ls"}} then.'),
+        ("xlam", '<think>Like\n```json\n[{"name": "bash", "arguments": {"command": "ls"}}]\n```\nthen.'),
+        ("llama4_pythonic", "<think>Like [bash(command='ls')] then."),
+    ],
+)
+def test_a_call_without_its_mark_ends_no_reasoning(name, text):
+    result = read(name, text)
+    assert (result.calls, statuses(result)) == ((), ["in_reasoning"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("inkling", '<|content_thinking|>plan<|message_model|>f<|content_invoke_tool_json|>{"name":"f","args":{}}'),
+        ("gpt-oss", f"{ANALYSIS}plan<|start|>assistant to=functions.f<|channel|>commentary<|message|>{{}}"),
+        ("gpt-oss", f"{ANALYSIS}plan<|channel|>commentary to=functions.f<|message|>{{}}"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("end", ["", "<|end_message|>", "<|call|>"])
+def test_the_next_message_ends_reasoning_where_every_part_is_one(name, text, end):
+    result = read(name, text + (end if (name == "inkling") == (end == "<|end_message|>") else ""))
+    assert (result.reasoning, meaning(result), result.content) == ("plan", [("f", {})], None)
+
+
+def test_every_call_and_the_text_behind_it_is_there():
+    text = "<think>\nFirst this, then that.\n" + hermes(NOW, '{"name": "f", "arguments": {"a": 1}}') + "\nDone."
+    result = read("hermes", text)
+    assert (result.reasoning, meaning(result)) == ("First this, then that.", [("now", {}), ("f", {"a": 1})])
+    assert (result.content, statuses(result)) == ("\nDone.", ["unclosed", "ok"])
+
+
+def test_a_mark_that_is_only_named_does_not_end_the_reasoning():
+    result = read("hermes", "<think>I use <tool_call> for it, as in <tool_call>name</tool_call>.\n" + hermes(NOW))
+    assert result.reasoning == "I use <tool_call> for it, as in <tool_call>name</tool_call>."
+    assert meaning(result) == [("now", {})]
+
+
+def test_a_call_that_cannot_be_read_ends_the_reasoning_too_so_that_the_model_is_told():
+    result = read("hermes", "<think>So:\n" + hermes('{"name": "now", "arguments": {]}', NOW))
+    assert (result.reasoning, statuses(result)) == ("So:", ["invalid_json", "ok"])
+    assert NEVER in result.attempts[0].reason
+
+
+def test_a_call_that_the_text_s_end_cuts_is_truncated_and_not_a_draft():
+    result = read("qwen3_coder", "<think>\nplan<tool_call>\n<function=bash>\n<parameter=command>\nls")
+    assert (result.reasoning, statuses(result)) == ("plan", ["truncated"])
+
+
+def test_an_unknown_tool_and_a_missing_mark_are_still_said():
+    result = read("kimi_k2", "<think>I do." + kimi(("functions.f:0", "{}")), function_tool("g"))
+    assert statuses(result) == ["unknown_tool"]
+    assert NEVER in result.attempts[0].reason
+    result = read("glm47", "<think>plan<tool_call>now")
+    assert result.calls == ()
+    result = read("hermes", f"<think>plan<tool_call>{NOW}")
+    assert (statuses(result), meaning(result)) == (["unclosed"], [("now", {})])
+    assert NEVER in result.attempts[0].reason
+    assert "</tool_call> is missing" in result.attempts[0].reason
+
+
+def test_promoting_drafts_keeps_its_meaning():
+    """It is for reasoning that is closed; what was drafted before the call that ends reasoning stays a draft."""
+    closed = read("hermes", f"<think>plan {hermes(NOW)}</think>", promote_drafts=True)
+    assert (meaning(closed), statuses(closed)) == ([("now", {})], ["ok"])
+    bare = read("phi4_mini_json", f"<think>plan functools[{NOW}]", promote_drafts=True)
+    assert (meaning(bare), statuses(bare)) == ([("now", {})], ["ok"])
+
+
+def test_a_second_reasoning_behind_the_call_is_read_the_same_way():
+    text = f"<think>one{hermes(NOW)}<think>two{hermes(NOW)}"
+    result = read("hermes", text)
+    assert (result.reasoning, len(result.calls)) == ("one\ntwo", 2)
+    assert [NEVER in attempt.reason for attempt in result.attempts] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("deepseek_v31", "<think>plan" + deepseek_v31(("now", "{}"))),
+        ("deepseek_v32", "<think>plan\n\n" + dsml("now")),
+        ("mistral", "[THINK]plan[TOOL_CALLS]now{}"),
+        ("gemma4", "<|channel>thought\nplan<|tool_call>call:now{}<tool_call|>"),
+        ("minimax_m3", f'<mm:think>plan{M3}<tool_call>{M3}<invoke name="now">{M3}</invoke>{M3}</tool_call>'),
+        ("step3", f"<think>plan{STEP3[0]}<steptml:invoke name='now'></steptml:invoke>{STEP3[1]}"),
+        ("hermes", f"<think>plan<tool_call>\n{NOW}\n</tool_call>"),
+        ("longcat", f"<longcat_think>plan<longcat_tool_call>\n{NOW}\n</longcat_tool_call>"),
+    ],
+)  # fmt: skip
+def test_what_families_write_without_a_line_between_is_found(name, text):
+    result = read(name, text)
+    assert (result.reasoning, meaning(result), result.content) == ("plan", [("now", {})], None)

@@ -1,0 +1,60 @@
+"""The parser of tags with a stream that tells text and calls as soon as they are certain."""
+
+from __future__ import annotations
+
+from hermes_core.contracts.parsing import AttemptStatus, ParsedCall, ParseEvent
+from reference.parser import CLOSE, OPEN, TagParser
+
+
+class TagStream:
+    """Tells the text before a call and the call when its end mark is there, and all the rest at the end."""
+
+    def __init__(self, parser, tools, mode):
+        self.parser, self.tools, self.mode = parser, tools, mode
+        self.pieces, self.waiting, self.base = [], "", 0
+        self.told, self.calls, self.parsed = "", 0, None
+
+    def feed(self, delta):
+        self.pieces.append(delta)
+        self.waiting += delta
+        if "<think>".startswith("".join(self.pieces[:8])[:7]):
+            return []
+        events = self.text(self.waiting.find("<")) if "<" in self.waiting else self.text(len(self.waiting))
+        if CLOSE in delta or ">" in delta:
+            events += self.call()
+        return events
+
+    def text(self, end):
+        text, self.waiting = self.waiting[:end], self.waiting[end:]
+        whole = text.rstrip("\n")
+        # A line break before a call is framing.
+        self.waiting = text[len(whole) :] + self.waiting
+        self.base += len(whole)
+        self.told += whole
+        return [ParseEvent(kind="text", text=whole)] if whole else []
+
+    def call(self):
+        text = self.waiting.removeprefix("\n")
+        found = self.parser.attempt(text, 0, None, self.mode) if text.startswith(OPEN) and CLOSE in text else None
+        if found is None or found.status is not AttemptStatus.OK:
+            return []
+        start = self.base + len(self.waiting) - len(text)
+        self.base, self.waiting = start + found.end, text[found.end :]
+        self.calls += 1
+        placed = self.parser.moved(found, start)
+        call = ParsedCall(name=found.name, arguments=found.arguments, id=self.parser.id_of(placed))
+        return [ParseEvent(kind="call", text=found.raw, call=call)]
+
+    def finish(self):
+        self.parsed = self.parser.parse("".join(self.pieces), self.tools, self.mode)
+        rest = (self.parsed.content or "")[len(self.told) :]
+        events = [ParseEvent(kind="text", text=rest)] if rest else []
+        return events + [ParseEvent(kind="call", call=call) for call in self.parsed.calls[self.calls :]]
+
+    def result(self):
+        return self.parsed
+
+
+class StreamedTagParser(TagParser):
+    def stream(self, tools=None, mode="strict"):
+        return TagStream(self, tools, mode)

@@ -1,0 +1,52 @@
+"""Spoilt messages against all parsers, other ones in every run; `make fuzz` plays ten times as many."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import fuzz_parsers
+import pytest
+
+from hermes_parsers.catalog import FAMILIES
+
+TEXTS = 100_000
+
+
+# Twenty seconds of a whole core, on machines that may be busy.
+@pytest.mark.timeout(900)
+def test_a_hundred_thousand_spoilt_messages_raise_nothing_and_break_no_promise(capsys):
+    seed = random.SystemRandom().randrange(2**32)
+    with capsys.disabled():
+        sys.stdout.write(f"\nparser fuzz: seed {seed}, {TEXTS:,} texts\n")
+    some = fuzz_parsers.targets()
+    played, failures = fuzz_parsers.play(TEXTS, seed, streamed=0.1, some=some)
+    assert failures[:5] == [], f"scripts/fuzz_parsers.py --texts {TEXTS} --seed {seed} plays it again"
+    assert played.total() == TEXTS
+    assert min(played.values()) >= TEXTS // len(some)
+
+
+def test_a_seed_plays_the_same_run_again():
+    some = [target for target in fuzz_parsers.targets() if target.name in {"hermes", "lfm2"}]
+    assert fuzz_parsers.play(200, 7, streamed=0.5, some=some) == fuzz_parsers.play(200, 7, streamed=0.5, some=some)
+
+
+def test_a_parser_that_raises_or_breaks_a_promise_is_found(capsys, monkeypatch):
+    class Raises:
+        def parse(self, text, tools=None, mode="strict"):
+            raise KeyError(text)
+
+    broken = [fuzz_parsers.Target("broken", Raises(), ["<call>f</call>"])]
+    _, failures = fuzz_parsers.play(3, 1, streamed=0, some=broken)
+    assert [failure.problem.partition(":")[0] for failure in failures] == ["raised KeyError"] * 3
+    monkeypatch.setattr(fuzz_parsers, "targets", lambda: broken)
+    assert fuzz_parsers.main(["--texts", "3", "--seed", "1"]) == 1
+    shown = capsys.readouterr().out
+    assert "seed 1" in shown
+    assert "3 exceptions" in shown
+
+
+def test_every_format_is_a_target():
+    some = fuzz_parsers.targets()
+    assert {target.name for target in some} == {family.names[0] for family in FAMILIES}
+    assert all(target.messages for target in some)
