@@ -18,18 +18,25 @@ README = Path(__file__).parent.parent / "hermes_parsers" / "README.md"
 
 def formats() -> str:
     """List every format with all its names and its stop tokens."""
-    from hermes_parsers import get_parser
     from hermes_parsers.catalog import FAMILIES
 
     lines = ["| names | models and format | stop tokens |", "|---|---|---|"]
     for family in FAMILIES:
         names = ", ".join(f"`{name}`" for name in family.names)
-        is_declared = family.names[0] == "response_template"
-        stops = (
-            ["the tokenizer's"] if is_declared else [f"`{stop}`" for stop in get_parser(family.names[0]).stop_tokens]
-        )
-        lines.append("| " + " | ".join(map(_cell, (names, family.summary, ", ".join(stops) or "-"))) + " |")
+        cells = names, family.summary, _stops(family.names[0])
+        lines.append(f"| {' | '.join(map(_cell, cells))} |")
     return "\n".join(lines)
+
+
+def _stops(name: str) -> str:
+    from hermes_core.contracts.parsing import StoppingParser
+    from hermes_parsers import get_parser
+
+    if name == "response_template":
+        return "the tokenizer's"
+    parser = get_parser(name)
+    tokens = parser.stop_tokens if isinstance(parser, StoppingParser) else ()
+    return ", ".join(f"`{token}`" for token in tokens) or "-"
 
 
 def _cell(text: str) -> str:

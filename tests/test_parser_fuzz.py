@@ -1,27 +1,22 @@
-"""Spoilt messages against all parsers, other ones in every run; `make fuzz` plays ten times as many."""
+"""Spoilt messages against all parsers, the same in every run; `make fuzz` plays fifty times as many, always others."""
 
 from __future__ import annotations
-
-import random
-import sys
 
 import fuzz_parsers
 import pytest
 
 from hermes_parsers.catalog import FAMILIES
 
-TEXTS = 100_000
+TEXTS = 20_000
+SEED = 20261126
 
 
-# Twenty seconds of a whole core, on machines that may be busy.
-@pytest.mark.timeout(900)
-def test_a_hundred_thousand_spoilt_messages_raise_nothing_and_break_no_promise(capsys):
-    seed = random.SystemRandom().randrange(2**32)
-    with capsys.disabled():
-        sys.stdout.write(f"\nparser fuzz: seed {seed}, {TEXTS:,} texts\n")
+# Ten seconds of a whole core, on machines that may be busy.
+@pytest.mark.timeout(600)
+def test_thousands_of_spoilt_messages_raise_nothing_and_break_no_promise():
     some = fuzz_parsers.targets()
-    played, failures = fuzz_parsers.play(TEXTS, seed, streamed=0.1, some=some)
-    assert failures[:5] == [], f"scripts/fuzz_parsers.py --texts {TEXTS} --seed {seed} plays it again"
+    played, failures = fuzz_parsers.play(TEXTS, SEED, streamed=0.1, some=some)
+    assert failures[:5] == [], f"scripts/fuzz_parsers.py --texts {TEXTS} --seed {SEED} plays it again"
     assert played.total() == TEXTS
     assert min(played.values()) >= TEXTS // len(some)
 

@@ -58,11 +58,14 @@ UNKNOWN = {"step5", "hy_v4", "minicpm5", "gigachat3", "gigachat35", "k2_horizon"
 NAMES = [family.names[0] for family in FAMILIES if family.names[0] != "response_template"]
 
 
+def stops_of(parser):
+    assert isinstance(parser, StoppingParser)
+    return tuple(parser.stop_tokens)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_family_names_its_stop_tokens(name):
-    parser = get_parser(name)
-    assert isinstance(parser, StoppingParser)
-    assert set(parser.stop_tokens) == STOPS.get(name, set())
+    assert set(stops_of(get_parser(name))) == STOPS.get(name, set())
     assert name in STOPS or name in UNKNOWN
 
 
@@ -76,7 +79,7 @@ def test_a_stop_token_stands_nowhere_but_at_the_end_of_a_turn(name):
             text = parser.render({**message, **changes})
         except ValueError:  # some formats hold no reasoning, or no text beside a call
             continue
-        for token in parser.stop_tokens:
+        for token in stops_of(parser):
             assert text.find(token) in {-1, len(text) - len(token)}, f"{token} stands in {text!a}"
 
 
@@ -85,12 +88,12 @@ def test_a_response_template_has_those_of_its_tokenizer():
         "eos_token": {"content": "<|end|>"},
         "response_template": {"start_anchor": "<|model|>", "fields": {"content": {}}},
     }
-    assert tuple(from_response_template(template).stop_tokens) == ("<|end|>",)
-    assert tuple(from_response_template(template["response_template"]).stop_tokens) == ()
+    assert stops_of(from_response_template(template)) == ("<|end|>",)
+    assert stops_of(from_response_template(template["response_template"])) == ()
 
 
 def test_each_is_listed_once_and_is_no_plain_word():
     for name in NAMES:
-        tokens = get_parser(name).stop_tokens
+        tokens = stops_of(get_parser(name))
         assert len(tokens) == len(set(tokens))
         assert all(token.startswith(("<", "[")) for token in tokens)

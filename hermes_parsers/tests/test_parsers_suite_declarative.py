@@ -88,6 +88,7 @@ BARE = {
 class TestTaggedJson(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "response_template"
     options: ClassVar = {"source": TAGGED}
+    block_marks = (("<call>", "</call>"),)
 
     def wire(self, calls, content=""):
         blocks = [json.dumps({"name": name, "arguments": arguments}) for name, arguments in calls]
@@ -97,6 +98,7 @@ class TestTaggedJson(ParserSuite):
 class TestMarkup(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "response_template"
     options: ClassVar = {"source": MARKUP}
+    block_marks = (("<call>\n<fn=now>", "</fn>\n</call>"),)
     lacks: ClassVar = {
         "json_arguments": "values are plain text",
         "repairs": "there is no JSON to repair",
@@ -118,6 +120,7 @@ class TestChannels(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "response_template"
     options: ClassVar = {"source": CHANNELS}
     reasoning_tags = ("<|to|>self<|text|>", "<|done|>")
+    block_marks = (("<|to|>tool.now json<|text|>", "<|call|>"),)
 
     def wire(self, calls, content=""):
         blocks = [f"<|to|>tool.{name} json<|text|>{json.dumps(arguments)}<|call|>" for name, arguments in calls]
@@ -131,6 +134,7 @@ class TestChannels(ParserSuite):
 class TestListOfCalls(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "response_template"
     options: ClassVar = {"source": LIST}
+    block_marks = (("<|actions|>", "<|/actions|>"),)
     lacks: ClassVar = {"separate_calls": "calls are items of one list"}
 
     def wire(self, calls, content=""):
@@ -141,6 +145,7 @@ class TestListOfCalls(ParserSuite):
 class TestJsonOfItsOwn(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "response_template"
     options: ClassVar = {"source": BARE}
+    block_marks = (("<|call>now", "<call|>"),)
     lacks: ClassVar = {
         "repairs": "what is no JSON is the format's own",
         "render": "the metadata does not say how it is written",

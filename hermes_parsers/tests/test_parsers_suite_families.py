@@ -23,6 +23,7 @@ def text_of(value):
 
 class TestDotsWithTags(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "dots"
+    block_marks = (("<dots_function_call>", "</dots_function_call>"),)
     lacks: ClassVar = _PLAIN
 
     def wire(self, calls, content=""):
@@ -37,6 +38,7 @@ class TestDotsWithTags(ParserSuite):
 class TestCohereCommand3(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "cohere_command3"
     reasoning_tags = ("<|START_THINKING|>", "<|END_THINKING|>")
+    block_marks = (("<|START_ACTION|>", "<|END_ACTION|>"),)
     lacks: ClassVar = {"separate_calls": "the calls share one array"}
     marks = ("<|START_RESPONSE|>", "<|END_RESPONSE|>")
 
@@ -61,6 +63,7 @@ class TestCohereCommand4(TestCohereCommand3):
 class TestApertus(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "apertus"
     reasoning_tags = ("<|inner_prefix|>", "<|inner_suffix|>")
+    block_marks = (("<|tools_prefix|>", "<|tools_suffix|>"),)
     lacks: ClassVar = {"separate_calls": "the calls share one array"}
 
     def wire(self, calls, content=""):
@@ -70,7 +73,7 @@ class TestApertus(ParserSuite):
 
 class TestGigachat3(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "gigachat3"
-    lacks: ClassVar = {"end_mark": "a call ends where its JSON ends"}
+    lacks: ClassVar = {"end_mark": "a call ends where its JSON ends", "block_marks": "no mark ends a call"}
     opening = "<|message_sep|>\n\nfunction call<|role_sep|>\n"
 
     def wire(self, calls, content=""):
@@ -84,6 +87,7 @@ class TestGigachat31(TestGigachat3):
 
 class TestGigachat35(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "gigachat35"
+    block_marks = ((f"<{GCML}tool_calls>", f"</{GCML}tool_calls>"),)
     lacks: ClassVar = {
         "json_arguments": "a parameter is text or JSON, as it says",
         "repairs": "nothing but JSON is repaired",
@@ -108,6 +112,7 @@ class TestGigachat35(ParserSuite):
 class TestK2Horizon(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "k2_horizon"
     reasoning_tags = ("<ifm|think>", "</ifm|think>")
+    block_marks = (("<ifm|tool_calls>", "</ifm|tool_calls>"), ("<ifm|tool_call>", "</ifm|tool_call>"))
     lacks: ClassVar = _PLAIN
 
     def wire(self, calls, content=""):
@@ -146,6 +151,7 @@ class TestK2HorizonWithJson(TestK2Horizon):
 class TestInkling(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "inkling"
     reasoning_tags = ("<|content_thinking|>", "<|end_message|>")
+    block_marks = (("now<|content_invoke_tool_json|>", "<|end_message|>"),)
     lacks: ClassVar = {"reasoning": "a call is a message of its own, so that none stands in another"}
 
     def wire(self, calls, content=""):
@@ -167,6 +173,10 @@ class TestPlamo3(ParserSuite):
     reasoning_tags = ("<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>")
     section = ("<|plamo:begin_tool_requests:plamo|>", "<|plamo:end_tool_requests:plamo|>")
     constraint = "<|plamo:constrain|>json"
+    block_marks = (
+        ("<|plamo:begin_tool_requests:plamo|>", "<|plamo:end_tool_requests:plamo|>"),
+        ("<|plamo:begin_tool_request:plamo|>", "<|plamo:end_tool_request:plamo|>"),
+    )
 
     def wire(self, calls, content=""):
         blocks = [
@@ -186,6 +196,7 @@ class TestPlamo3WithoutSections(TestPlamo3):
 class TestSolarOpen2(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "solar_open2"
     reasoning_tags = ("<|think:start|>", "<|think:end|>")
+    block_marks = (("<|tool_call:start|>", "<|tool_call:end|>"),)
     lacks: ClassVar = {**_PLAIN, "end_mark": "the mark of the end is the only sign that no parameter follows"}
 
     def wire(self, calls, content=""):

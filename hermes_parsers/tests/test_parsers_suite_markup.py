@@ -29,6 +29,7 @@ class TestQwen3Coder(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "qwen3_coder"
     lacks: ClassVar = _PLAIN
     before, around, line = "\n\n", ("<tool_call>", "</tool_call>"), "\n"
+    block_marks = (around,)
 
     def wire(self, calls, content=""):
         line, (opening, closing) = self.line, self.around
@@ -51,6 +52,7 @@ class TestSeedOss(TestQwen3Coder):
     component, line = "seed_oss", ""
     around = ("<seed:tool_call>", "</seed:tool_call>")
     reasoning_tags = ("<seed:think>", "</seed:think>")
+    block_marks = (around,)
 
 
 class TestMimo(TestQwen3Coder):
@@ -59,6 +61,7 @@ class TestMimo(TestQwen3Coder):
 
 class TestGlm45(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "glm45"
+    block_marks = (("<tool_call>", "</tool_call>"),)
     lacks: ClassVar = _NO_LAST_MARK
     before, line = "\n", "\n"
 
@@ -80,6 +83,7 @@ class TestGlm47(TestGlm45):
 
 class TestHunyuanV3(TestGlm47):
     component, separator = "hy_v3", "<tool_sep>"
+    block_marks = (("<tool_calls>", "</tool_calls>"), ("<tool_call>", "</tool_call>"))
     lacks: ClassVar = _PLAIN
 
     def wire(self, calls, content=""):
@@ -95,6 +99,7 @@ class TestMinimaxM2(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "minimax_m2"
     lacks: ClassVar = _PLAIN
     before, around, tag = "\n", ("<minimax:tool_call>", "</minimax:tool_call>"), ""
+    block_marks = (around,)
 
     def wire(self, calls, content=""):
         tag, (opening, closing) = self.tag, self.around
@@ -111,10 +116,12 @@ class TestMuse(TestMinimaxM2):
     component, before, tag = "muse", "", "atem:"
     around = ("<atem:function_calls>", "</atem:function_calls>")
     reasoning_tags = ("to=self<|message|>", "<|eom|>")
+    block_marks = (around,)
 
 
 class TestMinicpm5(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "minicpm5"
+    block_marks = (('<function name="now">', "</function>"),)
     lacks: ClassVar = _NO_LAST_MARK
 
     def wire(self, calls, content=""):
@@ -127,6 +134,7 @@ class TestMinicpm5(ParserSuite):
 
 class TestMinimaxM3(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "minimax_m3"
+    block_marks = (("]<]minimax[>[<tool_call>", "]<]minimax[>[</tool_call>"),)
     lacks: ClassVar = {
         **_PLAIN,
         "nested_values": "what is nested has the type that its own schema declares",
@@ -153,6 +161,7 @@ class TestMinimaxM3(ParserSuite):
 
 class TestDeepseekV32(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "deepseek_v32"
+    block_marks = ((wide("<|DSML|function_calls>"), wide("</|DSML|function_calls>")),)
     lacks: ClassVar = {
         "json_arguments": "strings stand as they are",
         "repairs": "nothing but JSON is repaired",
@@ -175,14 +184,17 @@ class TestDeepseekV32(ParserSuite):
 
 class TestDeepseekV4(TestDeepseekV32):
     component, block = "deepseek_v4", "tool_calls"
+    block_marks = ((wide("<|DSML|tool_calls>"), wide("</|DSML|tool_calls>")),)
 
 
 class TestDeepseekV41(TestDeepseekV32):
     component, block, space = "deepseek_v41", "calls", " "
+    block_marks = ((wide("<|DSML| calls>"), wide("</|DSML| calls>")),)
 
 
 class TestStep3(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "step3"
+    block_marks = ((wide("<|tool_calls_begin|>"), wide("<|tool_calls_end|>")),)
     lacks: ClassVar = _PLAIN
 
     def wire(self, calls, content=""):
@@ -199,6 +211,7 @@ class TestStep3(ParserSuite):
 
 class TestKimiK3(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "kimi_k3"
+    block_marks = (("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),)
     lacks: ClassVar = {
         "json_arguments": "strings stand as they are",
         "repairs": "nothing but JSON is repaired",

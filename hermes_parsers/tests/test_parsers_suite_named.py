@@ -11,7 +11,7 @@ from hermes_testing import ParserSuite
 class TestMistral(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "mistral"
     reasoning_tags = ("[THINK]", "[/THINK]")
-    lacks = MappingProxyType({"end_mark": "a call ends where its JSON ends"})
+    lacks = MappingProxyType({"end_mark": "a call ends where its JSON ends", "block_marks": "no mark ends a call"})
     between = "[ARGS]"
 
     def wire(self, calls, content=""):
@@ -32,7 +32,11 @@ class TestMistralArray(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "mistral"
     reasoning_tags = ("[THINK]", "[/THINK]")
     lacks = MappingProxyType(
-        {"separate_calls": "the calls are items of one list", "end_mark": "the list's bracket is no mark"}
+        {
+            "separate_calls": "the calls are items of one list",
+            "end_mark": "the list's bracket is no mark",
+            "block_marks": "no mark ends the list",
+        }
     )
     opening = "[TOOL_CALLS]["
 
@@ -50,6 +54,7 @@ class TestMistralArrayBehindSpace(TestMistralArray):
 class TestDeepseekV31(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "deepseek_v31"
     between = ""
+    block_marks = (("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"), ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"))
 
     def wire(self, calls, content=""):
         blocks = [self.block(name, json.dumps(arguments)) for name, arguments in calls]
@@ -79,6 +84,10 @@ class TestDeepseekV3ReadingV31(TestDeepseekV31):
 class TestKimi(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "kimi_k2"
     section = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+    block_marks = (
+        ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+        ("<|tool_call_begin|>", "<|tool_call_end|>"),
+    )
 
     def wire(self, calls, content=""):
         blocks = [
@@ -95,6 +104,7 @@ class TestKimiWithoutSections(TestKimi):
 class TestHarmony(ParserSuite):
     plugin, component = "hermes_parsers.plugin", "gpt-oss"
     reasoning_tags = "<|channel|>analysis<|message|>", "<|end|>"
+    block_marks = (("<|channel|>commentary to=functions.now <|constrain|>json<|message|>", "<|call|>"),)
     lacks = MappingProxyType({"reasoning": "a call is a message of its own, so that none stands in another"})
 
     def wire(self, calls, content=""):
@@ -110,6 +120,8 @@ class TestHarmony(ParserSuite):
 
 
 class TestHarmonyAsItsTemplateWrites(TestHarmony):
+    block_marks = (("<|start|>assistant to=functions.now<|channel|>commentary json<|message|>", "<|call|>"),)
+
     def wire(self, calls, content=""):
         return f"<|start|>assistant{super().wire(calls, content)}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 
 from hermes_testing import ParserSuite
 
@@ -11,6 +12,7 @@ _PYTHON = {
     "repairs": "what lenient mode repairs in JSON is right in Python",
     "any_names": "keywords are identifiers",
 }
+_BARE = "the list stands bare"
 _SINGLE_QUOTED = {**_PYTHON, "json_arguments": "the strings are Python's"}
 _JSON = {"separate_calls": "the calls are items of one list"}
 _GEMMA = {
@@ -36,7 +38,7 @@ def double_quoted(value):
 class TestPythonic(ParserSuite):
     plugin = "hermes_parsers.plugin"
     component = "pythonic"
-    lacks = _PYTHON
+    lacks = MappingProxyType({**_PYTHON, "block_marks": _BARE})
 
     def wire(self, calls, content=""):
         return f"{content}[{', '.join(python_call(name, arguments, double_quoted) for name, arguments in calls)}]"
@@ -45,7 +47,7 @@ class TestPythonic(ParserSuite):
 class TestPythonicInSingleQuotes(ParserSuite):
     plugin = "hermes_parsers.plugin"
     component = "pythonic"
-    lacks = _SINGLE_QUOTED
+    lacks = MappingProxyType({**_SINGLE_QUOTED, "block_marks": _BARE})
 
     def wire(self, calls, content=""):
         written = ",\n".join(f"  {python_call(name, arguments, repr)}" for name, arguments in calls)
@@ -58,6 +60,7 @@ class TestPythonicInSingleQuotes(ParserSuite):
 class TestLlama4Pythonic(ParserSuite):
     plugin = "hermes_parsers.plugin"
     component = "llama4_pythonic"
+    block_marks = (("<|python_start|>", "<|python_end|>"),)
     lacks = _PYTHON
 
     def wire(self, calls, content=""):
@@ -72,6 +75,7 @@ class TestLlama4PythonicWithoutMarks(TestPythonic):
 class TestLfm2(ParserSuite):
     plugin = "hermes_parsers.plugin"
     component = "lfm2"
+    block_marks = (("<|tool_call_start|>", "<|tool_call_end|>"),)
     lacks = _SINGLE_QUOTED
 
     def wire(self, calls, content=""):
@@ -82,6 +86,7 @@ class TestLfm2(ParserSuite):
 class TestLfm2InJson(ParserSuite):
     plugin = "hermes_parsers.plugin"
     component = "lfm2"
+    block_marks = (("<|tool_call_start|>", "<|tool_call_end|>"),)
     lacks = _JSON
 
     def wire(self, calls, content=""):
@@ -92,6 +97,7 @@ class TestLfm2InJson(ParserSuite):
 class TestOlmo3(ParserSuite):
     plugin = "hermes_parsers.plugin"
     component = "olmo3"
+    block_marks = (("<function_calls>", "</function_calls>"),)
     lacks = _PYTHON
 
     def wire(self, calls, content=""):
@@ -105,6 +111,7 @@ class TestGemma4(ParserSuite):
     reasoning_tags = ("<|channel>thought", "<channel|>")
     quote = '<|"|>'
     opening, closing = "<|tool_call>", "<tool_call|>"
+    block_marks = ((opening, closing),)
     lacks = _GEMMA
 
     def wire(self, calls, content=""):
@@ -131,3 +138,4 @@ class TestFunctionGemma(TestGemma4):
     reasoning_tags = ("<think>", "</think>")
     quote = "<escape>"
     opening, closing = "<start_function_call>", "<end_function_call>"
+    block_marks = ((opening, closing),)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from parser_reading import deepseek_v31, dsml, function_tool, hermes, kimi, meaning, read, statuses, wide
 
-from hermes_core.contracts.parsing import ToolCallParser
 from hermes_parsers import get_parser
 from hermes_parsers.catalog import FAMILIES
+from hermes_parsers.engine.parser import ScanningParser
 
 NOW = '{"name": "now", "arguments": {}}'
 NEVER = "the reasoning before it is never closed"
@@ -29,9 +29,12 @@ MARKED = sorted({family.names[0] for family in FAMILIES} - BARE.keys() - MESSAGE
 BEHIND = {"xlam": "<tool_call>", "llama3_json": "<|python_tag|>", "llama4_pythonic": "<|python_start|>"}
 
 
-def opened(parser: ToolCallParser) -> str:
-    """Return what opens the reasoning in a format."""
-    return next(iter(parser.thinking))  # type: ignore[attr-defined]  # every parser of this package has it
+def marks_of_reasoning(name: str) -> tuple[str, str]:
+    """Return what opens and closes the reasoning in a format."""
+    parser = get_parser(name)
+    assert isinstance(parser, ScanningParser)
+    own = next(iter(parser.thinking.values()))
+    return own.opening, own.closing
 
 
 def written(name: str, *calls: dict) -> str:
@@ -44,7 +47,7 @@ def written(name: str, *calls: dict) -> str:
 @pytest.mark.parametrize("name", MARKED)
 def test_a_call_ends_reasoning_that_is_never_closed_and_its_attempt_says_so(name):
     tools = (function_tool("bash", command={"type": "string"}), function_tool("now"))
-    before = opened(get_parser(name))
+    before, _ = marks_of_reasoning(name)
     for between in ("", "\n", "\n\n", " "):
         result = read(name, f"{before}I look at it.{between}{written(name, CALL)}", *tools)
         assert (result.reasoning, meaning(result), result.content) == (
@@ -58,9 +61,8 @@ def test_a_call_ends_reasoning_that_is_never_closed_and_its_attempt_says_so(name
 
 @pytest.mark.parametrize("name", MARKED)
 def test_reasoning_that_is_closed_still_holds_drafts(name):
-    parser = get_parser(name)
-    first = parser.thinking[opened(parser)]
-    text = f"{first.opening}I could {written(name, CALL)} do so.{first.closing}"
+    opening, closing = marks_of_reasoning(name)
+    text = f"{opening}I could {written(name, CALL)} do so.{closing}"
     result = read(name, text)
     assert (result.calls, statuses(result)) == ((), ["in_reasoning"])
 

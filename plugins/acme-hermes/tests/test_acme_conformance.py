@@ -15,6 +15,8 @@ class TestPlugin(PluginSuite):
 
 class TestFenceParser(ParserSuite):
     plugin, component = "acme_hermes.plugin", "acme_fence"
+    block_marks = (("```tool\n", "\n```"),)
+    lacks: ClassVar = {"early_events": "it knows complete texts only"}
 
     def wire(self, calls, content=""):
         blocks = [json.dumps({"name": name, "arguments": arguments}) for name, arguments in calls]

@@ -18,6 +18,7 @@ import pytest
 
 BY_CHANCE = {
     "test_a_change_in_one_call_leaves_the_others",
+    "test_a_closed_block_around_any_text_is_a_call_or_an_attempt",
     "test_a_stream_is_a_parse_for_any_cuts",
     "test_a_thousand_spoilt_messages_keep_every_promise",
     "test_any_arguments_arrive_unchanged",
@@ -69,7 +70,8 @@ def expectations(kind):
 
 
 @pytest.mark.parametrize(
-    "kind", ["parser", "field", "stream", "plugin", "tool", "verifier", "model", "service", "lease_store", "rules"]
+    "kind",
+    ["parser", "block", "field", "stream", "plugin", "tool", "verifier", "model", "service", "lease_store", "rules"],
 )
 def test_each_mutant_is_caught_by_its_named_tests(kind, tmp_path):
     expected = expectations(kind)
@@ -115,6 +117,7 @@ def test_there_are_enough_broken_engines():
     ("kind", "enough"),
     [
         ("parser", 20),
+        ("block", 2),
         ("field", 5),
         ("stream", 5),
         ("plugin", 10),

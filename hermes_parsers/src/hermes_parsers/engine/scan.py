@@ -111,6 +111,12 @@ class Scan:
         self.tools = tools
         self.drafts: list[Draft] = []
 
+    def probe(self, text: str) -> Scan:
+        """Return a scan of a text that does not grow, to look at what is in it."""
+        probe = Scan(lenient=self.lenient, tools=self.tools)
+        probe.text, probe.final = text, True
+        return probe
+
 
 def skip_space(scan: Scan, at: int) -> Wait:
     """Return the position of the next character that is no space, or the end of the final text."""

@@ -20,6 +20,7 @@ from hermes_core.contracts.parsing import (
 from hermes_parsers.engine.building import Span, attempt_of, build_call, build_result, segment_of, text_only
 from hermes_parsers.engine.scan import INVALID_JSON, UNDECIDED, UNKNOWN_TOOL, Draft, Scan, sees, skip_space
 from hermes_parsers.engine.thinking import THINK
+from hermes_parsers.engine.unclosed import end_of_unclosed
 
 if TYPE_CHECKING:
     from hermes_parsers.engine.parser import ScanningParser
@@ -363,40 +364,10 @@ class ScanStream:
 
     def _unclosed_reasoning(self, told: int, body: int) -> int:
         """End reasoning that is never closed: at the first calls that were surely meant, or at the text's end."""
-        stop = self._first_calls(body)
+        stop = end_of_unclosed(self._parser, self._scan, body)
         self._is_unclosed = stop < len(self._scan.text)
         self._thought(told, body, stop, stop)
         return stop
-
-    def _first_calls(self, body: int) -> int:
-        """Return where the first calls begin that end reasoning, or the text's end; see `ends_reasoning`.
-
-        Of calls with only space between them one has to be good, or nothing else may follow: a model that thinks
-        about how calls are written writes some that are none.
-        """
-        text, parser = self._scan.text, self._parser
-        openers = parser.openers if parser.ends_reasoning is None else parser.ends_reasoning
-        probe = self._probe(text)
-        at = body if openers else len(text)
-        begin, behind = len(text), -1
-        while (found := parser.marks.sure(text, at)) is not None:
-            start, count = found.start(), len(probe.drafts)
-            end = parser.read_whole(probe, start) if found[0] in openers else -1
-            at = max(start + 1, probe.resume) if end < 0 else end
-            if len(probe.drafts) == count:
-                continue
-            if behind < 0 or text[behind:start].strip():
-                begin = start
-            behind = at
-            if any(draft.check_name().is_good for draft in probe.drafts[count:]):
-                return begin
-        return len(text) if behind < 0 or text[behind:].strip() else begin
-
-    def _probe(self, text: str) -> Scan:
-        """Return a scan of a text that does not grow, to look at what is in it."""
-        probe = Scan(lenient=self._scan.lenient, tools=self._scan.tools)
-        probe.text, probe.final = text, True
-        return probe
 
     def _thought(self, told: int, body: int, stop: int, end: int) -> None:
         thinking = self._thinking
@@ -418,7 +389,7 @@ class ScanStream:
         scan, parser = self._scan, self._parser
         if parser.marks.search(scan.text, start, stop) is None:
             return
-        probe = self._probe(scan.text[start:stop])
+        probe = scan.probe(scan.text[start:stop])
         at = 0
         while (found := parser.marks.sure(probe.text, at)) is not None:
             end = -1 if found[0] in parser.thinking else parser.read_whole(probe, found.start())

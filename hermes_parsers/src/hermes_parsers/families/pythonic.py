@@ -408,10 +408,7 @@ _PYTHON_START: Final = r"<\|python_start\|>"
 
 
 class Llama4PythonicParser(PythonicParser):
-    """The same; the list may stand between `<|python_start|>` and `<|python_end|>`.
-
-    Llama 4's template writes strings in double quotes.
-    """
+    """The same with strings in double quotes; the list may stand between `<|python_start|>` and `<|python_end|>`."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|eot|>", "<|eom|>")
     openers: ClassVar[tuple[str, ...]] = ("<|python_start|>",)

@@ -144,6 +144,7 @@ class TestDropsTextAfterACall(Mutant):
     parser_class = _DropsTheTail
     caught_by = frozenset(
         {
+            "test_a_closed_block_of_marks_is_a_call_or_an_attempt",
             "test_a_call_drafted_in_reasoning_is_an_attempt",
             "test_hostile_text_does_not_raise",
             "test_no_deletion_of_one_character_raises",
@@ -193,6 +194,7 @@ class TestLosesTheGoodWithTheBad(Mutant):
     parser_class = _AllOrNothing
     caught_by = frozenset(
         {
+            "test_a_bad_call_leaves_nothing_of_the_frame_in_the_content",
             "test_a_bad_call_does_not_cost_the_good_ones",
             "test_a_change_in_the_prose_leaves_the_calls",
             "test_a_character_missing_from_one_call_leaves_the_others",
@@ -212,6 +214,7 @@ class TestSwallowsWhatFollowsABadCall(Mutant):
     parser_class = _SwallowsTheRest
     caught_by = frozenset(
         {
+            "test_a_bad_call_leaves_nothing_of_the_frame_in_the_content",
             "test_a_bad_call_does_not_cost_the_good_ones",
             "test_a_change_in_one_call_leaves_the_others",
             "test_a_character_missing_from_one_call_leaves_the_others",
@@ -228,6 +231,9 @@ class TestSaysNothingOfBadCalls(Mutant):
     parser_class = _Silent
     caught_by = frozenset(
         {
+            "test_a_bad_call_leaves_nothing_of_the_frame_in_the_content",
+            "test_a_closed_block_is_a_call_or_an_attempt",
+            "test_a_closed_block_of_marks_is_a_call_or_an_attempt",
             "test_a_bad_call_does_not_cost_the_good_ones",
             "test_a_call_cut_in_its_arguments_is_an_attempt",
             "test_a_call_that_cannot_be_read_is_an_attempt_with_a_reason",

@@ -112,7 +112,7 @@ class TestIsQuadraticInPython(Mutant):
 
 class _CopiesTheRest(TagParser):
     def has_body(self, text, at):
-        return list(text[at:])[:1] == ["{"]
+        return list(text[at:])[:1] == ["{"] or self.is_block(text, at)
 
 
 class TestIsQuadraticInCopying(Mutant):

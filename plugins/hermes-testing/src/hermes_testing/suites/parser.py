@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hermes_testing.suites.parser_blocks import Blocks
 from hermes_testing.suites.parser_calls import Calls
 from hermes_testing.suites.parser_damage import Damage
 from hermes_testing.suites.parser_fuzz import Fuzz
@@ -11,17 +12,18 @@ from hermes_testing.suites.parser_streams import Streams
 from hermes_testing.suites.parser_values import Values
 
 
-class ParserSuite(Calls, Values, Damage, Streams, Render, Fuzz, Growth):
+class ParserSuite(Calls, Values, Damage, Blocks, Streams, Render, Fuzz, Growth):
     """Behaviour of a tool-call parser.
 
-    Set `plugin` and `component`, and implement `wire`; `answer`, `malformed`, `mark` and `reasoning_tags` have
-    defaults.
+    Set `plugin`, `component` and `block_marks`, and implement `wire`; `answer`, `malformed`, `mark` and
+    `reasoning_tags` have defaults.
     Capabilities that may be named in `lacks`:
 
     `text_before`, `text_after`: text may stand before, after the calls of a message.
     `many_calls`: a message may hold more than one call.
     `separate_calls`: each call has marks of its own; calls that are items of one list do not.
     `end_mark`: a mark says where a call, or the list of them, ends, and a call is seen to be whole without it.
+    `block_marks`: two marks that mean nothing else stand around a call, or around all of them.
     `reasoning`: the format knows reasoning, between `reasoning_tags`.
     `render`: messages can be written.
     `early_events`: a stream tells text and calls before `finish`, which one on `BufferedParser` does not.

@@ -40,13 +40,15 @@ _REGISTRY: Final = pytest.StashKey["Registry"]()
 
 
 class ParserBase(ComponentSuite):
-    """What an author gives; `wire` is all that most formats need.
+    """What an author gives; `wire` and `block_marks` are all that most formats need.
 
+    `block_marks` are the pairs of marks that mean nothing but calls: around one call, around all of them, or both.
     `fuzz_messages` and `long_text` (characters) are how much the costly tests do.
     """
 
     kind = "parser"
     reasoning_tags: ClassVar[tuple[str, str]] = ("<think>", "</think>")
+    block_marks: ClassVar[Sequence[tuple[str, str]]] = ()
     fuzz_messages: ClassVar[int] = 1_000
     long_text: ClassVar[int] = 10_000_000
 

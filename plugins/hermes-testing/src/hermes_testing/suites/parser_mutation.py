@@ -28,7 +28,8 @@ def nameless(text: str, name: str) -> list[str]:
     """Return a message's variants in which nothing, or nothing that is one, stands in the place of a name."""
     found = [text.replace(name, blank) for blank in ("", " ", "\n", "\t\n ")]
     # In JSON, what is no text is no name.
-    found += [text.replace(f': "{name}"', f": {other}") for other in ("null", "3", "[]", "{}", "true", '" "')]
+    quoted = re.compile(rf'(:\s*)"{re.escape(name)}"')
+    found += [quoted.sub(rf"\g<1>{other}", text) for other in ("null", "3", "[]", "{}", "true", '" "')]
     return [variant for variant in found if variant != text]
 
 

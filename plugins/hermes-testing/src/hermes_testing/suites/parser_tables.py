@@ -89,6 +89,33 @@ RENDERED: Final[dict[str, dict[str, Any]]] = {
     "lines": {"value": "one\n\ttwo\n", "list": ["a\nb"]},
 }
 """Arguments that a message may hold and that must read back, with the tools that take them."""
+BLOCK_TEXTS: Final[dict[str, str]] = {
+    "nothing": "",
+    "spaces": " \n\t ",
+    "word": "now",
+    "prose": "I would call it here, but I do not know how.",
+    "lines": "\nfirst\n\n  second\n",
+    "number": "5",
+    "null": "null",
+    "string": '"now"',
+    "list": "[1, 2]",
+    "list_of_nothing": "[]",
+    "object": '{"a": 1}',
+    "object_of_nothing": "{}",
+    "nameless": '{"name": "", "arguments": {}}',
+    "call_in_a_list": '[{"name": "now", "arguments": {}}]',
+    "call_without_quotes": "{name: now, arguments: {}}",
+    "call_in_parentheses": "call:now(a=1)",
+    "python": "now(a=1",
+    "assignment": "x = [1, {'a': 2}]",
+    "markup": "<now><a>1</a></now>",
+    "quote": '"',
+    "backslash": "\\",
+    "braces": "}{",
+    "brackets": "][",
+    "unicode": "Grüße 你好 🎉",
+}
+"""What may stand between the marks of a block."""
 UNWRITABLE: Final[list[Any]] = [
     "not json",
     "[1]",

@@ -40,6 +40,11 @@ class BlockParser(BufferedParser):
     def has_body(self, text, at):
         """Tell whether something that is a call follows the opening tag."""
 
+    def is_block(self, text, at):
+        """Tell whether the end mark stands before any other: the model meant a call, however it wrote it."""
+        found = MARKS.search(text, at)
+        return found is not None and found[0] == CLOSE
+
     @abstractmethod
     def body(self, text, start, schemas, mode):
         """Return name, arguments, status, reason and end; raise RefusedError for what cannot be read."""
@@ -176,7 +181,7 @@ class TagParser(BlockParser):
     constant = int  # raises ValueError, as NaN is none
 
     def has_body(self, text, at):
-        return text.startswith("{", at)
+        return text.startswith("{", at) or self.is_block(text, at)
 
     def body(self, text, start, schemas, mode):
         stop = self.body_end(text, start)
@@ -244,10 +249,13 @@ class FieldParser(BlockParser):
     ORDER = ("null", "integer", "number", "boolean", "object", "array")
 
     def has_body(self, text, at):
-        return self.NAME.match(text, at) is not None
+        return self.NAME.match(text, at) is not None or self.is_block(text, at)
 
     def body(self, text, start, schemas, mode):
         name = self.NAME.match(text, start)
+        if name is None:
+            stop, is_cut = self.broken_at(text, start)
+            raise RefusedError("no name", stop, is_cut=is_cut)
         declared = (schemas or {}).get(name[1], {})
         arguments, notes, at = {}, [], name.end()
         while (field := self.FIELD.match(text, at)) is not None:

@@ -12,6 +12,7 @@ from reference.streaming import StreamedTagParser
 class TagSuite(ParserSuite):
     plugin, component = "reference.plugin", "tags"
     parser_class = TagParser
+    block_marks = (("<call>", "</call>"),)
     lacks = {"early_events": "it knows complete texts only"}  # noqa: RUF012 - as an author writes it
 
     def wire(self, calls, content=""):
