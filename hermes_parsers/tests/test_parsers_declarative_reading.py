@@ -75,7 +75,12 @@ class TestCalls:
     def test_an_attempt_says_how_it_went(self, text: str, status: str):
         assert [attempt.status.value for attempt in read(PLAIN, text).attempts] == [status]
 
-    @pytest.mark.parametrize("text", ["The mark <call> begins a call.", "<call>", "<call>[]</call>", "<call></call>"])
+    @pytest.mark.parametrize("text", ["<call>[]</call>", "<call></call>", "<call> and </call>"])
+    def test_marks_around_what_is_no_call_are_an_attempt(self, text: str):
+        result = read(PLAIN, text)
+        assert (result.content, [attempt.status.value for attempt in result.attempts]) == (None, ["invalid_json"])
+
+    @pytest.mark.parametrize("text", ["The mark <call> begins a call.", "<call>"])
     def test_a_mark_without_a_body_is_text(self, text: str):
         result = read(PLAIN, text)
         assert (result.content, result.attempts) == (text, ())

@@ -96,7 +96,7 @@ def test_a_bare_call_that_the_text_cuts_off_is_an_attempt():
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("phi4_mini_json", "functools {cache} is nice"), ("hermes", "<tool_call> name {json} </tool_call> so it goes")],
+    [("phi4_mini_json", "functools {cache} is nice"), ("hermes", "<tool_call> name {json} so it goes")],
 )
 def test_prose_with_a_mark_and_a_brace_is_prose(name, text):
     result = read(name, text)

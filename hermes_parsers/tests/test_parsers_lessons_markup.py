@@ -262,9 +262,9 @@ def test_arguments_are_rendered_alike_as_text_and_as_mapping(name):
 
 
 PROSE = {
-    "hermes": "Put the JSON between `<tool_call>` and `</tool_call>`, then stop.",
-    "qwen3_coder": "It opens with `<tool_call>`, then `<function=` and a name; </tool_call> ends it.",
-    "glm45": "Write `<tool_call>` first, and never forget the `</tool_call>`.",
+    "hermes": "Put the JSON behind `<tool_call>`, then stop.",
+    "qwen3_coder": "It opens with `<tool_call>`, then `<function=` and a name, and </parameter> ends each value.",
+    "glm45": "Write `<tool_call>` first, and never forget the mark that ends it.",
     "minimax_m2": "The <minimax:tool_call> tag is what MiniMax calls begin with.",
     "mistral": "The [TOOL_CALLS] mark is a special token, [ARGS] another.",
     "kimi_k2": "A section is opened by <|tool_calls_section_begin|> in this format.",

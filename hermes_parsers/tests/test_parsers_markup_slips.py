@@ -97,6 +97,21 @@ def test_a_block_of_parameters_without_a_call_s_tag_has_no_name():
     assert (statuses(result), result.attempts[0].value) == (["missing_name"], {"a": "1"})
 
 
+def in_marks_of(name, prose):
+    return prose.replace("tool_call>", "minimax:tool_call>") if name == "minimax_m2" else prose
+
+
+@pytest.mark.parametrize("name", ["qwen3_coder", "glm45", "minimax_m2"])
+@pytest.mark.parametrize(
+    "prose",
+    ["Open it with <tool_call>", "A <tool_call> holds function calls.", "It ends with </tool_call>, not <tool_call>."],
+)
+def test_prose_about_a_mark_is_text(name, prose):
+    text = in_marks_of(name, prose)
+    result = read(name, text)
+    assert (result.attempts, result.content) == ((), text)
+
+
 @pytest.mark.parametrize("name", ["qwen3_coder", "glm45", "minimax_m2"])
 @pytest.mark.parametrize(
     "prose",
@@ -104,13 +119,13 @@ def test_a_block_of_parameters_without_a_call_s_tag_has_no_name():
         "Put it between <tool_call> and </tool_call>, please.",
         "The marks are <tool_call>, <function=NAME> and </tool_call>.",
         "A <tool_call> holds function calls </tool_call> only.",
-        "Open it with <tool_call>",
     ],
 )
-def test_prose_about_the_marks_is_text(name, prose):
-    text = prose.replace("tool_call>", "minimax:tool_call>") if name == "minimax_m2" else prose
-    result = read(name, text)
-    assert (result.attempts, result.content) == ((), text)
+def test_prose_between_two_marks_is_an_attempt_and_the_text_around_it_stays(name, prose):
+    result = read(name, in_marks_of(name, prose))
+    assert (result.calls, statuses(result)) == ((), ["invalid_json"])
+    assert result.content.startswith(prose.split(" <")[0])
+    assert result.content.endswith(prose.rpartition(">")[2])
 
 
 @pytest.mark.parametrize("quote", ["'", ""])

@@ -27,7 +27,11 @@ FAMILIES = [
     "deepseek_v4",
     "deepseek_v41",
     "step3",
+    "dots",
+    "gigachat35",
     "kimi_k3",
+    "k2_horizon",
+    "solar_open2",
 ]
 ARGUMENTS = {"a": "one two", "b": "three", "c": "four"}
 TOOL = function_tool("f", **{key: {"type": "string"} for key in ARGUMENTS})

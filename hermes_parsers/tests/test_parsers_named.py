@@ -232,21 +232,21 @@ def test_an_unknown_name_outside_the_json_is_flagged():
 
 
 @pytest.mark.parametrize(
-    ("call_id", "name"),
+    ("call_id", "name", "own"),
     [
-        ("functions.get_weather:0", "get_weather"),
-        ("functions.files.read:12", "files.read"),
-        ("get_weather:3", "get_weather"),
-        ("functions.glob: 1", "glob"),
-        ("functions.f", "f"),
-        ("get_weather", "get_weather"),
-        ("functions.ns::f:0", "ns::f"),
-        ("functions.call_1:0", "call_1"),
+        ("functions.get_weather:0", "get_weather", "functions.get_weather:0"),
+        ("functions.files.read:12", "files.read", "functions.files.read:12"),
+        ("get_weather:3", "get_weather", "functions.get_weather:3"),
+        ("functions.glob: 1", "glob", "functions.glob:1"),
+        ("functions.f", "f", "functions.f:0"),
+        ("get_weather", "get_weather", "functions.get_weather:0"),
+        ("functions.ns::f:0", "ns::f", "functions.ns::f:0"),
+        ("functions.call_1:0", "call_1", "functions.call_1:0"),
     ],
 )
-def test_a_kimi_id_is_kept_and_gives_the_name(call_id, name):
+def test_a_kimi_id_gives_the_name_and_has_its_own_form_in_the_history(call_id, name, own):
     call = read("kimi_k2", kimi((call_id, PARIS))).calls[0]
-    assert (call.name, call.id, call.wire_id) == (name, call_id, call_id)
+    assert (call.name, call.id, call.wire_id) == (name, own, call_id)
 
 
 def test_a_kimi_id_that_is_repeated_becomes_unique_and_keeps_its_wire_form():

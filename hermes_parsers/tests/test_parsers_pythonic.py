@@ -171,8 +171,8 @@ def test_llama_4_may_put_marks_around_the_list():
     text = "<|python_start|>[f(a='x')]<|python_end|>"
     result = read("llama4_pythonic", text)
     assert (meaning(result), result.content, result.attempts[0].raw) == ([("f", {"a": "x"})], None, text)
-    code = "<|python_start|>print(1)<|python_end|>"
-    assert read("llama4_pythonic", code).content == code
+    code = read("llama4_pythonic", "<|python_start|>print(1)<|python_end|>")
+    assert (code.calls, code.content, statuses(code)) == ((), None, ["invalid_json"])
 
 
 @pytest.mark.parametrize(

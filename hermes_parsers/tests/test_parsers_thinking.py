@@ -40,6 +40,25 @@ def test_a_lone_think_end_makes_reasoning_of_what_the_prompt_opened(name, call):
     assert (result.reasoning, result.content, statuses(result)) == ("Plan.", None, ["ok"])
 
 
+BLOCKS = {
+    "hermes": ("<tool_call>", "</tool_call>"),
+    "qwen3_coder": ("<tool_call>", "</tool_call>"),
+    "glm47": ("<tool_call>", "</tool_call>"),
+    "minimax_m2": ("<minimax:tool_call>", "</minimax:tool_call>"),
+    "kimi_k2": ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+}
+
+
+@pytest.mark.parametrize(("name", "marks"), BLOCKS.items(), ids=list(BLOCKS))
+def test_reasoning_that_the_prompt_opened_may_name_the_marks_of_calls(name, marks):
+    result = read(name, f"I write {marks[0]} and then {marks[1]}.</think>Done.")
+    assert (result.reasoning, result.content) == (f"I write {marks[0]} and then {marks[1]}.", "Done.")
+    assert statuses(result) == ["in_reasoning"]
+    # What follows it is judged as ever.
+    again = read(name, f"I write {marks[0]} and then {marks[1]}.</think>{marks[0]} no {marks[1]}")
+    assert (again.content, statuses(again)) == (None, ["in_reasoning", "invalid_json"])
+
+
 @EVERY_CALL
 def test_think_in_the_middle_of_an_answer_is_text(name, call):
     result = read(name, f"Use <think> and </think>. {call}")

@@ -20,10 +20,11 @@ def _family(names: str, target: str, summary: str) -> Family:
 
 FAMILIES: Final = (
     _family(
-        "hermes qwen qwen25 qwen3_json qwen3 trinity ernie45 granite4",
+        "hermes qwen qwen25 qwen3_json qwen3 trinity granite4",
         "hermes:HermesParser",
         "Hermes 2 Pro and 3, Qwen2.5, QwQ, Qwen3, Granite 4: JSON in <tool_call>",
     ),
+    _family("ernie45", "hermes:Ernie45Parser", "ERNIE 4.5: the same, the answer in <response>"),
     _family("longcat", "hermes:LongcatParser", "LongCat-Flash: JSON in <longcat_tool_call>"),
     _family("jamba", "jamba:JambaParser", "Jamba 1.5: a JSON array in <tool_calls>"),
     _family("hunyuan hunyuan_a13b", "jamba:HunyuanParser", "Hunyuan-A13B: a JSON array in <tool_calls>"),

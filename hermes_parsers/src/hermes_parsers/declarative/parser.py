@@ -10,10 +10,11 @@ from hermes_parsers.declarative.delimiters import Delimiter
 from hermes_parsers.declarative.faults import TemplateError
 from hermes_parsers.declarative.stream import TemplateStream
 from hermes_parsers.declarative.template import CallField, ResponseTemplate, TextField
+from hermes_parsers.engine.closed_blocks import unread_reason
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.render_tools import refuse_unless_read_with_tools
 from hermes_parsers.engine.rendering import WrittenCall, read_message, refuse_other_text
-from hermes_parsers.engine.scan import Marks, Scan, Wait, sees, skip_space
+from hermes_parsers.engine.scan import INVALID_JSON, Draft, Marks, Scan, Wait, sees, skip_space
 
 
 class Regions(NamedTuple):
@@ -85,6 +86,12 @@ class TemplateParser(ScanningParser):
             )
         super().__init__(promote_drafts=promote_drafts, reasoning_opened=reasoning_opened)
 
+    def prepare(self) -> None:
+        """Compile what a call that cannot be read may end at: its closing, or what opens another field."""
+        closing = self.template.calls.closing if self.template.calls else None
+        openers = [mark for mark in self.openers if mark not in self.template.anchors]
+        self._ends = Marks((*openers, *(closing.marks if closing else ())))
+
     def read(self, scan: Scan, at: int) -> Wait:
         """Read the calls that begin here."""
         calls = self.template.calls
@@ -109,7 +116,24 @@ class TemplateParser(ScanningParser):
 
     def _read_call(self, scan: Scan, at: int, calls: CallField) -> Wait:
         body, captures = yield from calls.opening.read(scan, at)
-        return -1 if body < 0 else (yield from calls.body.read(scan, at, body, captures))
+        if body < 0:
+            return -1
+        end = yield from calls.body.read(scan, at, body, captures)
+        return end if end >= 0 else (yield from self._report(scan, at, body, calls))
+
+    def _report(self, scan: Scan, start: int, body: int, calls: CallField) -> Wait:
+        """Report what stands between a call's marks and is none; -1 where no closing mark follows."""
+        if calls.closing is None or scan.text.startswith(calls.opening.weak, start):
+            return -1
+        ends = self._ends
+        found = ends.sure(scan.text, body) if scan.final else (yield from ends.seek(scan, body))
+        if found is None or found[0] not in calls.closing.marks:
+            return -1
+        end = yield from calls.closing.match(scan, found.start())
+        if end >= 0:
+            reason = unread_reason(scan.text[start:body].strip(), scan.text[body : found.start()].strip(), found[0])
+            scan.drafts.append(Draft(start, end, INVALID_JSON, reason=reason))
+        return end
 
     def stream(self, tools: Sequence[ToolSchema] | None = None, mode: ParseMode = "strict") -> TemplateStream:
         """Begin to parse text that arrives in pieces."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 from zlib import crc32
 
 from hermes_core.contracts.parsing import ParseMode, ParseResult, ToolSchema
+from hermes_parsers.engine.closed_blocks import ClosedBlocks
 from hermes_parsers.engine.scan import UNDECIDED, Marks, Scan, Wait
 from hermes_parsers.engine.stream import ScanStream
 from hermes_parsers.engine.thinking import THINK, Thinking, by_mark
@@ -64,6 +65,8 @@ class ScanningParser:
     only `pattern` finds (a bare object, a Python list) may be an example in the reasoning, and so may a call behind a
     mark that prose and code have as well. The families that have such marks name the others here.
     """
+    reasons_again: ClassVar[bool] = False
+    """Whether reasoning may begin again behind text: only where its marks are special tokens."""
     framing: ClassVar[str] = ""
     """What the model's template writes between content and the first call."""
     between: ClassVar[str] = ""
@@ -83,8 +86,21 @@ class ScanningParser:
         self.promote_drafts = promote_drafts
         self.reasoning_opened = reasoning_opened
         self.thinking = self._thinking()
-        self.marks, self.stirs = _marks(self.openers, tuple(self.thinking), self.pattern, self.body)
+        tags, (opening, closing) = tuple(self.thinking), self.block_marks()
+        self.marks, self.stirs = _marks(self.openers, tags, self.pattern, self.body)
+        self.stops, self._closed = self.marks, None
+        if opening:
+            others = tuple([mark for mark in self.openers if mark not in opening])
+            self.stops = _marks(others, (*tags, *opening), self.pattern, self.body)[0]
+            self._closed = _closed_blocks(opening, closing)
         self.prepare()
+
+    def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the openers whose blocks are closed by a mark, and these marks.
+
+        Whatever stands in such a block was meant as a call: where it cannot be read, that is an attempt, not text.
+        """
+        return (), ()
 
     def prepare(self) -> None:
         """Compile what reading takes; called once, when the parser is made."""
@@ -105,6 +121,19 @@ class ScanningParser:
         It is for what is frequent: well-formed calls, and broken ones, of which a hostile text has tens of thousands.
         """
         return UNDECIDED
+
+    def read_block(self, scan: Scan, at: int, end: int = UNDECIDED) -> Wait:
+        """Read a block as `read` does, after `read_now` returned `end`, and report it where it cannot be read."""
+        if end == UNDECIDED and (self._closed is None or (yield from self._has_body(scan, at))):
+            end = yield from self.read(scan, at)
+        if end < 0 and self._closed is not None:
+            end = yield from self._closed.read(scan, at)
+        return end
+
+    def _has_body(self, scan: Scan, at: int) -> Generator[str, None, bool]:
+        while not scan.final and self.marks.confirm(scan.text, at) is None and self.marks.begins(scan.text, at):
+            yield ""
+        return self.marks.confirm(scan.text, at) is not None
 
     def read_whole(self, scan: Scan, at: int) -> int:
         """Read a block in text that has ended."""
@@ -139,6 +168,10 @@ class ScanningParser:
     def accepts_id(self, written: str) -> bool:  # noqa: ARG002 - for formats that are strict with ids
         """Whether an id that the model wrote can be a call's `id`; its `wire_id` it is in any case."""
         return True
+
+    def own_id(self, written: str, name: str) -> str | None:  # noqa: ARG002 - for formats whose ids hold the name
+        """Return the id of a call whose model wrote one, in the form this format has; None where one must be made."""
+        return written if self.accepts_id(written) else None
 
     def make_id(self, name: str, arguments: str, salt: int) -> str:
         """Make the id of a call whose model wrote none; `salt` counts the ids that were taken already."""
@@ -197,3 +230,8 @@ def _marks(openers: tuple[str, ...], tags: tuple[str, ...], pattern: str, body: 
     classes = [f"[{first}]"] if first else []
     stirs = re.compile("|".join([*classes, pattern] if pattern else classes))
     return Marks(openers, pattern, body=body, tags=tags), stirs.search
+
+
+@lru_cache(maxsize=256)
+def _closed_blocks(openers: tuple[str, ...], closers: tuple[str, ...]) -> ClosedBlocks:
+    return ClosedBlocks(openers, closers)

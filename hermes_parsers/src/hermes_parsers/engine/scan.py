@@ -75,6 +75,11 @@ class Draft:
             self.status, self.reason = UNCLOSED, reason
         return self
 
+    def put_in_reasoning(self) -> None:
+        """Say that this stood in the reasoning, and so is no call, whatever it would have been elsewhere."""
+        told = f" ({self.status.value}: {self.reason})" if self.reason else ""
+        self.status, self.reason = AttemptStatus.IN_REASONING, f"drafted in the reasoning{told}"
+
     def follow_unclosed_reasoning(self) -> None:
         """Say that the reasoning before it is never closed, which a good call survives."""
         said = "the reasoning before it is never closed"
@@ -179,6 +184,11 @@ class Marks:
     def search(self) -> _Find:
         """Finds the next mark, or what may become one."""
         return re.compile(self._whole).search
+
+    @cached_property
+    def begins(self) -> _Find:
+        """Matches a mark, or what may become one."""
+        return re.compile(self._whole).match
 
     @cached_property
     def sure(self) -> _Find:

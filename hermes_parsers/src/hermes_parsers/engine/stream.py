@@ -18,7 +18,7 @@ from hermes_core.contracts.parsing import (
     ToolSchema,
 )
 from hermes_parsers.engine.building import Span, attempt_of, build_call, build_result, segment_of, text_only
-from hermes_parsers.engine.scan import INVALID_JSON, UNDECIDED, UNKNOWN_TOOL, Draft, Scan, sees, skip_space
+from hermes_parsers.engine.scan import INVALID_JSON, UNKNOWN_TOOL, Draft, Scan, sees, skip_space
 from hermes_parsers.engine.thinking import THINK
 from hermes_parsers.engine.unclosed import end_of_unclosed
 
@@ -51,6 +51,7 @@ class ScanStream:
         self._done = False
         self._is_quoted = False
         self._is_open = False
+        self._has_reasoned = False
         self._is_unclosed = False
         self._tells = True
         self._events: list[ParseEvent] = []
@@ -150,7 +151,7 @@ class ScanStream:
         if parser.reasoning_opened:
             told = at = yield from self._reasoning(0, (yield from self._repeated_opening()))
         while True:
-            marks = parser.marks
+            marks = parser.stops
             found = marks.sure(scan.text, at) if scan.final else marks.search(scan.text, at)
             if found is None:
                 if scan.final:
@@ -167,8 +168,8 @@ class ScanStream:
                 elif scan.final and is_plain:
                     first = len(scan.drafts)
                     end = parser.read_now(scan, start)
-                    if end == UNDECIDED:
-                        end = yield from parser.read(scan, start)
+                    if end < 0:
+                        end = yield from parser.read_block(scan, start, end)
                     end = self._take_all(first, told, start, end)
                 else:
                     end = yield from self._block(told, start)
@@ -184,6 +185,9 @@ class ScanStream:
             if self._begins(told, start):
                 self._thinking = thinking
                 return (yield from self._reasoning(told, start + len(mark)))
+            if self._parser.reasons_again and mark == next(iter(self._parser.thinking)):
+                self._thinking = thinking
+                return (yield from self._reasoning(self._text(told, start, before_call=True), start + len(mark)))
             self._is_quoted = True
         elif self._is_lone() and not self._is_quoted:
             self._thinking = thinking
@@ -207,7 +211,7 @@ class ScanStream:
         """Let the family read what follows a mark, and take over each draft as soon as it is there."""
         scan = self._scan
         first = len(scan.drafts)
-        reader = self._parser.read(scan, start)
+        reader = self._parser.read_block(scan, start)
         taken, end, wait = self._step(reader, told, start, first, first)
         while wait is not None:
             yield wait
@@ -275,8 +279,8 @@ class ScanStream:
     def _id(self, written: str | None, name: str, arguments: str) -> str:
         """Return an id that no call of this message has: the model's own where it can be."""
         ids, make = self._ids, self._parser.make_id
-        is_own = written is not None and self._parser.accepts_id(written)
-        first = unique = written if is_own and written else make(name, arguments, 0)
+        own = self._parser.own_id(written, name) if written else None
+        first = unique = own or make(name, arguments, 0)
         salt = ids.get(first, 0)
         while unique in ids:
             salt += 1
@@ -315,8 +319,8 @@ class ScanStream:
         return not follows_text and not self._scan.text[told:start].strip()
 
     def _is_lone(self) -> bool:
-        """Whether everything so far can be reasoning that the prompt had opened."""
-        return not self._spans or (len(self._spans) == 1 and self._spans[0].kind == "text")
+        """Whether everything so far can be reasoning that the prompt had opened; what is no call may stand in it."""
+        return not self._calls and not self._has_reasoned
 
     def _reasoning(self, told: int, body: int) -> Generator[str, None, int]:
         """Take the reasoning up to its closing tag; what is drafted in it is an attempt, not a call."""
@@ -345,6 +349,8 @@ class ScanStream:
         thought = ("".join(self._source)[: self._base] + self._scan.text[:found]).removesuffix(self._thinking.after)
         self._spans.clear()
         self._add_thought(0, self._base + end, thought)
+        for draft in self._attempts:
+            draft.put_in_reasoning()
         return end
 
     def _after_reasoning(self, end: int) -> Generator[str, None, int]:
@@ -379,6 +385,7 @@ class ScanStream:
     def _add_thought(self, start: int, end: int, thought: str) -> None:
         if end > start:
             self._spans.append(Span("reasoning", start, end))
+            self._has_reasoned = True
         if thought:
             self._thoughts.append(thought)
         if self._tells:
@@ -399,8 +406,7 @@ class ScanStream:
                 self._drafted.append((draft, draft.status))
             draft.base = self._base + start
             self._attempts.append(draft)
-            told = f" ({draft.status.value}: {draft.reason})" if draft.reason else ""
-            draft.status, draft.reason = AttemptStatus.IN_REASONING, f"drafted in the reasoning{told}"
+            draft.put_in_reasoning()
 
     def _promote(self) -> None:
         """Take what was drafted in reasoning for calls, where that is asked for and no call came."""

@@ -26,6 +26,7 @@ class ApertusParser(JsonArrayParser):
     openers: ClassVar[tuple[str, ...]] = (_OPENING,)
     closers: ClassVar = {_OPENING: _CLOSING}
     reasoning_tags: ClassVar = ("<|inner_prefix|>", "<|inner_suffix|>")
+    reasons_again: ClassVar[bool] = True
     reasoning_framing: ClassVar[tuple[str, str]] = ("", "")
     reasoning_end: ClassVar[str] = ""
     wire_open: ClassVar[str] = f"{_OPENING}["

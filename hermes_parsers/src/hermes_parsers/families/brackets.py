@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from hermes_core.contracts.parsing import ParseMode, ToolSchema
 from hermes_parsers.engine.building import Span
-from hermes_parsers.engine.scan import INVALID_JSON, REPAIRED, SPACE, UNDECIDED, Draft, Scan, Wait
+from hermes_parsers.engine.scan import INVALID_JSON, REPAIRED, SPACE, Draft, Scan, Wait
 from hermes_parsers.engine.stream import ScanStream
 
 if TYPE_CHECKING:
@@ -116,8 +116,8 @@ class ListStream(ScanStream):
             return (yield from super()._block(told, start))
         first = len(scan.drafts)
         end = self._parser.read_now(scan, start)
-        if end == UNDECIDED:
-            end = yield from self._parser.read(scan, start)
+        if end < 0:
+            end = yield from self._parser.read_block(scan, start, end)
         return self._take_all(first, told, start, end)
 
 

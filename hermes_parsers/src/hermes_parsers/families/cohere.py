@@ -47,6 +47,7 @@ class CohereCommand3Parser(JsonArrayParser):
     closers: ClassVar = {_CALLS[0]: _CALLS[1]}
     keys: ClassVar = CallKeys(("tool_name", "name"), ("parameters", "arguments"), ("tool_call_id", "id"))
     reasoning_tags: ClassVar = ("<|START_THINKING|>", "<|END_THINKING|>")
+    reasons_again: ClassVar[bool] = True
     reasoning_framing: ClassVar[tuple[str, str]] = ("", "")
     reasoning_end: ClassVar[str] = ""
     between: ClassVar[str] = ",\n    "

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import ClassVar, Final
 
 from hermes_parsers.engine.parser import ScanningParser
-from hermes_parsers.engine.scan import Scan, Wait, skip_space
+from hermes_parsers.engine.scan import UNDECIDED, Scan, Wait, sees, skip_space
 from hermes_parsers.families.hermes import HermesParser
 from hermes_parsers.families.minimax import MinimaxM2Parser
 from hermes_parsers.markup.dialect import SPACES, Dialect, invoke_dialect
@@ -32,13 +32,12 @@ class DotsParser(MinimaxM2Parser):
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|endofresponse|>",)
     dialects: ClassVar[tuple[Dialect, ...]] = (invoke_dialect("", (_BLOCK,)),)
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
-    body: ClassVar[str] = rf"(?:{dialects[0].follows}|{_JsonCalls.body})"
 
     def read(self, scan: Scan, at: int) -> Wait:
         """Read a block of either form."""
         begin = at
         for _ in range(2):
-            if scan.text.startswith(_BLOCK[0], begin):
+            if (yield from sees(scan, _BLOCK[0], begin)):
                 begin = yield from skip_space(scan, begin + len(_BLOCK[0]))
         if begin > at and scan.text.startswith("{", begin):
             yield from skip_space(scan, begin + 1)
@@ -49,7 +48,8 @@ class DotsParser(MinimaxM2Parser):
         """Read what needs no waiting, of either form."""
         if not _JSON_BEGINS(scan.text, at):
             return super().read_now(scan, at)
-        return self._json.read_now(scan, at)
+        end = self._json.read_now(scan, at)
+        return end if end >= 0 else UNDECIDED
 
     @cached_property
     def _json(self) -> ScanningParser:

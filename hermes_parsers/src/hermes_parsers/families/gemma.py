@@ -7,21 +7,55 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, ClassVar, Final
 
 from hermes_parsers.engine.literals import LiteralError
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.rendering import WrittenCall
-from hermes_parsers.engine.scan import INVALID_JSON, REPAIRED, TRUNCATED, Draft, Marks, Scan, Wait, sees, skip_space
+from hermes_parsers.engine.scan import (
+    INVALID_JSON,
+    OK,
+    REPAIRED,
+    TRUNCATED,
+    Draft,
+    Marks,
+    Scan,
+    Wait,
+    cut,
+    sees,
+    skip_space,
+)
 from hermes_parsers.families.brackets import judge_extra, pass_run
 from hermes_parsers.families.gemma_object import ObjectReader, compile_member, find_end, read_tidy_object
 from hermes_parsers.schemas import allowed_types, parameter_schemas
 from hermes_parsers.writing import dumps
 
-_HEAD: Final = re.compile(r"[ \t\r\n]*+(?>call)?+:[ \t]*+(\w[\w.-]*+)?[ \t\r\n]*+\{")
-_REST: Final = r":[ \t]*+(?:\w[\w.-]*+)?[ \t\r\n]*+(?:\{|\Z)"
+_SPACES: Final = r"[ \t\r\n]*+"
+_NAME: Final = r"\w[\w.-]*+"
 _BARE_KEY: Final = re.compile(r"\w[\w.$@/ -]*+(?<! )")
 _EXTRA: Final = re.compile(r"(?:[}\]][}\] \t\r\n]*+)?")
+
+
+def _body(closer: str) -> str:
+    """Match what must follow the opening mark; models may leave out the word (`<|tool_call>:f{…}`)."""
+    no_arguments = rf"{re.escape(closer)}|{cut(closer)}"
+    rest = rf":[ \t]*+(?:(?>{_NAME})?+{_SPACES}(?:\{{|\Z)|{_NAME}(?:\(|{_SPACES}(?:{no_arguments})))"
+    return rf"{_SPACES}(?:c(?:a(?:l(?:l(?:{rest}|\Z)|\Z)|\Z)|\Z)|{rest}|\Z)"
+
+
+@cache
+def _head(closer: str) -> re.Pattern[str]:
+    """Compile what stands before the arguments, with the name in the group that says how these are written.
+
+    Between braces, in the first; between parentheses, in the second; not at all, in the third.
+    """
+    empty = rf"({_NAME})(?={_SPACES}{re.escape(closer)})"
+    return re.compile(rf"{_SPACES}(?>call)?+:[ \t]*+(?:({_NAME})?{_SPACES}\{{|({_NAME})\(|{empty})")
+
+
+_PARENTHESES: Final = 2
+_NOTHING: Final = 3
 
 
 class GemmaParser(ScanningParser):
@@ -30,32 +64,36 @@ class GemmaParser(ScanningParser):
     stop_tokens: ClassVar[tuple[str, ...]] = ("<turn|>", "<|tool_response>")
     openers: ClassVar[tuple[str, ...]] = ("<|tool_call>",)
     closer: ClassVar[str] = "<tool_call|>"
-    # Models may leave out the word (`<|tool_call>:f{…}`).
-    body: ClassVar[str] = rf"[ \t\r\n]*+(?:c(?:a(?:l(?:l(?:{_REST}|\Z)|\Z)|\Z)|\Z)|{_REST}|\Z)"
+    body: ClassVar[str] = _body(closer)
     quote: ClassVar[str] = '<|"|>'
     """What stands on both sides of a string, which therefore cannot hold it."""
     null: ClassVar[str] = "null"
     """How nothing is written: so by the fifth template of Gemma 4, as `None` by those before."""
     reasoning_tags: ClassVar[tuple[str, str] | None] = ("<|channel>thought", "<channel|>")
+    reasons_again: ClassVar[bool] = True
     reasoning_end: ClassVar[str] = ""
+
+    def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the marks around a call."""
+        return self.openers, (self.closer,)
 
     def prepare(self) -> None:
         """Compile what reading takes."""
         self._ends = Marks((self.closer, *self.openers))
         self._member = compile_member(self.quote)
+        self._head = _head(self.closer)
 
     def read_now(self, scan: Scan, at: int) -> int:
         """Read one call whose text is all there."""
-        head = _HEAD.match(scan.text, at + len(self.openers[0]))
+        head = self._head.match(scan.text, at + len(self.openers[0]))
         if head is None:
             return -1
         brace = head.end() - 1
         draft = read_tidy_object(scan.text, brace, self.quote, at, head[1]) if head[1] else None
         texts = _declared_texts(scan, head)
         if draft is None or not all(type(draft.value.get(key, "")) is str for key in texts):
-            reader = ObjectReader(scan.text, self.quote, self._member, is_lenient=scan.lenient, texts=texts)
             try:
-                draft = _draft(at, head, reader, reader.read(brace))
+                draft = self._draft(scan, at, head, texts)
             except LiteralError as error:
                 return _run(self._recover(scan, at, head, error))
         if scan.text.startswith(self.closer, draft.end):
@@ -66,20 +104,38 @@ class GemmaParser(ScanningParser):
 
     def read(self, scan: Scan, at: int) -> Wait:
         """Read one call as its text arrives."""
-        head = _HEAD.match(scan.text, at + len(self.openers[0]))
+        head = self._head.match(scan.text, at + len(self.openers[0]))
         if head is None:
             return -1
         texts = _declared_texts(scan, head)
         while True:
-            reader = ObjectReader(scan.text, self.quote, self._member, is_lenient=scan.lenient, texts=texts)
             try:
-                draft = _draft(at, head, reader, reader.read(head.end() - 1))
+                draft = self._draft(scan, at, head, texts)
             except LiteralError as error:
                 if scan.final or not error.is_truncated:
                     return (yield from self._recover(scan, at, head, error))
             else:
                 return (yield from self._close(scan, draft))
             yield "}"
+
+    def _draft(self, scan: Scan, start: int, head: re.Match[str], texts: Mapping[str, bool]) -> Draft:
+        """Read the arguments of a call, and build its draft. Raises LiteralError."""
+        name = _name(head)
+        if head.lastindex == _NOTHING:
+            return Draft(start, head.end(), OK, name, "{}", {}, "no arguments are written")
+        make: type[ObjectReader] = ObjectReader
+        if head.lastindex == _PARENTHESES:
+            from hermes_parsers.families.gemma_parentheses import ParenthesesReader
+
+            make = ParenthesesReader
+        reader = make(scan.text, self.quote, self._member, is_lenient=scan.lenient, texts=texts)
+        value, end = reader.read(head.end() - 1)
+        draft = Draft(start, end, OK, name, dumps(value), value)
+        if head.lastindex == _PARENTHESES:
+            draft.reason = "the arguments stand in parentheses"
+        if reader.repairs:
+            draft.fail(REPAIRED, f"repaired: {', '.join(reader.repairs)}")
+        return draft
 
     def _close(self, scan: Scan, draft: Draft) -> Wait:
         after = yield from skip_space(scan, draft.end)
@@ -97,7 +153,11 @@ class GemmaParser(ScanningParser):
     def _recover(self, scan: Scan, start: int, head: re.Match[str], error: LiteralError) -> Wait:
         """Find where a call ends that cannot be read: where its braces balance, or else at the next mark."""
         marks = (self.closer, *self.openers)
-        while (end := find_end(scan.text, head.end(), self.quote, marks)) is None and not scan.final:
+        end: int | None = -1
+        while head.lastindex != _PARENTHESES:
+            end = find_end(scan.text, head.end(), self.quote, marks)
+            if end is not None or scan.final:
+                break
             # Every mark ends so, and without one nothing is decided.
             yield ">"
         after = -1 if end is None or end < 0 else (yield from skip_space(scan, end))
@@ -108,7 +168,7 @@ class GemmaParser(ScanningParser):
             after = len(scan.text) if found is None else found.start()
         is_closed = scan.text.startswith(self.closer, after)
         end = after + len(self.closer) if is_closed else after
-        draft = Draft(start, end, INVALID_JSON, head[1], reason=str(error))
+        draft = Draft(start, end, INVALID_JSON, _name(head), reason=str(error))
         if after == len(scan.text) and error.is_truncated:
             draft.status, draft.reason = TRUNCATED, "the text ends inside the call"
         scan.drafts.append(draft)
@@ -144,18 +204,14 @@ class GemmaParser(ScanningParser):
 
 def _declared_texts(scan: Scan, head: re.Match[str]) -> Mapping[str, bool]:
     """Return the parameters that are texts by the tool's schema, and whether each may be null."""
-    schemas = parameter_schemas(scan.tools, head[1]) if scan.tools and head[1] else None
+    name = _name(head)
+    schemas = parameter_schemas(scan.tools, name) if scan.tools and name else None
     allowed = {key: allowed_types(schema) for key, schema in (schemas or {}).items()}
     return {key: "null" in kinds for key, kinds in allowed.items() if "string" in kinds <= {"string", "null"}}
 
 
-def _draft(start: int, head: re.Match[str], reader: ObjectReader, read: tuple[dict[str, Any], int]) -> Draft:
-    """Build the draft of a call whose arguments were read."""
-    value, end = read
-    draft = Draft(start, end, name=head[1], arguments=dumps(value), value=value)
-    if reader.repairs:
-        draft.fail(REPAIRED, f"repaired: {', '.join(reader.repairs)}")
-    return draft
+def _name(head: re.Match[str]) -> str | None:
+    return head[head.lastindex] if head.lastindex else None
 
 
 def _run(reader: Wait) -> int:
@@ -174,9 +230,11 @@ class FunctionGemmaParser(GemmaParser):
     stop_tokens: ClassVar[tuple[str, ...]] = ("<end_of_turn>", "<start_function_response>")
     openers: ClassVar[tuple[str, ...]] = ("<start_function_call>",)
     closer: ClassVar[str] = "<end_function_call>"
+    body: ClassVar[str] = _body(closer)
     quote: ClassVar[str] = "<escape>"
     null: ClassVar[str] = "None"
     reasoning_tags: ClassVar[tuple[str, str] | None] = ("<think>", "</think>")
+    reasons_again: ClassVar[bool] = False
 
     def write(self, content: str, calls: Sequence[WrittenCall]) -> str:
         """Write content and calls."""

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from hermes_parsers.engine.literals import LiteralError, LiteralReader, read_literal
 from hermes_parsers.engine.scan import OK, Draft
@@ -73,6 +73,9 @@ class ObjectReader(LiteralReader):
 
     __slots__ = ("_is_lenient", "_member", "_quote", "_texts", "repairs")
 
+    bare_text: ClassVar[re.Pattern[str]] = _BARE_TEXT
+    """A text without quotes."""
+
     def __init__(
         self, text: str, quote: str, member: _Match, *, is_lenient: bool, texts: Mapping[str, bool] | None = None
     ) -> None:
@@ -110,20 +113,27 @@ class ObjectReader(LiteralReader):
             at = self._skip_space(at)
             if self._peek(at) == "}":
                 return members, at + 1
-            key, at = self._key(at)
-            at = self._skip_space(at)
-            if self._peek(at) != ":":
-                raise LiteralError(f"expected ':', found {self._text[at]!r}", at)
-            at = self._skip_space(at + 1)
+            key, at = self._member_name(at)
             members[key], at = self._declared_text(key, at) if self._is_text(key) else self.value(at)
             at = self._separator(at, "}")
+
+    def _member_name(self, start: int) -> tuple[str, int]:
+        """Return the key at `start` and the place of its value; an equals sign may stand for the colon."""
+        key, at = self._key(start)
+        at = self._skip_space(at)
+        if self._peek(at) != ":":
+            name = self._text[start:at].partition("=")[0]
+            if not name.strip() or name[0] in "\"'<" or start + len(name) == at:
+                raise LiteralError(f"expected ':', found {self._text[at]!r}", at)
+            key, at = name.rstrip(), start + len(name)
+        return key, self._skip_space(at + 1)
 
     def _is_text(self, key: str) -> bool:
         return self._depth == 1 and key in self._texts
 
     def _declared_text(self, key: str, at: int) -> tuple[Any, int]:
         """Read a value that the tool declares to be a text: without quotes, it is the text as it stands."""
-        found = None if self._is_quoted(at) else _BARE_TEXT.match(self._text, at)
+        found = None if self._is_quoted(at) else self.bare_text.match(self._text, at)
         bare = found[0].rstrip() if found else ""
         if not bare:
             return self.value(at)
@@ -131,7 +141,7 @@ class ObjectReader(LiteralReader):
         return None if is_null else bare, at + len(bare)
 
     def _literal(self, at: int) -> tuple[Any, int]:
-        found = _BARE_TEXT.match(self._text, at) if self._is_lenient else None
+        found = self.bare_text.match(self._text, at) if self._is_lenient else None
         if self._is_lenient and _CUT_TEXT.match(self._text, at):
             raise LiteralError("the text ends inside a value", at, is_truncated=True)
         if found is None or (bare := found[0].rstrip()) in _NO_TEXT:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from hermes_parsers.engine.rendering import WrittenCall
-from hermes_parsers.markup.dialect import FEW_SPACES, OBJECT, Dialect
+from hermes_parsers.markup.dialect import Dialect
 from hermes_parsers.markup.parser import MarkupParser
-from hermes_parsers.markup.source import Tag, beginnings
+from hermes_parsers.markup.source import Tag
 
 _NAME: Final = re.compile(r"([\w.:/@$-]+)")
 _KEY: Final = re.compile(r"([^<>\n]+)")
@@ -31,10 +31,6 @@ class Glm47Parser(MarkupParser):
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|user|>", "<|observation|>", "<|endoftext|>")
     dialects: ClassVar[tuple[Dialect, ...]] = (Dialect(_CALL, "</tool_call>", _PARAMETER, "</arg_value>"),)
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
-    body: ClassVar[str] = (
-        rf"[\r\n]*(?:[\w.:/@$-]|\Z)|{FEW_SPACES}(?:{OBJECT}|<arg_key>|</tool_call>"
-        rf"|(?:{beginnings('<arg_key>')}|{beginnings('</tool_call>')})\Z)"
-    )
     reasoning_framing: ClassVar = ("", "")
     reasoning_end: ClassVar[str] = ""
     line: ClassVar[str] = ""
@@ -82,8 +78,6 @@ class HunyuanV3Parser(Glm47Parser):
     """Hunyuan 3: a mark behind the name, and a block around the calls."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<\uff5chy_eos\uff5c>", "<\uff5chy_eos:opensource\uff5c>")
-    body: ClassVar[str] = ""
-
     dialects: ClassVar[tuple[Dialect, ...]] = (_hunyuan(""), _hunyuan(":opensource"))
     openers: ClassVar[tuple[str, ...]] = (*dialects[0].openers, *dialects[1].openers)
     separator: ClassVar[str] = "<tool_sep>"

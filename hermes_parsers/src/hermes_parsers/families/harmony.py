@@ -49,6 +49,10 @@ class HarmonyParser(NamedJsonParser):
     is_sure: ClassVar[bool] = True
     reasoning_tags: ClassVar[tuple[str, str] | None] = None
 
+    def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return none: the headers tell what a message is."""
+        return (), ()
+
     def draft(self, scan: Scan, head: re.Match[str], end: int) -> Draft:  # noqa: ARG002 - the base's signature
         """Take the recipient's name; tools that came with the model have no `functions.` before it."""
         if head.re.groups > 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from hermes_parsers.engine.json_calls import CallKeys
+from hermes_parsers.families.answers import AnsweringParser
 from hermes_parsers.families.tagged_json import TaggedJsonParser
 
 
@@ -23,6 +24,12 @@ class HermesParser(TaggedJsonParser):
     between: ClassVar[str] = "\n"
     wire_open: ClassVar[str] = "<tool_call>\n"
     wire_close: ClassVar[str] = "\n</tool_call>"
+
+
+class Ernie45Parser(AnsweringParser, HermesParser):
+    """The same with ERNIE 4.5's answer in `<response>`, behind its reasoning."""
+
+    answer: ClassVar[tuple[str, str]] = ("<response>", "</response>")
 
 
 class LongcatParser(HermesParser):

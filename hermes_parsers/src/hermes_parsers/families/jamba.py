@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from hermes_parsers.families.answers import AnsweringParser
 from hermes_parsers.families.json_array import JsonArrayParser
 
 
@@ -18,10 +19,11 @@ class JambaParser(JsonArrayParser):
     wire_close: ClassVar[str] = "\n]</tool_calls>"
 
 
-class HunyuanParser(JambaParser):
-    """The same on one line, as Hunyuan-A13B writes it."""
+class HunyuanParser(AnsweringParser, JambaParser):
+    """The same on one line, as Hunyuan-A13B writes it, with an answer in `<answer>`."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|eos|>",)
+    answer: ClassVar[tuple[str, str]] = ("<answer>", "</answer>")
     between: ClassVar[str] = ", "
     wire_open: ClassVar[str] = "<tool_calls>["
     wire_close: ClassVar[str] = "]</tool_calls>"

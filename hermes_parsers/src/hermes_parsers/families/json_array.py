@@ -11,6 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from hermes_parsers.engine.closed_blocks import pairs_of
 from hermes_parsers.engine.json_calls import (
     OPENAI_KEYS,
     CallKeys,
@@ -59,10 +60,15 @@ class JsonArrayParser(ScanningParser):
     wire_open: ClassVar[str] = "["
     wire_close: ClassVar[str] = "]"
 
+    def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the marks around arrays."""
+        return pairs_of(self.closers)
+
     def prepare(self) -> None:
         """Compile what reading takes."""
         self._boundary = _boundary(self.keys, tuple(self.closers.values()), self.openers, self.ends)
         self._next = _next_item(self.keys, tuple(self.closers.values()), self.openers)
+        self._closing = frozenset(self.closers.values()) - {""}
         self._plain = self.plain_patterns()
         self._first = {opener: _first(opener) for opener in self.closers}
         self._behind = {closer: _behind(closer) for closer in self.closers.values()}
@@ -134,7 +140,8 @@ class JsonArrayParser(ScanningParser):
             scan.resume = draft.end
             return -1
         while is_array and (at := (yield from self._following(scan, draft))) >= 0:
-            draft = yield from self._read_item(scan, at, at)
+            is_item = scan.text.startswith("{", at)
+            draft = (yield from self._read_item(scan, at, at)) if is_item else self._no_item(scan, at)
         return (yield from self._close(scan, draft, self.closers[opener], is_array=is_array))
 
     def takes(self, text: str, opener: str, at: int, draft: Draft) -> bool:  # noqa: ARG002 - for those without a mark
@@ -159,16 +166,28 @@ class JsonArrayParser(ScanningParser):
         return (yield from self._skip_to_item(scan, draft, at))
 
     def _skip_to_item(self, scan: Scan, draft: Draft, at: int) -> Wait:
-        """Report what stands where an item should, if another item follows it before any mark does."""
+        """Report what stands where an item should, if another item or the closing mark follows it before any other."""
         while not scan.final:
             yield _NEVER
         found = self._next(scan.text, at)
-        if found is None or found[0][0] != "{":
+        if found is None:
             return -1
-        scan.drafts.append(draft)
-        error = JsonError(f"wanted an object, found {scan.text[at]!r}", at)
-        scan.drafts.append(broken(at, found.start(), INVALID_JSON, error))
+        if found[0] in self._closing and found.start() > at:
+            scan.drafts.append(draft)
+            return at
+        if found.start() == at:  # a comma, if one stands here, belongs to the list
+            draft.end = at
+        if found[0][0] != "{":
+            return -1
+        scan.drafts += [draft, self._no_item(scan, at)]
         return found.start()
+
+    def _no_item(self, scan: Scan, at: int) -> Draft:
+        """Make the draft of what stands where an item should, in front of the next item or mark."""
+        found = self._next(scan.text, at)
+        assert found is not None
+        error = JsonError(f"wanted an object, found {scan.text[at]!r}", at)
+        return broken(at, found.start(), INVALID_JSON, error)
 
     def _read_item(self, scan: Scan, start: int, at: int) -> Generator[str, None, Draft]:
         draft = yield from self._read_object(scan, start, at)

@@ -84,7 +84,8 @@ class K2HorizonParser(MarkupParser):
     def read(self, scan: Scan, at: int) -> Wait:
         """Read a block of calls, or a call, of any of the three forms."""
         begin = yield from self._json_at(scan, at)
-        return (yield from (super().read(scan, at) if begin < 0 else self._read_json(scan, begin)))
+        end = -1 if begin < 0 else (yield from self._read_json(scan, begin))
+        return end if end >= 0 else (yield from super().read(scan, at))
 
     def read_now(self, scan: Scan, at: int) -> int:
         """Leave JSON to `read`."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.engine.scan import Draft, Scan, cut
+from hermes_parsers.families.kimi_ids import name_in, own_form
 from hermes_parsers.families.named_json import END, SPACES, NamedJsonParser, behind
 from hermes_parsers.schemas import known_names, tools_that_take
 
@@ -28,12 +29,9 @@ _ARGUMENTS: Final = "<|tool_call_argument_begin|>"
 _ID: Final = r"[^\s<>{}\[\]\"]{1,256}+(?>[ ]\d++)?+"
 _BEFORE: Final = rf"(?:{'|'.join(map(re.escape, _SECTIONS))}){SPACES}"
 _MARK: Final = rf"(?>{re.escape(_CALL)}{SPACES}){{0,2}}+"
+_IS_ID: Final = re.compile(_ID).fullmatch
 _CUT_ARGUMENTS: Final = cut(_ARGUMENTS)
 _CUT_FOR_GOOD: Final = _CUT_ARGUMENTS.replace(r"\Z", END)
-_WHOLE_ID: Final = re.compile(r"(?>(functions\.))?+((?!:).+?)(?::[^:]*)?", re.DOTALL).fullmatch
-_WIRE_ID: Final = re.compile(r"functions\.(.+):\d+", re.DOTALL).fullmatch
-_OPAQUE: Final = re.compile(r"\d+|(?:call|toolu|chatcmpl-tool|tool_call)[_-][\w-]*\d[\w-]*").fullmatch
-"""Ids of other services, which hold no name."""
 
 
 class KimiParser(NamedJsonParser):
@@ -59,13 +57,8 @@ class KimiParser(NamedJsonParser):
     reasoning_end: ClassVar[str] = ""
 
     def draft(self, scan: Scan, head: re.Match[str], end: int) -> Draft:
-        """Take the name from the id; one of another service holds none, unless a tool has just that name."""
-        written = head[2]
-        found = _WHOLE_ID(written)
-        name = None if found is None else found[2]
-        if found and not found[1] and _OPAQUE(found[2]) and name not in (known_names(scan.tools) or ()):
-            name = None
-        return Draft(head.start(1), end, name=name, id=written)
+        """Take the name from the id."""
+        return Draft(head.start(1), end, name=name_in(head[2], known_names(scan.tools)), id=head[2])
 
     def finished(self, scan: Scan, draft: Draft) -> Draft:
         """Give a call whose id holds no name that of the only tool which takes such arguments."""
@@ -79,12 +72,16 @@ class KimiParser(NamedJsonParser):
         found = "no tools were given" if not scan.tools else f"{len(fitting)} tools take these arguments"
         return draft.fail(AttemptStatus.MISSING_NAME, f"the id {draft.id!r} holds no name, and {found}")
 
+    def own_id(self, written: str, name: str) -> str | None:
+        """Return an id of the model's own form, with the number that the model wrote."""
+        return own_form(written, name)
+
     def make_id(self, name: str, arguments: str, salt: int) -> str:  # noqa: ARG002 - the base's signature
         """Make an id in the model's own form."""
         return f"functions.{name}:{salt}"
 
     def write_calls(self, calls: Sequence[WrittenCall]) -> str:
-        """Write the section; ids of the model's own form are kept, others are counted."""
+        """Write the section; ids that hold the name are written as they are, others are counted."""
         ids = {call.id for call in calls if _holds_name(call)}
         written = []
         for index, call in enumerate(calls):
@@ -100,5 +97,4 @@ class KimiParser(NamedJsonParser):
 
 
 def _holds_name(call: WrittenCall) -> bool:
-    found = _WIRE_ID(call.id)
-    return found is not None and found[1] == call.name
+    return _IS_ID(call.id) is not None and name_in(call.id, None) == call.name

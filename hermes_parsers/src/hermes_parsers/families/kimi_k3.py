@@ -148,6 +148,10 @@ def _read_json(source: Source, call: Call, at: int) -> None:
         return
     behind = end + len(_JSON_CLOSE)
     after = source.space(behind)
+    while source.sees(_JSON_CLOSE, after):
+        behind = after + len(_JSON_CLOSE)
+        after = source.space(behind)
+        call.repair(f"{_JSON_CLOSE} stands there twice")
     is_closed = source.sees(closing, after)
     value, _ = coerce_text(text[at:end], None, declared="json")
     if isinstance(value, dict):

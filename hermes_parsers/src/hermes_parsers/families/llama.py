@@ -1,4 +1,4 @@
-r"""Llama 3.1 to 4: bare JSON objects, `{"name": "f", "parameters": {"a": 1}}`, several joined by `; `.
+r"""Llama 3.1 to 4: bare JSON objects, `{"name": "f", "parameters": {"a": 1}}`, several joined by `; `, or in a list.
 
 No mark tells a call from an answer in JSON. An object is one if a text stands under `name` and something under
 `parameters` or `arguments`; behind `<|python_tag|>` the name is enough. Everything else is text.
@@ -10,14 +10,21 @@ import re
 from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from hermes_parsers.engine.json_calls import CallKeys, draft_of, plain_call, plain_head, repaired_object, unspanned
+from hermes_parsers.engine.json_calls import (
+    CallKeys,
+    Match,
+    draft_of,
+    plain_call,
+    plain_head,
+    repaired_object,
+    unspanned,
+)
 from hermes_parsers.engine.json_text import FEW, WINDOW, JsonError, dead_at_once, out_of_place, read_members
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.recovery import broken
 from hermes_parsers.engine.scan import (
     INVALID_JSON,
     REPAIRED,
-    SPACE,
     TRUNCATED,
     UNDECIDED,
     Draft,
@@ -56,6 +63,7 @@ _BEGINNINGS: Final = (
 )
 _QUOTED: Final = ('"parameters"', '"arguments"')
 _OBJECT: Final = rf"\{{(?={'|'.join(_sequence(*parts) for parts in _BEGINNINGS)})"
+_LIST: Final = rf"\[{_SPACE}"
 _IS_CALL: Final = re.compile(
     rf'\{{{_SPACE}"name"{_SPACE}:{_SPACE}"[^"\\]*+"{_SPACE},{_SPACE}"(?:parameters|arguments)"{_SPACE}:'
 ).match
@@ -66,10 +74,33 @@ _KEYS: Final = CallKeys(arguments=("parameters", "arguments"))
 _HEAD: Final = re.compile(plain_head(_KEYS)).match
 _TAIL: Final = re.compile(rf"{_SPACE}\}}(?!{_SPACE}(?:\}}|\Z))").match
 _LAST_TAIL: Final = re.compile(rf"{_SPACE}\}}(?!{_SPACE}\}})").match
+_OTHER_BEGINS: Final = rf"(?:{re.escape(_TAG)}{_SPACE}(?>{_LIST})?+(?:\{{|\Z)|{cut(_TAG)}|{_LIST}(?:{_OBJECT}|\Z))"
+_BEFORE_OTHER: Final = rf"{_SPACE}[;,]{_SPACE}(?={_OTHER_BEGINS})".replace(r"\Z", "(?!)")
+"""What joins a call to one in another list, or behind another tag."""
+_JOINS_OTHER: Final = re.compile(_BEFORE_OTHER).match
+_CUT_JOINS_OTHER: Final = re.compile(rf"{_SPACE}(?:\Z|[;,]{_SPACE}(?:\Z|{_OTHER_BEGINS}))").match
 _SEPARATED: Final = re.compile(
-    rf"; (?=\{{)|{_SPACE};{_SPACE}(?=\{{|\Z)|{_SPACE}(?:{'|'.join(map(re.escape, _ENDS))})"
+    rf"; (?=\{{)|{_SPACE};{_SPACE}(?=\{{|\Z)|{_BEFORE_OTHER}|{_SPACE}(?:{'|'.join(map(re.escape, _ENDS))}|"
+    rf"{re.escape(_TAG)}{_SPACE}\Z)"
 ).match
 """What `_separator` skips where no more text comes."""
+_BEGIN: Final = re.compile(rf"(?>({re.escape(_TAG)}){_SPACE}){{0,2}}+(?>({_LIST}))?+").match
+_CUT_BEGIN: Final = re.compile(
+    rf"(?>{re.escape(_TAG)}{_SPACE}){{0,2}}+(?>{_LIST})?+\Z|{re.escape(_TAG)}{_SPACE}{cut(_TAG)}"
+).match
+
+
+def _joined(separator: str) -> tuple[Match, Match]:
+    """Compile what stands between a call and the next, which begins behind it, and the text's end inside that."""
+    pattern = f"{_SPACE}{separator}{_SPACE}"
+    return (
+        re.compile(f"{pattern}(?={_OBJECT})".replace(r"\Z", "(?!)")).match,
+        re.compile(rf"{_SPACE}\Z|{pattern}(?:\Z|{_OBJECT})").match,
+    )
+
+
+_COMMA, _CUT_COMMA = _joined(",")
+_IN_LIST, _CUT_IN_LIST = _joined("[,;]?+")
 _NEXT: Final = re.compile(rf"{_OBJECT}|{re.escape(_TAG)}".replace(r"\Z", "(?!)")).search
 
 
@@ -78,21 +109,26 @@ class LlamaParser(ScanningParser):
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|eom|>")
     openers: ClassVar[tuple[str, ...]] = (_TAG,)
-    body: ClassVar[str] = rf"{_SPACE}(?:\{{|\Z)"
-    pattern: ClassVar[str] = _OBJECT
+    body: ClassVar[str] = rf"{_SPACE}(?>{re.escape(_TAG)}{_SPACE})?+(?:(?>{_LIST})?+(?:\{{|\Z)|{cut(_TAG)})"
+    pattern: ClassVar[str] = rf"{_LIST}(?:{_OBJECT}|\Z)|{_OBJECT}"
     keys: ClassVar[CallKeys] = _KEYS
     between: ClassVar[str] = "; "
 
+    def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the tag and the marks of the turn's end: what stands between was meant for a tool."""
+        return self.openers, _ENDS
+
     def read_now(self, scan: Scan, at: int) -> int:
         """Read a well-formed object, or behind many faults one that stops to be JSON before it closes any bracket."""
-        start, is_tagged = at, scan.text.startswith(_TAG, at)
-        if is_tagged:
-            at = SPACE(scan.text, at + len(_TAG)).end()  # type: ignore[union-attr]  # the pattern matches everywhere
+        start = at
+        at, is_tagged, is_list = self._begin(scan.text, at)
+        if is_list:
+            return UNDECIDED
         draft = None
         if scan.faults >= FEW and not scan.lenient and (dead := dead_at_once(scan, at)):
             error = out_of_place(scan.text, at, *dead)
             draft = self._judge(scan, start, at, error, is_tagged=is_tagged)
-        elif (draft := self._read_plain(scan, start, at)) is None:
+        elif (draft := self._read_plain(scan, start, at)) is None or _COMMA(scan.text, draft.end):
             return UNDECIDED
         if draft is None:
             return -1
@@ -101,16 +137,51 @@ class LlamaParser(ScanningParser):
         return behind.end() if behind else draft.end
 
     def read(self, scan: Scan, at: int) -> Wait:
-        """Read one object and the separator, or the end-of-turn mark, behind it."""
-        start, is_tagged = at, scan.text.startswith(_TAG, at)
-        if is_tagged:
-            at = yield from skip_space(scan, at + len(_TAG))
-        if (draft := self._read_plain(scan, start, at)) is None:
-            draft = yield from self._read_any(scan, start, at, is_tagged=is_tagged)
-        if draft is None:
+        """Read an object, those that commas join to it, and the framing around them."""
+        start = at
+        while not scan.final and _CUT_BEGIN(scan.text, at):
+            yield ""
+        at, is_tagged, is_list = self._begin(scan.text, at)
+        if (draft := (yield from self._read_object(scan, start, at, is_tagged=is_tagged))) is None:
             return -1
+        while (at := (yield from self._following(scan, draft.end, is_list=is_list))) >= 0:
+            following = yield from self._read_object(scan, at, at, is_tagged=is_tagged)
+            if following is None:
+                break
+            scan.drafts.append(draft)
+            draft = following
+        if is_list:
+            yield from self._end_list(scan, draft)
         scan.drafts.append(draft)
         return (yield from self._separator(scan, draft.end))
+
+    def _begin(self, text: str, at: int) -> tuple[int, bool, bool]:
+        """Return where the first object stands, whether a tag stands before it, and whether a bracket does."""
+        found = _BEGIN(text, at)
+        assert found is not None
+        return found.end(), found[1] is not None, found[2] is not None
+
+    def _following(self, scan: Scan, end: int, *, is_list: bool) -> Wait:
+        """Return where another object begins behind a comma, in a list also without one, or -1."""
+        joined, is_cut = (_IN_LIST, _CUT_IN_LIST) if is_list else (_COMMA, _CUT_COMMA)
+        while not (found := joined(scan.text, end)) and not scan.final and is_cut(scan.text, end):
+            yield ""
+        return -1 if found is None else found.end()
+
+    def _end_list(self, scan: Scan, draft: Draft) -> Generator[str, None, None]:
+        """Take the bracket behind the last object for its framing."""
+        at = yield from skip_space(scan, draft.end)
+        if scan.text.startswith(",", at):
+            at = yield from skip_space(scan, at + 1)
+        if scan.text.startswith("]", at):
+            draft.end = at + 1
+        else:
+            draft.cut("the list is not closed")
+
+    def _read_object(self, scan: Scan, start: int, at: int, *, is_tagged: bool) -> Generator[str, None, Draft | None]:
+        if (draft := self._read_plain(scan, start, at)) is not None:
+            return draft
+        return (yield from self._read_any(scan, start, at, is_tagged=is_tagged))
 
     def _read_plain(self, scan: Scan, start: int, at: int) -> Draft | None:
         """Read an object as the template shows it, which most are; None leaves all others to the long way."""
@@ -163,9 +234,13 @@ class LlamaParser(ScanningParser):
         return broken(start, stop, status, error)
 
     def _separator(self, scan: Scan, end: int) -> Wait:
-        """Return where the framing behind a call ends: `;` before a further one, or a mark of the turn's end."""
+        """Return where framing behind a call ends: `;` before a further one, a mark of the turn's end, a last tag."""
         if scan.text.startswith("; {", end):
             return end + 2
+        while not (joined := _JOINS_OTHER(scan.text, end)) and not scan.final and _CUT_JOINS_OTHER(scan.text, end):
+            yield ""
+        if joined:
+            return joined.end()
         at = yield from skip_space(scan, end)
         if scan.text.startswith(";", at):
             after = yield from skip_space(scan, at + 1)
@@ -173,6 +248,9 @@ class LlamaParser(ScanningParser):
         for mark in _ENDS:
             if (yield from sees(scan, mark, at)):
                 return at + len(mark)
+        if (yield from sees(scan, _TAG, at)):
+            after = yield from skip_space(scan, at + len(_TAG))
+            return after if after == len(scan.text) else end
         return end
 
     def write_call(self, call: WrittenCall, index: int) -> str:  # noqa: ARG002 - the base's signature

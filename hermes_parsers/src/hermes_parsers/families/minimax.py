@@ -24,7 +24,6 @@ class MinimaxM2Parser(MarkupParser):
     stop_tokens: ClassVar[tuple[str, ...]] = ("[e~[",)
     dialects: ClassVar[tuple[Dialect, ...]] = (invoke_dialect("", (("<minimax:tool_call>", "</minimax:tool_call>"),)),)
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
-    body: ClassVar[str] = dialects[0].follows
     framing: ClassVar[str] = "\n"
     tag: ClassVar[str] = ""
     """What stands before the tags' names."""
@@ -53,7 +52,6 @@ class MuseParser(MinimaxM2Parser):
         invoke_dialect("atem:", (("<atem:function_calls>", "</atem:function_calls>"),)),
     )
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
-    body: ClassVar[str] = dialects[0].follows
     framing: ClassVar[str] = ""
     reasoning_tags: ClassVar = ("to=self<|message|>", "<|eom|>")
     reasoning_framing: ClassVar = ("", "")

@@ -152,12 +152,13 @@ class _Nesting:
 class _Elements:
     """The elements of a call, as its tags come."""
 
-    __slots__ = ("_call", "_nesting", "_start", "text")
+    __slots__ = ("_behind", "_call", "_last", "_nesting", "_start", "text")
 
     def __init__(self, call: Call, at: int) -> None:
         self.text = ""
         self._nesting = _Nesting()
-        self._start = at
+        self._start = self._behind = at
+        self._last = ""
         self._call = call
 
     def take(self, tag: re.Match[str]) -> bool:
@@ -169,16 +170,22 @@ class _Elements:
             is_closed = name == "invoke"
             self.end(tag.start(), tag.end() if is_closed else tag.start(), is_closed=is_closed)
             return True
-        if not nesting.has(name):
+        if nesting.has(name):
+            if nesting.close(name):
+                self._commit(name, tag.start(), is_closed=True)
+            self._last = name
+        elif name == self._last and not self.text[self._behind : tag.start()].strip():
+            self._call.repair_end(name)
+        else:
             self._call.junk = self._call.junk or tag[0]
-        elif nesting.close(name):
-            self._commit(name, tag.start(), is_closed=True)
+        self._behind = tag.end()
         return False
 
     def _opening(self, name: str, tag: re.Match[str]) -> bool:
         if name.startswith("invoke name=") or name == "tool_call":
             self.end(tag.start(), is_cut=bool(self._nesting.names))
             return True
+        self._last = ""
         if not self._nesting.names:
             self._start = tag.end()
         self._nesting.open(name)
@@ -280,7 +287,7 @@ def _children(text: str) -> tuple[list[tuple[str, str]], str]:
     members = _MEMBERS(text)
     if "" not in {name for name, _ in members}:
         return members, ""
-    found = []
+    found: list[tuple[str, str]] = []
     around = []
     nesting = _Nesting()
     start = behind = 0
@@ -293,6 +300,9 @@ def _children(text: str) -> tuple[list[tuple[str, str]], str]:
             nesting.open(name)
         elif nesting.has(name) and nesting.close(name):
             found.append((name, text[start : tag.start()]))
+            behind = tag.end()
+        elif not nesting.names and found and name == found[-1][0] and not text[behind : tag.start()].strip():
+            # Written twice, it ends the element at the first.
             behind = tag.end()
     if nesting.names:
         found.append((nesting.names[0], text[start:]))

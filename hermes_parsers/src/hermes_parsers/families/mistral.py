@@ -68,6 +68,7 @@ class MistralParser(NamedJsonParser):
     cut_head: ClassVar[str] = rf"(?>{_MARK}{SPACES}){{1,2}}+(?:{cut(_OPENER)}|({_NAME}){_CUT})"
     breaks: ClassVar[tuple[str, ...]] = (_OPENER,)
     reasoning_tags: ClassVar[tuple[str, str] | None] = ("[THINK]", "[/THINK]")
+    reasons_again: ClassVar[bool] = True
     reasoning_framing: ClassVar[tuple[str, str]] = ("", "")
     reasoning_end: ClassVar[str] = ""
 

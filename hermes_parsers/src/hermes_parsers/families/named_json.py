@@ -46,6 +46,10 @@ class NamedJsonParser(ScanningParser):
     is_fenced: ClassVar[bool] = False
     """Whether a code fence may stand around the arguments."""
 
+    def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the marks around calls and around sections."""
+        return (self.openers, (*self.closers, *self.section_closers)) if self.closers else ((), ())
+
     def prepare(self) -> None:
         """Compile what reading takes."""
         self._head, self._cut_head = re.compile(self.head).match, re.compile(self.cut_head).match

@@ -60,8 +60,13 @@ class Plamo3Parser(NamedJsonParser):
     breaks: ClassVar[tuple[str, ...]] = (_SECTION[0], *_CALL, _SECTION[1])
     section_closers: ClassVar[tuple[str, ...]] = (_SECTION[1],)
     reasoning_tags: ClassVar = (_mark("begin_think"), _mark("end_think"))
+    reasons_again: ClassVar[bool] = True
     reasoning_framing: ClassVar[tuple[str, str]] = ("", "")
     reasoning_end: ClassVar[str] = ""
+
+    def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the marks around calls and sections; names and arguments have others."""
+        return self.openers, (_ARGUMENTS[1], _CALL[1], _SECTION[1])
 
     def prepare(self) -> None:
         """Compile what reading takes; a second mark closes a call, which may be missing."""

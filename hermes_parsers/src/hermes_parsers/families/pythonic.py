@@ -88,6 +88,10 @@ class PythonicParser(ScanningParser):
     needs_closer: ClassVar[bool] = False
     """Whether the closing mark ends the list; otherwise its bracket does."""
 
+    def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the marks around a list, where the format has some."""
+        return (self.openers, (self.closer,)) if self.closer else ((), ())
+
     def prepare(self) -> None:
         """Compile what reading takes."""
         mark = re.escape(self.closer) or "(?!)"
@@ -404,16 +408,13 @@ def _is_known(scan: Scan, name: str | None) -> bool:
     return bool(scan.tools) and name in (known_names(scan.tools) or ())
 
 
-_PYTHON_START: Final = r"<\|python_start\|>"
-
-
 class Llama4PythonicParser(PythonicParser):
     """The same with strings in double quotes; the list may stand between `<|python_start|>` and `<|python_end|>`."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|eot|>", "<|eom|>")
     openers: ClassVar[tuple[str, ...]] = ("<|python_start|>",)
     body: ClassVar[str] = rf"{SPACES}(?:{_BARE}|{_CUT_BARE}|\Z)"
-    head: ClassVar[re.Pattern[str]] = re.compile(rf"(?>{_PYTHON_START}{SPACES})?+{_BARE}")
+    head: ClassVar[re.Pattern[str]] = re.compile(rf"(?><\|python_start\|>{SPACES})?+{_BARE}")
     closer: ClassVar[str] = "<|python_end|>"
 
     def write_value(self, value: Any) -> str:

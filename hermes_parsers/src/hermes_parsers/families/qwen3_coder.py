@@ -31,7 +31,6 @@ class Qwen3CoderParser(MarkupParser):
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|im_end|>",)
     dialects: ClassVar[tuple[Dialect, ...]] = (_dialect("<tool_call>", "</tool_call>"),)
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
-    body: ClassVar[str] = dialects[0].follows
     wraps: ClassVar[bool] = True
     framing: ClassVar[str] = "\n\n"
     between: ClassVar[str] = "\n"
@@ -76,7 +75,6 @@ class SeedOssParser(Qwen3CoderParser):
     stop_tokens: ClassVar[tuple[str, ...]] = ("<seed:eos>",)
     dialects: ClassVar[tuple[Dialect, ...]] = (_dialect("<seed:tool_call>", "</seed:tool_call>"),)
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
-    body: ClassVar[str] = dialects[0].follows
     reasoning_tags: ClassVar = ("<seed:think>", "</seed:think>")
     reasoning_framing: ClassVar = ("", "")
     reasoning_end: ClassVar[str] = "\n"

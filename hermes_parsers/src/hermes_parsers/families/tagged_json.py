@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from hermes_parsers.engine.closed_blocks import pairs_of
 from hermes_parsers.engine.json_calls import (
     OPENAI_KEYS,
     CallKeys,
@@ -61,7 +62,11 @@ class TaggedJsonParser(ScanningParser):
         again = "|".join([re.escape(mark) for mark in cls.openers])
         cut_again = "|".join([cut(mark) for mark in cls.openers])
         named = rf"|[\w.\-]++{_SPACE}(?:\{{{_SPACE}(?:[\"'}}]|\Z)|\Z)" if cls.takes_named else ""
-        cls.body = rf"{_SPACE}(?>(?:{again}){_SPACE})?+(?:\{{|\Z|{cut_again}{named})"
+        cls.body = rf"{_SPACE}(?>(?:{again}){_SPACE})?+(?:\{{|\[{_SPACE}(?:\{{|\Z)|\Z|{cut_again}{named})"
+
+    def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the marks around objects."""
+        return pairs_of(self.closers)
 
     def prepare(self) -> None:
         """Compile what reading takes."""
@@ -75,8 +80,12 @@ class TaggedJsonParser(ScanningParser):
         if not scan.final and (end := self._read_plain(scan, start, opener)) >= 0:
             return end
         at = yield from skip_space(scan, at + len(opener))
+        begin = start
         if scan.text.startswith(opener, at):
+            begin = at
             at = yield from skip_space(scan, at + len(opener))
+        if scan.text.startswith("[", at):
+            return (yield from self._list.read(scan, begin))
         if not scan.text.startswith("{", at):
             return (yield from self._read_named(scan, start, at, self.closers[opener]))
         end = yield from self._read_object(scan, start, at, self.closers[opener])
@@ -84,6 +93,12 @@ class TaggedJsonParser(ScanningParser):
             at = yield from self._after_comma(scan, end)
             end = yield from self._read_object(scan, end, at, self.closers[opener])
         return end
+
+    @cached_property
+    def _list(self) -> ScanningParser:
+        from hermes_parsers.families.tagged_list import TaggedListParser
+
+        return TaggedListParser(self.openers, self.closers, self.keys)
 
     def read_now(self, scan: Scan, at: int) -> int:
         """Read a well-formed block, or behind many faults one that stops to be JSON before it closes any bracket."""

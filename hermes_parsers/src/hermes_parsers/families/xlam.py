@@ -39,6 +39,10 @@ class XlamParser(JsonArrayParser):
     # In no JSON do brackets meet like this: another array begins.
     ends: ClassVar[str] = rf'\](?={_SPACE}\[{_SPACE}\{{{_SPACE}"name")'
 
+    def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the marks of which a fence is none: it may stand around any answer."""
+        return ("<tool_call>",), ("</tool_call>",)
+
     def takes(self, text: str, opener: str, at: int, draft: Draft) -> bool:
         """Whether the first item is a call: without another model's mark it must have a name and arguments."""
         if opener in _MARKS:

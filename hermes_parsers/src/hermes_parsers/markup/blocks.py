@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.engine.scan import Scan
 from hermes_parsers.markup.body import Call
 from hermes_parsers.markup.calls import enter_call, judge
 from hermes_parsers.markup.dialect import Dialect
+from hermes_parsers.markup.glued import split_glued
 from hermes_parsers.markup.slips import SlipReader, note_slip
 from hermes_parsers.markup.source import IncompleteError, Source
 
@@ -54,7 +56,9 @@ class Block:
                 call.start = self._at
                 self._body = self._enter_call(source, call)
                 if self._body < 0:
-                    break
+                    if self._slip is None or not self._report(source, self._slip):
+                        break
+                    continue
                 self._call = call
             if not call.is_read:
                 self._read_body(source, call)
@@ -67,19 +71,33 @@ class Block:
             begin = -1
             if source.sees(self._dialect.call.opening, self._at):
                 begin = enter_call(source, call, self._is_marked)
-            if begin >= 0 or self._end >= 0:
+            if begin >= 0:
                 return begin
-            self._slip = _slip_of(source, self._dialect, self._start, self._at)
-            if self._slip is None:
-                return -1
+            self._slip = _slip_of(source, self._dialect, self._at, is_marked=self._is_marked)
         begin = self._slip.read(source, call)
-        if begin < 0 and self._slip.close >= 0:
-            draft = self._slip.draft(source, self._start, lenient=self._scan.lenient)
-            self._scan.drafts.append(draft)
-            self._end = draft.end
         if begin >= 0:
             self._slip = None
         return begin
+
+    def _report(self, source: Source, slip: SlipReader) -> bool:
+        """Hand in what no call could be read of, and go on behind it; return False where it is prose."""
+        dialect, tools = self._dialect, self._scan.tools
+        if slip.close >= 0:
+            draft = slip.draft(source, self._start, lenient=self._scan.lenient)
+            glued = split_glued(dialect, source.text[slip.at : slip.close], tools) if dialect.is_block else None
+            if glued is not None:
+                draft = self._parser.draft_glued(draft, *glued, tools)
+            # Where the block has no end, it is not looked for again behind each of its calls.
+            is_over = not self._is_marked or slip.is_early or source.text.startswith(dialect.block_closes, slip.close)
+            end, at, _, _ = (slip.end, -1, True, False) if is_over else _leave(source, slip.end, dialect)
+        elif slip.next_call >= 0 and self._is_marked:
+            draft = slip.draft(source, self._start, lenient=self._scan.lenient)
+            end, at = slip.next_call, _pass_prefix(source, slip.next_call, dialect)
+        else:
+            return False
+        self._scan.drafts.append(draft)
+        self._start, self._at, self._end, self._slip = end, at, end, None
+        return True
 
     def _read_body(self, source: Source, call: Call) -> None:
         try:
@@ -92,19 +110,41 @@ class Block:
     def _leave(self, source: Source, call: Call) -> None:
         """Hand in a call that is read, and go on to the next."""
         parser, dialect = self._parser, self._dialect
-        end, at, is_closed = (call.end, -1, False) if call.is_cut else _leave(source, call.end, dialect)
+        end, at, is_closed, is_followed = call.end, -1, False, False
+        if not call.is_cut:
+            end = _pass_repeated(source, call)
+            end, at, is_closed, is_followed = _leave(source, end, dialect)
+        goes_on = is_followed or (self._is_marked and at >= 0 and source.sees_one(dialect.slips, at))
         judge(call, len(source.text))
         note_slip(call, lenient=self._scan.lenient)
         draft = parser.draft(call)
+        if _may_be_glued(call):
+            inner = source.text[call.start + len(dialect.call.opening) : call.end - len(dialect.call_close)]
+            glued = split_glued(dialect, inner, call.tools)
+            draft = draft if glued is None else parser.draft_glued(draft, *glued, call.tools)
         if parser.wraps:
             draft.start, draft.end = self._start, end
-        if self._is_marked and not is_closed and at < 0 and draft.is_good:
+        if self._is_marked and not is_closed and not goes_on and draft.is_good:
             missing = f"the closing {dialect.block_closes[0]} is missing"
             draft.cut(f"{missing}; {draft.reason}" if draft.reason else missing)
         self._scan.drafts.append(draft)
-        self._start = self._at = at
+        # Without marks around the calls, what follows belongs to none; and a call that is nothing is the last.
+        self._at = at if (self._is_marked or is_followed) and end > draft.start else -1
+        self._start = self._at
         self._end = end
         self._call = None
+
+
+def pass_repeated_end(source: Source, end: int, dialect: Dialect) -> int:
+    """Return where a block ends, behind a closing mark that stands there twice. Raises IncompleteError.
+
+    Its calls are handed in before, as nothing of what they say is in doubt.
+    """
+    marks = dialect.block_closes or (dialect.call_close,)
+    closing = next((mark for mark in marks if end > 0 and source.text.endswith(mark, 0, end)), None)
+    while closing is not None and source.sees(closing, after := source.space(end)):
+        end = after + len(closing)
+    return end
 
 
 def _enter(source: Source, at: int, dialect: Dialect) -> tuple[int, bool]:
@@ -120,15 +160,34 @@ def _enter(source: Source, at: int, dialect: Dialect) -> tuple[int, bool]:
     return _pass_prefix(source, at, dialect), is_in_block
 
 
-def _slip_of(source: Source, dialect: Dialect, start: int, at: int) -> SlipReader | None:
-    """Return a reader for what stands in a block in the place of a call's tag; None where there is no block."""
-    if dialect.is_block and source.sees(dialect.call.opening, at):
-        begin = source.space(at + len(dialect.call.opening))
-        if dialect.call.optional and source.sees(dialect.call.optional, begin):
-            begin = source.space(begin + len(dialect.call.optional))
-        return SlipReader(dialect, begin, (dialect.call.opening, dialect.call_close))
-    marks = next((marks for marks in dialect.blocks if source.text.startswith(marks[0], start)), None)
-    return None if marks is None or dialect.is_block else SlipReader(dialect, at, marks)
+def _slip_of(source: Source, dialect: Dialect, at: int, *, is_marked: bool) -> SlipReader:
+    """Return a reader for what stands where no call could be read, from the call's opening mark or in its place."""
+    tag_at = at if source.sees_any(dialect.call_openers, at) else -1
+    closers = dialect.block_closes
+    if not is_marked or (dialect.is_block and tag_at >= 0):
+        closers = tuple(filter(None, (dialect.call_close, dialect.suffix, *closers)))
+    if dialect.is_block and tag_at >= 0:
+        at = source.space(at + len(dialect.call.opening))
+        if dialect.call.optional and source.sees(dialect.call.optional, at):
+            at = source.space(at + len(dialect.call.optional))
+    return SlipReader(dialect, at, closers, tag_at)
+
+
+def _pass_repeated(source: Source, call: Call) -> int:
+    """Return where a call has ended, behind a closing mark that stands there twice."""
+    end, closing = call.end, call.dialect.call_close
+    while call.is_closed and call.dialect.blocks and source.sees(closing, after := source.space(end)):
+        end = after + len(closing)
+        call.repair(f"the closing {closing} stands there twice")
+    return end
+
+
+def _may_be_glued(call: Call) -> bool:
+    """Whether a parameter may lack its opening mark: something could not be read, or a value holds another's end."""
+    if not (call.dialect.is_block and call.is_closed):
+        return False
+    closing = call.dialect.parameter_close
+    return call.status is AttemptStatus.INVALID_JSON or any(closing in text for _, _, text, _ in call.parameters)
 
 
 def _pass_prefix(source: Source, at: int, dialect: Dialect) -> int:
@@ -137,18 +196,22 @@ def _pass_prefix(source: Source, at: int, dialect: Dialect) -> int:
     return at
 
 
-def _leave(source: Source, end: int, dialect: Dialect) -> tuple[int, int, bool]:
-    """Return where a call and its block have ended, where the next call's tag stands or -1, and if the block closed."""
+def _leave(source: Source, end: int, dialect: Dialect) -> tuple[int, int, bool, bool]:
+    """Return where a call and its block have ended, what follows in the block or -1, if it closed, if a call follows.
+
+    What follows is the next call's tag, or text that is none.
+    """
     after = source.space(end)
-    if dialect.suffix and source.sees(dialect.suffix, after):
+    while dialect.suffix and source.sees(dialect.suffix, after):
         end = after + len(dialect.suffix)
         after = source.space(end)
     closing = source.sees_any(dialect.block_closes, after)
     if closing is not None:
-        return after + len(closing), -1, True
+        return after + len(closing), -1, True, False
     if source.is_cut_mark(dialect.block_closes, after):
-        return len(source.text), -1, False
+        return len(source.text), -1, False, False
     if not dialect.block_closes:
-        return end, -1, False
+        return end, -1, False, False
     following = _pass_prefix(source, after, dialect)
-    return end, (following if source.sees(dialect.call.opening, following) else -1), False
+    is_call = source.sees(dialect.call.opening, following)
+    return end, following, False, is_call

@@ -20,7 +20,8 @@ class Call:
 
     `at` is how far its parameters are read for sure, `given` their names, `reading` what its reader remembers. When
     `is_read`, `end` is where the call has ended: behind its closing mark if it `is_closed`; `is_cut` if it never
-    ends. `junk` is text that stood where a parameter was wanted, `slip` what is wrong with the call's own tag.
+    ends. `junk` is text that stood where a parameter was wanted, `slip` what is wrong with the call's own tag, and
+    `repairs` says what the model wrote otherwise than it should, where what it meant is beyond doubt.
     """
 
     __slots__ = (
@@ -36,6 +37,7 @@ class Call:
         "parameters",
         "reading",
         "reason",
+        "repairs",
         "slip",
         "start",
         "status",
@@ -49,6 +51,7 @@ class Call:
         self.name = ""
         self.parameters: list[Parameter] = []
         self.given: set[str] = set()
+        self.repairs: list[str] = []
         self.status = AttemptStatus.OK
         self.reason = self.junk = self.slip = ""
         self.reading: Any = None
@@ -65,6 +68,15 @@ class Call:
         """Say what is wrong with it."""
         self.status = status
         self.reason = reason
+
+    def repair_end(self, name: str) -> None:
+        """Note that the closing mark of a parameter stands there more than once."""
+        self.repair(f"{name.strip()}: its closing mark stands there twice")
+
+    def repair(self, told: str) -> None:
+        """Note once what was written otherwise than it should be."""
+        if told not in self.repairs:
+            self.repairs.append(told)
 
 
 def parameter_of(tag: re.Match[str], text: str, *, is_closed: bool = True) -> Parameter:

@@ -8,6 +8,7 @@ from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.markup.body import Call
 from hermes_parsers.markup.dialect import Dialect
 from hermes_parsers.markup.source import IncompleteError, Source
+from hermes_parsers.schemas import known_names
 
 _MAX_JUNK: Final = 200
 """So much other text may stand between a call's opening tag and its parameters before all of it counts as prose."""
@@ -24,14 +25,57 @@ def enter_call(source: Source, call: Call, is_in_block: bool) -> int:  # noqa: F
         return _cut(source, call) if source.is_cut_tag(dialect.call, at) else -1
     call.name = tag[1].strip()
     begin = source.space(tag.end())
+    if dialect.call.closes_itself(tag):
+        # Where a name has no quotes around it, the slash is read as its last character.
+        call.name = call.name.removesuffix("/").strip()
+        call.repair(f"{tag[0].strip()!r:.80} closes itself")
+        if not _has_body(source, dialect, begin):
+            call.finish(tag.end(), is_closed=True)
+            return call.end
     if begin == len(source.text):
         return _cut(source, call)
-    if source.sees_one(dialect.body_marks, begin):
+    return (
+        begin if source.sees_one(dialect.body_marks, begin) else _enter_without_body(source, call, begin, is_in_block)
+    )
+
+
+def _has_body(source: Source, dialect: Dialect, begin: int) -> bool:
+    """Whether parameters, or the closing mark, follow a tag that closes itself, or the final text ends inside one."""
+    if dialect.element:
+        # Parameters begin as every other mark does.
+        return source.sees(dialect.call_close, begin)
+    is_cut = begin < len(source.text) and source.is_cut_mark(dialect.body_marks, begin)
+    return is_cut or source.sees_one(dialect.body_marks, begin)
+
+
+def _enter_without_body(source: Source, call: Call, begin: int, is_in_block: bool) -> int:  # noqa: FBT001 - as above
+    """Read a call that no parameter follows at `begin`: its end is missing, something else stands there, or prose."""
+    dialect = call.dialect
+    if _is_followed_by_a_call(source, call, begin, is_in_block):
+        call.finish(begin)
         return begin
     # Without marks around calls, an object is enough to tell a slip from prose.
     if is_in_block or (not dialect.blocks and source.text[begin] == "{"):
         return _without_body(source, call, begin)
     return _cut(source, call) if source.is_cut_mark(dialect.body_marks, begin) else -1
+
+
+def _is_followed_by_a_call(source: Source, call: Call, begin: int, is_in_block: bool) -> bool:  # noqa: FBT001 - as above
+    """Whether the call has no parameters and its end is missing: the mark behind it, or the next call, stands here.
+
+    Without marks around both, two tags in a row may be prose; a known name, or the next call's body, shows that not.
+    """
+    dialect = call.dialect
+    if dialect.suffix and source.sees(dialect.suffix, begin):
+        return True
+    for opening in filter(None, (*(opening for opening, _ in dialect.blocks), dialect.prefix)):
+        if source.sees(opening, begin):
+            begin = source.space(begin + len(opening))
+    tag = source.tag(dialect.call, begin) if source.sees(dialect.call.opening, begin) else None
+    if tag is None or is_in_block:
+        return tag is not None
+    known = known_names(call.tools) if call.tools else None
+    return call.name in known if known else source.sees_one(dialect.body_marks, source.space(tag.end()))
 
 
 def _cut(source: Source, call: Call) -> int:
@@ -64,6 +108,10 @@ def judge(call: Call, size: int) -> None:
     """Say how a call went that has been read to its end, in a text of this size."""
     if call.status is AttemptStatus.OK:
         _judge(call, size)
+    if call.repairs and call.status in {AttemptStatus.OK, AttemptStatus.UNCLOSED}:
+        told = [f"repaired: {', '.join(call.repairs)}", call.reason]
+        status = AttemptStatus.REPAIRED if call.status is AttemptStatus.OK else call.status
+        call.fail(status, "; ".join(filter(None, told)))
 
 
 def _judge(call: Call, size: int) -> None:

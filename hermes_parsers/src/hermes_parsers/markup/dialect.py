@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from hermes_parsers.markup.source import Tag, beginnings
+from hermes_parsers.markup.source import Tag
 
 NAME: Final = re.compile(r"([^<>\n]*)")
 KEY: Final = re.compile(r"([^<>\n]+)")
@@ -23,14 +23,6 @@ def _attribute(size: str) -> re.Pattern[str]:
 ANY_QUOTED: Final = (QUOTE, _attribute("*"), QUOTE)
 ANY_QUOTED_KEY: Final = (QUOTE, _attribute("+"), QUOTE)
 SPACES: Final = "[ \\t\\n\\r]*"
-FEW_SPACES: Final = "[ \\t\\n\\r]{0,64}"
-KEYS: Final = ('"name"', '"arguments"', '"parameters"', '"function"')
-"""What JSON that stands for a call begins with, behind its brace."""
-OBJECT: Final = (
-    rf"\[?{FEW_SPACES}(?:\{{{FEW_SPACES}(?:{'|'.join(KEYS)})|"
-    rf"(?:\{{{FEW_SPACES}(?:{'|'.join(map(beginnings, KEYS))}))?\Z)"
-)
-"""A pattern for the beginning of such JSON, in a list or alone, or for what more text can make one."""
 ATTRIBUTES: Final = re.compile(r"([^<>\n]*)")
 
 
@@ -45,7 +37,6 @@ class Dialect:
         blocks: Opening and closing marks around calls; the first pair is the one to write.
         prefix: What stands before each call's tag.
         suffix: What stands behind each call's end.
-        stands_alone: Whether a call without a block counts.
         other_bodies: What else a call may begin with, where a family's reader knows more than parameters.
         element: A pattern for a usual parameter, its name and its text, where values may be tags in turn.
         own_lines: Whether the template gives each parameter's tag a line of its own.
@@ -57,6 +48,7 @@ class Dialect:
         "body_marks",
         "call",
         "call_close",
+        "call_openers",
         "element",
         "is_block",
         "openers",
@@ -80,7 +72,6 @@ class Dialect:
         blocks: tuple[tuple[str, str], ...] = (),
         prefix: str = "",
         suffix: str = "",
-        stands_alone: bool = True,
         own_lines: bool = False,
         other_bodies: tuple[str, ...] = (),
         element: str = "",
@@ -111,28 +102,12 @@ class Dialect:
         }
         around = {"block": tuple(dict.fromkeys(opening for opening, _ in blocks)), "block_end": self.block_closes}
         self.body_marks = (parameter.opening, call_close, *other_bodies)
-        alone = (prefix, call.opening) if stands_alone else ()
-        self.openers = tuple(dict.fromkeys(mark for mark in (*(mark for mark, _ in blocks), *alone) if mark))
-        """The marks that may begin a call."""
+        # A prefix is a mark and words; the mark is enough to see that a call is meant.
+        self.call_openers = (prefix[: prefix.find(">") + 1], call.opening) if prefix else (call.opening,)
+        """The marks that may begin a call in its block, and without one."""
+        self.openers = tuple(dict.fromkeys((*(mark for mark, _ in blocks), *self.call_openers)))
+        """The marks that may begin a block, or a call without one."""
         self.tokens = _any_of(within | around).finditer
-
-    @property
-    def follows(self) -> str:
-        """What must follow an opening mark for it to be one, as the engine wants to know it (`ScanningParser.body`)."""
-        space = SPACES
-        doubled = "|".join(f"{re.escape(opening)}{space}" for opening, _ in self.blocks)
-        tags = [mark for mark in (self.prefix, self.call.opening) if mark]
-        whole = "|".join([*map(re.escape, tags), *self._slips_follow])
-        cut = "|".join(beginnings(mark) for mark in (*tags, *(opening for opening, _ in self.blocks)))
-        # Behind a call's own opening mark its name follows; whether it is one shows when it is read.
-        behind = "".join(f"(?<!{re.escape(opening)})" for opening, _ in self.blocks)
-        return f"(?:{space}(?:{doubled})?(?:{whole}|(?:{cut})\\Z)|{behind}[^ \\t\\n\\r<])"
-
-    @property
-    def _slips_follow(self) -> list[str]:
-        """Return patterns for what a block with a slip in it begins with, or can still become."""
-        marks = () if self.element else self.slips
-        return [OBJECT, *map(re.escape, marks), *(f"(?:{beginnings(mark)})\\Z" for mark in marks)]
 
     def has_call_marks(self, value: str) -> bool:
         """Whether a call's tag or closing mark stands in a value."""

@@ -20,8 +20,8 @@ class NestedReading:
 
     After `read`, `end` is where the call's closing mark stands, or what stands in its place when it is not
     `is_closed`, or -1; with `is_uneven`, the tags did not come out even and the parameters are not to be used; with
-    `has_repeated`, one was given before. `flat_at` is how far the flat reading has looked, which follows when there
-    is no end.
+    `has_repeated`, one was given before. `doubled` names those whose closing mark stands there twice. `flat_at` is how
+    far the flat reading has looked, which follows when there is no end.
     """
 
     __slots__ = (
@@ -32,11 +32,13 @@ class NestedReading:
         "_free",
         "_given",
         "_has_stray",
+        "_is_doubled",
         "_last",
         "_seen",
         "_source",
         "_tag",
         "begin",
+        "doubled",
         "end",
         "flat_at",
         "has_repeated",
@@ -57,7 +59,8 @@ class NestedReading:
         self._last = -1
         self._seen = 0
         self._given = set(given)
-        self.has_repeated = self._has_stray = False
+        self.has_repeated = self._has_stray = self._is_doubled = False
+        self.doubled: list[str] = []
         self.junk = ""
         self.parameters: list[Parameter] = []
         self.end = -1
@@ -118,10 +121,13 @@ class NestedReading:
         if self._tag is None:
             # A value whose tag could not be read.
             self.junk = self.junk or self._source.text[self._free : start].strip() or self._dialect.parameter_close
-        self._has_stray = self._has_stray or self._depth == 0
+        is_stray = self._depth == 0
+        self._has_stray = self._has_stray or is_stray
         self._depth = max(self._depth - 1, 0)
         if self._depth == 0:
-            self._last = start
+            # Written twice, the mark ends the value at the first; with text between the two, the first is text.
+            self._is_doubled = is_stray and not self._source.text[self._free : start].strip()
+            self._last = self._last if self._is_doubled else start
             self._free = start + len(self._dialect.parameter_close)
         return False
 
@@ -159,6 +165,8 @@ class NestedReading:
         text = self._source.text
         if self._tag is not None:
             self.parameters.append(parameter_of(self._tag, text[self._tag.end() : self._last]))
+            if self._is_doubled:
+                self.doubled.append(self._tag[1])
         self._tag = None
         self.junk = self.junk or text[self._free : before].strip()
 

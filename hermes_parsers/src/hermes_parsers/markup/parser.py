@@ -11,8 +11,8 @@ from hermes_parsers.coercion import coerce_json, coerce_text, coerce_value, misf
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.render_tools import refuse_unless_read_with_tools
 from hermes_parsers.engine.rendering import WrittenCall, read_message, refuse_unless_same
-from hermes_parsers.engine.scan import Draft, Scan, Wait
-from hermes_parsers.markup.blocks import Block
+from hermes_parsers.engine.scan import UNDECIDED, Draft, Scan, Wait
+from hermes_parsers.markup.blocks import Block, pass_repeated_end
 from hermes_parsers.markup.body import Call, Parameter
 from hermes_parsers.markup.dialect import Dialect
 from hermes_parsers.markup.quick import QuickCall, QuickReader
@@ -44,12 +44,14 @@ class MarkupParser(ScanningParser):
         """Read a block of calls, or a call without a block."""
         dialect = self._dialect(scan.text, at)
         quick = _quick_reader(dialect).read(scan.text, at, is_single=self.wraps)
-        if quick is not None:
-            return self._take(scan, at, *quick)
-        block = Block(self, scan, at, dialect)
+        block = None if quick is not None else Block(self, scan, at, dialect)
+        end = self._take(scan, at, *quick) if quick is not None else UNDECIDED
         while True:
             try:
-                return block.read(Source(scan.text, final=scan.final))
+                source = Source(scan.text, final=scan.final)
+                if block is not None and end == UNDECIDED:
+                    end = block.read(source)
+                return pass_repeated_end(source, end, dialect)
             except IncompleteError as incomplete:
                 wakes = incomplete.wakes
             yield wakes
@@ -57,10 +59,10 @@ class MarkupParser(ScanningParser):
     def read_now(self, scan: Scan, at: int) -> int:
         """Read as `read` does, all the text being there."""
         dialect = self._dialect(scan.text, at)
+        source = Source(scan.text, final=True)
         quick = _quick_reader(dialect).read(scan.text, at, is_single=self.wraps)
-        if quick is not None:
-            return self._take(scan, at, *quick)
-        return Block(self, scan, at, dialect).read(Source(scan.text, final=True))
+        end = Block(self, scan, at, dialect).read(source) if quick is None else self._take(scan, at, *quick)
+        return pass_repeated_end(source, end, dialect)
 
     def _take(self, scan: Scan, at: int, calls: Sequence[QuickCall], end: int) -> int:
         """Hand in the calls of a block that was wholly there."""
@@ -106,6 +108,13 @@ class MarkupParser(ScanningParser):
         draft = Draft(call.start, call.end, call.status, name or None, reason=call.reason)
         self._set_arguments(draft, call.parameters, call.tools)
         return draft
+
+    def draft_glued(self, draft: Draft, name: str, parameters: Sequence[Parameter], tools: Any) -> Draft:
+        """Return what is to be said of a call in which a parameter lacks its opening mark, in place of a draft."""
+        missing = f"repaired: an opening {self.dialects[0].parameter.opening} is missing"
+        found = Draft(draft.start, draft.end, AttemptStatus.REPAIRED, name, reason=missing)
+        self._set_arguments(found, parameters, tools)
+        return found
 
     def _set_arguments(self, draft: Draft, parameters: Sequence[Parameter], tools: Any) -> None:
         schemas = parameter_schemas(tools, draft.name or "") if tools else None

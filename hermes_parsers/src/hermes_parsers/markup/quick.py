@@ -30,6 +30,7 @@ class QuickReader:
         "_next",
         "_opening",
         "_parameters",
+        "_self_close",
         "_suffix",
     )
 
@@ -39,6 +40,7 @@ class QuickReader:
         self._opening = dialect.call.opening
         self._close = dialect.call_close
         self._suffix = dialect.suffix
+        self._self_close = dialect.call.self_close
         prefix = f"(?:{re.escape(dialect.prefix)}{_SPACE})?" if dialect.prefix else ""
         call = f"{prefix}({dialect.call.pattern}){_SPACE}"
         self._head = re.compile(f"{_any_of([opening for opening, _ in dialect.blocks])}{_SPACE}{call}").match
@@ -65,7 +67,8 @@ class QuickReader:
                 parameters = [parameter[:2] for parameter in parameters]
             name = head[2].strip()
             names = {parameter[0] for parameter in parameters}
-            if not name or "" in names or len(names) < len(parameters):
+            closes_itself = self._self_close and head[1].endswith(self._self_close)
+            if not name or closes_itself or "" in names or len(names) < len(parameters):
                 return None
             end += len(self._close)
             calls.append((head.start(1), end, name, parameters))

@@ -1,59 +1,97 @@
-"""What stands in a block where a call's tag is wanted: the tag with a slip in it, parameters, or JSON.
+"""What stands between a format's own marks where a call's tag, or a parameter, is wanted.
 
-Only what is closed as a block is, and what begins as no prose does, counts as an attempt.
+It may be the tag with a slip in it, parameters without a tag, JSON, or anything else. Closed as a block is, it is an
+attempt to call a tool, whatever it says; a mark alone in prose is prose.
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.coercion import coerce_json
 from hermes_parsers.engine.scan import Draft
 from hermes_parsers.markup.body import Call
-from hermes_parsers.markup.dialect import KEYS, SPACES, Dialect
+from hermes_parsers.markup.dialect import SPACES, Dialect
 from hermes_parsers.markup.source import LONGEST_MARK, IncompleteError, Source
 from hermes_parsers.writing import dumps
 
+_JSON_CALL: Final = re.compile(rf'\[?{SPACES}\{{{SPACES}"(?:name|arguments|parameters|function)"')
+"""What JSON that stands for a call begins with."""
+
 
 class SlipReader:
-    """Looks at a block in which no call's tag stands at `at`; goes on where it was when more text has come."""
+    """Looks for the end of what begins at `at`, where no call can be read; goes on where it was when text has come.
 
-    __slots__ = ("_at", "_closing", "_dialect", "_ends", "_looked", "close")
+    `closers` are the marks that end it; `tag_at` is where a call's own opening mark stands, if one does. After `read`,
+    `close` and `end` are where the mark that ends it stands (`is_early`: a call's end, for want of the block's), and
+    `next_call` is where another call of the same block begins before that; -1 where there is none.
+    """
 
-    def __init__(self, dialect: Dialect, at: int, marks: tuple[str, str]) -> None:
+    __slots__ = (
+        "_call_end",
+        "_dialect",
+        "_ends",
+        "_has_looked",
+        "_looked",
+        "_tag_at",
+        "at",
+        "close",
+        "end",
+        "is_early",
+        "next_call",
+    )
+
+    def __init__(self, dialect: Dialect, at: int, closers: tuple[str, ...], tag_at: int = -1) -> None:
         self._dialect = dialect
-        self._ends = _ends(dialect, *marks)
-        self._closing = marks[1]
-        self._at = at
-        # The damaged tag may begin as a whole one does.
-        self._looked = at + (0 if dialect.is_block else 1)
-        self.close = -1
+        self._ends = _ends(dialect, closers)
+        self.at = at
+        self._tag_at = tag_at
+        # What is damaged may begin as a whole call does.
+        self._looked = max(at, tag_at + 1)
+        self._has_looked = False
+        self._call_end: tuple[int, int] | None = None
+        self.is_early = False
+        self.close = self.end = self.next_call = -1
 
     def read(self, source: Source, call: Call) -> int:
-        """Return where the parameters of a call begin whose tag has a slip, or -1 with `close` set where JSON is.
-
-        Without `close` it is prose. Raises IncompleteError.
-        """
-        if not self._is_meant(source):
-            return -1
+        """Return where the parameters of a call begin whose tag has a slip, or -1. Raises IncompleteError."""
         for mark in self._ends.finditer(source.text, self._looked):
-            if mark.lastgroup == "opening":
+            if mark.lastgroup in {"call", "opening"}:
                 # What follows is another call's, which this one must not cost.
-                return -1
-            head = _head(self._dialect).match(source.text, self._at)
+                if mark.lastgroup == "call" and self._is_meant(source):
+                    self.next_call = mark.start()
+                return self._end_early()
+            head = self._head_before(source, mark.start())
             if head is not None:
                 return self._begin(head, call)
             if mark.lastgroup == "closing":
-                self.close = mark.start()
+                self.close, self.end = mark.span()
                 return -1
+            self._call_end = self._call_end or mark.span()
             self._looked = mark.end()
         self._looked = max(self._looked, len(source.text) - LONGEST_MARK)
         if not source.final:
             raise IncompleteError(">")
+        return self._end_early()
+
+    def _end_early(self) -> int:
+        """Take the end of a call for that of the block, which has none; -1, as no parameters begin."""
+        if self._call_end is not None and self.next_call < 0:
+            self.close, self.end = self._call_end
+            self.is_early = True
         return -1
+
+    def _head_before(self, source: Source, mark: int) -> re.Match[str] | None:
+        """Return the tag with a slip that stands before the first mark: it holds none, so that one look is enough."""
+        has_looked, self._has_looked = self._has_looked, True
+        # Nested parameters begin as every mark does, a damaged tag of a call included.
+        tag = self._dialect.call.opening.rpartition("=")[0] if self._dialect.element else ""
+        if has_looked or (tag and (self.at == mark or source.text.startswith(tag, self.at))):
+            return None
+        return _head(self._dialect).match(source.text, self.at)
 
     def _begin(self, head: re.Match[str], call: Call) -> int:
         if head[1]:
@@ -63,30 +101,39 @@ class SlipReader:
 
     def _is_meant(self, source: Source) -> bool:
         """Whether what stands here can only be a call that went wrong."""
-        at, dialect = self._at, self._dialect
-        if not dialect.element and source.sees_any(dialect.slips, at) is not None:
+        at, dialect = self.at, self._dialect
+        if self._tag_at >= 0 or (not dialect.element and source.text.startswith(dialect.slips, at)):
             return True
-        if source.sees("[", at):
-            at = source.space(at + 1)
-        return source.sees("{", at) and source.sees_any(KEYS, source.space(at + 1)) is not None
+        return _JSON_CALL.match(source.text, at) is not None
 
     def draft(self, source: Source, start: int, *, lenient: bool) -> Draft:
-        """Report what stands in the block; with repairs, an object with a name and arguments is a call."""
-        text = source.text[self._at : self.close]
-        wanted = f"wanted {self._dialect.call.opening}…, found"
-        draft = Draft(start, self.close + len(self._closing), AttemptStatus.INVALID_JSON)
+        """Report what stands here; with repairs, an object with a name and arguments is a call."""
+        stop, end = (self.close, self.end) if self.close >= 0 else (self.next_call, self.next_call)
+        draft = Draft(start, end, AttemptStatus.INVALID_JSON)
+        wanted, at = f"wanted {self._dialect.call.opening}…", self.at
+        tag = None if self._dialect.is_block else self._dialect.call.match(source.text, at, stop)
+        if tag is not None:
+            draft.name = tag[1].strip() or None
+            wanted, at = f"wanted {self._dialect.parameter.opening}… or {self._dialect.call_close}", tag.end()
+        text = source.text[at:stop].strip()
         value, _ = coerce_json(text, None)
-        if not isinstance(value, dict):
-            draft.reason = f"{wanted} {text.strip()!r:.80}"
-            return draft
-        draft.reason = f"{wanted} a JSON object"
-        name, arguments = value.get("name"), _arguments(value)
-        draft.name = name if isinstance(name, str) and name else None
-        if arguments is not None:
-            draft.value, draft.arguments = arguments, dumps(arguments)
-            if lenient and draft.name:
-                draft.status = AttemptStatus.REPAIRED
+        if isinstance(value, dict):
+            draft.reason = f"{wanted}, found a JSON object"
+            if tag is None:
+                _take_object(draft, value, lenient=lenient)
+        else:
+            draft.reason = f"{wanted}, found {text!r:.80}" if text else f"{wanted}, found nothing"
         return draft
+
+
+def _take_object(draft: Draft, value: dict[str, Any], *, lenient: bool) -> None:
+    """Take a name and arguments from an object that stands for a call."""
+    name, arguments = value.get("name"), _arguments(value)
+    draft.name = name if isinstance(name, str) and name else None
+    if arguments is not None:
+        draft.value, draft.arguments = arguments, dumps(arguments)
+        if lenient and draft.name:
+            draft.status = AttemptStatus.REPAIRED
 
 
 def _arguments(value: dict[str, Any]) -> dict[str, Any] | None:
@@ -97,10 +144,11 @@ def _arguments(value: dict[str, Any]) -> dict[str, Any] | None:
 
 
 @cache
-def _ends(dialect: Dialect, opening: str, closing: str) -> re.Pattern[str]:
+def _ends(dialect: Dialect, closers: tuple[str, ...]) -> re.Pattern[str]:
     """Return a pattern for what ends a block, or one of its calls, or begins another."""
-    opens = "|".join(map(re.escape, {opening, dialect.call.opening}))
-    return re.compile(f"(?P<opening>{opens})|(?P<closing>{re.escape(closing)})|{re.escape(dialect.call_close)}")
+    groups = {"call": dialect.call_openers, "opening": (opening for opening, _ in dialect.blocks), "closing": closers}
+    named = [f"(?P<{kind}>{marks})" for kind, some in groups.items() if (marks := "|".join(map(re.escape, some)))]
+    return re.compile(f"{'|'.join(named)}|{re.escape(dialect.call_close)}")
 
 
 @cache
@@ -116,7 +164,7 @@ def _head(dialect: Dialect) -> re.Pattern[str]:
 
 def note_slip(call: Call, *, lenient: bool) -> None:
     """Say of a call that is judged what its tag's slip makes of it."""
-    if call.slip and call.status in {AttemptStatus.OK, AttemptStatus.UNCLOSED}:
+    if call.slip and call.status in {AttemptStatus.OK, AttemptStatus.UNCLOSED, AttemptStatus.REPAIRED}:
         is_repaired = lenient and call.name
         reason = f"{call.slip}; {call.reason}" if call.reason else call.slip
         call.fail(AttemptStatus.REPAIRED if is_repaired else AttemptStatus.INVALID_JSON, reason)

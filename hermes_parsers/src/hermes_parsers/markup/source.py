@@ -12,6 +12,7 @@ Match = Callable[[str, int], re.Match[str] | None]
 LONGEST_MARK: Final = 64
 _NAME_END: Final = re.compile("[\"']")
 _BLANK: Final = re.compile(r"\s")
+_LETTER: Final = re.compile(r"\w")
 
 
 class IncompleteError(Exception):
@@ -30,16 +31,30 @@ class Tag:
     """An opening tag: literal pieces and patterns in turn; the first group is the name, the second an attribute.
 
     `optional` is a literal that may follow. Every pattern is a run of characters of one class, so matching is linear
-    and its unfinished forms are known. `unpadded` is the pattern for a name without space around it.
+    and its unfinished forms are known. `unpadded` is the pattern for a name without space around it, `rest` the one
+    for what follows the opening, and `self_close` what the tag of an element without content ends with, "" for none.
     """
 
-    __slots__ = ("find_all", "groups", "match", "opening", "optional", "partial", "pattern", "unpadded")
+    __slots__ = (
+        "find_all",
+        "groups",
+        "match",
+        "opening",
+        "optional",
+        "partial",
+        "pattern",
+        "rest",
+        "self_close",
+        "unpadded",
+    )
 
     def __init__(self, opening: str, *pieces: str | re.Pattern[str], optional: str = "") -> None:
         self.opening = opening
         self.optional = optional
         whole = [re.escape(opening), *map(_whole, pieces), f"(?:{re.escape(optional)})?"]
         self.pattern = "".join(whole)
+        self.rest = "".join(whole[1:])
+        self.self_close = f"/{pieces[-1]}" if isinstance(pieces[-1], str) else ""
         name = next(piece.pattern for piece in pieces if isinstance(piece, re.Pattern) and piece.groups)
         self.unpadded = self.pattern.replace(name, rf"(?!\s){name}(?<!\s)", 1)
         self.match = re.compile(self.pattern).match
@@ -51,6 +66,10 @@ class Tag:
             end = piece.pattern if isinstance(piece, re.Pattern) else beginnings(piece)
             unfinished.append(re.sub(r"\((?!\?)", "(?:", f"{before}(?:{end})?") + r"\Z")
         self.partial: Match = re.compile("|".join(unfinished if optional else unfinished[:-1])).match
+
+    def closes_itself(self, found: re.Match[str]) -> bool:
+        """Whether a tag of this kind that was found says that nothing belongs to it (`<invoke name="f"/>`)."""
+        return bool(self.self_close) and found[0].endswith(self.self_close)
 
 
 def _whole(piece: str | re.Pattern[str]) -> str:
@@ -130,4 +149,6 @@ class Source:
         if not self.final or not self.text.startswith(tag.opening, at) or tag.partial(self.text, at) is None:
             return False
         name = _NAME_END.split(self.text[at + len(tag.opening) :].lstrip("\n\"'"), maxsplit=1)[0]
-        return _BLANK.search(name) is None
+        # A mark that is whole may be the last word of a sentence about it.
+        is_named = not tag.opening.endswith(">") or _LETTER.search(name) is not None
+        return is_named and _BLANK.search(name) is None

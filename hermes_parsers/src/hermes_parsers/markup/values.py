@@ -84,7 +84,9 @@ class BodyReader:
             value = text[start:end]
             if opening in value or dialect.has_call_marks(value):
                 break
-            after = source.space(end + len(closing))
+            after = first = source.space(end + len(closing))
+            while source.sees(closing, after):
+                after = source.space(after + len(closing))
             if not source.sees_one(marks, after):
                 break
             name = tag[1].strip()
@@ -93,6 +95,8 @@ class BodyReader:
                 # Given before: whether the value has ended here shows at the end of the call.
                 break
             call.parameters.append(parameter_of(tag, value))
+            if after > first:
+                call.repair_end(name)
             call.given.add(name)
             call.at = at = after
         return at
@@ -128,6 +132,8 @@ class BodyReader:
             self._split(reading.begin, reading.end)
         else:
             self._call.parameters += reading.parameters
+            for name in reading.doubled:
+                self._call.repair_end(name)
             self._call.junk = reading.junk
         self._finish(reading.end, is_closed=reading.is_closed)
         return True
@@ -176,25 +182,27 @@ class BodyReader:
         """Split what stands between two places into parameters, by the rule of the flat reading."""
         text, dialect = self._text, self._dialect
         current: re.Match[str] | None = None
-        last = -1
+        last = behind = -1
         given = set(self._call.given)
         proper = self._proper(at, stop)
         for token in dialect.tokens(text, at, stop):
             kind, start = token.lastgroup, token.start()
             if kind == "close":
-                last = start
+                # Written twice, it ends the value at the first.
+                last = start if last < 0 or text[behind:start].strip() else last
+                behind = token.end()
             elif kind == "open":
                 tag = dialect.parameter.match(text, start, stop)
                 if tag is None or (current is not None and not self._is_next(current, tag, last, given, proper)):
                     continue
                 if current is not None:
-                    self._commit(current, last, start)
+                    self._commit(current, last, behind, start)
                 elif text[at:start].strip():
                     self._call.junk = text[at:start].strip()
                 current, last = tag, -1
                 given.add(tag[1])
         if current is not None:
-            self._commit(current, last, stop)
+            self._commit(current, last, behind, stop)
         else:
             self._call.junk = text[at:stop].strip()
 
@@ -236,9 +244,12 @@ class BodyReader:
         """Whether a tag stands in its line as words do, while the tag of the parameter around it begins a line."""
         return self._text[begin - 1] == "\n" and self._text[start - 1] in _BEFORE_WORDS
 
-    def _commit(self, tag: re.Match[str], last: int, stop: int) -> None:
+    def _commit(self, tag: re.Match[str], last: int, behind: int, stop: int) -> None:
+        """Take a parameter whose value ends at `last`, and the last of its closing marks at `behind`."""
         end = last if last >= 0 else stop
         self._call.parameters.append(parameter_of(tag, self._text[tag.end() : end], is_closed=last >= 0))
+        if last >= 0 and behind > last + len(self._dialect.parameter_close):
+            self._call.repair_end(tag[1])
 
 
 @cache

@@ -6,12 +6,12 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hermes_core.contracts.parsing import AttemptStatus, ParseMode, ToolCallParser
+from hermes_core.contracts.parsing import ParseMode, ToolCallParser
 from hermes_testing.suites.parser_base import MODES, ParserBase
 from hermes_testing.suites.parser_mutation import spoilt
 from hermes_testing.suites.parser_streams import streamed
 from hermes_testing.suites.parser_tables import STRANGE_TOOLS, schemas_of
-from hermes_testing.suites.parser_texts import statuses, value_problems, violations
+from hermes_testing.suites.parser_texts import value_problems, violations
 
 _COMMON = ['"', "'", "\\", "\\u12", "{", "}", "[", "]", ", ", ": ", "\n", " ", "<", ">", "|", "NaN", "1e9", "True", "é"]
 _ODD = ["\ud800", "\0", "\u2028", "🎉", "```", "</", '{"a":', '"}', "}}", "]]", "((("]
@@ -53,8 +53,6 @@ def problems_of(
     """Return the promises that a parser breaks for a text; in random pieces it must mean the same."""
     result = parser.parse(text, tools, mode)
     problems = [*violations(text, result), *value_problems(result)]
-    if mode == "strict" and AttemptStatus.REPAIRED in statuses(result):
-        problems.append("repaired in strict mode")
     if is_streamed and streamed(parser, _cut(chance, text), tools, mode) != result:
         problems.append("a stream gives another result")
     return problems

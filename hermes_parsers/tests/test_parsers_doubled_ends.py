@@ -1,0 +1,115 @@
+"""A closing mark that stands there twice ends the value at the first, and the status says so; one in text is text."""
+
+from __future__ import annotations
+
+import pytest
+from markup_families import FAMILIES, dialect_of, end_of, written
+from parser_reading import function_tool, meaning, read, statuses
+
+from hermes_parsers import get_parser
+
+TEXT, INTEGER = {"type": "string"}, {"type": "integer"}
+TOOL = function_tool("f", a=TEXT, n=INTEGER, b=TEXT)
+ARGUMENTS = {"a": "ls -la", "n": 5, "b": "x y"}
+each_family = pytest.mark.parametrize("name", FAMILIES)
+each_key = pytest.mark.parametrize("key", ARGUMENTS)
+each_gap = pytest.mark.parametrize("gap", ["", "\n", " \t\n\n"])
+
+
+def ends(name, text, key):
+    """Return where the closing mark of a parameter stands and ends."""
+    mark = end_of(name, key)
+    at = text.index(mark, text.index(str(ARGUMENTS[key])))
+    return at, at + len(mark)
+
+
+def repeated(name, key, between, times=1):
+    """Write a call in which the closing mark of a parameter follows again, behind other text."""
+    text = written(name, ("f", ARGUMENTS))
+    start, end = ends(name, text, key)
+    return text[:end] + (between + text[start:end]) * times + text[end:]
+
+
+@each_family
+@each_key
+@each_gap
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_value_ends_at_the_first_of_two_closing_marks(name, key, gap, times):
+    text = repeated(name, key, gap, times)
+    result = read(name, text, TOOL)
+    assert (meaning(result), statuses(result)) == ([("f", ARGUMENTS)], ["repaired"])
+    assert f"{key}: its closing mark stands there twice" in result.attempts[0].reason
+    assert get_parser(name).render(result) == text
+    [untyped] = read(name, text).calls
+    assert "</" not in untyped.arguments
+    assert "close" not in untyped.arguments
+
+
+@each_family
+def test_all_of_a_call_s_closing_marks_may_stand_there_twice(name):
+    text = written(name, ("f", ARGUMENTS), ("f", {"a": "1"}))
+    for key in reversed(ARGUMENTS):
+        start, end = ends(name, text, key)
+        text = f"{text[:end]}\n{text[start:end]}{text[end:]}"
+    result = read(name, text, TOOL)
+    assert (meaning(result), statuses(result)) == ([("f", ARGUMENTS), ("f", {"a": "1"})], ["repaired", "ok"])
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "minimax_m3"])
+@pytest.mark.parametrize("tools", [(), (TOOL,)])
+def test_a_closing_mark_with_text_around_it_is_text(name, tools):
+    mark = dialect_of(name).parameter_close
+    for value in (f"a {mark} b", f"a{mark}\n{mark}b", f"a\n{mark}\n{mark}\nb {mark} c"):
+        result = read(name, written_as(name, value), *tools)
+        assert [values["a"] for _, values in meaning(result)] == [value], value
+        assert statuses(result) == ["ok"]
+        assert "taken as text" in result.attempts[0].reason
+
+
+def written_as(name, value):
+    """Write a call with a value that holds marks, which `render` may refuse."""
+    return written(name, ("f", {"a": "QQ", "b": "2"})).replace("QQ", value)
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "minimax_m3"])
+def test_a_value_with_a_mark_in_it_ends_at_the_first_of_the_last_two(name):
+    mark = dialect_of(name).parameter_close
+    text = written_as(name, f"a {mark} b")
+    end = text.index(mark, text.index(f"{mark} b") + 1) + len(mark)
+    result = read(name, f"{text[:end]}\n{mark}{text[end:]}", TOOL)
+    assert (meaning(result), statuses(result)) == ([("f", {"a": f"a {mark} b", "b": "2"})], ["repaired"])
+
+
+@each_family
+def test_two_marks_of_one_parameter_and_none_of_another_are_both_told(name):
+    text = repeated(name, "a", "\n")
+    start, end = ends(name, text, "n")
+    result = read(name, text[:start].rstrip("\n") + text[end:].lstrip("\n"), TOOL)
+    found = [(tool, {key: str(value).strip() for key, value in values.items()}) for tool, values in meaning(result)]
+    assert found == [("f", {key: str(value) for key, value in ARGUMENTS.items()})]
+    assert statuses(result) == ["unclosed"]
+    assert "n: its closing mark is missing" in result.attempts[0].reason
+    assert "a: its closing mark stands there twice" in result.attempts[0].reason
+
+
+def test_two_marks_of_a_nested_minimax_m3_element_end_it_at_the_first():
+    token = "]<]minimax[>["
+    body = "<s><c>Oslo</c></c><t><item>1</item></item><item>2</item></t></t></s>".replace("<", f"{token}<")
+    text = f'{token}<tool_call>\n{token}<invoke name="f">{body}{token}</invoke>\n{token}</tool_call>'
+    for tools in ((), (function_tool("f", s={"type": "object"}),)):
+        result = read("minimax_m3", text, *tools)
+        assert (meaning(result), statuses(result)) == ([("f", {"s": {"c": "Oslo", "t": ["1", "2"]}})], ["repaired"])
+
+
+def test_two_marks_of_kimi_k3_s_json_end_it_at_the_first():
+    closing = "<|close|>json<|sep|>"
+    block = f'<|open|>json type="object"<|sep|>{{"a": 1}}{closing}\n{closing}'
+    call = f'<|open|>call tool="f" index="1"<|sep|>{block}<|close|>call<|sep|>'
+    result = read("kimi_k3", f"<|open|>tools<|sep|>{call}<|close|>tools<|sep|>")
+    assert (meaning(result), statuses(result)) == ([("f", {"a": 1})], ["repaired"])
+
+
+@pytest.mark.parametrize("mode", ["strict", "lenient"])
+def test_it_is_a_call_in_both_modes(mode):
+    result = get_parser("qwen3_coder").parse(repeated("qwen3_coder", "a", "\n"), [TOOL], mode)
+    assert (meaning(result), statuses(result)) == ([("f", ARGUMENTS)], ["repaired"])

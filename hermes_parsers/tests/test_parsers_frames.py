@@ -1,0 +1,145 @@
+"""Content keeps no frame of the format: brackets around bare calls, marks around an answer, a second reasoning."""
+
+from __future__ import annotations
+
+import pytest
+from parser_reading import meaning, pieces, read, statuses, streamed
+
+from hermes_parsers import get_parser
+
+F = '{"name": "f", "parameters": {}}'
+G = '{"name": "g", "parameters": {"a": 1}}'
+BOTH = [("f", {}), ("g", {"a": 1})]
+TAG = "<|python_tag|>"
+
+
+def told(name: str, text: str) -> str:
+    """Return the content that events tell, for the smallest pieces."""
+    return "".join(event.text for event in streamed(get_parser(name), pieces(text, 1))[0] if event.kind == "text")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[{F}, {G}]",
+        f"[{F},{G},]",
+        f"[\n  {F},\n  {G}\n]",
+        f"[{F}; {G}]",
+        f"[{F}\n{G}]",
+        f"{F}, {G}",
+        f"{TAG}[{F}, {G}]",
+        f"{TAG}{TAG}[{F}, {G}]<|eom_id|>",
+        f"[{F}]; {TAG}[{G}]<|eot_id|>",
+        f"[{F}], [{G}]",
+        f"{F}; {G}{TAG}",
+    ],
+)
+@pytest.mark.parametrize("name", ["llama3_json", "llama4_json"])
+def test_what_joins_bare_calls_is_no_content(name: str, text: str):
+    result = read(name, text)
+    assert (meaning(result), result.content, told(name, text)) == (BOTH, None, "")
+    assert get_parser(name).render(result) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        (f"Sure: [{F}, {G}] as you said.", "Sure: as you said."),
+        (f"[{F}] and [{G}]", " and "),
+    ],
+)
+def test_text_around_a_list_of_bare_calls_is_content(text: str, content: str):
+    result = read("llama3_json", text)
+    assert (meaning(result), (result.content or "").replace("  ", " ")) == (BOTH, content)
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"name": "Alice", "age": 3}]', '[{"a": 1}, {"b": 2}]', "[1] and [2]", 'See [x, {"name": "y"}].', "["]
+)
+def test_other_brackets_are_content(text: str):
+    assert (read("llama3_json", text).content, read("llama3_json", text).attempts) == (text, ())
+
+
+def test_what_follows_a_call_in_a_list_and_is_none_stays_content():
+    result = read("llama3_json", f'[{F}, {{"x": 1}}]')
+    assert (meaning(result), result.content, statuses(result)) == ([("f", {})], ', {"x": 1}]', ["unclosed"])
+
+
+ANSWERS = {
+    "hunyuan": ("answer", '<tool_calls>[{"name": "f", "arguments": {}}]</tool_calls>'),
+    "hunyuan_a13b": ("answer", '<tool_calls>[{"name": "f", "arguments": {}}]</tool_calls>'),
+    "granite": ("response", '<|tool_call|>[{"name": "f", "arguments": {}}]'),
+    "ernie45": ("response", '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize(
+    "before", ["", "<think>\nink\n</think>\n", "<think>\nink\n</think>\n\n\n", "ink\n</think>\n\n"]
+)
+def test_marks_around_an_answer_are_no_content(name: str, before: str):
+    tag, call = ANSWERS[name]
+    for text, content in (
+        (f"{before}<{tag}>\nanswer\n</{tag}>", "answer"),
+        (f"{before}<{tag}>a\n\nb</{tag}>\n", "a\n\nb"),
+        (f"{before}<{tag}>\nanswer", "answer"),
+        (f"{before}<{tag}>\nanswer\n</{tag}>\n{call}", "answer"),
+        (f"{before}<{tag}>\nanswer\n{call}\n</{tag}>", "answer"),
+        (f"{before}<{tag}>\n{call}\n</{tag}>", ""),
+    ):
+        result = read(name, text)
+        assert ((result.content or "").rstrip(), result.reasoning) == (content, "ink" if before else None)
+        assert meaning(result) == ([("f", {})] if call in text else [])
+        assert get_parser(name).render(result) == text
+        # Reasoning that only its end shows is told as text before, and once more as reasoning.
+        assert before.startswith("ink") or told(name, text) == (result.content or "")
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_s_marks_in_an_answer_are_words_of_it(name: str):
+    tag = ANSWERS[name][0]
+    for text in (f"The tag <{tag}> opens it, </{tag}> closes it.", f"</{tag}>", f"x <{tag}>y</{tag}>"):
+        assert read(name, text).content == text
+    assert read(name, f"<{tag}>\nUse <{tag}>.\n</{tag}>").content == f"Use <{tag}>."
+
+
+THOUGHTS = {
+    "gemma4": ("<|channel>thought\n", "<channel|>"),
+    "apertus": ("<|inner_prefix|>", "<|inner_suffix|>"),
+    "plamo3": ("<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>"),
+    "mistral": ("[THINK]", "[/THINK]"),
+    "cohere_command3": ("<|START_THINKING|>", "<|END_THINKING|>"),
+    "cohere_command4": ("<|START_THINKING|>", "<|END_THINKING|>"),
+}
+
+
+@pytest.mark.parametrize("name", THOUGHTS)
+def test_reasoning_that_begins_again_behind_text_is_reasoning(name: str):
+    opening, closing = THOUGHTS[name]
+    for text, content, reasoning in (
+        (f"{opening}a{closing}Hi.{opening}b{closing}", "Hi.", "a\nb"),
+        (f"Hi.{opening}b{closing} Bye.", "Hi. Bye.", "b"),
+        (f"Hi.{opening}b{closing}{opening}c{closing} Bye.{opening}d{closing}", "Hi. Bye.", "b\nc\nd"),
+        (f"Hi.{opening}b", "Hi.", "b"),
+    ):
+        result = read(name, text)
+        assert (result.content, result.reasoning, told(name, text)) == (content, reasoning, content)
+        assert get_parser(name).render(result) == text
+
+
+def test_a_call_drafted_in_a_second_reasoning_is_none():
+    text = "Hi.<|channel>thought\n<|tool_call>call:f{}<tool_call|><channel|><|tool_call>call:g{}<tool_call|>"
+    result = read("gemma4", text)
+    assert (meaning(result), statuses(result)) == ([("g", {})], ["in_reasoning", "ok"])
+
+
+def test_reasoning_marks_that_are_ordinary_text_begin_none_behind_text():
+    text = "Use <think> for it, and </think> behind it."
+    assert (read("hermes", text).content, read("gemma4", text).content) == (text, text)
+
+
+@pytest.mark.parametrize("between", [", ", "; ", "\n", " "])
+def test_a_bare_call_is_told_before_the_text_ends(between: str):
+    stream = get_parser("llama3_json").stream()
+    events = [event for delta in pieces(f"{F}{between}{G} That was all.", 4) for event in stream.feed(delta)]
+    assert [event.call.name for event in events if event.call] == ["f", "g"]

@@ -1,0 +1,93 @@
+"""Kimi's ids in the forms that models write name a tool of the list, and have the family's own form in the history."""
+
+from __future__ import annotations
+
+import pytest
+from parser_reading import function_tool, kimi, meaning, read, statuses
+
+from hermes_parsers import get_parser
+
+ARGUMENTS = '{"command": "ls"}'
+
+
+def tools(*names: str):
+    return [function_tool(name, command={"type": "string"}) for name in names]
+
+
+def call_of(written: str, *names: str):
+    [call] = read("kimi_k2", kimi((written, ARGUMENTS)), *tools(*names)).calls
+    assert call.wire_id == written
+    return call.name, call.id
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("functions_bash_2", "functions.bash_2", "functions-bash-2", "functions.bash.2", "functions_bash:2"),
+        *("functions.bash2", "functions_bash2", "functions:bash:2", "function.bash:2", "functions.bash 2"),
+        *("bash:2", "bash_2", "bash-2", "bash2", "functions.bash: 2", "functions.bash#2", "functions/bash/2"),
+    ],
+)
+def test_an_id_in_a_form_that_models_write_names_the_tool_it_means(written: str):
+    assert call_of(written, "bash", "list_dir", "now") == ("bash", "functions.bash:2")
+
+
+@pytest.mark.parametrize(
+    ("written", "names", "found"),
+    [
+        ("functions.bash5", ("bash", "bash5"), "bash5"),
+        ("functions_bash_2", ("bash", "functions_bash_2"), "functions_bash_2"),
+        ("functions_bash_2", ("bash", "bash_2"), "bash_2"),
+        ("bash_2", ("bash", "bash_2"), "bash_2"),
+        ("functions.bash2:1", ("bash", "bash2"), "bash2"),
+        ("functions.tool12", ("tool", "tool1"), "tool1"),
+        ("functions_list_dir_3", ("list", "list_dir", "dir"), "list_dir"),
+        ("functions.mcp__a-b__c_0", ("mcp__a-b__c", "c"), "mcp__a-b__c"),
+    ],
+)
+def test_a_tool_of_that_very_name_wins_and_then_the_longest(written: str, names: tuple[str, ...], found: str):
+    assert call_of(written, *names)[0] == found
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [("functions_bash_2", "bash"), ("functions.list_dir_3", "list_dir"), ("functions.bash5", "bash5"), ("a_1", "a_1")],
+)
+def test_without_tools_an_id_is_read_as_well_as_it_can_be(written: str, name: str):
+    assert call_of(written)[0] == name
+
+
+def test_an_id_that_means_no_tool_of_the_list_is_flagged():
+    text = kimi(("functions_other_2", ARGUMENTS))
+    result = read("kimi_k2", text, *tools("bash"))
+    assert (meaning(result)[0][0], statuses(result)) == ("other", ["unknown_tool"])
+
+
+def test_an_id_of_another_service_gets_the_family_s_form():
+    assert call_of("call_6b0e7c24f0c44f0d996b59e5", "bash") == ("bash", "functions.bash:0")
+    assert call_of("3", "bash") == ("bash", "functions.bash:3")
+
+
+def test_two_calls_with_ids_that_mean_the_same_keep_apart():
+    text = kimi(("functions_bash_2", ARGUMENTS), ("functions.bash:2", ARGUMENTS))
+    first, second = read("kimi_k2", text, *tools("bash")).calls
+    assert first.id == "functions.bash:2"
+    assert second.id.startswith("functions.bash:")
+    assert first.id != second.id
+
+
+@pytest.mark.parametrize("written", ["functions_bash_2", "functions.bash:2", "bash:2", "functions-bash-2"])
+def test_a_call_is_written_again_with_the_id_that_stood_on_the_wire(written: str):
+    parser, text = get_parser("kimi_k2"), kimi((written, ARGUMENTS))
+    result = parser.parse(text, tools("bash"))
+    [call] = result.calls
+    function = {"name": call.name, "arguments": call.arguments}
+    message = {"tool_calls": [{"id": call.id, "wire_id": call.wire_id, "function": function}]}
+    assert parser.render(result) == parser.render(message) == text
+
+
+def test_an_id_that_reads_otherwise_without_tools_is_written_in_the_family_s_form():
+    parser = get_parser("kimi_k2")
+    function = {"name": "bash", "arguments": ARGUMENTS}
+    message = {"tool_calls": [{"id": "functions.bash:5", "wire_id": "functions.bash5", "function": function}]}
+    assert meaning(parser.parse(parser.render(message))) == [("bash", {"command": "ls"})]
