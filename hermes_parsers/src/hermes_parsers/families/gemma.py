@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, Final
 
+from hermes_parsers.engine.declared import declared_parameters, lacks_texts
 from hermes_parsers.engine.literals import LiteralError
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.rendering import WrittenCall
@@ -28,7 +29,6 @@ from hermes_parsers.engine.scan import (
 )
 from hermes_parsers.families.brackets import judge_extra, pass_run
 from hermes_parsers.families.gemma_object import ObjectReader, compile_member, find_end, read_tidy_object
-from hermes_parsers.schemas import allowed_types, parameter_schemas
 from hermes_parsers.writing import dumps
 
 _SPACES: Final = r"[ \t\r\n]*+"
@@ -90,10 +90,10 @@ class GemmaParser(ScanningParser):
             return -1
         brace = head.end() - 1
         draft = read_tidy_object(scan.text, brace, self.quote, at, head[1]) if head[1] else None
-        texts = _declared_texts(scan, head)
-        if draft is None or not all(type(draft.value.get(key, "")) is str for key in texts):
+        schemas = declared_parameters(scan.tools, _name(head))
+        if draft is None or lacks_texts(draft.value, schemas):
             try:
-                draft = self._draft(scan, at, head, texts)
+                draft = self._draft(scan, at, head, schemas)
             except LiteralError as error:
                 return _run(self._recover(scan, at, head, error))
         if scan.text.startswith(self.closer, draft.end):
@@ -107,10 +107,10 @@ class GemmaParser(ScanningParser):
         head = self._head.match(scan.text, at + len(self.openers[0]))
         if head is None:
             return -1
-        texts = _declared_texts(scan, head)
+        schemas = declared_parameters(scan.tools, _name(head))
         while True:
             try:
-                draft = self._draft(scan, at, head, texts)
+                draft = self._draft(scan, at, head, schemas)
             except LiteralError as error:
                 if scan.final or not error.is_truncated:
                     return (yield from self._recover(scan, at, head, error))
@@ -118,7 +118,7 @@ class GemmaParser(ScanningParser):
                 return (yield from self._close(scan, draft))
             yield "}"
 
-    def _draft(self, scan: Scan, start: int, head: re.Match[str], texts: Mapping[str, bool]) -> Draft:
+    def _draft(self, scan: Scan, start: int, head: re.Match[str], schemas: Mapping[str, Any]) -> Draft:
         """Read the arguments of a call, and build its draft. Raises LiteralError."""
         name = _name(head)
         if head.lastindex == _NOTHING:
@@ -128,11 +128,12 @@ class GemmaParser(ScanningParser):
             from hermes_parsers.families.gemma_parentheses import ParenthesesReader
 
             make = ParenthesesReader
-        reader = make(scan.text, self.quote, self._member, is_lenient=scan.lenient, texts=texts)
+        reader = make(scan.text, self.quote, self._member, is_lenient=scan.lenient, schemas=schemas)
         value, end = reader.read(head.end() - 1)
         draft = Draft(start, end, OK, name, dumps(value), value)
         if head.lastindex == _PARENTHESES:
-            draft.reason = "the arguments stand in parentheses"
+            reader.notes["the arguments stand in parentheses"] = None
+        draft.reason = "; ".join(reader.notes)
         if reader.repairs:
             draft.fail(REPAIRED, f"repaired: {', '.join(reader.repairs)}")
         return draft
@@ -200,14 +201,6 @@ class GemmaParser(ScanningParser):
     def _write_key(self, key: str) -> str:
         """Write a bare key; the template does so with any, which could not be read back."""
         return key if _BARE_KEY.fullmatch(key) else f"{self.quote}{key}{self.quote}"
-
-
-def _declared_texts(scan: Scan, head: re.Match[str]) -> Mapping[str, bool]:
-    """Return the parameters that are texts by the tool's schema, and whether each may be null."""
-    name = _name(head)
-    schemas = parameter_schemas(scan.tools, name) if scan.tools and name else None
-    allowed = {key: allowed_types(schema) for key, schema in (schemas or {}).items()}
-    return {key: "null" in kinds for key, kinds in allowed.items() if "string" in kinds <= {"string", "null"}}
 
 
 def _name(head: re.Match[str]) -> str | None:

@@ -8,14 +8,16 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, ClassVar, Final
 
+from hermes_parsers.engine.declared import allows_null, is_text
 from hermes_parsers.engine.literals import LiteralError, LiteralReader, read_literal
 from hermes_parsers.engine.scan import OK, Draft
+from hermes_parsers.schemas import subschema
 from hermes_parsers.writing import dumps
 
 _KEY: Final = re.compile(r"""[^:,{}\[\]<>"'\n]++""")
 # Without colons, since what holds one may be a member behind a missing comma.
-_BARE_TEXT: Final = re.compile(r"""[^:,{}\[\]<>"'\n]*+(?=[,}\]])""")
-_CUT_TEXT: Final = re.compile(r"""[^:,{}\[\]<>"'\n]*+\Z""")
+_BARE_TEXT: Final = re.compile(r"""[^:,{}\[\]<>"'\n]*+(?=[ \t\r\n]*+[,}\]])""")
+_CUT_TEXT: Final = re.compile(r"""[^:,{}\[\]<>"'\n]*+[ \t\r\n]*+\Z""")
 _NO_TEXT: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 _OUTSIDE: Final = re.compile(r"[^{}<]*+")
 
@@ -69,23 +71,29 @@ def compile_member(quote: str) -> _Match:
 
 
 class ObjectReader(LiteralReader):
-    """Reads one object; `repairs` is what lenient mode had to overlook."""
+    """Reads one object; `repairs` is what lenient mode had to overlook, and `notes` what else is to be told.
 
-    __slots__ = ("_is_lenient", "_member", "_quote", "_texts", "repairs")
+    `schemas` are those of the object's members: a value that they declare to be a text, at any depth, is the text as
+    it stands, also without quotes.
+    """
+
+    __slots__ = ("_is_lenient", "_member", "_quote", "_root", "_schema", "_schemas", "notes", "repairs")
 
     bare_text: ClassVar[re.Pattern[str]] = _BARE_TEXT
     """A text without quotes."""
 
     def __init__(
-        self, text: str, quote: str, member: _Match, *, is_lenient: bool, texts: Mapping[str, bool] | None = None
+        self, text: str, quote: str, member: _Match, *, is_lenient: bool, schemas: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(text, len(text), None)
         self._quote = quote
         self._member = member
         self._is_lenient = is_lenient
-        self._texts = texts or {}
-        """Members of the whole object that are declared to be texts, and whether they may be null."""
+        self._schemas = schemas or {}
+        self._schema: Any = None
+        self._root: Any = None
         self.repairs: dict[str, None] = {}
+        self.notes: dict[str, None] = {}
 
     def read(self, at: int) -> tuple[dict[str, Any], int]:
         """Read the object at `at`; return it and the place behind it. Raises LiteralError."""
@@ -103,7 +111,7 @@ class ObjectReader(LiteralReader):
         members: dict[str, Any] = {}
         while True:
             found = self._member(self._text, at)
-            if found is not None and not (found.lastindex != _STRING and self._is_text(found[1])):
+            if found is not None and (found.lastindex == _STRING or not self._is_text(found[1])):
                 members[found[1]] = _scalar(found)
                 at = found.end()
                 if self._text[at - 1] == "}":
@@ -114,8 +122,16 @@ class ObjectReader(LiteralReader):
             if self._peek(at) == "}":
                 return members, at + 1
             key, at = self._member_name(at)
-            members[key], at = self._declared_text(key, at) if self._is_text(key) else self.value(at)
+            members[key], at = self._member_value(key, at)
             at = self._separator(at, "}")
+
+    def _items(self, at: int, items: list[Any], closer: str) -> tuple[list[Any], int]:
+        at = self._skip_space(at)
+        while self._peek(at) != closer:
+            item, at = self._member_value(len(items), at)
+            items.append(item)
+            at = self._separator(at, closer)
+        return items, at + 1
 
     def _member_name(self, start: int) -> tuple[str, int]:
         """Return the key at `start` and the place of its value; an equals sign may stand for the colon."""
@@ -128,17 +144,37 @@ class ObjectReader(LiteralReader):
             key, at = name.rstrip(), start + len(name)
         return key, self._skip_space(at + 1)
 
-    def _is_text(self, key: str) -> bool:
-        return self._depth == 1 and key in self._texts
+    def _schema_of(self, key: str | int) -> Any:
+        if self._depth > 1:
+            return None if self._schema is None else subschema(self._schema, self._root, key)
+        self._root = self._schemas.get(key) if isinstance(key, str) else None
+        return self._root
 
-    def _declared_text(self, key: str, at: int) -> tuple[Any, int]:
-        """Read a value that the tool declares to be a text: without quotes, it is the text as it stands."""
-        found = None if self._is_quoted(at) else self.bare_text.match(self._text, at)
+    def _is_text(self, key: str) -> bool:
+        return is_text(self._schema_of(key), self._root)
+
+    def _member_value(self, key: str | int, at: int) -> tuple[Any, int]:
+        """Read the value of a member of the object or list that is being read."""
+        around, self._schema = self._schema, self._schema_of(key)
+        is_declared = is_text(self._schema, self._root)
+        found = self._declared_text(key, at) if is_declared and not self._is_quoted(at) else self.value(at)
+        self._schema = around
+        return found
+
+    def _declared_text(self, key: str | int, at: int) -> tuple[Any, int]:
+        """Read a value without quotes that is declared to be a text: it is the text as it stands."""
+        if _CUT_TEXT.match(self._text, at):
+            raise LiteralError("the text ends inside a value", at, is_truncated=True)
+        found = self.bare_text.match(self._text, at)
         bare = found[0].rstrip() if found else ""
-        if not bare:
-            return self.value(at)
-        is_null = self._texts[key] and bare in {"null", "None"}
-        return None if is_null else bare, at + len(bare)
+        if bare:
+            is_null = bare in {"null", "None"} and allows_null(self._schema, self._root)
+            return None if is_null else bare, at + len(bare)
+        value, end = self.value(at)
+        if self._text[at] not in "{[":
+            return value, end
+        self.notes[f"the tool declares {key} to be a text: what has brackets was taken as it stands"] = None
+        return self._text[at:end].replace(self._quote, '"'), end
 
     def _literal(self, at: int) -> tuple[Any, int]:
         found = self.bare_text.match(self._text, at) if self._is_lenient else None

@@ -16,7 +16,7 @@ class ParenthesesReader(ObjectReader):
 
     __slots__ = ()
 
-    bare_text: ClassVar[re.Pattern[str]] = re.compile(r"""[^:=,(){}\[\]<>"'\n]*+(?=[,)}\]])""")
+    bare_text: ClassVar[re.Pattern[str]] = re.compile(r"""[^:=,(){}\[\]<>"'\n]*+(?=[ \t\r\n]*+[,)}\]])""")
 
     def read(self, at: int) -> tuple[dict[str, Any], int]:
         """Read the arguments whose parenthesis is at `at`; return them and the place behind them."""
@@ -30,7 +30,7 @@ class ParenthesesReader(ObjectReader):
                 raise LiteralError(f"expected ')', found {self._text[at]!r}", at)
         while self._peek(at) != ")":
             key, at = self._argument_name(at)
-            members[key], at = self._declared_text(key, at) if self._is_text(key) else self.value(at)
+            members[key], at = self._member_value(key, at)
             at = self._separator(at, ")")
         return members, at + 1
 
