@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from hermes_core.contracts.parsing import ParseMode, ToolSchema
 from hermes_parsers.engine.building import Span
-from hermes_parsers.engine.scan import SPACE, Draft, cut
+from hermes_parsers.engine.scan import MISSING_NAME, SPACE, TRUNCATED, Draft, cut, skip_space
 from hermes_parsers.engine.stream import ScanStream
 from hermes_parsers.families.named_json import END, SPACES, wait
 
@@ -18,16 +18,19 @@ if TYPE_CHECKING:
 START: Final = "<|start|>"
 CHANNEL: Final = "<|channel|>"
 MESSAGE: Final = "<|message|>"
-ENDS: Final = ("<|call|>", "<|end|>", "<|return|>")
+CALL_END: Final = "<|call|>"
+ENDS: Final = (CALL_END, "<|end|>", "<|return|>")
 
 _TOKENS: Final = (START, CHANNEL, "<|constrain|>", MESSAGE)
 _WORDS: Final = r"[^<\n]{0,256}+"
-_FIRST: Final = rf"<\|(?:start|channel|constrain)\|>{_WORDS}"
+_ROLE: Final = r"(?>assistant)?+[ \t]*+(?>to=[^\s<]{0,256}+)?+\s*+"
+"""What a text may begin with whose prompt ends with `<|start|>assistant`, or `<|start|>`."""
+_FIRST: Final = (
+    rf"(?><\|(?:channel|constrain)\|>{_WORDS}(?>\n\s*+(?=<|{END}))?+|<\|start\|>(?>{_ROLE}(?=<|{END})|{_WORDS}))"
+)
 _PIECES: Final = rf"(?>{_FIRST}){{0,8}}+"
 _BEGUN: Final = rf"{_FIRST}(?>{_FIRST}){{0,7}}+"
 _MESSAGE: Final = re.escape(MESSAGE)
-_ROLE: Final = r"(?>assistant)?+[ \t]*+(?>to=[^\s<]{1,256}+)?+[ \t]*+"
-"""What a text may begin with whose prompt ends with `<|start|>assistant`, or `<|start|>`."""
 
 
 def _beginnings(marks: Sequence[str]) -> str:
@@ -52,18 +55,25 @@ RECIPIENT: Final = re.compile(r"to=(?<![^\s>]to=)([^\s<]++)").search
 _USUAL_HEAD: Final = re.compile(USUAL_HEAD).match
 _HEADER: Final = re.compile(rf"{_PIECES}{_MESSAGE}").match
 _CUT_HEADER: Final = re.compile(rf"(?>{_BEGUN})?+(?>{_PARTIAL})?+\Z").match
+_CHANNEL_AND_WORD: Final = r"(?:analysis|commentary|final)[ ]++[a-z=]*+"
 _USUAL_CUT_HEADER: Final = re.compile(
-    rf"(?><\|start\|>[a-z]*+)?+(?><\|channel\|>[a-z]*+[ ]?+)?+(?>{_PARTIAL})?+\Z"
+    rf"(?><\|start\|>[a-z]*+)?+(?><\|channel\|>(?>{_CHANNEL_AND_WORD}|[a-z]*+[ ]?+))?+(?>{_PARTIAL})?+\Z"
 ).match
 _ROLE_ONLY: Final = re.compile(rf"{SPACES}{_ROLE}").fullmatch
 _CUT_ROLE: Final = re.compile(
-    rf"{SPACES}(?:{cut('assistant')}|(?>assistant)?+[ \t]*+(?:{cut('to=')}|(?>to=[^\s<]{{0,256}}+)?+[ \t]*+\Z))"
+    rf"{SPACES}(?:{cut('assistant')}|(?>assistant)?+[ \t]*+(?:{cut('to=')}|(?>to=[^\s<]{{0,256}}+)?+\s*+\Z))"
 ).match
 _USUAL: Final = r"(?:<\|start\|>\s*assistant\b|<\|channel\|>\s*(?:analysis|commentary|final)\b)"
 _IS_USUAL: Final = re.compile(_USUAL).match
 _BREAK: Final = re.compile(rf"<\|(?:call|end|return)\|>|(?={_USUAL}){_BEGUN}{_MESSAGE}").search
 _CUT_BREAK: Final = re.compile(rf"{_BEGUN}(?>{_PARTIAL})?+\Z|{_beginnings((*_TOKENS, *ENDS))}\Z").search
 _REASONING: Final = re.compile(r"<\|channel\|>\s*analysis\b").search
+_FINAL: Final = re.compile(r"<\|channel\|>\s*final\b").search
+_MEANS_CALL: Final = re.compile(
+    r"(?<![^\s>])to=(?:[\s<]|\Z)|<\|constrain\|>|<\|channel\|>\s*commentary\s[^<]*\bjson\b"
+).search
+"""What only the header of a call has: the place of a recipient, even if there is none, or the arguments' kind."""
+_MAY_BE_ARGUMENTS: Final = ("{", "[", '"', "<")
 _END: Final = re.compile(r"<\|(?:call|end|return)\|>").match
 _NO_TOOLS: Final = ("assistant", "user", "all")
 
@@ -104,6 +114,9 @@ class HarmonyStream(ScanStream):
         begin = told if is_first else start
         if _names_tool(text[begin:]):
             return (yield from super()._block(told, begin))
+        if _means_call(text[begin:]):
+            self._report(told, begin, len(text), "the text ends inside the header of a call").status = TRUNCATED
+            return len(text)
         if not is_first or not _USUAL_CUT_HEADER(text, start):
             return -1
         self._frame(told, len(text))
@@ -118,6 +131,9 @@ class HarmonyStream(ScanStream):
         if _names_tool(words):
             self._is_text = False
             return (yield from super()._block(told, begin))
+        if not _FINAL(words) and (after := (yield from self._nameless(told, begin, end))) >= 0:
+            self._is_text = False
+            return after
         self._text(told, begin)
         self._is_text = not _REASONING(words)
         if not self._is_text:
@@ -125,9 +141,34 @@ class HarmonyStream(ScanStream):
         self._frame(begin, end)
         return end
 
+    def _nameless(self, told: int, begin: int, body: int) -> Generator[str, None, int]:
+        """Report a message that its header or its end mark makes a call of no tool; -1 where it is none.
+
+        Only what may be arguments is kept back until its end mark is there: other text is told as it arrives.
+        """
+        scan = self._scan
+        is_meant = _means_call(scan.text[begin:body])
+        at = body if is_meant else (yield from skip_space(scan, body))
+        if not is_meant and not scan.text.startswith(_MAY_BE_ARGUMENTS, at):
+            return -1
+        found = yield from self._find_end(body)
+        if not is_meant and (found is None or found[0] != CALL_END):
+            return -1
+        end = self._ends_at(found)[1]
+        self._report(told, begin, end, "the header of the call names no tool")
+        return end
+
+    def _report(self, told: int, start: int, end: int, reason: str) -> Draft:
+        """Take an attempt to call no tool in particular."""
+        draft = Draft(start, end, MISSING_NAME, reason=reason)
+        self._take(draft, told, start, is_first=True)
+        return draft
+
     def _end(self, told: int, start: int, after: int) -> int:
         """End the open message; an end mark in other text is text."""
-        if self._is_text:
+        if self._is_text and self._scan.text.startswith(CALL_END, start):
+            self._report(told, start, after, "a message ends as a call does, and its header names no tool")
+        elif self._is_text:
             self._text(told, start)
             self._frame(start, after)
         elif self._spans and self._is_between(told, start):
@@ -162,16 +203,29 @@ class HarmonyStream(ScanStream):
 
     def _reasoning(self, told: int, body: int) -> Generator[str, None, int]:
         scan = self._scan
-        at = body
+        found = yield from self._find_end(body)
+        stop, end = self._ends_at(found)
+        is_call = found is not None and found[0] == CALL_END
+        self._add_thought(self._base + told, self._base + (stop if is_call else end), scan.text[body:stop])
+        self._join()
+        if is_call:
+            self._report(stop, stop, end, "a message ends as a call does, and its header names no tool")
+        return end
+
+    def _find_end(self, at: int) -> Generator[str, None, re.Match[str] | None]:
+        """Return the end mark of a message whose text begins at `at`, or the next header; None at the text's end."""
+        scan = self._scan
         while (found := _BREAK(scan.text, at)) is None and not scan.final:
             begun = _CUT_BREAK(scan.text, at)
             at = len(scan.text) if begun is None else begun.start()
             yield ">"
-        stop = len(scan.text) if found is None else found.start()
-        end = found.end() if found is not None and found[0] in ENDS else stop
-        self._add_thought(self._base + told, self._base + end, scan.text[body:stop])
-        self._join()
-        return end
+        return found
+
+    def _ends_at(self, found: re.Match[str] | None) -> tuple[int, int]:
+        """Return where a message's text ends, and the message."""
+        if found is None:
+            return len(self._scan.text), len(self._scan.text)
+        return found.start(), found.end() if found[0] in ENDS else found.start()
 
     def _let_go(self, told: int) -> tuple[int, int]:
         scan = self._scan
@@ -190,3 +244,8 @@ def _end_of_space(text: str, at: int) -> int:
 def _names_tool(header: str) -> bool:
     recipient = RECIPIENT(header)
     return recipient is not None and recipient[1] not in _NO_TOOLS
+
+
+def _means_call(header: str) -> bool:
+    """Whether a header without a recipient is one of a call all the same."""
+    return _FINAL(header) is None and _MEANS_CALL(header) is not None

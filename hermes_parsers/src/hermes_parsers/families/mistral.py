@@ -24,18 +24,22 @@ if TYPE_CHECKING:
 _MARK: Final = r"\[TOOL_CALLS\]"
 _NAME: Final = r"[\w.\-/:]{1,256}+"
 _ID: Final = r"[\w\-]{1,64}+"
-_CALL_ID: Final = rf"(?>{SPACES}\[CALL_ID\]{SPACES}({_ID}))?+"
+_GAP: Final = r"\s*+"
+_CALL_ID: Final = rf"(?>{_GAP}\[CALL_ID\]{_GAP}({_ID}))?+"
 _WORDS: Final = ("null", "true", "false")
 """What is JSON but no arguments, as are numbers and texts: behind [ARGS] it was meant as some."""
-_MARKED: Final = rf"{SPACES}\[ARGS\]{SPACES}(?=[{{\[\"]|-?+[0-9]|{'|'.join(_WORDS)})"
+_MARKED: Final = rf"{_GAP}\[ARGS\]{_GAP}(?=[{{\[\"]|-?+[0-9]|{'|'.join(_WORDS)})"
 # Without [ARGS] a name and a brace may be prose, so that the brace must follow at once or begin a JSON object.
-_ARGS: Final = rf"(?:{_MARKED}|(?=\{{)|{SPACES}(?=\{{{SPACES}[\"'}}]))"
+_ARGS: Final = rf"(?:{_MARKED}|(?=\{{)|{_GAP}(?=\{{{_GAP}[\"'}}]))"
 _CUT: Final = (
-    rf"(?>{SPACES}\[CALL_ID\]{SPACES}{_ID})?+{SPACES}"
-    rf"(?:{cut('[ARGS]')}|{cut('[CALL_ID]')}|\[CALL_ID\]{SPACES}\Z|\[ARGS\]{SPACES}[\"\-]?+{SPACES}\Z|\{{{SPACES}\Z|"
-    rf"\[ARGS\]{SPACES}(?:{'|'.join(map(cut, _WORDS))}))"
+    rf"(?>{_GAP}\[CALL_ID\]{_GAP}{_ID})?+{_GAP}"
+    rf"(?:{cut('[ARGS]')}|{cut('[CALL_ID]')}|\[CALL_ID\]{_GAP}\Z|\[ARGS\]{_GAP}[\"\-]?+{_GAP}\Z|\{{{_GAP}\Z|"
+    rf"\[ARGS\]{_GAP}(?:{'|'.join(map(cut, _WORDS))}))"
 )
 _CUT_FOR_GOOD: Final = _CUT.replace(r"\Z", END)
+_MARKS: Final = r"\[(?:ARGS|CALL_ID)\]"
+_CUT_BEHIND_MARK: Final = rf"(?={_GAP}{_MARKS}){_CUT_FOR_GOOD}"
+"""The text's end behind a mark that only calls have, even without a name before it."""
 _MODEL_ID: Final = re.compile(r"[A-Za-z0-9]{9}").fullmatch
 _WORD: Final = re.compile(rf"{'|'.join(_WORDS)}|[0-9.eE+\-]++").match
 _CUT_NUMBER: Final = re.compile(r"[0-9.eE+\-]++\Z").match
@@ -61,11 +65,12 @@ class MistralParser(NamedJsonParser):
     stop_tokens: ClassVar[tuple[str, ...]] = ("</s>",)
     openers: ClassVar[tuple[str, ...]] = (_OPENER,)
     body: ClassVar[str] = (
-        rf"{_NAME}{_CUT_FOR_GOOD}|{SPACES}(?>{_MARK}{SPACES})?+"
-        rf"(?:{cut(_OPENER)}|\[{SPACES}(?:\{{|\Z)|\{{{SPACES}(?:[\"'}}]|\Z)|{_NAME}(?:{_CALL_ID}{_ARGS}|{_CUT}))"
+        rf"{_NAME}{_CUT_FOR_GOOD}|{_GAP}(?>{_MARK}{_GAP})?+"
+        rf"(?:{cut(_OPENER)}|\[{SPACES}(?:\{{|\Z)|\{{{SPACES}(?:[\"'}}]|\Z)|{_CALL_ID}{_MARKED}|{_CUT}|"
+        rf"{_NAME}(?:{_CALL_ID}{_ARGS}|{_CUT})|(?>{_NAME})?+{_CUT_BEHIND_MARK})"
     )
-    head: ClassVar[str] = rf"((?>{_MARK}{SPACES}){{1,2}}+({_NAME}){_CALL_ID}{_ARGS})"
-    cut_head: ClassVar[str] = rf"(?>{_MARK}{SPACES}){{1,2}}+(?:{cut(_OPENER)}|({_NAME}){_CUT})"
+    head: ClassVar[str] = rf"((?>{_MARK}{_GAP}){{1,2}}+(?>({_NAME}))?+{_CALL_ID}(?(2){_ARGS}|{_MARKED}))"
+    cut_head: ClassVar[str] = rf"(?>{_MARK}{_GAP}){{1,2}}+(?:{cut(_OPENER)}|({_NAME}{_CUT}|(?={_MARKS}){_CUT}))"
     breaks: ClassVar[tuple[str, ...]] = (_OPENER,)
     reasoning_tags: ClassVar[tuple[str, str] | None] = ("[THINK]", "[/THINK]")
     reasons_again: ClassVar[bool] = True
