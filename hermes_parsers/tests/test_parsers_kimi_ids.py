@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from parser_reading import function_tool, kimi, meaning, read, statuses
 
 from hermes_parsers import get_parser
@@ -57,6 +59,45 @@ def test_without_tools_an_id_is_read_as_well_as_it_can_be(written: str, name: st
     assert call_of(written)[0] == name
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("functions_bash_2_3", "bash_2_3", "functions.bash:2:3", "bash:2:3", "functions.bash.2:3", "bash-2.3"),
+        *("functions.bash #3", "functions.bash : 3", "bash # 3", "functions.bash:2 #3", "functions.bash #2 :3"),
+        *("functions.functions.bash:3", "functions:functions_bash_2_3", "functions_bash:2_3", "functions.bash_1_2_3"),
+    ],
+)
+def test_of_several_numbers_the_last_one_counts(written: str):
+    assert call_of(written, "bash", "list_dir", "now") == ("bash", "functions.bash:3")
+
+
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [
+        *(("functions:0", 0), ("functions.0", 0), ("functions_0", 0), ("functions-4", 4), ("functions0", 0)),
+        *(("function.7", 7), ("functions.0:1", 1), ("functions: 3", 3), ("functions #3", 3), ("functions_2_3", 3)),
+        *(("functions", 0), ("functions.", 0), ("function", 0), ("0", 0)),
+    ],
+)
+def test_an_id_of_only_the_prefix_and_a_number_means_the_tool_that_takes_the_arguments(written: str, number: int):
+    other = function_tool("now", zone={"type": "string"})
+    [call] = read("kimi_k2", kimi((written, ARGUMENTS)), *tools("bash"), other).calls
+    assert (call.name, call.id) == ("bash", f"functions.bash:{number}")
+    undecided = read("kimi_k2", kimi((written, ARGUMENTS)), *tools("bash", "sh"))
+    assert (undecided.calls, statuses(undecided)) == ((), ["missing_name"])
+
+
+@given(
+    st.sampled_from(["", "functions.", "functions_", "functions:", "function-", "functions.functions."]),
+    st.sampled_from(["bash", "list_dir", "mcp__a-b__c", "tool12"]),
+    st.lists(st.tuples(st.sampled_from([":", "_", "-", ".", " #", " : ", " ", "#"]), st.integers(0, 99)), max_size=3),
+)
+def test_a_tool_of_the_list_is_found_whatever_numbers_follow_it(prefix, name, numbers):
+    written = prefix + name + "".join(f"{between}{number}" for between, number in numbers)
+    number = numbers[-1][1] if numbers else 0
+    assert call_of(written, "bash", "list_dir", "mcp__a-b__c", "tool12") == (name, f"functions.{name}:{number}")
+
+
 def test_an_id_that_means_no_tool_of_the_list_is_flagged():
     text = kimi(("functions_other_2", ARGUMENTS))
     result = read("kimi_k2", text, *tools("bash"))
@@ -65,7 +106,6 @@ def test_an_id_that_means_no_tool_of_the_list_is_flagged():
 
 def test_an_id_of_another_service_gets_the_family_s_form():
     assert call_of("call_6b0e7c24f0c44f0d996b59e5", "bash") == ("bash", "functions.bash:0")
-    assert call_of("3", "bash") == ("bash", "functions.bash:3")
 
 
 def test_two_calls_with_ids_that_mean_the_same_keep_apart():

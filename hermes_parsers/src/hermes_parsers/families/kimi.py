@@ -26,7 +26,7 @@ _CALL: Final = "<|tool_call_begin|>"
 _CALL_END: Final = "<|tool_call_end|>"
 _ARGUMENTS: Final = "<|tool_call_argument_begin|>"
 
-_ID: Final = r"[^\s<>{}\[\]\"]{1,256}+(?>[ ]\d++)?+"
+_ID: Final = r"[^\s<>{}\[\]\"]{1,256}+(?>[ ]{1,2}+(?=[#:\d])[^\s<>{}\[\]\"]{1,32}+){0,8}+"
 _BEFORE: Final = rf"(?:{'|'.join(map(re.escape, _SECTIONS))}){SPACES}"
 _MARK: Final = rf"(?>{re.escape(_CALL)}{SPACES}){{0,2}}+"
 _IS_ID: Final = re.compile(_ID).fullmatch

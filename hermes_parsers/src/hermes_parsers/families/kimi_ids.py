@@ -1,7 +1,8 @@
 """What the ids of Kimi's calls say: the tool's name, and the number of the call.
 
 The form is `functions.NAME:N`. Models also write `functions_bash_2`, `functions.bash5`, `functions-bash-2`, `bash:2`,
-and ids of other services, which hold no name. Where the tools are known, an id means the one of them that fits it.
+`bash_2_3`, and ids without a name: those of other services, and `functions:0`. Where the tools are known, an id means
+the one of them that fits it.
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-_WIRE: Final = re.compile(r"functions\.(.+):\d+", re.DOTALL).fullmatch
+_WIRE: Final = re.compile(r"functions\.(\S+):\d+").fullmatch
 _WHOLE: Final = re.compile(r"(?>(functions\.))?+((?!:).+?)(?::[^:]*)?", re.DOTALL).fullmatch
-_SLIP: Final = re.compile(r"functions[._\-]([^:]+?)(?:[._\-# ]|: ?)\d{1,9}").fullmatch
-_OPAQUE: Final = re.compile(r"\d+|(?:call|toolu|chatcmpl-tool|tool_call)[_-][\w-]*\d[\w-]*").fullmatch
-"""Ids of other services."""
+_SLIP: Final = re.compile(r"functions[._\-]([^:\s]+?)(?:[._\-:# ]{1,4}\d{1,9})+").fullmatch
+_OPAQUE: Final = re.compile(
+    r"(?:functions?)?[._\-:/# \d]*|(?:call|toolu|chatcmpl-tool|tool_call)[_-][\w-]*\d[\w-]*"
+).fullmatch
+"""An id without a name: only the prefix and numbers, or one of another service."""
 _PREFIX: Final = re.compile(r"functions?[._\-:/]*")
 _SEPARATORS: Final = "._-:/# "
-_NUMBER: Final = re.compile(r"\d{1,9}\Z")
+_NUMBERS: Final = re.compile(r"[._\-:/# \d]*?(\d{1,9})[._\-:/# ]*").fullmatch
 _DIGITS: Final = "0123456789"
+_MOST: Final = 4
+"""So many prefixes before a name are looked at, and numbers behind it."""
 _LONGEST: Final = 32
 """So many digits at an id's end may be the name's or the number's."""
 
@@ -35,25 +40,33 @@ def name_in(written: str, known: Collection[str] | None) -> str | None:
     for whole in (found[2], written) if _WIRE(written) else (written, found[2]):
         if whole in names:
             return str(whole)
-    if not found[1] and _OPAQUE(found[2]):
-        return None
     if names and (fitting := [name for name in _readings(written) if name in names]):
         return max(fitting, key=len)
+    # The family's own form holds a name, even `functions.0:1`, unless the tools show that there is none of it.
+    if _OPAQUE(written) and (names or not _WIRE(written)):
+        return None
     slip = None if _WIRE(written) else _SLIP(written)
     return slip[1] if slip else found[2]
 
 
 def _readings(written: str) -> set[str]:
-    """Return what an id can mean without `functions` before a name, without a number behind it, or without both."""
-    prefix = _PREFIX.match(written)
+    """Return what an id can mean without `functions` before a name, without numbers behind it, or without both."""
     readings = set()
-    for begin in {0, prefix.end() if prefix else 0}:
-        rest = written[begin:]
-        digits = len(rest) - len(rest.rstrip(_DIGITS))
-        for size in range(min(digits, _LONGEST) + 1):
-            name = rest[: len(rest) - size]
-            readings |= {name, name.rstrip(_SEPARATORS)}
+    for rest in _without_prefixes(written):
+        for _ in range(_MOST):
+            digits = len(rest) - len(rest.rstrip(_DIGITS))
+            for size in range(min(digits, _LONGEST) + 1):
+                name = rest[: len(rest) - size]
+                readings |= {name, name.rstrip(_SEPARATORS)}
+            rest = rest[: len(rest) - digits].rstrip(_SEPARATORS)
     return readings - {""}
+
+
+def _without_prefixes(written: str) -> list[str]:
+    rests = [written]
+    while len(rests) <= _MOST and (prefix := _PREFIX.match(rests[-1])):
+        rests.append(rests[-1][prefix.end() :])
+    return rests
 
 
 def own_form(written: str, name: str) -> str | None:
@@ -62,5 +75,5 @@ def own_form(written: str, name: str) -> str | None:
     if found is not None and found[1] == name:
         return written
     before, behind, number = written.rpartition(name)
-    number = (number if behind else before + number).strip(_SEPARATORS)
-    return f"functions.{name}:{int(number)}" if _NUMBER.fullmatch(number) else None
+    numbers = _NUMBERS(number if behind else _without_prefixes(before + number)[-1])
+    return f"functions.{name}:{int(numbers[1])}" if numbers else None
