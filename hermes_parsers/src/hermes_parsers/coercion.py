@@ -11,7 +11,8 @@ A text is tried as the types its schema allows in the order null, integer, numbe
   integers). A leading zero (`03106`, `0755`) has no meaning in JSON that could be known, so it stays the text.
 * A number keeps its literal's kind: `1` is an int, `1.0` a float. NaN and infinities are refused.
 * Objects and arrays are strict JSON. Strings inside them are read by the schema of their place (`{"n": "5"}` with an
-  integer `n`), noted.
+  integer `n`), and numbers and booleans where only a text may stand are the text as it was written (`[1.10]` for an
+  array of strings); both are noted.
 * Only where no string is allowed, and noted: `1` and `0` for a boolean, `+5` and `.5` for a number, a Python literal
   for an object or an array.
 """
@@ -50,6 +51,7 @@ _PLAIN_STRING: Final = {"type": "string"}
 _STRING: Final = frozenset({"string"})
 _TEXTS: Final = frozenset({"string", "null"})
 _INNER: Final = frozenset({"properties", "items", "prefixItems", "additionalProperties", "$ref"} | set(COMPOSITIONS))
+_DECLARED_TEXTS: Final = "numbers and words in it were read as the texts that are declared"
 _NULLS: Final = frozenset({"null", "none"})
 _WORDS: Final[Mapping[str, Any]] = {"true": True, "false": False, "null": None}
 _BOOLEANS: Final = {"true": True, "false": False}
@@ -70,15 +72,33 @@ def coerce_text(text: str, schema: Any, *, declared: Literal["text", "json"] | N
     if not allowed or allowed == _STRING or is_among(text, schema):
         return text, ""
     value, note = _read(text, allowed)
+    if note and value is text and (found := _with_declared_texts(text, schema, allowed)) is not None:
+        value, note = found, _DECLARED_TEXTS
     if isinstance(value, dict | list) and not _INNER.isdisjoint(schema):
-        value, inner = coerce_value(value, schema)
+        value, inner = coerce_value(value, schema, text)
         note = "; ".join(part for part in (note, inner) if part)
     return value, note
 
 
-def coerce_value(value: Any, schema: Any) -> Reading:
-    """Read the strings inside a JSON value by the schema of their place; return the value and a note."""
+def _with_declared_texts(text: str, schema: Any, allowed: frozenset[str]) -> Any:
+    """Return what is an object or an array if what it holds are the texts that are declared (`[007]`), or None."""
+    from hermes_parsers.engine.declared import settle_written
+
+    text = text.strip()
+    if not text.startswith(("[", "{")) or _INNER.isdisjoint(schema) or _may_be_too_deep(text):
+        return None
+    found = settle_written(text, schema)
+    return found if OF_TYPE.get(type(found)) in allowed else None
+
+
+def coerce_value(value: Any, schema: Any, text: str | None = None) -> Reading:
+    """Read the strings inside a JSON value by the schema of their place; return the value and a note.
+
+    With the text that the value was read from, its numbers and booleans are texts where the schema wants some.
+    """
     fitter = _Fitter(schema)
+    if text is not None:
+        value = fitter.with_texts(value, text)
     fitted = fitter.fit(value, schema)
     return fitted, "; ".join(fitter.notes[:_MAX_NOTES])
 
@@ -231,11 +251,11 @@ def coerce_json(text: str, schema: Any) -> Reading:
         return value, note
     if isinstance(value, dict | list) and _is_too_deep(value, text):
         return text, "nested too deeply, kept as a string"
-    return (value, "") if schema is None else coerce_value(value, schema)
+    return (value, "") if schema is None else coerce_value(value, schema, text)
 
 
 def _is_too_deep(value: Any, text: str) -> bool:
-    if len(text) <= _MAX_DEPTH or text.count("[") + text.count("{") + text.count("(") <= _MAX_DEPTH:
+    if not _may_be_too_deep(text):
         return False
     level = [value]
     for _ in range(_MAX_DEPTH):
@@ -243,6 +263,10 @@ def _is_too_deep(value: Any, text: str) -> bool:
         if not level:
             return False
     return True
+
+
+def _may_be_too_deep(text: str) -> bool:
+    return len(text) > _MAX_DEPTH and text.count("[") + text.count("{") + text.count("(") > _MAX_DEPTH
 
 
 def _children(value: Any) -> Iterator[Any]:
@@ -260,6 +284,18 @@ class _Fitter:
     def __init__(self, root: Any) -> None:
         self.root = root
         self.notes: list[str] = []
+
+    def with_texts(self, value: Any, text: str) -> Any:
+        """Return a value with the text of what is a number or a boolean, where its schema allows no such thing."""
+        from hermes_parsers.engine.declared import lacks_text, settle_written
+
+        if not lacks_text(value, self.root, self.root):
+            return value
+        found = settle_written(text.strip(), self.root)
+        if found is None or found == value:
+            return value
+        self.notes.append(_DECLARED_TEXTS)
+        return found
 
     def fit(self, value: Any, schema: Any, path: str = "", depth: int = 0) -> Any:
         if not isinstance(schema, Mapping) or depth > _MAX_FIT_DEPTH:

@@ -7,11 +7,12 @@ the keyword of the next argument, or before the parenthesis that ends the call i
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container
+from collections.abc import Container, Mapping
 from functools import cache
 from typing import Any, Final
 
-from hermes_parsers.engine.literals import LiteralError, read_literal
+from hermes_parsers.engine.declared import read_declared
+from hermes_parsers.engine.literals import LiteralError
 from hermes_parsers.engine.quoted import read_python_string
 from hermes_parsers.families.python_call import ARGUMENTS_OPEN, KEYWORD, NAME, SPACES
 
@@ -30,16 +31,16 @@ _MOST: Final = 256
 class LooseCall:
     """Reads the arguments that begin at `at` in the first `limit` characters of a text, where their list has ended."""
 
-    __slots__ = ("_closer", "_known", "_limit", "_names", "_text", "at", "values")
+    __slots__ = ("_closer", "_known", "_limit", "_schemas", "_text", "at", "values")
 
     def __init__(
-        self, text: str, at: int, limit: int, closer: str, *, known: Container[str] | None, names: Collection[str]
+        self, text: str, at: int, limit: int, closer: str, *, known: Container[str] | None, schemas: Mapping[str, Any]
     ) -> None:
         self._text = text
         self._limit = limit
         self._closer = closer
         self._known = known
-        self._names = names
+        self._schemas = schemas
         self.at = at
         self.values: dict[str, Any] = {}
 
@@ -61,7 +62,8 @@ class LooseCall:
         """Take an argument's value; return the place behind it, or -1."""
         if self._text[at : at + 1] not in _QUOTES:
             try:
-                self.values[keyword], end = read_literal(self._text, at, self._limit)
+                schema = self._schemas.get(keyword)
+                self.values[keyword], end = read_declared(self._text, at, self._limit, schema, repairs=None, notes={})
             except LiteralError:
                 return -1
             return end
@@ -86,7 +88,7 @@ class LooseCall:
     def _is_end(self, found: re.Match[str]) -> bool:
         """Whether the tool has the parameter that would come next, or there is a tool of the next call's name."""
         if found["keyword"]:
-            return not self._names or found["keyword"] in self._names
+            return not self._schemas or found["keyword"] in self._schemas
         return not found["name"] or self._known is None or found["name"] in self._known
 
     def _holds_more(self, at: int, end: int) -> bool:

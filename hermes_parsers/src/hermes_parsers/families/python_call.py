@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
-from hermes_parsers.engine.literals import LiteralError, read_literal
+from hermes_parsers.engine.declared import declared_parameters, is_text, read_declared
+from hermes_parsers.engine.literals import LiteralError
 from hermes_parsers.engine.quoted import Repairs, read_python_string
 from hermes_parsers.engine.scan import OK, SPACE, Draft
 
@@ -95,9 +96,9 @@ _decode: Final = json.JSONDecoder().raw_decode
 class PythonCall:
     """A call whose arguments begin at `opened`; `values` grows while `advance` moves `at` to behind its parenthesis."""
 
-    __slots__ = ("at", "name", "opened", "repairs", "repeated", "values")
+    __slots__ = ("at", "name", "notes", "opened", "repairs", "repeated", "schemas", "values")
 
-    def __init__(self, text: str, start: int) -> None:
+    def __init__(self, text: str, start: int, tools: Any = None) -> None:
         found = _OPEN.match(text, start)
         assert found is not None
         self.name = found[1]
@@ -105,6 +106,8 @@ class PythonCall:
         self.values: dict[str, Any] = {}
         self.repairs: Repairs = {}
         self.repeated: dict[str, None] = {}
+        self.notes: dict[str, None] = {}
+        self.schemas = declared_parameters(tools, self.name)
 
     def advance(self, text: str, *, lenient: bool = False) -> LiteralError | None:
         """Read arguments to the end of the call; return what is in the way, which more text may remove."""
@@ -115,12 +118,16 @@ class PythonCall:
         return None
 
     def _read_arguments(self, text: str, *, lenient: bool) -> None:
-        plain, values = _PLAIN.match, self.values
+        plain, values, schemas = _PLAIN.match, self.values, self.schemas
         while True:
             found = plain(text, self.at)
             kind = found.lastindex or 0 if found else 0
             behind = text[found.end() - 1] if found else ""
             if found is None or (kind <= _STRING_KIND and ("\\" in found[kind] or behind in _NOT_PLAIN)):
+                if self._read_argument(text, lenient=lenient):
+                    return
+                continue
+            if kind > _STRING_KIND and schemas and is_text(schemas.get(found[1])):
                 if self._read_argument(text, lenient=lenient):
                     return
                 continue
@@ -153,10 +160,12 @@ class PythonCall:
             return True
         # Noted for the call only where the argument is complete, since more text may change what it is.
         repairs: Repairs = {}
+        notes: dict[str, None] = {}
         if text[at : at + 1] in _QUOTES:
             value, after = read_python_string(text, at, end)
         else:
-            value, after = read_literal(text, at, end, repairs if lenient else None)
+            schema, noted = self.schemas.get(found[1]), repairs if lenient else None
+            value, after = read_declared(text, at, end, schema, repairs=noted, notes=notes)
         after = _skip(text, after)
         if lenient and text[after : after + 1] in {"]", "}"}:
             after = _EXTRA.match(text, after).end()  # type: ignore[union-attr]  # the pattern matches everywhere
@@ -169,6 +178,7 @@ class PythonCall:
             self.repeated[found[1]] = None
         self.values[found[1]] = value
         self.repairs |= repairs
+        self.notes |= notes
         self.at = after + 1
         return text[after] == ")"
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Generator, Sequence
 from typing import Any, ClassVar, Final
 
-from hermes_parsers.coercion import known_names, parameter_schemas
+from hermes_parsers.coercion import known_names
+from hermes_parsers.engine.declared import declared_parameters, lacks_texts
 from hermes_parsers.engine.literals import LiteralError
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.rendering import WrittenCall
@@ -116,6 +117,8 @@ class PythonicParser(ScanningParser):
             return -1
         drafts, place, has_bracket = list[Draft](), head.end(), "[" in head[0]
         while (draft := read_tidy_call(text, at, place)) is not None:
+            if scan.tools and lacks_texts(draft.value, declared_parameters(scan.tools, draft.name)):
+                return UNDECIDED
             drafts.append(draft)
             found, at = self._follow(scan, draft.end, has_bracket=has_bracket) or ("cut", at)
             place = at
@@ -134,7 +137,7 @@ class PythonicParser(ScanningParser):
 
     def _read_stump(self, scan: Scan, start: int, at: int) -> int:
         """Read a call that cannot be read, where it ends at the next list since nothing else could end it."""
-        call = PythonCall(scan.text, at)
+        call = PythonCall(scan.text, at, scan.tools)
         end = scan.text.find(self.openers[0], call.opened)
         if end < 0 or self._stop(scan.text, call.opened, end) is not None:
             return UNDECIDED
@@ -192,7 +195,7 @@ class PythonicParser(ScanningParser):
         self, scan: Scan, start: int, at: int, ahead: Sequence[Ahead], most: int, *, is_first: bool, has_bracket: bool
     ) -> Generator[str, None, tuple[Draft, _Follow | None]]:
         """Read any call, and what follows it where it is broken."""
-        call = PythonCall(scan.text, at)
+        call = PythonCall(scan.text, at, scan.tools)
         error = call.advance(scan.text, lenient=scan.lenient)
         while error is not None and error.is_truncated and not scan.final:
             yield ")"
@@ -235,9 +238,8 @@ class PythonicParser(ScanningParser):
         # Each of them may be looked through to the end of its list.
         if scan.faults >= _FEW or scan.text.find(")", call.opened, limit) < 0:
             return None
-        names = parameter_schemas(scan.tools, call.name) if scan.tools else None
         known = known_names(scan.tools) if scan.tools else None
-        loose = LooseCall(scan.text, call.opened, limit, self.closer, known=known, names=names or ())
+        loose = LooseCall(scan.text, call.opened, limit, self.closer, known=known, schemas=call.schemas)
         if not loose.read():
             scan.faults += 1
             return None
@@ -366,9 +368,10 @@ def _draft(call: PythonCall, start: int) -> Draft:
     draft = Draft(start, call.at, OK, call.name, arguments, call.values)
     if call.repairs:
         draft.fail(REPAIRED, f"repaired: {', '.join(call.repairs)}")
+    told = [draft.reason, *call.notes]
     if call.repeated:
-        told = f"the last value counts of what is given twice: {', '.join(call.repeated)}"
-        draft.reason = f"{draft.reason}; {told}" if draft.reason else told
+        told.append(f"the last value counts of what is given twice: {', '.join(call.repeated)}")
+    draft.reason = "; ".join(filter(None, told))
     return draft
 
 
