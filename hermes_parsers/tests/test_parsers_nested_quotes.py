@@ -90,3 +90,31 @@ def test_quotes_at_random_places_are_text_where_the_tools_are_known():
         assert meaning(read("lfm2", FRAMES["lfm2"][1].format(call), WRITE)) == [
             ("write", {"path": text, "text": "it's"})
         ], call
+
+
+@pytest.mark.parametrize(
+    "inner", ["x')]", "x')]'", "x')]\n", "echo ')]'", "')]", "a)]')]b", "x')] and then", "f('a')]", "x', n')]", "[f('x')]"]
+)
+@pytest.mark.parametrize("tools", [(), (BASH, WRITE)])
+def test_a_text_may_hold_what_looks_like_the_end_of_its_list(inner, tools):
+    frame = FRAMES["lfm2"][1]
+    for body, calls in (
+        (f"bash(command='{inner}')", [("bash", {"command": inner})]),
+        (f"bash(command='{inner}', timeout=5)", [("bash", {"command": inner, "timeout": 5})]),
+        (f"write(path='a'), bash(command='{inner}')", [("write", {"path": "a"}), ("bash", {"command": inner})]),
+    ):
+        text = frame.format(body)
+        for written in (text, f"{text}{text}", f"{text}\nSo it is."):
+            result = read("lfm2", written, *tools)
+            assert meaning(result) == calls * written.count("[" + body)
+            assert result.content == ("\nSo it is." if "So" in written else None)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [" junk", ", [write(path='a')]", "\n[bash(command='y')]", "\nwrite(path='a'), bash(command='y')", " it's", "]"],
+)
+def test_what_stands_behind_a_list_is_not_swallowed_by_its_last_text(behind):
+    opener, closer = FRAMES["lfm2"][1].split("[{}]")
+    result = read("lfm2", f"{opener}[bash(command='x')]{behind}{closer}", BASH, WRITE)
+    assert meaning(result)[:1] == [("bash", {"command": "x"})]

@@ -20,7 +20,7 @@ _ARGUMENT: Final = re.compile(rf"{SPACES}({KEYWORD}){SPACES}=(?!=){SPACES}")
 _VALUE: Final = r"""(?=["'\d\-\[{]|(?:True|False|None|true|false|null)\b)"""
 _LINE_ENDS: Final = r"(?=[ \t]*+(?:[\r\n<]|\Z))"
 _BEGINS: Final = re.compile(
-    rf"""\){SPACES},{SPACES}(?P<name>{NAME}){ARGUMENTS_OPEN}|,{SPACES}(?P<keyword>{KEYWORD}){SPACES}=(?!=){SPACES}["']"""
+    rf"""\){SPACES}(?>\]{SPACES},?+{SPACES}\[?+|,){SPACES}(?P<name>{NAME}){ARGUMENTS_OPEN}|,{SPACES}(?P<keyword>{KEYWORD}){SPACES}=(?!=){SPACES}["']"""
 )
 _QUOTES: Final = frozenset("'\"")
 _AFTER: Final = re.compile(rf"{SPACES}([,)])")
@@ -29,16 +29,28 @@ _MOST: Final = 256
 
 
 class LooseCall:
-    """Reads the arguments that begin at `at` in the first `limit` characters of a text, where their list has ended."""
+    """Reads the arguments that begin at `at` in the first `limit` characters of a text, where their list has ended.
 
-    __slots__ = ("_closer", "_known", "_limit", "_schemas", "_text", "at", "values")
+    With `ends_at_mark`, only the closing mark ends the list, since a bracket at a line's end has turned out not to.
+    """
+
+    __slots__ = ("_closer", "_ends_at_mark", "_known", "_limit", "_schemas", "_text", "at", "values")
 
     def __init__(
-        self, text: str, at: int, limit: int, closer: str, *, known: Container[str] | None, schemas: Mapping[str, Any]
+        self,
+        text: str,
+        at: int,
+        limit: int,
+        closer: str,
+        *,
+        known: Container[str] | None,
+        schemas: Mapping[str, Any],
+        ends_at_mark: bool = False,
     ) -> None:
         self._text = text
         self._limit = limit
         self._closer = closer
+        self._ends_at_mark = ends_at_mark
         self._known = known
         self._schemas = schemas
         self.at = at
@@ -75,7 +87,7 @@ class LooseCall:
         return end
 
     def _end_of_text(self, quote: str, at: int) -> int:
-        pattern = _end_of_text(quote, self._closer)
+        pattern = _end_of_text(quote, self._closer, ends_at_mark=self._ends_at_mark)
         for _ in range(_MOST):
             found = pattern.search(self._text, at, self._limit)
             if found is None:
@@ -105,11 +117,10 @@ class LooseCall:
 
 
 @cache
-def _end_of_text(quote: str, closer: str) -> re.Pattern[str]:
+def _end_of_text(quote: str, closer: str, *, ends_at_mark: bool) -> re.Pattern[str]:
     """Compile a quote and what must follow it where it ends a text."""
     following = rf",{SPACES}(?P<keyword>{KEYWORD}){SPACES}=(?!=){SPACES}{_VALUE}"
     call = rf",{SPACES}(?P<name>{NAME}){ARGUMENTS_OPEN}"
-    ends = rf"\]{SPACES}{re.escape(closer)}|\]{_LINE_ENDS}" if closer else rf"\]{_LINE_ENDS}"
-    if closer:
-        ends += rf"|{re.escape(closer)}"
+    by_mark = [rf"(?>\]{SPACES})?+{re.escape(closer)}"] if closer else []
+    ends = "|".join(by_mark if ends_at_mark else [*by_mark, rf"\]{_LINE_ENDS}"])
     return re.compile(rf"{quote}(?={SPACES}(?:{following}|\){SPACES}(?:{call}|{ends})))")

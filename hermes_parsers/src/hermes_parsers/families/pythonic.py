@@ -203,8 +203,11 @@ class PythonicParser(ScanningParser):
         if error is None:
             draft = _draft(call, start)
             behind = yield from self._follows(scan, draft.end, has_bracket=has_bracket)
-            # A quote may also have ended the call too soon.
-            loose = (yield from self._read_loosely(scan, start, call, ahead)) if behind[0] == "junk" else None
+            # A quote may also have ended the call too soon, or with a bracket behind it the whole list.
+            is_open = self.needs_closer and behind[0] == "open"
+            if behind[0] != "junk" and not is_open:
+                return draft, behind
+            loose = yield from self._read_loosely(scan, start, call, ahead, goes_on=is_open)
             return (draft, behind) if loose is None else (loose, None)
         loose = yield from self._read_loosely(scan, start, call, ahead)
         if loose is not None:
@@ -224,9 +227,12 @@ class PythonicParser(ScanningParser):
         return draft, self._resynchronise(scan, draft, call, error, walk, is_first=is_first)
 
     def _read_loosely(
-        self, scan: Scan, start: int, call: PythonCall, ahead: Sequence[Ahead]
+        self, scan: Scan, start: int, call: PythonCall, ahead: Sequence[Ahead], *, goes_on: bool = False
     ) -> Generator[str, None, Draft | None]:
-        """Read a call again that a quote in a text broke, once its list has ended; None where that is not the cause."""
+        """Read a call again that a quote in a text broke, once its list has ended; None where that is not the cause.
+
+        A call that `goes_on` behind what looks like the list's end must reach up to the closing mark.
+        """
         if not self.quotes_loosely or not _has_quotes(scan.text, call):
             return None
         while not (ends := [end for mark in ahead if (end := mark.find(scan.text, call.opened)) >= 0]):
@@ -234,13 +240,18 @@ class PythonicParser(ScanningParser):
                 break
             yield ""
         end = min(ends, default=len(scan.text))
-        limit = end + len(self.closer) if self.closer and scan.text.startswith(self.closer, end) else end
+        is_closed = bool(self.closer) and scan.text.startswith(self.closer, end)
+        limit = end + len(self.closer) if is_closed else end
+        if goes_on and not is_closed:
+            return None
         # Each of them may be looked through to the end of its list.
         if scan.faults >= _FEW or scan.text.find(")", call.opened, limit) < 0:
             return None
         known = known_names(scan.tools) if scan.tools else None
-        loose = LooseCall(scan.text, call.opened, limit, self.closer, known=known, schemas=call.schemas)
-        if not loose.read():
+        loose = LooseCall(
+            scan.text, call.opened, limit, self.closer, known=known, schemas=call.schemas, ends_at_mark=goes_on
+        )
+        if not loose.read() or (goes_on and loose.at <= call.at):
             scan.faults += 1
             return None
         draft = Draft(start, loose.at, OK, call.name, dumps(loose.values), loose.values)
