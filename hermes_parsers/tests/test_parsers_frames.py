@@ -127,6 +127,43 @@ def test_reasoning_that_begins_again_behind_text_is_reasoning(name: str):
         assert get_parser(name).render(result) == text
 
 
+@pytest.mark.parametrize(
+    ("thought", "prose"),
+    [
+        *[("", ""), ("", "Hi. "), ("<|channel>thought\nink\n<channel|>", ""), ("<|channel>thought\nink<channel|>\n", "")],
+        ("<|channel>thought\nink<channel|>", "Hi. "),
+    ],
+)
+def test_the_final_channel_of_gemma_is_an_answer(thought: str, prose: str):
+    opening, call = "<|channel>final\n", "<|tool_call>call:f{}<tool_call|>"
+    for text, content in (
+        (f"{opening}answer<channel|>", "answer"),
+        ("<|channel>final answer<channel|>", " answer"),
+        (f"{opening}answer", "answer"),
+        (f"{opening}<channel|>", ""),
+        ("<|channel>final", ""),
+        (f"{opening}answer<channel|>{call}", "answer"),
+        (f"{opening}answer{call}<channel|>", "answer"),
+        (f"{opening}a<channel|>b{opening}c<channel|>", "abc"),
+    ):
+        written = f"{thought}{prose}{text}"
+        result = read("gemma4", written)
+        assert (result.content or "", result.reasoning) == (prose + content, "ink" if thought else None), written
+        assert meaning(result) == ([("f", {})] if call in text else [])
+        assert told("gemma4", written) == (result.content or "")
+        assert get_parser("gemma4").render(result) == written
+
+
+def test_a_thought_in_the_final_channel_is_reasoning():
+    result = read("gemma4", "<|channel>final\na<|channel>thought\nb<channel|>c<channel|>d")
+    assert (result.content, result.reasoning) == ("acd", "b")
+
+
+@pytest.mark.parametrize("text", ["<|channel>finally", "<|channel>", "<|channel>fin", "See <|channel>other x."])
+def test_what_only_begins_like_the_final_channel_is_text(text: str):
+    assert read("gemma4", text).content == text
+
+
 def test_a_call_drafted_in_a_second_reasoning_is_none():
     text = "Hi.<|channel>thought\n<|tool_call>call:f{}<tool_call|><channel|><|tool_call>call:g{}<tool_call|>"
     result = read("gemma4", text)

@@ -27,7 +27,9 @@ from hermes_parsers.engine.scan import (
     sees,
     skip_space,
 )
+from hermes_parsers.engine.stream import ScanStream
 from hermes_parsers.families.brackets import judge_extra, pass_run
+from hermes_parsers.families.gemma_channels import FINAL_CHANNEL, ChannelStream
 from hermes_parsers.families.gemma_object import ObjectReader, compile_member, find_end, read_tidy_object
 from hermes_parsers.writing import dumps
 
@@ -62,6 +64,8 @@ class GemmaParser(ScanningParser):
     """`<|tool_call>call:f{a:<|"|>x<|"|>,n:42}<tool_call|>`, with reasoning in a channel of its own."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<turn|>", "<|tool_response>")
+    stream_type: ClassVar[type[ScanStream]] = ChannelStream
+    pattern: ClassVar[str] = FINAL_CHANNEL
     openers: ClassVar[tuple[str, ...]] = ("<|tool_call>",)
     closer: ClassVar[str] = "<tool_call|>"
     body: ClassVar[str] = _body(closer)
@@ -83,9 +87,13 @@ class GemmaParser(ScanningParser):
         self._member = compile_member(self.quote)
         self._head = _head(self.closer)
 
+    def _call_head(self, text: str, at: int) -> re.Match[str] | None:
+        opener = self.openers[0]
+        return self._head.match(text, at + len(opener)) if text.startswith(opener, at) else None
+
     def read_now(self, scan: Scan, at: int) -> int:
         """Read one call whose text is all there."""
-        head = self._head.match(scan.text, at + len(self.openers[0]))
+        head = self._call_head(scan.text, at)
         if head is None:
             return -1
         brace = head.end() - 1
@@ -104,7 +112,7 @@ class GemmaParser(ScanningParser):
 
     def read(self, scan: Scan, at: int) -> Wait:
         """Read one call as its text arrives."""
-        head = self._head.match(scan.text, at + len(self.openers[0]))
+        head = self._call_head(scan.text, at)
         if head is None:
             return -1
         schemas = declared_parameters(scan.tools, _name(head))
@@ -221,6 +229,8 @@ class FunctionGemmaParser(GemmaParser):
     """`<start_function_call>call:f{a:<escape>x<escape>}<end_function_call>`, without reasoning in the template."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<end_of_turn>", "<start_function_response>")
+    stream_type: ClassVar[type[ScanStream]] = ScanStream
+    pattern: ClassVar[str] = ""
     openers: ClassVar[tuple[str, ...]] = ("<start_function_call>",)
     closer: ClassVar[str] = "<end_function_call>"
     body: ClassVar[str] = _body(closer)
