@@ -34,6 +34,13 @@ _TOOLS: Final = [
     schema("write", {"text": {"type": "string"}, "more": {"type": "array"}, "map": {"type": "object"}}),
     schema("get_time"),
 ]
+_TEXT: Final = {"type": "string"}
+_OF_TEXTS: Final = [
+    schema("get_weather", {"city": _TEXT, "days": _TEXT}),
+    schema("web_search", {"query": _TEXT, "limit": {"type": ["string", "null"]}, "exact": _TEXT}),
+    schema("write", {"text": _TEXT, "more": {"type": "array", "items": _TEXT}, "map": {"additionalProperties": _TEXT}}),
+]
+"""The same tools, whose numbers and words are declared to be texts: formats with quotes write them without any."""
 _TEMPLATE: Final = {
     "start_anchor": "<|model|>",
     "fields": {
@@ -100,7 +107,15 @@ def play(texts: int, seed: int, *, streamed: float, some: Sequence[Target]) -> t
     """Play so many texts over the targets in turn; return how many each got, and what failed."""
     chance = random.Random(seed)
     modes: tuple[ParseMode, ...] = ("strict", "lenient")
-    tools: list[Sequence[Mapping[str, Any]] | None] = [None, None, _TOOLS, _TOOLS, _TOOLS, *STRANGE_TOOLS.values()]
+    tools: list[Sequence[Mapping[str, Any]] | None] = [
+        None,
+        None,
+        _TOOLS,
+        _TOOLS,
+        _OF_TEXTS,
+        _OF_TEXTS,
+        *STRANGE_TOOLS.values(),
+    ]
     played: Counter[str] = Counter()
     failures: list[Failure] = []
     for number in range(texts):

@@ -7,8 +7,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from parser_reading import function_tool, glm45, meaning, minimax_m2, qwen3_coder, read, statuses
 from parser_reading import dsml as write_dsml
+from parser_reading import function_tool, glm45, meaning, minimax_m2, qwen3_coder, read, statuses
 
 from hermes_parsers.coercion import coerce_json, coerce_text
 

@@ -25,13 +25,18 @@ FORMS = {
 
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize(
-    "written", ["12345", "007", "1.10", "-0", "1e5", "1e999", "0x10", "1_000", "+49", ".5", "2024-01-02", "True", "false"]
+    "written",
+    ["12345", "007", "1.10", "-0", "1e5", "1e999", "0x10", "1_000", "+49", ".5", "2024-01-02", "True", "false"],
 )
 def test_a_declared_text_is_the_text_as_it_stands(name, written):
     for text in (f"zip={written}", f"n=1, zip = {written} , l=[]", f"l=[],zip={written}\n"):
         result = read(name, FORMS[name].format(text), TOOL)
         assert (meaning(result)[0][1]["zip"], statuses(result)) == (written, ["ok"])
-    for text, place in ((f"o={{'zip': {written}, 'n': 3}}", "o"), (f"l=[{written}, 'x']", "l"), (f"p=[{written},2]", "p")):
+    for text, place in (
+        (f"o={{'zip': {written}, 'n': 3}}", "o"),
+        (f"l=[{written}, 'x']", "l"),
+        (f"p=[{written},2]", "p"),
+    ):
         wanted = {"o": {"zip": written, "n": 3}, "l": [written, "x"], "p": [written, 2]}[place]
         result = read(name, FORMS[name].format(text), TOOL)
         assert (meaning(result), statuses(result)) == ([("now", {place: wanted})], ["ok"])

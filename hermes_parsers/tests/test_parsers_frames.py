@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from parser_reading import meaning, pieces, read, statuses, streamed
+from every_cut import read_at_every_cut
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from parser_reading import function_tool, meaning, pieces, read, statuses, streamed
 
 from hermes_parsers import get_parser
 
@@ -60,9 +63,119 @@ def test_other_brackets_are_content(text: str):
     assert (read("llama3_json", text).content, read("llama3_json", text).attempts) == (text, ())
 
 
-def test_what_follows_a_call_in_a_list_and_is_none_stays_content():
-    result = read("llama3_json", f'[{F}, {{"x": 1}}]')
-    assert (meaning(result), result.content, statuses(result)) == ([("f", {})], ', {"x": 1}]', ["unclosed"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[[{F}, {G}]]",
+        f"[[{F}], [{G}]]",
+        f"[ [\n{F},\n{G}\n] ]",
+        f"{TAG}[[{F}, {G}]]",
+        f"```json\n[{F}, {G}]\n```",
+        f"```\n{F}, {G}\n```",
+        f"``` \r\n[[{F}],[{G}]]```",
+    ],
+)
+def test_lists_in_lists_and_fences_around_bare_calls_are_no_content(text: str):
+    result = read("llama3_json", text)
+    assert (meaning(result), statuses(result), told("llama3_json", text)) == (BOTH, ["ok", "ok"], "")
+    for around in (f"Hi.\n{text}", f"Hi.\n{text}\nBye."):
+        result = read("llama3_json", around)
+        assert meaning(result) == BOTH
+        assert result.content == ("Hi.\n\nBye." if "Bye" in around else "Hi.\n")
+
+
+@pytest.mark.parametrize("name", ["pythonic", "llama4_pythonic"])
+@pytest.mark.parametrize("line", ["```python\n", "```\n", "``` \r\n\n", "```tool_code\n"])
+def test_a_fence_around_a_list_of_python_calls_is_no_content(name: str, line: str):
+    for calls in ("[f(), g(a=1)]", "[\n  f(),\n  g(a=1)\n]"):
+        for text, content in (
+            (f"{line}{calls}\n```", ""),
+            (f"{line}{calls}```\n", ""),
+            (f"{line}{calls}", ""),
+            (f"Hi.\n{line}{calls}\n```\nBye.", "Hi.\n\nBye."),
+        ):
+            result = read(name, text)
+            assert (meaning(result), result.content or "", told(name, text)) == (BOTH, content, content)
+            assert get_parser(name).render(result) == text
+    for code in (f"{line}f(a=1)\n```", f"{line}[f(1), g(2)]\n```", f"{line}[f(a=1)].sort()\n```", "Use ```x``` `y`."):
+        assert (read(name, code).content, read(name, code).calls) == (code, ())
+
+
+PYTHON = [
+    "[",
+    "]",
+    ", ",
+    "\n",
+    "```",
+    "```python\n",
+    "f()",
+    "g(a=1)",
+    "[f(), g(a=1)]",
+    "`",
+    "Hi",
+    " ",
+    "f(1)",
+    "<|python_",
+]
+
+
+@settings(max_examples=200)
+@given(st.lists(st.sampled_from(PYTHON), max_size=7).map("".join), st.sampled_from(["pythonic", "llama4_pythonic"]))
+def test_any_frame_around_python_calls_streams_as_it_parses(text: str, name: str):
+    read_at_every_cut(name, text)
+
+
+def test_brackets_that_are_too_many_behind_a_list_are_noted():
+    result = read("llama3_json", f"[{F}]]")
+    assert (meaning(result), statuses(result), result.content) == ([("f", {})], ["repaired"], None)
+
+
+@pytest.mark.parametrize(
+    ("item", "status"),
+    [
+        ('{"x": 1}', "missing_name"),
+        ('{"name": "g"}', "invalid_json"),
+        ("null", "invalid_json"),
+        ("[1]", "invalid_json"),
+    ],
+)
+def test_what_follows_a_call_in_a_list_and_is_none_is_reported(item: str, status: str):
+    for text, wanted, calls in (
+        (f"[{F}, {item}]", ["ok", status], [("f", {})]),
+        (f"[{F}, {item}, {G}]", ["ok", status, "ok"], BOTH),
+        (f"[{F},{item},\n{item}]", ["ok", status, status], [("f", {})]),
+    ):
+        result = read("llama3_json", text)
+        assert (meaning(result), statuses(result), result.content) == (calls, wanted, None)
+
+
+SCHEMA = '{"type": "object", "properties": {"a": {"type": "string"}, "parameters": {"type": "object"}}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"name": "f", "description": "Does it.", "parameters": {SCHEMA}}}',
+        f'{{"name": "f", "parameters": {SCHEMA}}}',
+        f'{{"type": "function", "function": {{"name": "f", "parameters": {SCHEMA}}}}}',
+        f'[{{"name": "f", "parameters": {SCHEMA}}}, {{"name": "g", "parameters": {SCHEMA}}}]',
+    ],
+)
+def test_the_schema_of_a_tool_is_no_call(text: str):
+    for written in (text, f"It is ```json\n{text}\n``` so."):
+        result = read("llama3_json", written, function_tool("f", a={"type": "string"}))
+        assert (result.content, result.attempts) == (written, ())
+    given = read("llama3_json", text, function_tool("f", type={"type": "string"}, properties={"type": "object"}))
+    assert [call.name for call in given.calls][:1] == ["f"]
+
+
+LLAMA = ["[", "]", ", ", "; ", "\n", "```", "```json\n", F, G, '{"x": 1}', "null", '"a', "1", TAG, "Hi", SCHEMA, " "]
+
+
+@settings(max_examples=200)
+@given(st.lists(st.sampled_from(LLAMA), max_size=7).map("".join))
+def test_any_frame_around_bare_calls_streams_as_it_parses(text: str):
+    read_at_every_cut("llama3_json", text)
 
 
 ANSWERS = {
@@ -130,7 +243,12 @@ def test_reasoning_that_begins_again_behind_text_is_reasoning(name: str):
 @pytest.mark.parametrize(
     ("thought", "prose"),
     [
-        *[("", ""), ("", "Hi. "), ("<|channel>thought\nink\n<channel|>", ""), ("<|channel>thought\nink<channel|>\n", "")],
+        *[
+            ("", ""),
+            ("", "Hi. "),
+            ("<|channel>thought\nink\n<channel|>", ""),
+            ("<|channel>thought\nink<channel|>\n", ""),
+        ],
         ("<|channel>thought\nink<channel|>", "Hi. "),
     ],
 )

@@ -93,7 +93,8 @@ def test_quotes_at_random_places_are_text_where_the_tools_are_known():
 
 
 @pytest.mark.parametrize(
-    "inner", ["x')]", "x')]'", "x')]\n", "echo ')]'", "')]", "a)]')]b", "x')] and then", "f('a')]", "x', n')]", "[f('x')]"]
+    "inner",
+    ["x')]", "x')]'", "x')]\n", "echo ')]'", "')]", "a)]')]b", "x')] and then", "f('a')]", "x', n')]", "[f('x')]"],
 )
 @pytest.mark.parametrize("tools", [(), (BASH, WRITE)])
 def test_a_text_may_hold_what_looks_like_the_end_of_its_list(inner, tools):

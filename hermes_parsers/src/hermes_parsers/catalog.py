@@ -56,7 +56,7 @@ FAMILIES: Final = (
     _family("pythonic", "pythonic:PythonicParser", "Llama 3.2, ToolACE: [f(a='x'), g()]"),
     _family("llama4_pythonic", "pythonic:Llama4PythonicParser", "Llama 4: the same, maybe in <|python_start|>"),
     _family("lfm2", "lfm2:Lfm2Parser", "LFM2 and LFM2.5: a Python list in <|tool_call_start|>"),
-    _family("olmo3", "pythonic:Olmo3Parser", "Olmo 3: a Python call a line in <function_calls>"),
+    _family("olmo3", "olmo3:Olmo3Parser", "Olmo 3: a Python call a line in <function_calls>"),
     _family("gemma4", "gemma:GemmaParser", "Gemma 4: call:f{a:…} in <|tool_call>"),
     _family("functiongemma", "gemma:FunctionGemmaParser", "FunctionGemma: call:f{a:…} in <start_function_call>"),
     _family(

@@ -52,7 +52,8 @@ def name_in(written: str, known: Collection[str] | None) -> str | None:
 def _readings(written: str) -> set[str]:
     """Return what an id can mean without `functions` before a name, without numbers behind it, or without both."""
     readings = set()
-    for rest in _without_prefixes(written):
+    for whole in _without_prefixes(written):
+        rest = whole
         for _ in range(_MOST):
             digits = len(rest) - len(rest.rstrip(_DIGITS))
             for size in range(min(digits, _LONGEST) + 1):

@@ -10,6 +10,7 @@ import re
 from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from hermes_parsers.engine.declared import declared_parameters
 from hermes_parsers.engine.json_calls import (
     CallKeys,
     Match,
@@ -19,7 +20,7 @@ from hermes_parsers.engine.json_calls import (
     repaired_object,
     unspanned,
 )
-from hermes_parsers.engine.json_text import FEW, WINDOW, JsonError, dead_at_once, out_of_place, read_members
+from hermes_parsers.engine.json_text import FEW, WINDOW, JsonError, dead_at_once, out_of_place, read_members, read_value
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.recovery import broken
 from hermes_parsers.engine.scan import (
@@ -34,6 +35,7 @@ from hermes_parsers.engine.scan import (
     sees,
     skip_space,
 )
+from hermes_parsers.families.fences import CUT_FENCE_LINE, FENCE, FENCE_LINE
 from hermes_parsers.writing import dumps
 
 if TYPE_CHECKING:
@@ -63,7 +65,8 @@ _BEGINNINGS: Final = (
 )
 _QUOTED: Final = ('"parameters"', '"arguments"')
 _OBJECT: Final = rf"\{{(?={'|'.join(_sequence(*parts) for parts in _BEGINNINGS)})"
-_LIST: Final = rf"\[{_SPACE}"
+_LIST: Final = rf"(?>\[{_SPACE}){{1,16}}+"
+"""The beginning of a list; models also write lists of lists."""
 _IS_CALL: Final = re.compile(
     rf'\{{{_SPACE}"name"{_SPACE}:{_SPACE}"[^"\\]*+"{_SPACE},{_SPACE}"(?:parameters|arguments)"{_SPACE}:'
 ).match
@@ -84,8 +87,9 @@ _SEPARATED: Final = re.compile(
     rf"{re.escape(_TAG)}{_SPACE}\Z)"
 ).match
 """What `_separator` skips where no more text comes."""
-_BEGIN: Final = re.compile(rf"(?>({re.escape(_TAG)}){_SPACE}){{0,2}}+(?>({_LIST}))?+").match
+_BEGIN: Final = re.compile(rf"(?>({FENCE_LINE}))?+(?>({re.escape(_TAG)}){_SPACE}){{0,2}}+(?>({_LIST}))?+").match
 _CUT_BEGIN: Final = re.compile(
+    rf"{CUT_FENCE_LINE}|(?>{FENCE_LINE})?+(?>{_LIST})?+\Z|"
     rf"(?>{re.escape(_TAG)}{_SPACE}){{0,2}}+(?>{_LIST})?+\Z|{re.escape(_TAG)}{_SPACE}{cut(_TAG)}"
 ).match
 
@@ -101,6 +105,11 @@ def _joined(separator: str) -> tuple[Match, Match]:
 
 _COMMA, _CUT_COMMA = _joined(",")
 _IN_LIST, _CUT_IN_LIST = _joined("[,;]?+")
+_IN_LISTS, _CUT_IN_LISTS = _joined(rf"(?>[\[\],;]{_SPACE})*+")
+_ITEM: Final = re.compile(rf"{_SPACE},{_SPACE}(?=[^\]\s])").match
+_CUT_ITEM: Final = re.compile(rf"{_SPACE}(?:\Z|,{_SPACE}\Z)").match
+_SCALAR: Final = re.compile(rf'(?:null|true|false|-?+[0-9][0-9.eE+\-]*+|"(?>[^"\\]++|\\.)*+")(?={_SPACE}[,\]])').match
+_CUT_SCALAR: Final = re.compile(rf'(?:[a-z]++|-?+[0-9.eE+\-]*+|"(?>[^"\\]++|\\.)*+"?+){_SPACE}\Z').match
 _NEXT: Final = re.compile(rf"{_OBJECT}|{re.escape(_TAG)}".replace(r"\Z", "(?!)")).search
 
 
@@ -110,7 +119,9 @@ class LlamaParser(ScanningParser):
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|eom|>")
     openers: ClassVar[tuple[str, ...]] = (_TAG,)
     body: ClassVar[str] = rf"{_SPACE}(?>{re.escape(_TAG)}{_SPACE})?+(?:(?>{_LIST})?+(?:\{{|\Z)|{cut(_TAG)})"
-    pattern: ClassVar[str] = rf"{_LIST}(?:{_OBJECT}|\Z)|{_OBJECT}"
+    pattern: ClassVar[str] = (
+        rf"{_LIST}(?:{_OBJECT}|\Z)|{_OBJECT}|{FENCE_LINE}(?>{_LIST})?+(?:{_OBJECT}|\Z)|{CUT_FENCE_LINE}"
+    )
     keys: ClassVar[CallKeys] = _KEYS
     between: ClassVar[str] = "; "
 
@@ -121,8 +132,8 @@ class LlamaParser(ScanningParser):
     def read_now(self, scan: Scan, at: int) -> int:
         """Read a well-formed object, or behind many faults one that stops to be JSON before it closes any bracket."""
         start = at
-        at, is_tagged, is_list = self._begin(scan.text, at)
-        if is_list:
+        at, is_tagged, depth, is_fenced = self._begin(scan.text, at)
+        if depth or is_fenced:
             return UNDECIDED
         draft = None
         if scan.faults >= FEW and not scan.lenient and (dead := dead_at_once(scan, at)):
@@ -130,7 +141,7 @@ class LlamaParser(ScanningParser):
             draft = self._judge(scan, start, at, error, is_tagged=is_tagged)
         elif (draft := self._read_plain(scan, start, at)) is None or _COMMA(scan.text, draft.end):
             return UNDECIDED
-        if draft is None:
+        if draft is None or (not is_tagged and _is_schema(scan, draft)):
             return -1
         scan.drafts.append(draft)
         behind = _SEPARATED(scan.text, draft.end)
@@ -141,46 +152,80 @@ class LlamaParser(ScanningParser):
         start = at
         while not scan.final and _CUT_BEGIN(scan.text, at):
             yield ""
-        at, is_tagged, is_list = self._begin(scan.text, at)
+        at, is_tagged, depth, is_fenced = self._begin(scan.text, at)
         if (draft := (yield from self._read_object(scan, start, at, is_tagged=is_tagged))) is None:
             return -1
-        while (at := (yield from self._following(scan, draft.end, is_list=is_list))) >= 0:
-            following = yield from self._read_object(scan, at, at, is_tagged=is_tagged)
-            if following is None:
-                break
+        while (following := (yield from self._read_next(scan, draft.end, depth, is_tagged=is_tagged))) is not None:
             scan.drafts.append(draft)
             draft = following
-        if is_list:
-            yield from self._end_list(scan, draft)
+        if depth:
+            yield from self._end_list(scan, draft, depth)
+        if is_fenced:
+            after = yield from skip_space(scan, draft.end)
+            draft.end = after + len(FENCE) if (yield from sees(scan, FENCE, after)) else draft.end
         scan.drafts.append(draft)
         return (yield from self._separator(scan, draft.end))
 
-    def _begin(self, text: str, at: int) -> tuple[int, bool, bool]:
-        """Return where the first object stands, whether a tag stands before it, and whether a bracket does."""
+    def _read_next(self, scan: Scan, end: int, depth: int, *, is_tagged: bool) -> Generator[str, None, Draft | None]:
+        """Read the object that follows a call, in a list anything that does; None where nothing does."""
+        at = yield from self._following(scan, end, depth)
+        draft = (yield from self._read_object(scan, at, at, is_tagged=is_tagged)) if at >= 0 else None
+        return (yield from self._read_item(scan, end)) if draft is None and depth else draft
+
+    def _read_item(self, scan: Scan, end: int) -> Generator[str, None, Draft | None]:
+        """Read what stands in a list of calls and is none, behind a comma."""
+        while not scan.final and _CUT_ITEM(scan.text, end):
+            yield ""
+        if (comma := _ITEM(scan.text, end)) is None:
+            return None
+        at = comma.end()
+        if scan.text.startswith(("{", "["), at):
+            try:
+                value, after = yield from read_value(scan, at)
+            except JsonError as error:
+                reason = "the text ends inside the list"
+                return Draft(at, len(scan.text), TRUNCATED, reason=reason) if error.is_cut and scan.final else None
+            if isinstance(value, dict):
+                return draft_of(scan.text, at, after, unspanned(value), self.keys).fail(INVALID_JSON, "it is no call")
+            return Draft(at, after, INVALID_JSON, reason="a list stands where a call should")
+        while not scan.final and _CUT_SCALAR(scan.text, at):
+            yield ""
+        found = _SCALAR(scan.text, at)
+        reason = f"wanted a call, found {found[0]!r:.80}" if found else ""
+        return Draft(at, found.end(), INVALID_JSON, reason=reason) if found else None
+
+    def _begin(self, text: str, at: int) -> tuple[int, bool, int, bool]:
+        """Return where the first object stands, if a tag is before it, how many brackets are, and if a fence is."""
         found = _BEGIN(text, at)
         assert found is not None
-        return found.end(), found[1] is not None, found[2] is not None
+        return found.end(), found[2] is not None, (found[3] or "").count("["), found[1] is not None
 
-    def _following(self, scan: Scan, end: int, *, is_list: bool) -> Wait:
+    def _following(self, scan: Scan, end: int, depth: int) -> Wait:
         """Return where another object begins behind a comma, in a list also without one, or -1."""
-        joined, is_cut = (_IN_LIST, _CUT_IN_LIST) if is_list else (_COMMA, _CUT_COMMA)
+        joined, is_cut = (_IN_LIST, _CUT_IN_LIST) if depth else (_COMMA, _CUT_COMMA)
+        if depth > 1:
+            joined, is_cut = _IN_LISTS, _CUT_IN_LISTS
         while not (found := joined(scan.text, end)) and not scan.final and is_cut(scan.text, end):
             yield ""
         return -1 if found is None else found.end()
 
-    def _end_list(self, scan: Scan, draft: Draft) -> Generator[str, None, None]:
-        """Take the bracket behind the last object for its framing."""
+    def _end_list(self, scan: Scan, draft: Draft, depth: int) -> Generator[str, None, None]:
+        """Take the brackets behind the last object for its framing."""
         at = yield from skip_space(scan, draft.end)
         if scan.text.startswith(",", at):
             at = yield from skip_space(scan, at + 1)
-        if scan.text.startswith("]", at):
-            draft.end = at + 1
-        else:
+        count = 0
+        while scan.text.startswith("]", at):
+            count, draft.end = count + 1, at + 1
+            at = yield from skip_space(scan, draft.end)
+        if not count:
             draft.cut("the list is not closed")
+        elif count > depth:
+            draft.fail(REPAIRED, "repaired: extra closing brackets")
 
     def _read_object(self, scan: Scan, start: int, at: int, *, is_tagged: bool) -> Generator[str, None, Draft | None]:
         if (draft := self._read_plain(scan, start, at)) is not None:
-            return draft
+            return draft if is_tagged or not _is_schema(scan, draft) else None
         return (yield from self._read_any(scan, start, at, is_tagged=is_tagged))
 
     def _read_plain(self, scan: Scan, start: int, at: int) -> Draft | None:
@@ -196,6 +241,8 @@ class LlamaParser(ScanningParser):
         draft = draft_of(scan.text, start, end, found, self.keys)
         has_arguments = any(key in found for key in (*self.keys.arguments, "function"))
         if not is_tagged and (draft.name is None or not has_arguments):
+            return None
+        if not is_tagged and _is_schema(scan, draft):
             return None
         after = yield from skip_space(scan, end)
         if scan.text.startswith("}", after):
@@ -256,3 +303,17 @@ class LlamaParser(ScanningParser):
     def write_call(self, call: WrittenCall, index: int) -> str:  # noqa: ARG002 - the base's signature
         """Write the object as the template does."""
         return f'{{"name": {dumps(call.name)}, "parameters": {call.arguments}}}'
+
+
+def _is_schema(scan: Scan, draft: Draft) -> bool:
+    """Whether an object tells of a tool, as answers do, rather than calls it: its arguments are a schema.
+
+    No call begins in it then.
+    """
+    value = draft.value
+    if not isinstance(value, dict) or value.get("type") != "object" or not isinstance(value.get("properties"), dict):
+        return False
+    if "properties" in declared_parameters(scan.tools, draft.name):
+        return False
+    scan.resume = draft.end
+    return True

@@ -123,11 +123,11 @@ class PythonCall:
             found = plain(text, self.at)
             kind = found.lastindex or 0 if found else 0
             behind = text[found.end() - 1] if found else ""
-            if found is None or (kind <= _STRING_KIND and ("\\" in found[kind] or behind in _NOT_PLAIN)):
-                if self._read_argument(text, lenient=lenient):
-                    return
-                continue
-            if kind > _STRING_KIND and schemas and is_text(schemas.get(found[1])):
+            if (
+                found is None
+                or (kind <= _STRING_KIND and ("\\" in found[kind] or behind in _NOT_PLAIN))
+                or (kind > _STRING_KIND and schemas and is_text(schemas.get(found[1])))
+            ):
                 if self._read_argument(text, lenient=lenient):
                     return
                 continue

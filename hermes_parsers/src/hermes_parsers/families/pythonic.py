@@ -25,7 +25,6 @@ from hermes_parsers.engine.scan import (
 )
 from hermes_parsers.engine.stream import ScanStream
 from hermes_parsers.families.brackets import (
-    ListStream,
     goes_on_behind,
     is_code_before,
     is_code_behind,
@@ -33,6 +32,7 @@ from hermes_parsers.families.brackets import (
     judge_extra,
     pass_run,
 )
+from hermes_parsers.families.fences import CUT_FENCE_LINE, FENCE_LINE, FencedListStream
 from hermes_parsers.families.loose_quotes import LooseCall
 from hermes_parsers.families.python_call import (
     ARGUMENTS_OPEN,
@@ -77,8 +77,8 @@ class PythonicParser(ScanningParser):
     """
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|eot_id|>", "<|eom_id|>")
-    stream_type: ClassVar[type[ScanStream]] = ListStream
-    pattern: ClassVar[str] = rf"{_BARE}|{_CUT_BARE}"
+    stream_type: ClassVar[type[ScanStream]] = FencedListStream
+    pattern: ClassVar[str] = rf"{_BARE}|{_CUT_BARE}|{FENCE_LINE}(?:{_BARE}|{_CUT_BARE}|\Z)|{CUT_FENCE_LINE}"
     head: ClassVar[re.Pattern[str]] = re.compile(_BARE)
     """What must stand where a list begins, up to the first call."""
     separator: ClassVar[str] = ","
@@ -434,30 +434,3 @@ class Llama4PythonicParser(PythonicParser):
     def write_value(self, value: Any) -> str:
         """Write a literal, strings in double quotes."""
         return dumps(value) if isinstance(value, str) else repr(value)
-
-
-class Olmo3Parser(PythonicParser):
-    r"""`<function_calls>f(a="x")\ng(b=null)</function_calls>`: a call a line, values as JSON.
-
-    So does the template of Olmo 3; models put newlines inside the marks and Python's literals as well.
-    """
-
-    stop_tokens: ClassVar[tuple[str, ...]] = ("<|im_end|>",)
-    stream_type: ClassVar[type[ScanStream]] = ScanStream
-    openers: ClassVar[tuple[str, ...]] = ("<function_calls>",)
-    pattern: ClassVar[str] = ""
-    body: ClassVar[str] = rf"{MARKED}(?:{NAME}(?:\(|\Z)|\Z)"
-    head: ClassVar[re.Pattern[str]] = re.compile(rf"<function_calls>{MARKED}(?={NAME}\()")
-    separator: ClassVar[str] = ",?+"
-    closer: ClassVar[str] = "</function_calls>"
-    quotes_loosely: ClassVar[bool] = False
-    needs_closer: ClassVar[bool] = True
-
-    def write_calls(self, calls: Sequence[WrittenCall]) -> str:
-        """Write a call a line between the marks."""
-        lines = [self.write_call(call, index) for index, call in enumerate(calls)]
-        return self.openers[0] + "\n".join(lines) + self.closer
-
-    def write_value(self, value: Any) -> str:
-        """Write JSON."""
-        return dumps(value)
