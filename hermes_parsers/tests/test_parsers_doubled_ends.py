@@ -101,6 +101,35 @@ def test_two_marks_of_a_nested_minimax_m3_element_end_it_at_the_first():
         assert (meaning(result), statuses(result)) == ([("f", {"s": {"c": "Oslo", "t": ["1", "2"]}})], ["repaired"])
 
 
+KEYS = {"glm45": "</arg_key>", "glm47": "</arg_key>", "hy_v3": "</arg_key>", "k2_horizon": "</ifm|arg_key>"}
+
+
+@pytest.mark.parametrize(("name", "mark"), KEYS.items())
+@pytest.mark.parametrize("key", ["a", "n", "b"])
+@each_gap
+def test_a_key_s_closing_mark_may_stand_there_twice(name, mark, key, gap):
+    text = written(name, ("f", ARGUMENTS)).replace(f">{key}{mark}", f">{key}{mark}{gap}{mark}")
+    result = read(name, text, TOOL)
+    assert (meaning(result), statuses(result)) == ([("f", ARGUMENTS)], ["repaired"])
+    assert f"{key}: {mark} stands there twice" in result.attempts[0].reason
+    parser = get_parser(name)
+    for cut in range(1, len(text)):
+        stream = parser.stream([TOOL])
+        stream.feed(text[:cut])
+        stream.feed(text[cut:])
+        stream.finish()
+        assert stream.result() == result, cut
+
+
+def test_a_doubled_mark_of_a_key_goes_with_a_type():
+    pair = (
+        "<ifm|arg_key>n</ifm|arg_key></ifm|arg_key>\n<ifm|arg_type>int</ifm|arg_type>\n<ifm|arg_value>5</ifm|arg_value>"
+    )
+    text = f"<ifm|tool_calls>\n<ifm|tool_call>f\n{pair}\n</ifm|tool_call>\n</ifm|tool_calls>"
+    result = read("k2_horizon", text)
+    assert (meaning(result), statuses(result)) == ([("f", {"n": 5})], ["repaired"])
+
+
 def test_two_marks_of_kimi_k3_s_json_end_it_at_the_first():
     closing = "<|close|>json<|sep|>"
     block = f'<|open|>json type="object"<|sep|>{{"a": 1}}{closing}\n{closing}'

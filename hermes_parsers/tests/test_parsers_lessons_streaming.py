@@ -162,15 +162,16 @@ def test_calls_are_numbered_by_their_place_in_the_answer():
 
 @pytest.mark.parametrize("name", ["qwen3_coder", "glm45", "minimax_m2"])
 def test_a_stream_goes_on_after_prose_that_mentions_a_mark(name):
-    """club-3090#1191: the client saw nothing more until the end."""
+    """club-3090#1191: the client saw nothing more until the end; now the next call or closing mark decides."""
     mark = "<minimax:tool_call>" if name == "minimax_m2" else "<tool_call>"
+    prose = f"Every {mark} tag, as they say, must be closed; so far so good. "
     stream = get_parser(name).stream()
-    seen = [
-        event
-        for delta in f"Every {mark} tag, as they say, must be closed; so far so good."
-        for event in stream.feed(delta)
-    ]
-    assert "so far so" in "".join(event.text for event in seen)
+    call = get_parser(name).render(
+        {"role": "assistant", "content": prose, "tool_calls": [{"function": {"name": "f", "arguments": {"a": "1"}}}]}
+    )
+    seen = [event for delta in f"{call}\nDone." for event in stream.feed(delta)]
+    assert "".join(event.text for event in seen if event.kind == "text").startswith(prose.rstrip())
+    assert [event.call.name for event in seen if event.call] == ["f"]
 
 
 HERMES_BODY = '{"name": "A", "arguments": {}}'

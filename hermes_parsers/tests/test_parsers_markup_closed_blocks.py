@@ -152,7 +152,11 @@ def test_a_self_closed_call_is_one_without_parameters(name, tools, space):
     tag = self_closed(name, "now").replace("/", f"{space}/", 1) if space else self_closed(name, "now")
     if space and "/" in dialect_of(name).call.opening:
         pytest.skip("the mark itself holds a slash")
+    # Where XML has such a tag too, it needs a block around it, or a tool that it names.
+    needs_more = dialect_of(name).is_common and not tools
     for text in (without_body(name, "now", tag), tag):
+        if text == tag and needs_more:
+            continue
         result = read(name, text, *tools)
         assert (meaning(result), statuses(result), result.content) == ([("now", {})], ["repaired"], None), text
         assert "closes itself" in result.attempts[0].reason

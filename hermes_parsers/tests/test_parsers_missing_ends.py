@@ -98,7 +98,10 @@ def test_an_opening_that_a_closed_value_quotes_with_its_end_is_text(name):
         text = written(name, a=value, b="2")
         for tools in ((), (function_tool("f", a={"type": "string"}, b={"type": "string"}),), (TOOL,)):
             result = read(name, text, *tools)
-            assert (meaning(result), statuses(result)) == ([("f", {"a": value, "b": "2"})], ["ok"]), text
+            # Two closing marks in a row may be those of one parameter where its name could be any.
+            is_doubtful = value == inner and not tools
+            assert meaning(result) == [("f", {"a": value, "b": "2"})], text
+            assert statuses(result) == ["unclosed" if is_doubtful else "ok"], text
 
 
 @pytest.mark.parametrize("name", ["qwen3_coder", "seed_oss", "glm45", "minimax_m2", "muse", "deepseek_v32"])

@@ -20,6 +20,7 @@ MESSAGES = {"inkling", "gpt-oss"}
 """Formats in which each part is a message of its own, so that the next one ends reasoning."""
 BARE = {
     "phi4_mini_json": "`functools` is a word of programs",
+    "minicpm5": "`<function name=` is how XML looks",
     "pythonic": "a Python list is how code looks",
     "response_template": "the metadata does not say which marks are special tokens",
 }

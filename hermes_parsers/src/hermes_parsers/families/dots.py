@@ -11,6 +11,7 @@ from hermes_parsers.engine.scan import UNDECIDED, Scan, Wait, sees, skip_space
 from hermes_parsers.families.hermes import HermesParser
 from hermes_parsers.families.minimax import MinimaxM2Parser
 from hermes_parsers.markup.dialect import SPACES, Dialect, invoke_dialect
+from hermes_parsers.markup.leftovers import pass_closers, read_leftovers
 
 _BLOCK: Final = ("<dots_function_call>", "</dots_function_call>")
 # An object stands behind a mark, or a doubled one, maybe with a name before it; a stray brace before a tag is none.
@@ -32,6 +33,7 @@ class DotsParser(MinimaxM2Parser):
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|endofresponse|>",)
     dialects: ClassVar[tuple[Dialect, ...]] = (invoke_dialect("", (_BLOCK,)),)
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
+    ends_reasoning: ClassVar[tuple[str, ...]] = (_BLOCK[0],)
 
     def read(self, scan: Scan, at: int) -> Wait:
         """Read a block of either form."""
@@ -42,14 +44,15 @@ class DotsParser(MinimaxM2Parser):
         if begin > at and scan.text.startswith("{", begin):
             yield from skip_space(scan, begin + 1)
         end = (yield from self._json.read(scan, at)) if _JSON_BEGINS(scan.text, at) else -1
-        return end if end >= 0 else (yield from super().read(scan, at))
+        if end < 0:
+            return (yield from super().read(scan, at))
+        if scan.text.endswith(_BLOCK[1], 0, end):
+            return (yield from pass_closers(scan, end, _BLOCK[1:]))
+        return (yield from read_leftovers(scan, end, self.openers, _BLOCK[1:]))
 
     def read_now(self, scan: Scan, at: int) -> int:
-        """Read what needs no waiting, of either form."""
-        if not _JSON_BEGINS(scan.text, at):
-            return super().read_now(scan, at)
-        end = self._json.read_now(scan, at)
-        return end if end >= 0 else UNDECIDED
+        """Leave JSON to `read`."""
+        return UNDECIDED if _JSON_BEGINS(scan.text, at) else super().read_now(scan, at)
 
     @cached_property
     def _json(self) -> ScanningParser:

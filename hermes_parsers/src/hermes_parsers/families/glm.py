@@ -12,16 +12,14 @@ from typing import ClassVar, Final
 from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.markup.dialect import Dialect
 from hermes_parsers.markup.parser import MarkupParser
-from hermes_parsers.markup.source import Tag
+from hermes_parsers.markup.source import KeyTag, Tag
 
 _NAME: Final = re.compile(r"([\w.:/@$-]+)")
-_KEY: Final = re.compile(r"([^<>\n]+)")
-_SPACE: Final = re.compile(r"\s*")
 _LINES: Final = re.compile(r"[\r\n]*")
 _BLANKS: Final = re.compile(r"[ \t]*")
 _BODY: Final = re.compile(r"(?=[\r\n<])")
 """No mark of its own stands behind the name: the line's end or a tag ends it, anything else shows that it is prose."""
-_PARAMETER: Final = Tag("<arg_key>", _KEY, "</arg_key>", _SPACE, "<arg_value>")
+_PARAMETER: Final = KeyTag("<arg_key>", "</arg_key>", "<arg_value>")
 _CALL: Final = Tag("<tool_call>", _LINES, _NAME, _BLANKS, _BODY)
 
 
@@ -68,7 +66,7 @@ def _hunyuan(suffix: str) -> Dialect:
     return Dialect(
         Tag(f"<tool_call{suffix}>", _LINES, _NAME, _BLANKS, _BODY, optional=f"<tool_sep{suffix}>"),
         f"</tool_call{suffix}>",
-        Tag(f"<arg_key{suffix}>", _KEY, f"</arg_key{suffix}>", _SPACE, f"<arg_value{suffix}>"),
+        KeyTag(f"<arg_key{suffix}>", f"</arg_key{suffix}>", f"<arg_value{suffix}>"),
         f"</arg_value{suffix}>",
         blocks=((f"<tool_calls{suffix}>", f"</tool_calls{suffix}>"),),
     )

@@ -17,14 +17,11 @@ from hermes_parsers.engine.scan import UNDECIDED, Scan, Wait, sees, skip_space
 from hermes_parsers.engine.thinking import THINK, Thinking
 from hermes_parsers.families.tagged_json import TaggedJsonParser
 from hermes_parsers.markup.dialect import Dialect
+from hermes_parsers.markup.leftovers import pass_closers, read_leftovers
 from hermes_parsers.markup.parser import MarkupParser
-from hermes_parsers.markup.source import Tag
+from hermes_parsers.markup.source import KeyTag, Source, Tag
 
 _NAME: Final = re.compile(r"([\w.:/@$-]+)")
-_KEY: Final = re.compile(r"([^<>\n]+)")
-_TYPE: Final = re.compile(r"((?:<ifm\|arg_type>[^<>\n]*</ifm\|arg_type>\s*)?)")
-_TYPE_NAME: Final = re.compile(r"[^<>\n]*")
-_SPACE: Final = re.compile(r"\s*")
 _BLANKS: Final = re.compile(r"[ \t]*")
 _BODY: Final = re.compile(r"(?=[\r\n<])")
 _BLOCK: Final = ("<ifm|tool_calls>", "</ifm|tool_calls>")
@@ -39,20 +36,6 @@ class _JsonCalls(TaggedJsonParser):
     closers: ClassVar = {_CALL[0]: _CALL[1]}
 
 
-class _ParameterTag(Tag):
-    """A key's tags, maybe a type's, and the one that opens the value."""
-
-    __slots__ = ()
-
-    def __init__(self) -> None:
-        key = ("<ifm|arg_key>", _KEY, "</ifm|arg_key>", _SPACE)
-        super().__init__(*key, _TYPE, "<ifm|arg_value>")
-        typed = Tag(*key, "<ifm|arg_type>", _TYPE_NAME, "</ifm|arg_type>", _SPACE, "<ifm|arg_value>").partial
-        untyped = self.partial
-        # A type that is cut off is a beginning of neither of the two pieces around it.
-        self.partial = lambda text, at: untyped(text, at) or typed(text, at)
-
-
 class K2HorizonParser(MarkupParser):
     """`<ifm|tool_call>f` with pairs of `<ifm|arg_key>` and `<ifm|arg_value>`, a line each, in one block."""
 
@@ -60,7 +43,7 @@ class K2HorizonParser(MarkupParser):
         Dialect(
             Tag(_CALL[0], _NAME, _BLANKS, _BODY),
             _CALL[1],
-            _ParameterTag(),
+            KeyTag("<ifm|arg_key>", "</ifm|arg_key>", "<ifm|arg_value>", ("<ifm|arg_type>", "</ifm|arg_type>")),
             "</ifm|arg_value>",
             blocks=(_BLOCK,),
             own_lines=True,
@@ -84,12 +67,16 @@ class K2HorizonParser(MarkupParser):
     def read(self, scan: Scan, at: int) -> Wait:
         """Read a block of calls, or a call, of any of the three forms."""
         begin = yield from self._json_at(scan, at)
-        end = -1 if begin < 0 else (yield from self._read_json(scan, begin))
+        end = -1 if begin < 0 else (yield from self._read_json(scan, begin, is_in_block=begin > at))
         return end if end >= 0 else (yield from super().read(scan, at))
 
     def read_now(self, scan: Scan, at: int) -> int:
         """Leave JSON to `read`."""
         return UNDECIDED if _JSON_BEGINS(scan.text, at) else super().read_now(scan, at)
+
+    def reads_otherwise(self, source: Source, at: int) -> bool:
+        """Whether JSON stands in the call, which `read` knows; a block may hold calls of more than one form."""
+        return source.sees(_CALL[0], at) and source.sees("{", source.space(at + len(_CALL[0])))
 
     def _json_at(self, scan: Scan, at: int) -> Wait:
         """Return where a call's mark stands with JSON behind it, or -1."""
@@ -100,18 +87,18 @@ class K2HorizonParser(MarkupParser):
         body = yield from skip_space(scan, at + len(_CALL[0]))
         return at if scan.text.startswith("{", body) else -1
 
-    def _read_json(self, scan: Scan, at: int) -> Wait:
+    def _read_json(self, scan: Scan, at: int, *, is_in_block: bool) -> Wait:
         end = -1
         while (after := (yield from self._json.read(scan, at))) >= 0:
-            end = after
+            end = yield from pass_closers(scan, after, _CALL[1:])
             at = yield from skip_space(scan, end)
-            if (yield from sees(scan, _BLOCK[1], at)):
-                return at + len(_BLOCK[1])
             # What follows without JSON is for the other forms; how much of it is there yet must not matter.
             at = yield from self._json_at(scan, at)
             if at < 0:
                 break
-        return end
+        if end < 0 or not (is_in_block or not scan.text.endswith(_CALL[1], 0, end)):
+            return (yield from pass_closers(scan, end, (_BLOCK[1], _CALL[1]))) if end >= 0 else end
+        return (yield from read_leftovers(scan, end, self.openers, (_BLOCK[1], _CALL[1])))
 
     @cached_property
     def _json(self) -> ScanningParser:

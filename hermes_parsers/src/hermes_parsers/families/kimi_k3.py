@@ -105,16 +105,20 @@ def _unescaped(name: str) -> str:
 
 
 class _JsonBlock:
-    """Where a block of JSON ends: at the first mark behind its object, for one inside a string is text."""
+    """Where a block of JSON ends: at the first mark behind its object, for one inside a string is text.
 
-    __slots__ = ("_at", "_balance", "_looked", "_marks")
+    Without a mark of its own (`is_closed` is false) it ends with its object, if the call's closing mark follows.
+    """
+
+    __slots__ = ("_at", "_balance", "_looked", "_marks", "is_closed")
 
     def __init__(self, at: int, begin: int) -> None:
         self._at = self._looked = at
         self._balance = Balance(begin)
         self._marks: list[int] = []
+        self.is_closed = True
 
-    def end(self, source: Source) -> int:
+    def end(self, source: Source, call_close: str) -> int:
         """Return where the mark stands, or -1 when the text ends without it. Raises IncompleteError."""
         text, balance = source.text, self._balance
         self._find_marks(text)
@@ -123,6 +127,9 @@ class _JsonBlock:
             is_decided = balance.advance(text[: self._marks[-1]] if is_full else text)
             if not (is_decided or is_full or source.final):
                 raise IncompleteError(">")
+        if balance.end >= 0 and source.sees(call_close, source.space(balance.end)):
+            self.is_closed = False
+            return balance.end
         found = next((mark for mark in self._marks if mark >= balance.end), -1)
         if found < 0 and not source.final:
             raise IncompleteError(">")
@@ -142,11 +149,11 @@ def _read_json(source: Source, call: Call, at: int) -> None:
     text, closing = source.text, call.dialect.call_close
     if call.reading is None:
         call.reading = _JsonBlock(at, source.space(at))
-    end = call.reading.end(source)
+    end = call.reading.end(source, closing)
     if end < 0:
         call.finish(len(text), is_cut=True)
         return
-    behind = end + len(_JSON_CLOSE)
+    behind = end + len(_JSON_CLOSE) if call.reading.is_closed else end
     after = source.space(behind)
     while source.sees(_JSON_CLOSE, after):
         behind = after + len(_JSON_CLOSE)
@@ -155,7 +162,7 @@ def _read_json(source: Source, call: Call, at: int) -> None:
     is_closed = source.sees(closing, after)
     value, _ = coerce_text(text[at:end], None, declared="json")
     if isinstance(value, dict):
-        call.parameters.append((_WHOLE, "", text[at:end], True))
+        call.parameters.append((_WHOLE, "", text[at:end], call.reading.is_closed))
     else:
         call.junk = text[at:end] or _JSON.opening
     call.finish(after + len(closing) if is_closed else behind, is_closed=is_closed)

@@ -24,6 +24,7 @@ class MinimaxM2Parser(MarkupParser):
     stop_tokens: ClassVar[tuple[str, ...]] = ("[e~[",)
     dialects: ClassVar[tuple[Dialect, ...]] = (invoke_dialect("", (("<minimax:tool_call>", "</minimax:tool_call>"),)),)
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
+    ends_reasoning: ClassVar[tuple[str, ...]] = ("<minimax:tool_call>",)
     framing: ClassVar[str] = "\n"
     tag: ClassVar[str] = ""
     """What stands before the tags' names."""
@@ -52,6 +53,7 @@ class MuseParser(MinimaxM2Parser):
         invoke_dialect("atem:", (("<atem:function_calls>", "</atem:function_calls>"),)),
     )
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
+    ends_reasoning: ClassVar[tuple[str, ...]] = openers
     framing: ClassVar[str] = ""
     reasoning_tags: ClassVar = ("to=self<|message|>", "<|eom|>")
     reasoning_framing: ClassVar = ("", "")
@@ -77,6 +79,7 @@ def _minicpm(space: str) -> Dialect:
         "</function>",
         Tag(f"<param{space}name=", *ANY_QUOTED_KEY, ATTRIBUTES, ">"),
         "</param>",
+        is_common=True,
     )
 
 
@@ -86,6 +89,7 @@ class Minicpm5Parser(MarkupParser):
     # The second one is what decoders leave of it that take the space for a part of the mark.
     dialects: ClassVar[tuple[Dialect, ...]] = (_minicpm(" "), _minicpm(""))
     openers: ClassVar[tuple[str, ...]] = (*dialects[0].openers, *dialects[1].openers)
+    ends_reasoning: ClassVar[tuple[str, ...]] = ()
     between: ClassVar[str] = "\n"
 
     def text_of(self, text: str, is_closed: bool) -> str:  # noqa: FBT001 - the base's signature

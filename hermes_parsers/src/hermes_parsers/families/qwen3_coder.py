@@ -22,6 +22,7 @@ def _dialect(opening: str, closing: str, *, own_lines: bool = True) -> Dialect:
         "</parameter>",
         blocks=((opening, closing),),
         own_lines=own_lines,
+        is_common=True,
     )
 
 
@@ -31,6 +32,7 @@ class Qwen3CoderParser(MarkupParser):
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|im_end|>",)
     dialects: ClassVar[tuple[Dialect, ...]] = (_dialect("<tool_call>", "</tool_call>"),)
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
+    ends_reasoning: ClassVar[tuple[str, ...]] = ("<tool_call>",)
     wraps: ClassVar[bool] = True
     framing: ClassVar[str] = "\n\n"
     between: ClassVar[str] = "\n"
@@ -75,6 +77,7 @@ class SeedOssParser(Qwen3CoderParser):
     stop_tokens: ClassVar[tuple[str, ...]] = ("<seed:eos>",)
     dialects: ClassVar[tuple[Dialect, ...]] = (_dialect("<seed:tool_call>", "</seed:tool_call>"),)
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
+    ends_reasoning: ClassVar[tuple[str, ...]] = ("<seed:tool_call>",)
     reasoning_tags: ClassVar = ("<seed:think>", "</seed:think>")
     reasoning_framing: ClassVar = ("", "")
     reasoning_end: ClassVar[str] = "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_core.contracts.parsing import AttemptStatus
-from hermes_parsers.engine.scan import Scan
+from hermes_parsers.engine.scan import Draft, Scan
 from hermes_parsers.markup.body import Call
 from hermes_parsers.markup.calls import enter_call, judge
 from hermes_parsers.markup.dialect import Dialect
@@ -26,6 +26,7 @@ class Block:
         "_call",
         "_dialect",
         "_end",
+        "_held",
         "_is_entered",
         "_is_marked",
         "_parser",
@@ -42,6 +43,7 @@ class Block:
         self._end = self._body = -1
         self._call: Call | None = None
         self._slip: SlipReader | None = None
+        self._held: Draft | None = None
         self._is_entered = self._is_marked = False
 
     def read(self, source: Source) -> int:
@@ -52,6 +54,8 @@ class Block:
         while self._at >= 0:
             call = self._call
             if call is None:
+                if self._parser.reads_otherwise(source, self._at):
+                    break
                 call = Call(self._dialect, self._scan.tools)
                 call.start = self._at
                 self._body = self._enter_call(source, call)
@@ -59,11 +63,23 @@ class Block:
                     if self._slip is None or not self._report(source, self._slip):
                         break
                     continue
+                self._release(goes_on=True)
                 self._call = call
             if not call.is_read:
                 self._read_body(source, call)
             self._leave(source, call)
+        self._release(goes_on=False)
         return self._end
+
+    def _release(self, *, goes_on: bool) -> None:
+        """Hand in the call behind which neither the block's end nor another call stood, now that it is known."""
+        draft, self._held = self._held, None
+        if draft is not None:
+            self._scan.drafts.append(draft if goes_on else self._without_end(draft))
+
+    def _without_end(self, draft: Draft) -> Draft:
+        missing = f"the closing {self._dialect.block_closes[0]} is missing"
+        return draft.cut(f"{missing}; {draft.reason}" if draft.reason else missing)
 
     def _enter_call(self, source: Source, call: Call) -> int:
         """Return where a call's parameters begin; -1 where no call stands. Raises IncompleteError."""
@@ -95,6 +111,7 @@ class Block:
             end, at = slip.next_call, _pass_prefix(source, slip.next_call, dialect)
         else:
             return False
+        self._release(goes_on=not slip.is_early)
         self._scan.drafts.append(draft)
         self._start, self._at, self._end, self._slip = end, at, end, None
         return True
@@ -114,7 +131,6 @@ class Block:
         if not call.is_cut:
             end = _pass_repeated(source, call)
             end, at, is_closed, is_followed = _leave(source, end, dialect)
-        goes_on = is_followed or (self._is_marked and at >= 0 and source.sees_one(dialect.slips, at))
         judge(call, len(source.text))
         note_slip(call, lenient=self._scan.lenient)
         draft = parser.draft(call)
@@ -124,13 +140,13 @@ class Block:
             draft = draft if glued is None else parser.draft_glued(draft, *glued, call.tools)
         if parser.wraps:
             draft.start, draft.end = self._start, end
-        if self._is_marked and not is_closed and not goes_on and draft.is_good:
-            missing = f"the closing {dialect.block_closes[0]} is missing"
-            draft.cut(f"{missing}; {draft.reason}" if draft.reason else missing)
-        self._scan.drafts.append(draft)
         # Without marks around the calls, what follows belongs to none; and a call that is nothing is the last.
         self._at = at if (self._is_marked or is_followed) and end > draft.start else -1
         self._start = self._at
+        if not self._is_marked or is_closed or is_followed or not draft.is_good:
+            self._scan.drafts.append(draft)
+        else:
+            self._held = draft
         self._end = end
         self._call = None
 

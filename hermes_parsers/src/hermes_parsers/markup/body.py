@@ -20,13 +20,15 @@ class Call:
 
     `at` is how far its parameters are read for sure, `given` their names, `reading` what its reader remembers. When
     `is_read`, `end` is where the call has ended: behind its closing mark if it `is_closed`; `is_cut` if it never
-    ends. `junk` is text that stood where a parameter was wanted, `slip` what is wrong with the call's own tag, and
-    `repairs` says what the model wrote otherwise than it should, where what it meant is beyond doubt.
+    ends. `doubt` says which value may have swallowed a parameter, `junk` is text that stood where a parameter was
+    wanted, `slip` what is wrong with the call's own tag, and `repairs` says what the model wrote otherwise than it
+    should, where what it meant is beyond doubt.
     """
 
     __slots__ = (
         "at",
         "dialect",
+        "doubt",
         "end",
         "given",
         "is_closed",
@@ -53,7 +55,7 @@ class Call:
         self.given: set[str] = set()
         self.repairs: list[str] = []
         self.status = AttemptStatus.OK
-        self.reason = self.junk = self.slip = ""
+        self.reason = self.junk = self.slip = self.doubt = ""
         self.reading: Any = None
         self.is_read = self.is_closed = self.is_cut = False
 

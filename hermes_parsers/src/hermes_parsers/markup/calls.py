@@ -29,7 +29,10 @@ def enter_call(source: Source, call: Call, is_in_block: bool) -> int:  # noqa: F
         # Where a name has no quotes around it, the slash is read as its last character.
         call.name = call.name.removesuffix("/").strip()
         call.repair(f"{tag[0].strip()!r:.80} closes itself")
-        if not _has_body(source, dialect, begin):
+        has_body = _has_body(source, dialect, begin)
+        if not has_body and not is_in_block and not _is_meant(source, call, begin):
+            return -1
+        if not has_body and not _is_cut_body(source, dialect, begin):
             call.finish(tag.end(), is_closed=True)
             return call.end
     if begin == len(source.text):
@@ -39,13 +42,23 @@ def enter_call(source: Source, call: Call, is_in_block: bool) -> int:  # noqa: F
     )
 
 
+def _is_meant(source: Source, call: Call, begin: int) -> bool:
+    """Whether a tag that closes itself, without a block around it, is a call: XML in an answer looks the same."""
+    if not call.dialect.is_common:
+        return True
+    known = known_names(call.tools) if call.tools else None
+    return call.name in known if known else _is_followed_by_a_call(source, call, begin, False)
+
+
 def _has_body(source: Source, dialect: Dialect, begin: int) -> bool:
-    """Whether parameters, or the closing mark, follow a tag that closes itself, or the final text ends inside one."""
-    if dialect.element:
-        # Parameters begin as every other mark does.
-        return source.sees(dialect.call_close, begin)
-    is_cut = begin < len(source.text) and source.is_cut_mark(dialect.body_marks, begin)
-    return is_cut or source.sees_one(dialect.body_marks, begin)
+    """Whether parameters, or the closing mark, follow a tag that closes itself."""
+    # Nested parameters begin as every other mark does.
+    return source.sees_one((dialect.call_close,) if dialect.element else dialect.body_marks, begin)
+
+
+def _is_cut_body(source: Source, dialect: Dialect, begin: int) -> bool:
+    """Whether the final text ends inside the mark of a parameter, or the closing one."""
+    return not dialect.element and begin < len(source.text) and source.is_cut_mark(dialect.body_marks, begin)
 
 
 def _enter_without_body(source: Source, call: Call, begin: int, is_in_block: bool) -> int:  # noqa: FBT001 - as above
@@ -106,6 +119,10 @@ def _without_body(source: Source, call: Call, begin: int) -> int:
 
 def judge(call: Call, size: int) -> None:
     """Say how a call went that has been read to its end, in a text of this size."""
+    doubled = call.dialect.parameter.doubled
+    for name, attribute, *_ in call.parameters if doubled else ():
+        if attribute.startswith(doubled):
+            call.repair(f"{name.strip()}: {doubled} stands there twice")
     if call.status is AttemptStatus.OK:
         _judge(call, size)
     if call.repairs and call.status in {AttemptStatus.OK, AttemptStatus.UNCLOSED}:
@@ -124,7 +141,7 @@ def _judge(call: Call, size: int) -> None:
     elif any(not name.strip() for name, *_ in call.parameters):
         call.fail(AttemptStatus.INVALID_JSON, "a parameter has no name")
     else:
-        is_closed = call.is_closed and all(is_closed for *_, is_closed in call.parameters)
+        is_closed = call.is_closed and not call.doubt and all(is_closed for *_, is_closed in call.parameters)
         status = AttemptStatus.OK if is_closed else AttemptStatus.UNCLOSED
         call.fail(status, "; ".join(_notes(call, call.dialect)))
 
@@ -137,6 +154,8 @@ def _is_broken(call: Call) -> bool:
 
 def _notes(call: Call, dialect: Dialect) -> list[str]:
     notes = [] if call.is_closed else [f"the closing {dialect.call_close} is missing"]
+    if call.doubt:
+        notes.append(call.doubt)
     if call.junk:
         notes.append(f"left out text between the parameters: {call.junk!r:.80}")
     given: set[str] = set()

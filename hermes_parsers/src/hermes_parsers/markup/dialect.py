@@ -40,6 +40,7 @@ class Dialect:
         other_bodies: What else a call may begin with, where a family's reader knows more than parameters.
         element: A pattern for a usual parameter, its name and its text, where values may be tags in turn.
         own_lines: Whether the template gives each parameter's tag a line of its own.
+        is_common: Whether other text has a tag like the call's as well, as XML and code do.
     """
 
     __slots__ = (
@@ -51,6 +52,7 @@ class Dialect:
         "call_openers",
         "element",
         "is_block",
+        "is_common",
         "openers",
         "own_lines",
         "parameter",
@@ -75,6 +77,7 @@ class Dialect:
         own_lines: bool = False,
         other_bodies: tuple[str, ...] = (),
         element: str = "",
+        is_common: bool = False,
     ) -> None:
         self.call = call
         self.call_close = call_close
@@ -94,6 +97,7 @@ class Dialect:
         self.slips = inner
         """What a call with a slip in its tag, or without it, begins with."""
         self.own_lines = own_lines
+        self.is_common = is_common
         within = {
             "open": (parameter.opening,),
             "close": (parameter_close,),
@@ -127,6 +131,7 @@ def invoke_dialect(
         own_lines=own_lines,
         prefix=prefix,
         suffix=suffix,
+        is_common=not mark,
     )
 
 

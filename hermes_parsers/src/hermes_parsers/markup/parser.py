@@ -98,6 +98,10 @@ class MarkupParser(ScanningParser):
         """Read the parameters that begin at `at`, and the end of the call. Raises IncompleteError."""
         BodyReader(source, call).read(at)
 
+    def reads_otherwise(self, source: Source, at: int) -> bool:  # noqa: ARG002 - for families with another form
+        """Whether the call that begins here is none of tagged parameters. Raises IncompleteError."""
+        return False
+
     def name_of(self, written: str, tools: Any) -> str:  # noqa: ARG002 - for families whose names need the tools
         """Return the tool's name, of what stands in the call's tag."""
         return written

@@ -148,7 +148,8 @@ def _ends(dialect: Dialect, closers: tuple[str, ...]) -> re.Pattern[str]:
     """Return a pattern for what ends a block, or one of its calls, or begins another."""
     groups = {"call": dialect.call_openers, "opening": (opening for opening, _ in dialect.blocks), "closing": closers}
     named = [f"(?P<{kind}>{marks})" for kind, some in groups.items() if (marks := "|".join(map(re.escape, some)))]
-    return re.compile(f"{'|'.join(named)}|{re.escape(dialect.call_close)}")
+    ends = "|".join(map(re.escape, filter(None, (dialect.suffix, dialect.call_close))))
+    return re.compile(f"{'|'.join(named)}|{ends}")
 
 
 @cache

@@ -13,6 +13,9 @@ LONGEST_MARK: Final = 64
 _NAME_END: Final = re.compile("[\"']")
 _BLANK: Final = re.compile(r"\s")
 _LETTER: Final = re.compile(r"\w")
+_KEY: Final = re.compile(r"([^<>\n]+)")
+_TYPE_NAME: Final = re.compile(r"[^<>\n]*")
+_SPACES: Final = re.compile(r"\s*")
 
 
 class IncompleteError(Exception):
@@ -33,9 +36,11 @@ class Tag:
     `optional` is a literal that may follow. Every pattern is a run of characters of one class, so matching is linear
     and its unfinished forms are known. `unpadded` is the pattern for a name without space around it, `rest` the one
     for what follows the opening, and `self_close` what the tag of an element without content ends with, "" for none.
+    `doubled` is a mark inside that may stand there twice, the second one in the attribute; "" for none.
     """
 
     __slots__ = (
+        "doubled",
         "find_all",
         "groups",
         "match",
@@ -51,6 +56,7 @@ class Tag:
     def __init__(self, opening: str, *pieces: str | re.Pattern[str], optional: str = "") -> None:
         self.opening = opening
         self.optional = optional
+        self.doubled = ""
         whole = [re.escape(opening), *map(_whole, pieces), f"(?:{re.escape(optional)})?"]
         self.pattern = "".join(whole)
         self.rest = "".join(whole[1:])
@@ -70,6 +76,31 @@ class Tag:
     def closes_itself(self, found: re.Match[str]) -> bool:
         """Whether a tag of this kind that was found says that nothing belongs to it (`<invoke name="f"/>`)."""
         return bool(self.self_close) and found[0].endswith(self.self_close)
+
+
+class KeyTag(Tag):
+    """A key between two marks, of which the closing one may stand there twice, and the mark that opens its value.
+
+    Args:
+        opening: What opens the key.
+        closing: What closes it.
+        value: What opens the value.
+        kind: Marks around a type that may stand before that.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, opening: str, closing: str, value: str, kind: tuple[str, str] | None = None) -> None:
+        head, again = (opening, _KEY, closing, _SPACES), (closing, _SPACES)
+        typed = (kind[0], _TYPE_NAME, kind[1], _SPACES) if kind else ()
+        said = rf"(?:{re.escape(kind[0])}[^<>\n]*{re.escape(kind[1])}\s*)?" if kind else ""
+        strict = Tag(*head, *([re.compile(f"({said})")] if kind else []), value)
+        super().__init__(*head, re.compile(rf"((?:{re.escape(closing)}\s*)?{said})"), value)
+        self.doubled = closing
+        self.unpadded = strict.unpadded
+        # A mark that is cut off is a beginning of neither of the two pieces around it.
+        forms = [Tag(*head, *more, *between, value) for more in ((), again) for between in dict.fromkeys(((), typed))]
+        self.partial = lambda text, at: next(filter(None, (form.partial(text, at) for form in forms)), None)
 
 
 def _whole(piece: str | re.Pattern[str]) -> str:

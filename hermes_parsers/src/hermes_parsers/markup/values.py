@@ -8,8 +8,9 @@ text was cut into pieces:
    closing marks followed by something else are text.
 3. *Flat*: the tags do not come out even, so a mark is missing or one is quoted alone. A value ends at the last closing
    mark before the next parameter that the tool declares and that was not given yet (predecessor 2.2), or, without any
-   closing mark, at that parameter or at the end of the call (sglang PR 15135). A tag that is quoted in a line, where
-   the format gives it a line of its own, and one whose parameter follows properly later are text.
+   closing mark, at that parameter or at the end of the call (sglang PR 15135). A tag between quotes, one among words
+   where the format gives it a line of its own, and one whose parameter follows properly later are text.
+4. Where a tag that was taken as text may be a parameter all the same, the call says so: see `markup.swallowed`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from hermes_parsers.markup.body import Call, parameter_of
 from hermes_parsers.markup.dialect import Dialect
 from hermes_parsers.markup.nested import NestedReading, is_last_mark
 from hermes_parsers.markup.source import IncompleteError, Source, text_without
+from hermes_parsers.markup.swallowed import doubt_about, is_among_words, is_between_quotes
 from hermes_parsers.schemas import parameter_schemas
 
-_BEFORE_WORDS: Final = frozenset(" \t\"'`([{:,=|>*_")
 _WINDOW: Final = 1024
 """How far a closing mark is looked for at first: to the text's end for each call that lacks it would be too far."""
 
@@ -53,7 +54,8 @@ class BodyReader:
                 return
             if self._is_abandoned(at):
                 return
-            known = parameter_schemas(call.tools, call.name) if call.tools else None
+            # A tool that declares no parameter says nothing of their names.
+            known = (parameter_schemas(call.tools, call.name) or None) if call.tools else None
             call.reading = NestedReading(self._dialect, at, known, call.given)
         if not self._nested(call.reading):
             self._flat(call.reading)
@@ -147,6 +149,7 @@ class BodyReader:
     def _finish(self, end: int, *, is_closed: bool, is_cut: bool = False) -> None:
         behind = len(self._dialect.call_close) if is_closed else 0
         self._call.finish(end + behind, is_closed=is_closed, is_cut=is_cut)
+        self._call.doubt = doubt_about(self._call, self._call.reading.known)
 
     def _flat_end(self, reading: NestedReading) -> tuple[int, bool, bool]:
         source, dialect = self._source, self._dialect
@@ -235,19 +238,19 @@ class BodyReader:
         if name in proper:
             # Not given yet, so it has not come before: this is the proper one, or that one is still to come.
             return proper[name] == start
-        if self._dialect.own_lines and self._is_quoted(current.start(), start):
+        # Where the tag of the parameter around it begins a line, one among words is text.
+        has_lines = self._dialect.own_lines and self._text[current.start() - 1] == "\n"
+        if is_between_quotes(tag) or (has_lines and is_among_words(tag)):
             return False
         known = self._call.reading.known
         return last < 0 if known is None else name in known
-
-    def _is_quoted(self, begin: int, start: int) -> bool:
-        """Whether a tag stands in its line as words do, while the tag of the parameter around it begins a line."""
-        return self._text[begin - 1] == "\n" and self._text[start - 1] in _BEFORE_WORDS
 
     def _commit(self, tag: re.Match[str], last: int, behind: int, stop: int) -> None:
         """Take a parameter whose value ends at `last`, and the last of its closing marks at `behind`."""
         end = last if last >= 0 else stop
         self._call.parameters.append(parameter_of(tag, self._text[tag.end() : end], is_closed=last >= 0))
+        if last >= 0:
+            self._call.junk = self._call.junk or self._text[behind:stop].strip()
         if last >= 0 and behind > last + len(self._dialect.parameter_close):
             self._call.repair_end(tag[1])
 
