@@ -12,8 +12,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
+from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.parsing import ParseMode, ToolCallParser
 from hermes_parsers import from_response_template, get_parser
 from hermes_parsers.catalog import FAMILIES
@@ -74,16 +76,29 @@ class Failure(NamedTuple):
 
 
 def targets() -> list[Target]:
-    """Return every format once, with messages that its own parser writes."""
-    named = [(family.names[0], get_parser(family.names[0])) for family in FAMILIES if family.names[0] != _DECLARED]
-    return [Target(name, parser, list(_messages(parser))) for name, parser in (*named, (_DECLARED, _declared()))]
+    """Return every format once with each set of options, and messages that its own parser writes."""
+    found = []
+    for name in [family.names[0] for family in FAMILIES]:
+        messages = list(_messages(_made(name)))
+        found += [Target(f"{name}{_said(options)}", _made(name, **options), messages) for options in _OPTIONS]
+    return found
+
+
+def _made(name: str, *, reasoning_opened: bool = False, promote_drafts: bool = False) -> ToolCallParser:
+    make = partial(from_response_template, _TEMPLATE) if name == _DECLARED else partial(get_parser, name)
+    try:
+        return make(reasoning_opened=reasoning_opened, promote_drafts=promote_drafts)
+    except HermesError:
+        # No prompt opens the reasoning of this format.
+        return _made(name)
+
+
+def _said(options: Mapping[str, bool]) -> str:
+    return f" ({', '.join(options)})" if options else ""
 
 
 _DECLARED: Final = "response_template"
-
-
-def _declared() -> ToolCallParser:
-    return from_response_template(_TEMPLATE)
+_OPTIONS: Final[tuple[dict[str, bool], ...]] = ({}, {"reasoning_opened": True}, {"promote_drafts": True})
 
 
 def _messages(parser: ToolCallParser) -> Iterator[str]:
@@ -143,7 +158,7 @@ def main(arguments: Sequence[str]) -> int:
     given = options.parse_args(arguments)
     seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
     print(f"seed {seed}", flush=True)
-    some = [target for target in targets() if not given.only or target.name in given.only]
+    some = [target for target in targets() if not given.only or target.name.partition(" ")[0] in given.only]
     began = time.monotonic()
     played, failures = play(given.texts, seed, streamed=given.streamed, some=some)
     raised = sum(failure.problem.startswith("raised") for failure in failures)

@@ -21,6 +21,15 @@ def test_thousands_of_spoilt_messages_raise_nothing_and_break_no_promise():
     assert min(played.values()) >= TEXTS // len(some)
 
 
+def test_every_format_is_played_with_every_option():
+    names = {target.name for target in fuzz_parsers.targets()}
+    for family in FAMILIES:
+        name = family.names[0]
+        assert {name, f"{name} (reasoning_opened)", f"{name} (promote_drafts)"} <= names
+    opened = {target.name: target.parser for target in fuzz_parsers.targets()}["hermes (reasoning_opened)"]
+    assert opened.parse("hm</think>so").reasoning == "hm"
+
+
 def test_a_seed_plays_the_same_run_again():
     some = [target for target in fuzz_parsers.targets() if target.name in {"hermes", "lfm2"}]
     assert fuzz_parsers.play(200, 7, streamed=0.5, some=some) == fuzz_parsers.play(200, 7, streamed=0.5, some=some)
@@ -43,5 +52,5 @@ def test_a_parser_that_raises_or_breaks_a_promise_is_found(capsys, monkeypatch):
 
 def test_every_format_is_a_target():
     some = fuzz_parsers.targets()
-    assert {target.name for target in some} == {family.names[0] for family in FAMILIES}
+    assert {target.name.partition(" ")[0] for target in some} == {family.names[0] for family in FAMILIES}
     assert all(target.messages for target in some)

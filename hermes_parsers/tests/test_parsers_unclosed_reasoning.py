@@ -10,6 +10,7 @@ from hermes_parsers.catalog import FAMILIES
 from hermes_parsers.engine.parser import ScanningParser
 
 NOW = '{"name": "now", "arguments": {}}'
+BASH = '{"name": "bash", "arguments": {"command": "rm -rf /"}}'
 NEVER = "the reasoning before it is never closed"
 ANALYSIS = "<|channel|>analysis<|message|>"
 M3 = "]<]minimax[>["
@@ -26,6 +27,20 @@ BARE = {
 }
 """Formats whose reasoning does not end at a call, each with the reason."""
 MARKED = sorted({family.names[0] for family in FAMILIES} - BARE.keys() - MESSAGES)
+BLOCKS = {
+    "hermes": ("<tool_call>", "</tool_call>"),
+    "longcat": ("<longcat_tool_call>", "</longcat_tool_call>"),
+    "jamba": ("<tool_calls>", "</tool_calls>"),
+    "internlm": ("<|action_start|><|plugin|>", "<|action_end|>"),
+    "lfm2": ("<|tool_call_start|>", "<|tool_call_end|>"),
+    "gemma4": ("<|tool_call>", "<tool_call|>"),
+    "cohere_command3": ("<|START_ACTION|>", "<|END_ACTION|>"),
+    "apertus": ("<|tools_prefix|>", "<|tools_suffix|>"),
+    "kimi_k2": ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+    "deepseek_v31": (wide("<|tool▁call▁begin|>"), wide("<|tool▁call▁end|>")),
+    "plamo3": ("<|plamo:begin_tool_requests:plamo|>", "<|plamo:end_tool_requests:plamo|>"),
+    "llama3_json": ("<|python_tag|>", "<|eom_id|>"),
+}
 # What begins a call in prose as well only ends reasoning behind a mark.
 BEHIND = {"xlam": "<tool_call>", "llama3_json": "<|python_tag|>", "llama4_pythonic": "<|python_start|>"}
 
@@ -119,6 +134,77 @@ def test_a_mark_that_is_only_named_does_not_end_the_reasoning():
     result = read("hermes", "<think>I use <tool_call> for it, as in <tool_call>name</tool_call>.\n" + hermes(NOW))
     assert result.reasoning == "I use <tool_call> for it, as in <tool_call>name</tool_call>."
     assert meaning(result) == [("now", {})]
+    assert statuses(result) == ["in_reasoning", "unclosed"]
+
+
+@pytest.mark.parametrize("quote", ["`", '"', "'", "\u201c"])
+@pytest.mark.parametrize("opened", [True, False])
+def test_a_quoted_call_is_a_draft_as_long_as_something_follows_it(quote, opened):
+    """A model that thinks about what it could run must not run it."""
+    thought = f"I could run {quote}{hermes(BASH)}{quote} but that would be dangerous, so instead I should"
+    result = read("hermes", "<think>" * (not opened) + thought, reasoning_opened=opened)
+    assert (result.calls, result.content, statuses(result)) == ((), None, ["in_reasoning"])
+    assert result.reasoning == thought
+    both = read("hermes", "<think>" * (not opened) + f"{thought}\n{hermes(NOW)}\nDone.", reasoning_opened=opened)
+    assert (both.reasoning, meaning(both), both.content) == (thought, [("now", {})], "\nDone.")
+    assert statuses(both) == ["in_reasoning", "unclosed"]
+
+
+FENCES = ["```", "```xml", "~~~", "````", "So: ```"]
+
+
+@pytest.mark.parametrize("fence", FENCES)
+@pytest.mark.parametrize("before", ["", "```py\nx = 1\n```\n", "Inline ```x``` first.\n"])
+def test_a_call_in_a_code_fence_is_a_draft_and_the_one_behind_it_is_meant(fence, before):
+    mark = "".join(character for character in fence if character in "`~")
+    thought = f"{before}Like\n{fence}\n{hermes(BASH)}\n{hermes(BASH)}\n{mark}\nso:"
+    result = read("hermes", f"<think>{thought}\n{hermes(NOW)} and more")
+    assert (result.reasoning, meaning(result), result.content) == (thought, [("now", {})], " and more")
+    assert statuses(result) == ["in_reasoning", "in_reasoning", "unclosed"]
+
+
+@pytest.mark.parametrize(
+    "before", ["```py\nx = 1\n```\n", "Inline ```x``` first.\n", "a ~~~ b\n", "It's `x`. ", '"So". ']
+)
+def test_a_fence_or_quote_that_has_ended_quotes_no_call_behind_it(before):
+    result = read("hermes", f"<think>{before}{hermes(NOW)} and more")
+    assert (meaning(result), result.content) == ([("now", {})], " and more")
+
+
+def test_a_fence_in_an_argument_opens_none_in_the_reasoning():
+    fenced = '{"name": "f", "arguments": {"text": "```\\n"}}'
+    result = read("hermes", f"<think>Not `{hermes(fenced)}` but {hermes(NOW)} now")
+    assert (meaning(result), statuses(result)) == ([("now", {})], ["in_reasoning", "unclosed"])
+
+
+@pytest.mark.parametrize("before", ["`", "```\n", ""])
+def test_calls_that_end_the_text_are_meant_quoted_and_unknown_ones_too(before):
+    result = read("hermes", f"<think>So {before}{hermes(BASH, NOW)}\n", function_tool("f"))
+    assert [call.name for call in result.calls] == ["bash", "now"]
+    assert statuses(result) == ["unknown_tool", "unknown_tool"]
+
+
+def test_a_call_that_names_no_tool_of_the_list_is_a_draft_as_long_as_something_follows_it():
+    text = f"<think>Not {hermes(BASH)} but {hermes(NOW)} so"
+    result = read("hermes", text, function_tool("now"))
+    assert (result.reasoning, meaning(result), result.content) == (f"Not {hermes(BASH)} but", [("now", {})], " so")
+    assert statuses(result) == ["in_reasoning", "unclosed"]
+    # Nothing is known of the tools: the first one ends it.
+    assert statuses(read("hermes", text)) == ["unclosed", "ok"]
+
+
+@pytest.mark.parametrize("name", sorted(BLOCKS))
+def test_a_closed_block_that_is_no_call_is_an_attempt_in_reasoning_too(name):
+    block = "call it please".join(BLOCKS[name])
+    opening, closing = marks_of_reasoning(name)
+    for text, opened in ((f"{opening}So {block}", False), (f"So {block}", True)):
+        result = read(name, text, reasoning_opened=opened)
+        assert (statuses(result), result.reasoning, result.content) == (["invalid_json"], "So", None)
+        assert NEVER in result.attempts[0].reason
+    for text in (f"{opening}So {block} then.{closing}ok", f"{opening}So {block} then."):
+        result = read(name, text)
+        assert (statuses(result), result.calls) == (["in_reasoning"], ())
+        assert "is no call" in result.attempts[0].reason
 
 
 def test_a_call_that_cannot_be_read_ends_the_reasoning_too_so_that_the_model_is_told():
@@ -136,6 +222,8 @@ def test_an_unknown_tool_and_a_missing_mark_are_still_said():
     result = read("kimi_k2", "<think>I do." + kimi(("functions.f:0", "{}")), function_tool("g"))
     assert statuses(result) == ["unknown_tool"]
     assert NEVER in result.attempts[0].reason
+    result = read("kimi_k2", "<think>I do." + kimi(("functions.f:0", "{}")) + " Or not.", function_tool("g"))
+    assert statuses(result) == ["in_reasoning"]
     result = read("glm47", "<think>plan<tool_call>now")
     assert result.calls == ()
     result = read("hermes", f"<think>plan<tool_call>{NOW}")

@@ -117,7 +117,7 @@ def test_there_are_enough_broken_engines():
     ("kind", "enough"),
     [
         ("parser", 20),
-        ("block", 2),
+        ("block", 8),
         ("field", 5),
         ("stream", 5),
         ("plugin", 10),

@@ -14,7 +14,7 @@ from hermes_parsers.engine.closed_blocks import unread_reason
 from hermes_parsers.engine.parser import ScanningParser
 from hermes_parsers.engine.render_tools import refuse_unless_read_with_tools
 from hermes_parsers.engine.rendering import WrittenCall, read_message, refuse_other_text
-from hermes_parsers.engine.scan import INVALID_JSON, Draft, Marks, Scan, Wait, sees, skip_space
+from hermes_parsers.engine.scan import INVALID_JSON, UNCLOSED, Draft, Marks, Scan, Wait, sees, skip_space
 
 
 class Regions(NamedTuple):
@@ -104,7 +104,42 @@ class TemplateParser(ScanningParser):
             if after < 0:
                 break
             end = after
-        return end
+        return end if end < 0 or calls.closing is None else (yield from self._leave(scan, end, calls.closing))
+
+    def _opens(self, scan: Scan, at: int, calls: CallField) -> Generator[str, None, bool]:
+        """Whether a call or another field of the template begins here."""
+        for field, _ in self.regions.fields:
+            if (yield from self.regions.opened(field, scan, at)) >= 0:
+                return True
+        is_region = self.reasoning_tags is not None and scan.text.startswith(self.reasoning_tags[0], at)
+        return is_region or (yield from calls.opening.match(scan, at)) >= 0
+
+    def _leave(self, scan: Scan, end: int, closing: Delimiter) -> Wait:
+        """Pass a closing that stands there twice, and report what stands before the missing one of the last call."""
+        is_open = scan.drafts[-1].status is UNCLOSED
+        while True:
+            at = yield from skip_space(scan, end)
+            if is_open and (found := (yield from self._next_closing(scan, at, closing))) is not None:
+                rest = scan.text[at : found[0]].strip()
+                reason = f"what stands between a call and {closing.marks[0]} is no call: {rest!r:.80}"
+                scan.drafts.append(Draft(at, found[1], INVALID_JSON, reason=reason))
+                end, is_open = found[1], False
+                continue
+            after = yield from closing.match(scan, at)
+            mark = scan.text[at:after].strip() if after >= 0 else ""
+            # A bracket that closes a call may stand behind one for another reason.
+            if len(mark) < 2 or not scan.text[max(0, end - len(mark) - 9) : end].rstrip().endswith(mark):
+                return end
+            scan.drafts[-1].note_repeated(mark)
+            end = after
+
+    def _next_closing(self, scan: Scan, at: int, closing: Delimiter) -> Generator[str, None, tuple[int, int] | None]:
+        """Return where the next mark begins and the closing that it belongs to ends, None where it is of no closing."""
+        found = self._ends.sure(scan.text, at) if scan.final else (yield from self._ends.seek(scan, at))
+        if found is None or found[0] not in closing.marks or len(found[0]) < 2:
+            return None
+        after = yield from closing.match(scan, found.start())
+        return (found.start(), after) if after >= 0 else None
 
     def _continues(self, scan: Scan, end: int) -> Generator[str, None, bool]:
         """Whether an opening follows that only separates calls, like a comma, and means nothing anywhere else."""
@@ -127,7 +162,12 @@ class TemplateParser(ScanningParser):
             return -1
         ends = self._ends
         found = ends.sure(scan.text, body) if scan.final else (yield from ends.seek(scan, body))
-        if found is None or found[0] not in calls.closing.marks:
+        while found is not None and found[0] not in calls.closing.marks:
+            # A mark of which an opening only begins is text, as it is outside a call.
+            if (yield from self._opens(scan, found.start(), calls)):
+                return -1
+            found = ends.sure(scan.text, found.end()) if scan.final else (yield from ends.seek(scan, found.end()))
+        if found is None:
             return -1
         end = yield from calls.closing.match(scan, found.start())
         if end >= 0:

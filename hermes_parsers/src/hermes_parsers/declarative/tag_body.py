@@ -37,6 +37,7 @@ class TagBody:
     def read(self, scan: Scan, start: int, at: int, captures: Mapping[str, str]) -> Wait:
         """Read the tags and the closing."""
         read: list[Tag] = []
+        left_out: list[str] = []
         around = Around(self._marks, self._ends)
         behind = at
         while (at := (yield from skip_space(scan, at))) < len(scan.text):
@@ -45,7 +46,8 @@ class TagBody:
                 break
             tag = yield from self._tags.match(scan, at, around)
             if tag is None:
-                at = yield from self._skip(scan, at)
+                begin, at = at, (yield from self._skip(scan, at))
+                left_out.append(scan.text[begin:at])
             else:
                 read.append(tag)
                 behind = at = tag.end
@@ -53,6 +55,9 @@ class TagBody:
             end = None
         draft = self._judged(scan.text, start, (behind, at), end, read)
         self._fill(scan, draft, read, captures)
+        if left_out and draft.is_good:
+            said = f"left out text between the tags: {''.join(left_out).strip()!r:.80}"
+            draft.reason = f"{draft.reason}; {said}" if draft.reason else said
         scan.drafts.append(draft)
         return draft.end
 

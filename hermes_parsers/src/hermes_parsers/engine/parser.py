@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -65,6 +65,10 @@ class ScanningParser:
     only `pattern` finds (a bare object, a Python list) may be an example in the reasoning, and so may a call behind a
     mark that prose and code have as well. The families that have such marks name the others here.
     """
+    section_closers: ClassVar[tuple[str, ...]] = ()
+    """What closes a section around several calls, in a format whose calls have marks of their own in it."""
+    part_closers: ClassVar[tuple[str, ...]] = ()
+    """What closes a part of a call, in a format that has a further mark at the call's end."""
     reasons_again: ClassVar[bool] = False
     """Whether reasoning may begin again behind text: only where its marks are special tokens."""
     framing: ClassVar[str] = ""
@@ -92,13 +96,14 @@ class ScanningParser:
         if opening:
             others = tuple([mark for mark in self.openers if mark not in opening])
             self.stops = _marks(others, (*tags, *opening), self.pattern, self.body)[0]
-            self._closed = _closed_blocks(opening, closing)
+            self._closed = _closed_blocks(opening, closing, self.section_closers, self.part_closers)
         self.prepare()
 
     def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the openers whose blocks are closed by a mark, and these marks.
 
-        Whatever stands in such a block was meant as a call: where it cannot be read, that is an attempt, not text.
+        Whatever stands in such a block was meant as a call: where it cannot be read, or stands behind a call, that is
+        an attempt, not text.
         """
         return (), ()
 
@@ -123,23 +128,35 @@ class ScanningParser:
         return UNDECIDED
 
     def read_block(self, scan: Scan, at: int, end: int = UNDECIDED) -> Wait:
-        """Read a block as `read` does, after `read_now` returned `end`, and report it where it cannot be read."""
-        if end == UNDECIDED and (self._closed is None or (yield from self._has_body(scan, at))):
-            end = yield from self.read(scan, at)
-        if end < 0 and self._closed is not None:
-            end = yield from self._closed.read(scan, at)
-        return end
+        """Read a block as `read` does, after `read_now` returned `end`, and report what cannot be read in it."""
+        closed = self._closed
+        if closed is None:
+            return (yield from self.read(scan, at)) if end == UNDECIDED else end
+        if end == UNDECIDED:
+            end = yield from self._read_calls(scan, at)
+        start = at
+        if end < 0 and (again := (yield from closed.second_opener(scan, at))) >= 0:
+            start, end = again, (yield from self._read_calls(scan, again))
+        if end < 0:
+            return (yield from closed.read(scan, at))
+        return (yield from closed.leave(scan, start, end, self._read_calls))
 
-    def _has_body(self, scan: Scan, at: int) -> Generator[str, None, bool]:
+    def is_left(self, scan: Scan, at: int, end: int) -> bool:
+        """Whether a block that `read_now` has read up to `end` is over there, so that `read_block` is not needed."""
+        return end >= 0 and (self._closed is None or self._closed.is_left(scan, at, end))
+
+    def _read_calls(self, scan: Scan, at: int) -> Wait:
+        """Read as `read` does where a mark has the body that it needs, or return -1."""
         while not scan.final and self.marks.confirm(scan.text, at) is None and self.marks.begins(scan.text, at):
             yield ""
-        return self.marks.confirm(scan.text, at) is not None
+        return (yield from self.read(scan, at)) if self.marks.confirm(scan.text, at) is not None else -1
 
     def read_whole(self, scan: Scan, at: int) -> int:
         """Read a block in text that has ended."""
-        if (end := self.read_now(scan, at)) != UNDECIDED:
+        end = self.read_now(scan, at)
+        if self.is_left(scan, at, end):
             return end
-        reader = self.read(scan, at)
+        reader = self.read_block(scan, at, end)
         while True:
             try:
                 next(reader)
@@ -233,5 +250,5 @@ def _marks(openers: tuple[str, ...], tags: tuple[str, ...], pattern: str, body: 
 
 
 @lru_cache(maxsize=256)
-def _closed_blocks(openers: tuple[str, ...], closers: tuple[str, ...]) -> ClosedBlocks:
-    return ClosedBlocks(openers, closers)
+def _closed_blocks(*marks: tuple[str, ...]) -> ClosedBlocks:
+    return ClosedBlocks(*marks)

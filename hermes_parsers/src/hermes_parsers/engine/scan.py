@@ -9,6 +9,7 @@ long as `final` is not set.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Generator
 from functools import cached_property
 from typing import Any, Final
@@ -29,6 +30,14 @@ INVALID_JSON: Final = AttemptStatus.INVALID_JSON
 MISSING_NAME: Final = AttemptStatus.MISSING_NAME
 UNKNOWN_TOOL: Final = AttemptStatus.UNKNOWN_TOOL
 GOOD: Final = (OK, UNCLOSED, REPAIRED, UNKNOWN_TOOL)
+
+_ASCII_NAME: Final = re.compile(r"[!#-&(-_a-~]").search
+"""Finds a character that can be seen and is no quote."""
+_QUOTES: Final = "\"'`\N{DOUBLE LOW-9 QUOTATION MARK}\N{SINGLE LOW-9 QUOTATION MARK}"
+_FILLERS: Final = "\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
+"""Letters and symbols that are blank when shown (Unicode's Default_Ignorable_Code_Point, and an empty Braille cell)."""
+_BLANK: Final = frozenset({"Cc", "Cf", "Cs", "Cn", "Mn", "Me", "Zs", "Zl", "Zp", "Pi", "Pf"})
+"""The categories of what is invisible, or alone is no name: controls, spaces, marks on other letters, quotes."""
 
 UNDECIDED: Final = -2
 """What `read_now` returns where it leaves a block to `read`."""
@@ -87,10 +96,19 @@ class Draft:
             self.status = UNCLOSED
         self.reason = f"{said}; {self.reason}" if self.reason else said
 
+    def note_repeated(self, mark: str) -> None:
+        """Say that its closing mark stands there twice, which a good call survives."""
+        said = f"the closing {mark} stands there twice"
+        if not self.is_good or said in self.reason:
+            return
+        if self.status is OK:
+            self.status = REPAIRED
+        self.reason = f"{self.reason}; {said}" if self.reason else said
+
     def check_name(self) -> Draft:
         """Refuse a call whose name is no text, or a blank one; here for every format, since none may hand one on."""
         name = self.name
-        if type(name) is not str or not name or name.isspace():
+        if type(name) is not str or not (_ASCII_NAME(name) or any(map(_names_something, name))):
             self.name = None
             self.fail(MISSING_NAME, "the call has no name")
         return self
@@ -99,6 +117,11 @@ class Draft:
     def is_good(self) -> bool:
         """Whether it can be handed on as a call."""
         return self.status in GOOD
+
+
+def _names_something(character: str) -> bool:
+    """Whether a name may consist of this character: one that can be seen and is no quote."""
+    return character not in _QUOTES + _FILLERS and unicodedata.category(character) not in _BLANK
 
 
 class Scan:

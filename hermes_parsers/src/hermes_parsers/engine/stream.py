@@ -6,6 +6,7 @@ reasoning, the template's framing around calls, ids, and the waiting for more te
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -25,6 +26,7 @@ from hermes_parsers.engine.unclosed import end_of_unclosed
 if TYPE_CHECKING:
     from hermes_parsers.engine.parser import ScanningParser
 
+_SPACES: Final = re.compile(r"\s*+").match
 _LARGE: Final = 8192
 """Undecided text above this size is only looked at again when it has grown by a part, so that copying stays linear."""
 
@@ -54,6 +56,7 @@ class ScanStream:
         self._has_reasoned = False
         self._is_unclosed = False
         self._tells = True
+        self._told = self._space_end = -1
         self._events: list[ParseEvent] = []
         self._spans: list[Span] = []
         self._thoughts: list[str] = []
@@ -168,7 +171,7 @@ class ScanStream:
                 elif scan.final and is_plain:
                     first = len(scan.drafts)
                     end = parser.read_now(scan, start)
-                    if end < 0:
+                    if not parser.is_left(scan, start, end):
                         end = yield from parser.read_block(scan, start, end)
                     end = self._take_all(first, told, start, end)
                 else:
@@ -315,8 +318,13 @@ class ScanStream:
 
     def _begins(self, told: int, start: int) -> bool:
         """Whether only space stands between the last segment and this place."""
-        follows_text = bool(self._spans) and self._spans[-1].kind == "text"
-        return not follows_text and not self._scan.text[told:start].strip()
+        if self._spans and self._spans[-1].kind == "text":
+            return False
+        place = self._base + told
+        if self._told != place:
+            # A text of nothing but marks asks at each of them; how far the space goes is looked up once.
+            self._told, self._space_end = place, self._base + _SPACES(self._scan.text, told).end()  # type: ignore[union-attr]  # the pattern matches everywhere
+        return self._space_end >= self._base + start
 
     def _is_lone(self) -> bool:
         """Whether everything so far can be reasoning that the prompt had opened; what is no call may stand in it."""
@@ -370,7 +378,7 @@ class ScanStream:
 
     def _unclosed_reasoning(self, told: int, body: int) -> int:
         """End reasoning that is never closed: at the first calls that were surely meant, or at the text's end."""
-        stop = end_of_unclosed(self._parser, self._scan, body)
+        stop = end_of_unclosed(self._parser, self._scan, body, self._known)
         self._is_unclosed = stop < len(self._scan.text)
         self._thought(told, body, stop, stop)
         return stop
@@ -394,11 +402,11 @@ class ScanStream:
     def _drafts(self, start: int, stop: int) -> None:
         """Find what was drafted in reasoning."""
         scan, parser = self._scan, self._parser
-        if parser.marks.search(scan.text, start, stop) is None:
+        if parser.stops.search(scan.text, start, stop) is None:
             return
         probe = scan.probe(scan.text[start:stop])
         at = 0
-        while (found := parser.marks.sure(probe.text, at)) is not None:
+        while (found := parser.stops.sure(probe.text, at)) is not None:
             end = -1 if found[0] in parser.thinking else parser.read_whole(probe, found.start())
             at = max(found.start() + 1, probe.resume) if end < 0 else end
         for draft in probe.drafts:

@@ -2,34 +2,67 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Final
 
-from hermes_parsers.engine.scan import Scan
+from hermes_parsers.engine.scan import Draft, Scan
 
 if TYPE_CHECKING:
     from hermes_parsers.engine.parser import ScanningParser
 
+_FENCE: Final = re.compile(r"`{3,}|^[ \t]*~{3,}", re.MULTILINE)
+_QUOTES: Final = "`\"'\N{LEFT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}\N{DOUBLE LOW-9 QUOTATION MARK}«„"
 
-def end_of_unclosed(parser: ScanningParser, scan: Scan, body: int) -> int:
+
+def end_of_unclosed(parser: ScanningParser, scan: Scan, body: int, known: AbstractSet[str] | None) -> int:
     """Return where the first calls begin that end the reasoning, or the text's end; see `ends_reasoning`.
 
-    Of calls with only space between them one has to be good, or nothing else may follow them: a model that thinks about
-    how calls are written writes some that are none.
+    Of calls with only space between them one has to be good, name one of the tools that are `known`, and not be quoted,
+    or nothing else may follow them: a model that thinks about calls writes some that it does not mean.
     """
     text = scan.text
     openers = parser.openers if parser.ends_reasoning is None else parser.ends_reasoning
-    probe = scan.probe(text)
+    probe, quotes = scan.probe(text), _Quotes(text, body)
     at = body if openers else len(text)
-    begin, behind = len(text), -1
-    while (found := parser.marks.sure(text, at)) is not None:
+    begin, behind, is_quoted = len(text), -1, False
+    while (found := parser.stops.sure(text, at)) is not None:
         start, count = found.start(), len(probe.drafts)
         end = parser.read_whole(probe, start) if found[0] in openers else -1
         at = max(start + 1, probe.resume) if end < 0 else end
         if len(probe.drafts) == count:
             continue
         if behind < 0 or text[behind:start].strip():
-            begin = start
-        behind = at
-        if any(draft.check_name().is_good for draft in probe.drafts[count:]):
+            begin, is_quoted = start, quotes.has(start)
+        behind = quotes.at = at
+        if not is_quoted and any(_is_meant(draft, known) for draft in probe.drafts[count:]):
             return begin
     return len(text) if behind < 0 or text[behind:].strip() else begin
+
+
+def _is_meant(draft: Draft, known: AbstractSet[str] | None) -> bool:
+    """Whether a call that is not quoted ends the reasoning, whatever follows it."""
+    return draft.check_name().is_good and (known is None or draft.name in known)
+
+
+class _Quotes:
+    """Tells of places in ascending order whether what stands there is quoted: behind a quote, or in a code fence.
+
+    `at` may be set ahead, behind a call: what stands in it opens and closes no fence.
+    """
+
+    def __init__(self, text: str, start: int) -> None:
+        self._text = text
+        self._start = self.at = start
+        self._fence = ""
+
+    def has(self, place: int) -> bool:
+        """Whether the mark at this place is quoted."""
+        for found in _FENCE.finditer(self._text, self.at, place):
+            fence = found[0].lstrip()
+            if not self._fence:
+                self._fence = fence
+            elif fence.startswith(self._fence):
+                self._fence = ""
+        self.at = place
+        return bool(self._fence) or (place > self._start and self._text[place - 1] in _QUOTES)

@@ -40,7 +40,7 @@ class ChannelStream(ScanStream):
             return (yield from super()._block(told, start))
         first = len(scan.drafts)
         end = self._parser.read_now(scan, start)
-        if end < 0:
+        if not self._parser.is_left(scan, start, end):
             end = yield from self._parser.read_block(scan, start, end)
         return self._take_all(first, told, start, end)
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from hermes_core.contracts.parsing import AttemptStatus
+from hermes_parsers.engine.closed_blocks import ClosedBlocks
 from hermes_parsers.engine.rendering import WrittenCall
-from hermes_parsers.engine.scan import Draft, Scan
+from hermes_parsers.engine.scan import Draft, Scan, Wait
 from hermes_parsers.engine.stream import ScanStream
 from hermes_parsers.families.harmony_stream import (
     CHANNEL,
@@ -32,6 +33,8 @@ from hermes_parsers.families.harmony_stream import (
     HarmonyStream,
 )
 from hermes_parsers.families.named_json import NamedJsonParser
+
+_MESSAGES: Final = ClosedBlocks((START, CHANNEL), ENDS)
 
 
 class HarmonyParser(NamedJsonParser):
@@ -52,6 +55,11 @@ class HarmonyParser(NamedJsonParser):
     def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return none: the headers tell what a message is."""
         return (), ()
+
+    def read(self, scan: Scan, at: int) -> Wait:
+        """Read a call, and what stands between it and the end of its message."""
+        end = yield from super().read(scan, at)
+        return (yield from _MESSAGES.close(scan, end)) if end >= 0 else -1
 
     def draft(self, scan: Scan, head: re.Match[str], end: int) -> Draft:  # noqa: ARG002 - the base's signature
         """Take the recipient's name; tools that came with the model have no `functions.` before it."""

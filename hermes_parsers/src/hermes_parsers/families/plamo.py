@@ -59,6 +59,7 @@ class Plamo3Parser(NamedJsonParser):
     closers: ClassVar[tuple[str, ...]] = (_ARGUMENTS[1],)
     breaks: ClassVar[tuple[str, ...]] = (_SECTION[0], *_CALL, _SECTION[1])
     section_closers: ClassVar[tuple[str, ...]] = (_SECTION[1],)
+    part_closers: ClassVar[tuple[str, ...]] = (_ARGUMENTS[1],)
     reasoning_tags: ClassVar = (_mark("begin_think"), _mark("end_think"))
     reasons_again: ClassVar[bool] = True
     reasoning_framing: ClassVar[tuple[str, str]] = ("", "")

@@ -131,7 +131,7 @@ def _judge(
         status = AttemptStatus.REPAIRED
     name = value.get("name") if isinstance(value, dict) else None
     arguments = (value.get("arguments") or {}) if isinstance(value, dict) else None
-    if not isinstance(name, str) or not name.strip() or not isinstance(arguments, dict):
+    if not isinstance(name, str) or not any(map(str.isalnum, name)) or not isinstance(arguments, dict):
         reason = "wanted an object with a name and an object of arguments"
         return replace(attempt, status=AttemptStatus.MISSING_NAME, reason=reason, value=value)
     if not is_closed and status is AttemptStatus.OK:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from reference.parser import MARKS, TagParser
+from reference.parser import MARKS, OPEN, TagParser
 from reference.suites import Mutant
+
+from hermes_core.contracts.parsing import AttemptStatus
 
 
 class _ReadsOnlyObjects(TagParser):
@@ -16,6 +18,11 @@ class TestTakesAClosedBlockForProse(Mutant):
     caught_by = frozenset(
         {
             "test_a_closed_block_around_any_text_is_a_call_or_an_attempt",
+            "test_a_closed_block_behind_a_call_is_a_call_or_an_attempt",
+            "test_a_closed_block_behind_reasoning_is_a_call_or_an_attempt",
+            "test_a_closed_block_behind_text_is_a_call_or_an_attempt",
+            "test_a_closed_block_in_reasoning_is_a_draft",
+            "test_a_closed_block_in_reasoning_that_is_never_closed_is_an_attempt",
             "test_a_closed_block_is_a_call_or_an_attempt",
             "test_a_closed_block_of_marks_is_a_call_or_an_attempt",
         }
@@ -33,6 +40,102 @@ class TestLeavesTheEndMarkOfABadCallInTheContent(Mutant):
     caught_by = frozenset(
         {
             "test_a_bad_call_leaves_nothing_of_the_frame_in_the_content",
+            "test_a_closed_block_around_any_text_is_a_call_or_an_attempt",
+            "test_a_closed_block_behind_a_call_is_a_call_or_an_attempt",
+            "test_a_closed_block_behind_reasoning_is_a_call_or_an_attempt",
+            "test_a_closed_block_behind_text_is_a_call_or_an_attempt",
             "test_a_closed_block_is_a_call_or_an_attempt",
+            "test_text_between_a_call_and_its_closing_mark_is_told",
         }
     )
+
+
+class _ReadsBlocksAtTheStart(TagParser):
+    def has_body(self, text, at):
+        return text.startswith("{", at) or (at == len(OPEN) and self.is_block(text, at))
+
+
+class TestTakesABlockForProseUnlessItIsTheFirstThing(Mutant):
+    parser_class = _ReadsBlocksAtTheStart
+    caught_by = frozenset(
+        {
+            "test_a_closed_block_behind_a_call_is_a_call_or_an_attempt",
+            "test_a_closed_block_behind_reasoning_is_a_call_or_an_attempt",
+            "test_a_closed_block_behind_text_is_a_call_or_an_attempt",
+            "test_a_closed_block_in_reasoning_is_a_draft",
+            "test_a_closed_block_in_reasoning_that_is_never_closed_is_an_attempt",
+            "test_a_closed_block_of_marks_is_a_call_or_an_attempt",
+        }
+    )
+
+
+class _DraftsOnlyCalls(TagParser):
+    def drafted(self, text, schemas, mode):
+        return [attempt for attempt in self.attempts(text, schemas, mode) if self.is_good(attempt)]
+
+
+class TestTellsNoBadCallInReasoning(Mutant):
+    parser_class = _DraftsOnlyCalls
+    caught_by = frozenset(
+        {
+            "test_a_closed_block_in_reasoning_is_a_draft",
+            "test_a_closed_block_in_reasoning_that_is_never_closed_is_an_attempt",
+        }
+    )
+
+
+class _LosesTheLastCallBehindText(TagParser):
+    def attempts(self, text, schemas, mode):
+        found = list(super().attempts(text, schemas, mode))
+        return found if text.startswith((OPEN, "\n", "<")) or len(found) != 1 or self.is_good(found[0]) else []
+
+
+class TestTakesABadBlockBehindTextForProse(Mutant):
+    parser_class = _LosesTheLastCallBehindText
+    caught_by = frozenset(
+        {
+            "test_a_bad_call_leaves_nothing_of_the_frame_in_the_content",
+            "test_a_closed_block_behind_text_is_a_call_or_an_attempt",
+        }
+    )
+
+
+class _LeavesASecondEndMark(TagParser):
+    def repeated_end(self, text, end):
+        return end
+
+
+class TestLeavesASecondEndMarkInTheContent(Mutant):
+    parser_class = _LeavesASecondEndMark
+    caught_by = frozenset({"test_a_closing_mark_that_stands_there_twice_is_no_content"})
+
+
+def follows_text(reason, text, stop):
+    return reason.startswith("something between") and "}" not in text[stop : MARKS.search(text, stop).start()]
+
+
+class _EndsBehindTheObject(TagParser):
+    def repaired(self, text, start, reason, mode):
+        stop = self.body_end(text, start)
+        if follows_text(reason, text, stop):
+            return *self.fields(self.decoded(text[start:stop])), AttemptStatus.UNCLOSED, reason, stop
+        return super().repaired(text, start, reason, mode)
+
+
+class TestLeavesTextBehindACallAndItsEndMarkInTheContent(Mutant):
+    parser_class = _EndsBehindTheObject
+    caught_by = frozenset({"test_text_between_a_call_and_its_closing_mark_is_told"})
+
+
+class _DropsWhatFollowsTheObject(TagParser):
+    def repaired(self, text, start, reason, mode):
+        stop = self.body_end(text, start)
+        if follows_text(reason, text, stop):
+            closing = MARKS.search(text, stop)
+            return *self.fields(self.decoded(text[start:stop])), AttemptStatus.OK, "", closing.end()
+        return super().repaired(text, start, reason, mode)
+
+
+class TestDropsTextBehindACallInItsBlock(Mutant):
+    parser_class = _DropsWhatFollowsTheObject
+    caught_by = frozenset({"test_text_between_a_call_and_its_closing_mark_is_told"})

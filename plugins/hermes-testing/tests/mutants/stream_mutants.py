@@ -146,3 +146,27 @@ class _WritesAnything(TagParser):
 class TestRenderWritesWhatIsNoObject(Mutant):
     parser_class = _WritesAnything
     caught_by = frozenset({"test_what_cannot_be_written_is_refused"})
+
+
+class _DecidesAtTheCut(TagParser):
+    def stream(self, tools=None, mode="strict"):
+        stream = _Stream(self, tools, mode)
+        stream.feed = lambda delta: stream.inner.feed(delta.removesuffix("-") if delta.endswith("12-") else delta)
+        return stream
+
+
+class TestStreamTakesTheBeginningOfATextForItsValue(Mutant):
+    parser_class = _DecidesAtTheCut
+    caught_by = frozenset({"test_a_declared_text_without_quotes_is_the_same_wherever_it_is_cut"})
+
+
+class _LosesText(TagParser):
+    def parse(self, text, tools=None, mode="strict"):
+        return super().parse(text[:-1], tools, mode)
+
+
+class TestLosesTextWithAnOption(Mutant):
+    caught_by = frozenset({"test_a_thousand_spoilt_messages_keep_every_promise"})
+
+    def make_with(self, registry, option):
+        return _LosesText()

@@ -24,6 +24,7 @@ class ParserSuite(Calls, Values, Damage, Blocks, Streams, Render, Fuzz, Growth):
     `separate_calls`: each call has marks of its own; calls that are items of one list do not.
     `end_mark`: a mark says where a call, or the list of them, ends, and a call is seen to be whole without it.
     `block_marks`: two marks that mean nothing else stand around a call, or around all of them.
+    `block_ends`: the mark that closes a block closes nothing else, so that it may be written twice.
     `reasoning`: the format knows reasoning, between `reasoning_tags`.
     `render`: messages can be written.
     `early_events`: a stream tells text and calls before `finish`, which one on `BufferedParser` does not.

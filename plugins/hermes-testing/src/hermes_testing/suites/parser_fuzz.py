@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
+from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.parsing import ParseMode, ToolCallParser
 from hermes_testing.suites.parser_base import MODES, ParserBase
 from hermes_testing.suites.parser_mutation import spoilt
@@ -13,6 +15,10 @@ from hermes_testing.suites.parser_streams import streamed
 from hermes_testing.suites.parser_tables import STRANGE_TOOLS, schemas_of
 from hermes_testing.suites.parser_texts import value_problems, violations
 
+if TYPE_CHECKING:
+    from hermes_core.discovery import Registry
+
+OPTIONS: Final = ("reasoning_opened", "promote_drafts")
 _COMMON = ['"', "'", "\\", "\\u12", "{", "}", "[", "]", ", ", ": ", "\n", " ", "<", ">", "|", "NaN", "1e9", "True", "é"]
 _ODD = ["\ud800", "\0", "\u2028", "🎉", "```", "</", '{"a":', '"}', "}}", "]]", "((("]
 PIECES = [*_COMMON, *_ODD]
@@ -22,8 +28,12 @@ PIECES = [*_COMMON, *_ODD]
 class Fuzz(ParserBase):
     """The same messages in every run: the generator's seed is fixed."""
 
-    def test_a_thousand_spoilt_messages_keep_every_promise(self, parser: ToolCallParser) -> None:
-        """No exception, no arguments that are no JSON object, nothing lost; in random pieces the same result."""
+    def test_a_thousand_spoilt_messages_keep_every_promise(self, parser: ToolCallParser, registry: Registry) -> None:
+        """No exception, no arguments that are no JSON object, nothing lost; in random pieces the same result.
+
+        A third of them is read with the options of hermes-parsers' families that a parser has as well.
+        """
+        others = [made for option in OPTIONS if (made := self.make_with(registry, option)) is not None]
         chance = random.Random(20261120)  # noqa: S311 - a reproducible fuzz, no secret
         messages = [*self.samples(), self.message(), self.wire([("f", {"text": self.mark(), "n": -1.5e3})])]
         pieces = [*PIECES, self.mark(), *self.reasoning_tags, *_parts(self.message())]
@@ -31,14 +41,25 @@ class Fuzz(ParserBase):
         choices = [None, declared, declared, *STRANGE_TOOLS.values()]
         for _ in range(self.fuzz_messages):
             text = spoilt(chance, messages, pieces)
+            played = chance.choice([parser, parser, chance.choice(others or [parser])])
             try:
-                problems = problems_of(parser, text, chance.choice(choices), chance.choice(MODES), chance)
-                if "render" not in self.lacks and parser.render(parser.parse(text)) != text:
+                problems = problems_of(played, text, chance.choice(choices), chance.choice(MODES), chance)
+                if "render" not in self.lacks and played.render(played.parse(text)) != text:
                     problems.append("rendered, it is another text")
             except Exception as error:
                 error.add_note(f"It was raised for {text!a}.")
                 raise
             assert not problems, f"{problems} for {text!a}"
+
+    def make_with(self, registry: Registry, option: str) -> ToolCallParser | None:
+        """Make the parser with an option set; None where it has none of this name, or refuses it for this format."""
+        model = getattr(registry.load(self.kind, self.component), "Options", None)
+        if option not in getattr(model, "model_fields", {}):
+            return None
+        with suppress(HermesError):
+            made: ToolCallParser = registry.create(self.kind, self.component, {**self.options, option: True})
+            return made
+        return None
 
 
 def problems_of(

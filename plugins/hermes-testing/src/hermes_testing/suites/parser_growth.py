@@ -40,6 +40,7 @@ _SHAPES = (
     "long_argument",
     "reasoning",
     "unclosed_reasoning",
+    "marks_and_reasoning",
 )
 
 
@@ -101,6 +102,7 @@ class Growth(ParserBase):
             "nested_lists": (opening.rstrip("\"'"), "["),
             "many_calls": ("", call),
             "reasoning": ("", self.reasoning_tags[0] + self.wire([SEARCH])),
+            "marks_and_reasoning": ("", (self.mark() or head) + self.reasoning_tags[0]),
             "unclosed_reasoning": (self.reasoning_tags[0], f"{opening} or "),
         }[shape]
         return first + unit * (size // len(unit))

@@ -9,6 +9,22 @@ from typing import Final
 
 _LONGEST: Final = 2_000
 _TOKEN: Final = re.compile(r"</?[^<>\s\"'=]*[>=]?|\[/?[A-Z_]+\]|\w+|\s+|[^\w\s]")
+_QUOTE: Final = r"(?:[\"']|<\|\"\|>|<escape>)"
+_QUOTED: Final = re.compile(rf"{_QUOTE}([^\"'<>\n]{{1,40}}){_QUOTE}")
+BARE_TEXTS: Final = (
+    "12-34",
+    "+49 30",
+    "New York, NY",
+    "007",
+    "1e5",
+    "1.",
+    "-",
+    "true story",
+    "null and void",
+    "[1",
+    "x y",
+)
+"""Texts that begin like numbers, words or lists: without quotes, only what follows says that they are none."""
 _WORD: Final = re.compile(r"\w+")
 _BLANKS: Final = ("", "", " ", "\n", "\t ", "null", "3", "{}")
 """What can stand in a name's place without being one."""
@@ -17,6 +33,8 @@ _BLANKS: Final = ("", "", " ", "\n", "\t ", "null", "3", "{}")
 def spoilt(chance: random.Random, messages: Sequence[str], pieces: Sequence[str]) -> str:
     """Return a message with one to four changes, of characters or of tokens."""
     text = chance.choice(messages)
+    if chance.random() < 0.1:
+        text = _without_quotes(chance, text)
     if chance.random() < 0.5:
         return _with_other_tokens(chance, text, messages, pieces)[:_LONGEST]
     for _ in range(chance.randint(1, 4)):
@@ -24,9 +42,22 @@ def spoilt(chance: random.Random, messages: Sequence[str], pieces: Sequence[str]
     return text
 
 
+def bare(text: str, value: str, replacement: str) -> str:
+    """Return a message with a text in place of a value, without the quotes around it."""
+    return re.sub(rf"{_QUOTE}?{re.escape(value)}{_QUOTE}?", lambda _: replacement, text)
+
+
+def _without_quotes(chance: random.Random, text: str) -> str:
+    found = list(_QUOTED.finditer(text))
+    if not found:
+        return text
+    one = chance.choice(found)
+    return text[: one.start()] + chance.choice([one[1], *BARE_TEXTS]) + text[one.end() :]
+
+
 def nameless(text: str, name: str) -> list[str]:
     """Return a message's variants in which nothing, or nothing that is one, stands in the place of a name."""
-    found = [text.replace(name, blank) for blank in ("", " ", "\n", "\t\n ")]
+    found = [text.replace(name, blank) for blank in ("", " ", "\n", "\t\n ", "\u200b", "\u2060\ufeff", "''", '""')]
     # In JSON, what is no text is no name.
     quoted = re.compile(rf'(:\s*)"{re.escape(name)}"')
     found += [quoted.sub(rf"\g<1>{other}", text) for other in ("null", "3", "[]", "{}", "true", '" "')]

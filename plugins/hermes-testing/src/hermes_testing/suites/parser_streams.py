@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hermes_core.contracts.parsing import ParsedCall, ParseEvent, ParseMode, ParseResult, ToolCallParser
 from hermes_testing.suites.base import needs
 from hermes_testing.suites.parser_base import MODES, PROPERTY, WEATHER, ParserBase
-from hermes_testing.suites.parser_tables import PLAIN
+from hermes_testing.suites.parser_mutation import BARE_TEXTS, bare
+from hermes_testing.suites.parser_tables import PLAIN, schemas_of
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
@@ -44,6 +45,16 @@ class Streams(ParserBase):
             whole = self.read(parser, text)
             for at in range(len(text)):
                 assert streamed(parser, [text[:at], text[at:]], self.tools()) == whole
+
+    def test_a_declared_text_without_quotes_is_the_same_wherever_it_is_cut(self, parser: ToolCallParser) -> None:
+        """Whatever is made of it: what more text may turn into another value is decided when that is there."""
+        call = ("get_weather", {"city": "MARKER"})
+        for value in BARE_TEXTS:
+            text = bare(self.wire([call]), "MARKER", value)
+            whole = parser.parse(text, schemas_of([call]))
+            for at in range(len(text)):
+                found = streamed(parser, [text[:at], text[at:]], schemas_of([call]))
+                assert found == whole, f"{text!a} cut after {text[:at]!a}"
 
     @PROPERTY
     @given(data=st.data())

@@ -20,6 +20,7 @@ from hermes_core.contracts.parsing import (
 
 OPEN, CLOSE = "<call>", "</call>"
 MARKS = re.compile(r"</?call>")
+AGAIN = re.compile(r"(?:\s*</call>)*")
 TOKENS = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\Z)|[{}]|</?call>', re.DOTALL)
 PYTHON = {"true": "True", "false": "False", "null": "None"}
 NOT_CALLS = {AttemptStatus.TRUNCATED, AttemptStatus.INVALID_JSON, AttemptStatus.MISSING_NAME}
@@ -56,7 +57,7 @@ class BlockParser(BufferedParser):
     def parse(self, text, tools=None, mode="strict"):
         schemas = None if tools is None else dict(map(self.schema, tools))
         start = self.reasoning_end(text)
-        drafts = [self.draft(attempt) for attempt in self.attempts(text[:start], schemas, mode)]
+        drafts = [self.draft(attempt) for attempt in self.drafted(text[:start], schemas, mode)]
         attempts = [self.moved(attempt, start) for attempt in self.attempts(text[start:], schemas, mode)]
         good = [attempt for attempt in attempts if self.is_good(attempt)]
         segments = list(self.segments(text, start, attempts, good))
@@ -78,6 +79,10 @@ class BlockParser(BufferedParser):
     def reasoning_end(self, text):
         end = text.find("</think>")
         return 0 if not text.startswith("<think>") else len(text) if end < 0 else end + len("</think>")
+
+    def drafted(self, text, schemas, mode):
+        """Return the attempts in reasoning."""
+        return self.attempts(text, schemas, mode)
 
     def draft(self, attempt):
         return replace(attempt, status=AttemptStatus.IN_REASONING, reason="drafted")
@@ -111,18 +116,27 @@ class BlockParser(BufferedParser):
         except RefusedError as refused:
             status = AttemptStatus.TRUNCATED if refused.is_cut else AttemptStatus.INVALID_JSON
             return self.refused(ParseAttempt(status=status, raw="", start=start, end=refused.stop), refused, text)
+        again = self.repeated_end(text, end)
+        if again > end:
+            said = "the end tag stands there twice"
+            status = AttemptStatus.REPAIRED if status is AttemptStatus.OK else status
+            reason, end = f"{reason}; {said}" if reason else said, again
         made = ParseAttempt(status=status, raw=text[start:end], start=start, end=end, name=name, reason=reason)
         try:
             return self.judged(replace(made, value=arguments), schemas)
         except (ValueError, RecursionError) as error:
             return replace(made, status=AttemptStatus.INVALID_JSON, reason=str(error), value=None)
 
+    def repeated_end(self, text, end):
+        """Return where a call ends whose end tag is written again."""
+        return AGAIN.match(text, end).end() if text.endswith(CLOSE, 0, end) else end
+
     def refused(self, attempt, refused, text):
         return replace(attempt, raw=text[attempt.start : attempt.end], reason=refused.reason)
 
     def judged(self, attempt, schemas):
         name, arguments = attempt.name, attempt.value
-        if not isinstance(name, str) or not name.strip() or not isinstance(arguments, dict):
+        if not isinstance(name, str) or not any(map(str.isalnum, name)) or not isinstance(arguments, dict):
             return replace(attempt, status=AttemptStatus.MISSING_NAME, reason="no name or no arguments")
         if schemas is not None and name not in schemas:
             attempt = self.unknown(attempt)
