@@ -57,7 +57,8 @@ def test_none_is_nothing_and_brackets_stay_as_they_stand(name):
 @pytest.mark.parametrize("written", ["n=007", "o={'n': 007}", "p=['a', 012]", "zip=Oslo", "zip=+49 30", "l=[1-]x]"])
 def test_what_is_no_literal_and_no_declared_text_is_reported(name, written):
     result = read(name, FORMS[name].format(written), TOOL)
-    assert (result.calls, statuses(result)) == ((), ["invalid_json"])
+    # What stands between the place of the fault and the end of the list may be reported on its own.
+    assert (result.calls, set(statuses(result))) == ((), {"invalid_json"})
 
 
 def test_without_a_declaration_a_literal_is_what_it_is():

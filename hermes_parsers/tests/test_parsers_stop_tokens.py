@@ -53,7 +53,17 @@ STOPS = {
     "apertus": {"<|assistant_end|>", "<|tools_suffix|>"},
     "inkling": {"<|content_model_end_sampling|>"},
 }
-UNKNOWN = {"step5", "hy_v4", "minicpm5", "gigachat3", "gigachat35", "k2_horizon", "plamo3", "solar_open2"}
+UNKNOWN = {
+    "ernie45",
+    "step5",
+    "hy_v4",
+    "minicpm5",
+    "gigachat3",
+    "gigachat35",
+    "k2_horizon",
+    "plamo3",
+    "solar_open2",
+}
 """No published template of these says it for sure; a token that is none of the model's would be worse than none."""
 NAMES = [family.names[0] for family in FAMILIES if family.names[0] != "response_template"]
 

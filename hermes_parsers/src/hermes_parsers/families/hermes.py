@@ -29,6 +29,7 @@ class HermesParser(TaggedJsonParser):
 class Ernie45Parser(AnsweringParser, HermesParser):
     """The same with ERNIE 4.5's answer in `<response>`, behind its reasoning."""
 
+    stop_tokens: ClassVar[tuple[str, ...]] = ()
     answer: ClassVar[tuple[str, str]] = ("<response>", "</response>")
 
 
