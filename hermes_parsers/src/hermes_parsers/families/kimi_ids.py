@@ -1,8 +1,8 @@
 """What the ids of Kimi's calls say: the tool's name, and the number of the call.
 
 The form is `functions.NAME:N`. Models also write `functions_bash_2`, `functions.bash5`, `functions-bash-2`, `bash:2`,
-`bash_2_3`, and ids without a name: those of other services, and `functions:0`. Where the tools are known, an id means
-the one of them that fits it.
+`bash_2_3`, `Tools.Bash()`, and ids without a name: those of other services, and `functions:0`. Where the tools are
+known, an id means the one of them that fits it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-_WIRE: Final = re.compile(r"functions\.(\S+):\d+").fullmatch
+_WIRE: Final = re.compile(r"functions\.(\S+):[0-9]+").fullmatch
 _WHOLE: Final = re.compile(r"(?>(functions\.))?+((?!:).+?)(?::[^:]*)?", re.DOTALL).fullmatch
-_SLIP: Final = re.compile(r"functions[._\-]([^:\s]+?)(?:[._\-:# ]{1,4}\d{1,9})+").fullmatch
+_SLIP: Final = re.compile(r"functions[._\-]([^:\s]+?)(?:[._\-:# ]{1,4}[0-9]{1,9})+").fullmatch
 _OPAQUE: Final = re.compile(
-    r"(?:functions?)?[._\-:/# \d]*|(?:call|toolu|chatcmpl-tool|tool_call)[_-][\w-]*\d[\w-]*"
+    r"(?i:functions?|tools?)?[._\-:/# 0-9]*|(?:call|toolu|chatcmpl-tool|tool_call)[_-][\w-]*[0-9][\w-]*"
 ).fullmatch
 """An id without a name: only the prefix and numbers, or one of another service."""
-_PREFIX: Final = re.compile(r"functions?[._\-:/]*")
+_PREFIX: Final = re.compile(r"[`'(]*+(?i:functions?|tools?)[._\-:/]*")
 _SEPARATORS: Final = "._-:/# "
-_NUMBERS: Final = re.compile(r"[._\-:/# \d]*?(\d{1,9})[._\-:/# ]*").fullmatch
+_AROUND: Final = "`'()"
+"""What models put around a name."""
+_NUMBERS: Final = re.compile(r"[._\-:/# `'()0-9]*?(?<![0-9])([0-9]++)[._\-:/# `'()]*").fullmatch
 _DIGITS: Final = "0123456789"
 _MOST: Final = 4
 """So many prefixes before a name are looked at, and numbers behind it."""
@@ -40,7 +42,7 @@ def name_in(written: str, known: Collection[str] | None) -> str | None:
     for whole in (found[2], written) if _WIRE(written) else (written, found[2]):
         if whole in names:
             return str(whole)
-    if names and (fitting := [name for name in _readings(written) if name in names]):
+    if names and (fitting := _fitting(_readings(written), names)):
         return max(fitting, key=len)
     # The family's own form holds a name, even `functions.0:1`, unless the tools show that there is none of it.
     if _OPAQUE(written) and (names or not _WIRE(written)):
@@ -49,8 +51,18 @@ def name_in(written: str, known: Collection[str] | None) -> str | None:
     return slip[1] if slip else found[2]
 
 
+def _fitting(readings: Collection[str], names: Collection[str]) -> list[str]:
+    """Return the names that are meant: as they are written, or else in other letters, small for capital ones."""
+    if exact := [name for name in readings if name in names]:
+        return exact
+    folded = {name.casefold() for name in readings}
+    alike = [name for name in names if name.casefold() in folded]
+    longest = max(map(len, alike), default=0)
+    return alike if [len(name) for name in alike].count(longest) == 1 else []
+
+
 def _readings(written: str) -> set[str]:
-    """Return what an id can mean without `functions` before a name, without numbers behind it, or without both."""
+    """Return what an id can mean without `functions` before a name, without what stands around it, or without both."""
     readings = set()
     for whole in _without_prefixes(written):
         rest = whole
@@ -58,8 +70,8 @@ def _readings(written: str) -> set[str]:
             digits = len(rest) - len(rest.rstrip(_DIGITS))
             for size in range(min(digits, _LONGEST) + 1):
                 name = rest[: len(rest) - size]
-                readings |= {name, name.rstrip(_SEPARATORS)}
-            rest = rest[: len(rest) - digits].rstrip(_SEPARATORS)
+                readings |= {name, name.rstrip(_SEPARATORS), name.strip(_SEPARATORS + _AROUND)}
+            rest = rest[: len(rest) - digits].rstrip(_SEPARATORS + _AROUND)
     return readings - {""}
 
 

@@ -11,10 +11,11 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from zlib import adler32, crc32
 
+from hermes_parsers.engine.closed_blocks import unread_reason
 from hermes_parsers.engine.json_calls import Match, set_arguments
 from hermes_parsers.engine.json_text import JsonError, value_at
 from hermes_parsers.engine.recovery import broken
-from hermes_parsers.engine.scan import INVALID_JSON, TRUNCATED, UNDECIDED, Draft, Scan, Wait, cut
+from hermes_parsers.engine.scan import INVALID_JSON, TRUNCATED, UNDECIDED, Draft, Marks, Scan, Wait, cut, sees, skip_space
 from hermes_parsers.families.json_array import JsonArrayParser
 from hermes_parsers.families.named_json import END, SPACES, NamedJsonParser, wait
 
@@ -45,6 +46,8 @@ _WORD: Final = re.compile(rf"{'|'.join(_WORDS)}|[0-9.eE+\-]++").match
 _CUT_NUMBER: Final = re.compile(r"[0-9.eE+\-]++\Z").match
 _STRING: Final = re.compile(r'"(?>[^"\\]++|\\.)*+"', re.DOTALL).match
 _OPENER: Final = "[TOOL_CALLS]"
+_ARGUMENTS: Final = "[ARGS]"
+_BLOCK_MARKS: Final = Marks((_OPENER, _ARGUMENTS))
 _ARRAY: Final = re.compile(rf"(?>{_MARK}{SPACES}(?={_MARK}))?+({_MARK}{SPACES}(?=\[{SPACES}\{{|\{{))").match
 _CUT_ARRAY: Final = re.compile(rf"(?>{_MARK}{SPACES}){{1,2}}+(?:{cut(_OPENER)}|\[{SPACES}\Z)").match
 _ITEM_END: Final = re.compile(rf'{SPACES}(?>,{SPACES}"id"{SPACES}:{SPACES}"([A-Za-z0-9]++)"{SPACES})?+\}}').match
@@ -81,6 +84,37 @@ class MistralParser(NamedJsonParser):
         """Compile what reading takes."""
         super().prepare()
         self._array = _MistralArrayParser()
+
+    def block_marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return what stands around a call's name: both are special tokens, and nothing closes the arguments."""
+        return self.openers, (_ARGUMENTS,)
+
+    def read_block(self, scan: Scan, at: int, end: int = UNDECIDED) -> Wait:
+        """Read a block as `read` does, and report what cannot be read as a call."""
+        if end == UNDECIDED:
+            end = yield from self._read_calls(scan, at)
+        return end if end >= 0 else (yield from self._read_unread(scan, at))
+
+    def _read_unread(self, scan: Scan, at: int) -> Wait:
+        """Report a name that is none, and arguments that are none, up to the next call; -1 for a mark in prose."""
+        body = yield from skip_space(scan, at + len(_OPENER))
+        if (yield from sees(scan, _OPENER, body)):
+            body = yield from skip_space(scan, body + len(_OPENER))
+        found = _BLOCK_MARKS.sure(scan.text, body) if scan.final else (yield from _BLOCK_MARKS.seek(scan, body))
+        if found is not None and found[0] == _ARGUMENTS:
+            reason = unread_reason(_OPENER, scan.text[body : found.start()].strip(), _ARGUMENTS)
+            found = yield from self._ends.marks.seek(scan, found.end())
+        elif scan.text.startswith(("[", "{"), body):
+            reason = f"what stands behind {_OPENER} is no call"
+        else:
+            return -1
+        end = len(scan.text) if found is None else found.start()
+        scan.drafts.append(Draft(at, end, INVALID_JSON, reason=reason))
+        return end
+
+    def is_left(self, scan: Scan, at: int, end: int) -> bool:  # noqa: ARG002 - the base's signature
+        """Whether a call was read: no mark is to follow its arguments."""
+        return end >= 0
 
     def read_now(self, scan: Scan, at: int) -> int:
         """Read an array of calls, or one call with its name in front."""
