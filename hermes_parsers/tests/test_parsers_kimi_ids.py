@@ -28,6 +28,7 @@ def call_of(written: str, *names: str):
         *("functions_bash_2", "functions.bash_2", "functions-bash-2", "functions.bash.2", "functions_bash:2"),
         *("functions.bash2", "functions_bash2", "functions:bash:2", "function.bash:2", "functions.bash 2"),
         *("bash:2", "bash_2", "bash-2", "bash2", "functions.bash: 2", "functions.bash#2", "functions/bash/2"),
+        *("Functions.bash:2", "tools.bash:2", "functions.Bash_2", "BASH:2", "`functions.bash:2`", "functions.bash():2"),
     ],
 )
 def test_an_id_in_a_form_that_models_write_names_the_tool_it_means(written: str):
@@ -49,6 +50,23 @@ def test_an_id_in_a_form_that_models_write_names_the_tool_it_means(written: str)
 )
 def test_a_tool_of_that_very_name_wins_and_then_the_longest(written: str, names: tuple[str, ...], found: str):
     assert call_of(written, *names)[0] == found
+
+
+@pytest.mark.parametrize(
+    ("written", "own"),
+    [
+        ("functions.bash:\N{ARABIC-INDIC DIGIT THREE}", "functions.bash:0"),
+        ("functions_bash_99999999999999", "functions.bash:99999999999999"),
+        ("functions.bash()", "functions.bash:0"),
+    ],
+)
+def test_the_number_is_the_model_s_own_and_in_digits_that_its_template_has(written: str, own: str):
+    assert call_of(written, "bash", "now") == ("bash", own)
+
+
+def test_a_name_in_other_letters_means_a_tool_only_if_no_other_has_them():
+    assert call_of("functions.BASH:0", "bash", "Bash")[0] == "BASH"
+    assert call_of("functions.Bash:0", "bash", "Bash")[0] == "Bash"
 
 
 @pytest.mark.parametrize(

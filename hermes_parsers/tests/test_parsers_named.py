@@ -107,7 +107,6 @@ def test_mistral_arguments_that_were_dumped_twice_are_decoded_once():
         "[TOOL_CALLS] is followed by a name.",
         "[TOOL_CALLS] [see below]",
         "[TOOL_CALLS] mark {x}",
-        "[TOOL_CALLS]name[ARGS] and its JSON",
         "[TOOL_CALLS][TOOL_CALLS]",
         "[TOOL_CALLS] []",
     ],

@@ -47,15 +47,22 @@ class ClosedBlocks:
         """Add the draft of a failed attempt and return where the block ends; -1 where no block opens, or none closes.
 
         Behind a second opening mark, a first one is text. Only where nothing stands between the two do both belong to
-        the block; a third one does not, so that a run of marks is not looked through once for each.
+        the block; a third one does not, so that a run of marks is not looked through once for each. What stands between
+        the mark of a section and that of its first call is an attempt. A mark between quotes is text.
         """
         opener = next((mark for mark in self._openers if scan.text.startswith(mark, at)), None)
         if opener is None:
             return -1
         body = yield from self._body(scan, at + len(opener))
         found = self._marks.sure(scan.text, body) if scan.final else (yield from self._marks.seek(scan, body))
-        if found is None or found[0] in self._openers:
+        if found is None or scan.is_quoted(at, at + len(opener)):
             return -1
+        if found[0] in self._openers:
+            if not self._sections or opener == found[0] or body > at + len(opener):
+                return -1
+            reason = unread_reason(opener, scan.text[body : found.start()].strip(), found[0])
+            scan.drafts.append(Draft(at, found.start(), INVALID_JSON, reason=reason))
+            return found.start()
         reason = unread_reason(opener, scan.text[body : found.start()].strip(), found[0])
         end = yield from self._after_closers(scan, found.end())
         scan.drafts.append(Draft(at, end, INVALID_JSON, reason=reason))

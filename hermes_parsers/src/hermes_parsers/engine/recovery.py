@@ -29,18 +29,35 @@ class Ends:
         """Return where the broken body that begins at `at` ends, where its call ends, and what it is.
 
         A body whose brackets balance in front of a closing mark ends there, whatever its strings hold. Any other ends
-        at the first mark, even inside what may have been a string: where a quote is missing, strings mean nothing.
+        at the first mark, even inside what may have been a string: where a quote is missing, strings mean nothing. But
+        where the fault stands behind that mark, and another closing one follows it before the next call, it was text.
         """
         if scan.final and error.end < 0 and not error.is_cut:
-            return *self.at_mark(scan.text, at), INVALID_JSON
+            body, end = self.at_mark(scan.text, at)
+            if body < error.at and end > body:
+                body, end = yield from self._behind_fault(scan, body, end, error.at)
+            return body, end, INVALID_JSON
         if error.end >= 0 and (after := (yield from self._closed_after(scan, error.end))):
             return after[0], after[1], INVALID_JSON
         found = self.marks.sure(scan.text, at) if scan.final else (yield from self.marks.seek(scan, at))
         if found is None:
             cut = TRUNCATED if error.is_cut else INVALID_JSON
             return len(scan.text), len(scan.text), cut
-        end = found.end() if found[0] in self.closers else found.start()
-        return found.start(), end, INVALID_JSON
+        body, end = found.start(), found.end() if found[0] in self.closers else found.start()
+        if body < error.at and end > body:
+            body, end = yield from self._behind_fault(scan, body, end, error.at)
+        return body, end, INVALID_JSON
+
+    def _behind_fault(self, scan: Scan, body: int, end: int, fault: int) -> Generator[str, None, tuple[int, int]]:
+        """Return start and end of the first closing mark behind a fault; what was found, where a call begins before."""
+        at = end
+        while True:
+            found = self.marks.sure(scan.text, at) if scan.final else (yield from self.marks.seek(scan, at))
+            if found is None or found[0] not in self.closers:
+                return body, end
+            if found.start() >= fault:
+                return found.span()
+            at = found.end()
 
     def _closed_after(self, scan: Scan, at: int) -> Generator[str, None, tuple[int, int] | None]:
         """Return start and end of the closing mark that follows, brackets and space between; None without one."""

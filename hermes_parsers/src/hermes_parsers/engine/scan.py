@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from hermes_core.contracts.parsing import AttemptStatus
+from hermes_parsers.engine.quotes import is_between_quotes
 
 Wait = Generator[str, None, int]
 """A reader: yields what it waits for, returns a position, or -1."""
@@ -127,10 +128,12 @@ def _names_something(character: str) -> bool:
 class Scan:
     """The text that is not decided yet, with what was found in it."""
 
-    __slots__ = ("drafts", "faults", "final", "lenient", "resume", "text", "tools")
+    __slots__ = ("drafts", "faults", "final", "last_told", "lenient", "resume", "text", "tools")
 
     def __init__(self, *, lenient: bool = False, tools: Any = None) -> None:
         self.text = ""
+        self.last_told = ""
+        """The character before the text; "" where the source begins with it."""
         self.final = False
         self.faults = 0
         self.resume = 0
@@ -138,6 +141,11 @@ class Scan:
         self.lenient = lenient
         self.tools = tools
         self.drafts: list[Draft] = []
+
+    def is_quoted(self, start: int, end: int) -> bool:
+        """Whether a mark stands between quotes, as in text that names it; the character behind it must be there."""
+        around = (self.text[start - 1] if start else self.last_told) + self.text[start : end + 1]
+        return len(around) == end - start + 2 and is_between_quotes(around, 1, end - start + 1)
 
     def probe(self, text: str) -> Scan:
         """Return a scan of a text that does not grow, to look at what is in it."""

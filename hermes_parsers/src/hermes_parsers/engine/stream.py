@@ -136,6 +136,7 @@ class ScanStream:
     def _plain(self, delta: str) -> Sequence[ParseEvent]:
         at = self._base
         self._base = at + len(delta)
+        self._scan.last_told = delta[-1]
         spans = self._spans
         if spans and spans[-1].kind == "text":
             spans[-1].end = self._base
@@ -205,6 +206,7 @@ class ScanStream:
         keep = told + len(scan.text[told:keep].rstrip())
         self._text(told, keep)
         self._base += keep
+        scan.last_told = scan.text[keep - 1] if keep else scan.last_told
         scan.text = scan.text[keep:]
         scan.resume = 0
         self._idle = is_idle

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from hermes_parsers.engine.quotes import Quotes
 from hermes_parsers.engine.scan import Draft, Scan
 
 if TYPE_CHECKING:
     from hermes_parsers.engine.parser import ScanningParser
-
-_FENCE: Final = re.compile(r"`{3,}|^[ \t]*~{3,}", re.MULTILINE)
-_QUOTES: Final = "`\"'\N{LEFT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}\N{DOUBLE LOW-9 QUOTATION MARK}«„"
 
 
 def end_of_unclosed(parser: ScanningParser, scan: Scan, body: int, known: AbstractSet[str] | None) -> int:
@@ -23,7 +20,7 @@ def end_of_unclosed(parser: ScanningParser, scan: Scan, body: int, known: Abstra
     """
     text = scan.text
     openers = parser.openers if parser.ends_reasoning is None else parser.ends_reasoning
-    probe, quotes = scan.probe(text), _Quotes(text, body)
+    probe, quotes = scan.probe(text), Quotes(text, body)
     at = body if openers else len(text)
     begin, behind, is_quoted = len(text), -1, False
     while (found := parser.stops.sure(text, at)) is not None:
@@ -43,26 +40,3 @@ def end_of_unclosed(parser: ScanningParser, scan: Scan, body: int, known: Abstra
 def _is_meant(draft: Draft, known: AbstractSet[str] | None) -> bool:
     """Whether a call that is not quoted ends the reasoning, whatever follows it."""
     return draft.check_name().is_good and (known is None or draft.name in known)
-
-
-class _Quotes:
-    """Tells of places in ascending order whether what stands there is quoted: behind a quote, or in a code fence.
-
-    `at` may be set ahead, behind a call: what stands in it opens and closes no fence.
-    """
-
-    def __init__(self, text: str, start: int) -> None:
-        self._text = text
-        self._start = self.at = start
-        self._fence = ""
-
-    def has(self, place: int) -> bool:
-        """Whether the mark at this place is quoted."""
-        for found in _FENCE.finditer(self._text, self.at, place):
-            fence = found[0].lstrip()
-            if not self._fence:
-                self._fence = fence
-            elif fence.startswith(self._fence):
-                self._fence = ""
-        self.at = place
-        return bool(self._fence) or (place > self._start and self._text[place - 1] in _QUOTES)

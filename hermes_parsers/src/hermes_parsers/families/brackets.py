@@ -63,14 +63,11 @@ def is_sure_end(text: str, at: int, *, is_all: bool) -> bool:
 class ListScan(Scan):
     """A scan that also knows what was told before the text it still has."""
 
-    __slots__ = ("begin", "source", "spans", "told")
+    __slots__ = ("begin", "spans", "told")
 
-    def __init__(
-        self, spans: list[Span], source: list[str], *, lenient: bool, tools: Sequence[ToolSchema] | None
-    ) -> None:
+    def __init__(self, spans: list[Span], *, lenient: bool, tools: Sequence[ToolSchema] | None) -> None:
         super().__init__(lenient=lenient, tools=tools)
         self.spans = spans
-        self.source = source
         self.told = self.begin = 0
 
     @property
@@ -88,16 +85,7 @@ class ListScan(Scan):
         """What stands just before the list, unless it is a call."""
         before = self.text[max(self.told, self.begin - _NEAR) : self.begin]
         is_told = self.told == 0 and self.begin < _NEAR and self.spans and self.spans[-1].kind == "text"
-        return self._last_told() + before if is_told and self.is_blank else before
-
-    def _last_told(self) -> str:
-        """Return the character before the scan's text."""
-        back = len(self.text) + 1
-        for piece in reversed(self.source):
-            if back <= len(piece):
-                return piece[-back]
-            back -= len(piece)
-        return ""
+        return self.last_told + before if is_told and self.is_blank else before
 
 
 class ListStream(ScanStream):
@@ -107,7 +95,7 @@ class ListStream(ScanStream):
 
     def __init__(self, parser: ScanningParser, tools: Sequence[ToolSchema] | None, mode: ParseMode) -> None:
         super().__init__(parser, tools, mode)
-        self._scan: ListScan = ListScan(self._spans, self._source, lenient=mode == "lenient", tools=tools)
+        self._scan: ListScan = ListScan(self._spans, lenient=mode == "lenient", tools=tools)
 
     def _block(self, told: int, start: int) -> Generator[str, None, int]:
         scan = self._scan

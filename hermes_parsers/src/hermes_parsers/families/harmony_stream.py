@@ -232,6 +232,7 @@ class HarmonyStream(ScanStream):
         if not self._is_between() or not _CUT_ROLE(scan.text, told):
             return super()._let_go(told)
         self._base += told
+        scan.last_told = scan.text[told - 1] if told else scan.last_told
         scan.text = scan.text[told:]
         scan.resume = 0
         return 0, max(0, len(scan.text) - self._parser.marks.longest)

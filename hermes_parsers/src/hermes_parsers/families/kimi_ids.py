@@ -87,6 +87,6 @@ def own_form(written: str, name: str) -> str | None:
     found = _WIRE(written)
     if found is not None and found[1] == name:
         return written
-    before, behind, number = written.rpartition(name)
-    numbers = _NUMBERS(number if behind else _without_prefixes(before + number)[-1])
+    spelled = [*re.finditer(re.escape(name), written, re.IGNORECASE)]
+    numbers = _NUMBERS(written[spelled[-1].end() :] if spelled else _without_prefixes(written)[-1])
     return f"functions.{name}:{int(numbers[1])}" if numbers else None

@@ -15,7 +15,17 @@ from hermes_parsers.engine.closed_blocks import unread_reason
 from hermes_parsers.engine.json_calls import Match, set_arguments
 from hermes_parsers.engine.json_text import JsonError, value_at
 from hermes_parsers.engine.recovery import broken
-from hermes_parsers.engine.scan import INVALID_JSON, TRUNCATED, UNDECIDED, Draft, Marks, Scan, Wait, cut, sees, skip_space
+from hermes_parsers.engine.scan import (
+    INVALID_JSON,
+    TRUNCATED,
+    UNDECIDED,
+    Draft,
+    Marks,
+    Scan,
+    Wait,
+    cut,
+    sees,
+)
 from hermes_parsers.families.json_array import JsonArrayParser
 from hermes_parsers.families.named_json import END, SPACES, NamedJsonParser, wait
 
@@ -96,18 +106,18 @@ class MistralParser(NamedJsonParser):
         return end if end >= 0 else (yield from self._read_unread(scan, at))
 
     def _read_unread(self, scan: Scan, at: int) -> Wait:
-        """Report a name that is none, and arguments that are none, up to the next call; -1 for a mark in prose."""
-        body = yield from skip_space(scan, at + len(_OPENER))
+        """Report a name or arguments that are none, up to the next call; -1 for marks in prose, with space around."""
+        body = at + len(_OPENER)
         if (yield from sees(scan, _OPENER, body)):
-            body = yield from skip_space(scan, body + len(_OPENER))
+            body += len(_OPENER)
         found = _BLOCK_MARKS.sure(scan.text, body) if scan.final else (yield from _BLOCK_MARKS.seek(scan, body))
-        if found is not None and found[0] == _ARGUMENTS:
-            reason = unread_reason(_OPENER, scan.text[body : found.start()].strip(), _ARGUMENTS)
-            found = yield from self._ends.marks.seek(scan, found.end())
-        elif scan.text.startswith(("[", "{"), body):
-            reason = f"what stands behind {_OPENER} is no call"
-        else:
+        if found is None or found[0] == _OPENER or scan.is_quoted(at, at + len(_OPENER)):
             return -1
+        name = scan.text[body : found.start()]
+        if not name or name != name.strip():
+            return -1
+        reason = unread_reason(_OPENER, name, _ARGUMENTS)
+        found = yield from self._ends.marks.seek(scan, found.end())
         end = len(scan.text) if found is None else found.start()
         scan.drafts.append(Draft(at, end, INVALID_JSON, reason=reason))
         return end
