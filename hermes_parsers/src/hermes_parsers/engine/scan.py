@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from hermes_core.contracts.parsing import AttemptStatus
-from hermes_parsers.engine.quotes import is_between_quotes
+from hermes_parsers.engine.quotes import Quotes, is_between_quotes
 
 Wait = Generator[str, None, int]
 """A reader: yields what it waits for, returns a position, or -1."""
@@ -128,7 +128,7 @@ def _names_something(character: str) -> bool:
 class Scan:
     """The text that is not decided yet, with what was found in it."""
 
-    __slots__ = ("drafts", "faults", "final", "last_told", "lenient", "resume", "text", "tools")
+    __slots__ = ("drafts", "faults", "final", "follows_quote", "last_told", "lenient", "resume", "text", "tools")
 
     def __init__(self, *, lenient: bool = False, tools: Any = None) -> None:
         self.text = ""
@@ -141,6 +141,8 @@ class Scan:
         self.lenient = lenient
         self.tools = tools
         self.drafts: list[Draft] = []
+        self.follows_quote: Callable[[int], bool] = lambda _: False
+        """Whether a block that begins here does so behind a quote, or in a code fence; asked in ascending order."""
 
     def is_quoted(self, start: int, end: int) -> bool:
         """Whether a mark stands between quotes, as in text that names it; the character behind it must be there."""
@@ -150,7 +152,7 @@ class Scan:
     def probe(self, text: str) -> Scan:
         """Return a scan of a text that does not grow, to look at what is in it."""
         probe = Scan(lenient=self.lenient, tools=self.tools)
-        probe.text, probe.final = text, True
+        probe.text, probe.final, probe.follows_quote = text, True, Quotes((text,)).has
         return probe
 
 

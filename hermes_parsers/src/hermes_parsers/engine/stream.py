@@ -19,6 +19,7 @@ from hermes_core.contracts.parsing import (
     ToolSchema,
 )
 from hermes_parsers.engine.building import Span, attempt_of, build_call, build_result, segment_of, text_only
+from hermes_parsers.engine.quotes import SpanQuotes
 from hermes_parsers.engine.scan import INVALID_JSON, UNKNOWN_TOOL, Draft, Scan, sees, skip_space
 from hermes_parsers.engine.thinking import THINK
 from hermes_parsers.engine.unclosed import end_of_unclosed
@@ -48,9 +49,7 @@ class ScanStream:
         self._size = 0
         self._base = 0
         self._wait = ""
-        self._idle = False
-        self._due = False
-        self._done = False
+        self._idle = self._due = self._done = False
         self._is_quoted = False
         self._is_open = False
         self._has_reasoned = False
@@ -59,6 +58,8 @@ class ScanStream:
         self._told = self._space_end = -1
         self._events: list[ParseEvent] = []
         self._spans: list[Span] = []
+        quotes = SpanQuotes(self._source, self._spans)
+        self._scan.follows_quote = lambda start: quotes.has(self._base + start)
         self._thoughts: list[str] = []
         self._calls: list[ParsedCall] = []
         self._ids: dict[str, int] = {}

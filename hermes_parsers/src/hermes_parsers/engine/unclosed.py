@@ -20,7 +20,7 @@ def end_of_unclosed(parser: ScanningParser, scan: Scan, body: int, known: Abstra
     """
     text = scan.text
     openers = parser.openers if parser.ends_reasoning is None else parser.ends_reasoning
-    probe, quotes = scan.probe(text), Quotes(text, body)
+    probe, quotes = scan.probe(text), Quotes((text,), body)
     at = body if openers else len(text)
     begin, behind, is_quoted = len(text), -1, False
     while (found := parser.stops.sure(text, at)) is not None:
@@ -31,7 +31,8 @@ def end_of_unclosed(parser: ScanningParser, scan: Scan, body: int, known: Abstra
             continue
         if behind < 0 or text[behind:start].strip():
             begin, is_quoted = start, quotes.has(start)
-        behind = quotes.at = at
+        behind = at
+        quotes.skip_to(at)
         if not is_quoted and any(_is_meant(draft, known) for draft in probe.drafts[count:]):
             return begin
     return len(text) if behind < 0 or text[behind:].strip() else begin

@@ -29,6 +29,7 @@ class Block:
         "_held",
         "_is_entered",
         "_is_marked",
+        "_junk",
         "_parser",
         "_scan",
         "_slip",
@@ -44,6 +45,7 @@ class Block:
         self._call: Call | None = None
         self._slip: SlipReader | None = None
         self._held: Draft | None = None
+        self._junk: Draft | None = None
         self._is_entered = self._is_marked = False
 
     def read(self, source: Source) -> int:
@@ -64,6 +66,7 @@ class Block:
                         break
                     continue
                 self._release(goes_on=True)
+                self._hand_in_junk()
                 self._call = call
             if not call.is_read:
                 self._read_body(source, call)
@@ -77,6 +80,12 @@ class Block:
         if draft is not None:
             self._scan.drafts.append(draft if goes_on else self._without_end(draft))
 
+    def _hand_in_junk(self) -> None:
+        """Report what stands before a call in its block, now that it is known to be one."""
+        if self._junk is not None:
+            self._scan.drafts.append(self._junk)
+            self._start, self._junk = self._junk.end, None
+
     def _without_end(self, draft: Draft) -> Draft:
         missing = f"the closing {self._dialect.block_closes[0]} is missing"
         return draft.cut(f"{missing}; {draft.reason}" if draft.reason else missing)
@@ -86,7 +95,10 @@ class Block:
         if self._slip is None:
             begin = -1
             if source.sees(self._dialect.call.opening, self._at):
-                begin = enter_call(source, call, self._is_marked)
+                # Behind other text, the mark of the block may have been text too.
+                begin = enter_call(source, call, self._is_marked and self._junk is None)
+            if begin >= 0 and self._is_shown(call):
+                return -1
             if begin >= 0:
                 return begin
             self._slip = _slip_of(source, self._dialect, self._at, is_marked=self._is_marked)
@@ -95,9 +107,33 @@ class Block:
             self._slip = None
         return begin
 
+    def _is_shown(self, call: Call) -> bool:
+        """Whether a tag that closes itself stands behind a quote or in a code fence: an answer shows it."""
+        is_bare = self._end < 0 and (self._junk is not None or not self._is_marked)
+        return (
+            is_bare
+            and call.is_read
+            and bool(call.repairs)
+            and self._dialect.is_common
+            and self._scan.follows_quote(call.start)
+        )
+
+    def _is_named(self, source: Source, slip: SlipReader) -> bool:
+        """Whether the mark that would begin an attempt stands between quotes, as in text that names it."""
+        if self._end >= 0:
+            return False
+        start, text, dialect = self._start, source.text, self._dialect
+        marks = [mark for mark in (*dialect.openers, dialect.prefix) if mark.endswith(">")]
+        ends = [start + len(mark) for mark in marks if text.startswith(mark, start)]
+        if (tag := dialect.call.match(text, start, max(slip.close, start))) is not None:
+            ends.append(tag.end())
+        return any(self._scan.is_quoted(start, end) for end in ends)
+
     def _report(self, source: Source, slip: SlipReader) -> bool:
         """Hand in what no call could be read of, and go on behind it; return False where it is prose."""
         dialect, tools = self._dialect, self._scan.tools
+        if self._is_named(source, slip):
+            return False
         if slip.close >= 0:
             draft = slip.draft(source, self._start, lenient=self._scan.lenient)
             glued = split_glued(dialect, source.text[slip.at : slip.close], tools) if dialect.is_block else None
@@ -106,11 +142,17 @@ class Block:
             # Where the block has no end, it is not looked for again behind each of its calls.
             is_over = not self._is_marked or slip.is_early or source.text.startswith(dialect.block_closes, slip.close)
             end, at, _, _ = (slip.end, -1, True, False) if is_over else _leave(source, slip.end, dialect)
-        elif slip.next_call >= 0 and self._is_marked:
+        elif slip.next_call >= 0 and self._is_marked and self._junk is None:
             draft = slip.draft(source, self._start, lenient=self._scan.lenient)
             end, at = slip.next_call, _pass_prefix(source, slip.next_call, dialect)
+        elif slip.later_call >= 0 and self._is_marked and self._junk is None:
+            at = _pass_prefix(source, slip.later_call, dialect)
+            self._junk = slip.draft(source, self._start, lenient=False)
+            self._at, self._slip = at, None
+            return True
         else:
             return False
+        self._junk = None
         self._release(goes_on=not slip.is_early)
         self._scan.drafts.append(draft)
         self._start, self._at, self._end, self._slip = end, at, end, None

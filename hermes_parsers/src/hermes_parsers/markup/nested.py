@@ -9,7 +9,7 @@ from typing import Final
 from hermes_parsers.markup.body import Parameter, parameter_of
 from hermes_parsers.markup.dialect import Dialect
 from hermes_parsers.markup.source import IncompleteError, Source
-from hermes_parsers.markup.swallowed import is_between_quotes
+from hermes_parsers.markup.swallowed import is_enclosed
 
 _MAX_CALLS: Final = 8
 _MAX_DEPTH: Final = 1
@@ -27,18 +27,15 @@ class NestedReading:
 
     __slots__ = (
         "_at",
-        "_behind",
         "_calls",
         "_depth",
         "_dialect",
         "_free",
         "_given",
         "_has_stray",
-        "_inner",
         "_is_doubled",
         "_last",
         "_seen",
-        "_shared",
         "_source",
         "_tag",
         "begin",
@@ -54,7 +51,7 @@ class NestedReading:
     )
 
     def __init__(self, dialect: Dialect, at: int, known: Collection[str] | None, given: Collection[str]) -> None:
-        self.begin = self.flat_at = self._at = self._free = self._behind = at
+        self.begin = self.flat_at = self._at = self._free = at
         self.known = known
         self._dialect = dialect
         self._tag: re.Match[str] | None = None
@@ -63,8 +60,6 @@ class NestedReading:
         self._last = -1
         self._seen = 0
         self._given = set(given)
-        self._inner: list[re.Match[str]] = []
-        self._shared: set[str] = set()
         self.has_repeated = self._has_stray = self._is_doubled = False
         self.doubled: list[str] = []
         self.junk = ""
@@ -108,9 +103,6 @@ class NestedReading:
                 self._tag = tag
                 self.has_repeated = self.has_repeated or name in self._given
                 self._given.add(name)
-                self._inner.clear()
-            else:
-                self._inner.append(tag)
             self._depth += 1
         return False
 
@@ -120,7 +112,7 @@ class NestedReading:
         if self._tag is None or not text[self._free : start].strip():
             return True
         if self.known is not None:
-            return name in self.known and name not in self._given and not is_between_quotes(tag)
+            return name in self.known and name not in self._given and not is_enclosed(tag)
         return not self._dialect.own_lines or text[start - 1] == "\n"
 
     def _close(self, start: int) -> bool:
@@ -132,22 +124,12 @@ class NestedReading:
         is_stray = self._depth == 0
         self._has_stray = self._has_stray or is_stray
         self._depth = max(self._depth - 1, 0)
-        if self._depth == 0 and not is_stray and self._may_be_shared(start):
-            self._shared.update(tag[1].strip() for tag in self._inner)
-        self._behind = start + len(self._dialect.parameter_close)
         if self._depth == 0:
             # Written twice, the mark ends the value at the first; with text between the two, the first is text.
             self._is_doubled = is_stray and not self._source.text[self._free : start].strip()
             self._last = self._last if self._is_doubled else start
             self._free = start + len(self._dialect.parameter_close)
         return False
-
-    def _may_be_shared(self, start: int) -> bool:
-        """Whether the mark that ends a value may be a second one of the parameter that ends right before it."""
-        text = self._source.text
-        if self._tag is None or not self._inner or text[self._behind : start].strip():
-            return False
-        return bool(text[self._tag.end() : self._inner[0].start()].strip())
 
     def _call(self, start: int) -> bool:
         if self._source.tag(self._dialect.call, start) is None:
@@ -174,8 +156,6 @@ class NestedReading:
         self._commit(at)
         # A parameter given before, and a mark or text too many: it may have stood in a value (predecessor 2.2).
         self.is_uneven = self.is_uneven or (self.has_repeated and (self._has_stray or bool(self.junk)))
-        # Two closing marks in a row, of a value and of a parameter inside it: the latter may be one of the call.
-        self.is_uneven = self.is_uneven or not (self._shared - self._given).isdisjoint(self.known or ())
         self.end = at
         self.is_closed = is_closed
         return True

@@ -27,7 +27,8 @@ class SlipReader:
 
     `closers` are the marks that end it; `tag_at` is where a call's own opening mark stands, if one does. After `read`,
     `close` and `end` are where the mark that ends it stands (`is_early`: a call's end, for want of the block's), and
-    `next_call` is where another call of the same block begins before that; -1 where there is none.
+    `next_call` is where another call of the same block begins before that, and `later_call` where one begins behind
+    what need not have been meant as a call; -1 where there is none.
     """
 
     __slots__ = (
@@ -41,6 +42,7 @@ class SlipReader:
         "close",
         "end",
         "is_early",
+        "later_call",
         "next_call",
     )
 
@@ -54,7 +56,7 @@ class SlipReader:
         self._has_looked = False
         self._call_end: tuple[int, int] | None = None
         self.is_early = False
-        self.close = self.end = self.next_call = -1
+        self.close = self.end = self.next_call = self.later_call = -1
 
     def read(self, source: Source, call: Call) -> int:
         """Return where the parameters of a call begin whose tag has a slip, or -1. Raises IncompleteError."""
@@ -63,6 +65,8 @@ class SlipReader:
                 # What follows is another call's, which this one must not cost.
                 if mark.lastgroup == "call" and self._is_meant(source):
                     self.next_call = mark.start()
+                elif mark.lastgroup == "call" and self._call_end is None:
+                    self.later_call = mark.start()
                 return self._end_early()
             head = self._head_before(source, mark.start())
             if head is not None:
@@ -108,7 +112,8 @@ class SlipReader:
 
     def draft(self, source: Source, start: int, *, lenient: bool) -> Draft:
         """Report what stands here; with repairs, an object with a name and arguments is a call."""
-        stop, end = (self.close, self.end) if self.close >= 0 else (self.next_call, self.next_call)
+        following = max(self.next_call, self.later_call)
+        stop, end = (self.close, self.end) if self.close >= 0 else (following, following)
         draft = Draft(start, end, AttemptStatus.INVALID_JSON)
         wanted, at = f"wanted {self._dialect.call.opening}…", self.at
         tag = None if self._dialect.is_block else self._dialect.call.match(source.text, at, stop)

@@ -14,7 +14,7 @@ _BEFORE_WORDS: Final = frozenset(" \t\"'`([{:,=|>*_")
 _BEHIND_WORDS: Final = frozenset(" \t\"'`)]},.;:|>*_")
 
 
-def is_between_quotes(tag: re.Match[str]) -> bool:
+def is_enclosed(tag: re.Match[str]) -> bool:
     """Whether a tag stands between two quotes or brackets, as one does that is only named."""
     text, start, end = tag.string, tag.start(), tag.end()
     return start > 0 and text[start - 1] + text[end : end + 1] in _PAIRS
@@ -45,7 +45,7 @@ def _swallowed(dialect: Dialect, text: str, given: Collection[str], known: Colle
     is_open, last = _loose_tags(dialect, text)
     for tag in is_open:
         name = tag[1].strip()
-        is_surely_text = name in given or is_between_quotes(tag)
+        is_surely_text = name in given or is_enclosed(tag)
         if known is not None and name not in known:
             is_surely_text = is_surely_text or is_among_words(tag)
         if not is_surely_text:

@@ -25,7 +25,7 @@ from hermes_parsers.markup.body import Call, parameter_of
 from hermes_parsers.markup.dialect import Dialect
 from hermes_parsers.markup.nested import NestedReading, is_last_mark
 from hermes_parsers.markup.source import IncompleteError, Source, text_without
-from hermes_parsers.markup.swallowed import doubt_about, is_among_words, is_between_quotes
+from hermes_parsers.markup.swallowed import doubt_about, is_among_words, is_enclosed
 from hermes_parsers.schemas import parameter_schemas
 
 _WINDOW: Final = 1024
@@ -240,7 +240,7 @@ class BodyReader:
             return proper[name] == start
         # Where the tag of the parameter around it begins a line, one among words is text.
         has_lines = self._dialect.own_lines and self._text[current.start() - 1] == "\n"
-        if is_between_quotes(tag) or (has_lines and is_among_words(tag)):
+        if is_enclosed(tag) or (has_lines and is_among_words(tag)):
             return False
         known = self._call.reading.known
         return last < 0 if known is None else name in known
