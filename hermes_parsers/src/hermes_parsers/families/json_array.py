@@ -93,7 +93,7 @@ class JsonArrayParser(ScanningParser):
         before, behind = self._plain
         between = self._behind[self.closers[opener]]
         while (draft := plain_call(text, start, at, before, behind)) and (after := between(text, draft.end)):
-            if len(scan.drafts) == count and not self.takes(text, opener, at, draft):
+            if len(scan.drafts) == count and not self.takes(scan, opener, at, draft):
                 break
             scan.drafts.append(draft)
             start = at = after.end()
@@ -111,7 +111,7 @@ class JsonArrayParser(ScanningParser):
         if found is not None and found[0][0] == "}":
             return -1
         draft = broken_at_once(text, start, len(text) if found is None else found.start(), dead[0])
-        if not self.takes(text, opener, at, draft):
+        if not self.takes(scan, opener, at, draft):
             return -1
         closer = self.closers[opener]
         if closer and text.startswith(closer, draft.end):
@@ -136,7 +136,7 @@ class JsonArrayParser(ScanningParser):
         if not scan.text.startswith("{", at):
             return -1
         draft = yield from self._read_item(scan, start, at)
-        if not self.takes(scan.text, opener, at, draft):
+        if not self.takes(scan, opener, at, draft):
             scan.resume = draft.end
             return -1
         while is_array and (at := (yield from self._following(scan, draft))) >= 0:
@@ -144,7 +144,7 @@ class JsonArrayParser(ScanningParser):
             draft = (yield from self._read_item(scan, at, at)) if is_item else self._no_item(scan, at)
         return (yield from self._close(scan, draft, self.closers[opener], is_array=is_array))
 
-    def takes(self, text: str, opener: str, at: int, draft: Draft) -> bool:  # noqa: ARG002 - for those without a mark
+    def takes(self, scan: Scan, opener: str, at: int, draft: Draft) -> bool:  # noqa: ARG002 - for those without a mark
         """Whether the first item, which stands at `at`, shows that these are calls; here the mark says so."""
         return True
 
@@ -215,7 +215,7 @@ class JsonArrayParser(ScanningParser):
         if is_array:
             at = yield from skip_space(scan, end)
             if scan.text.startswith("]", at):
-                end = at + 1
+                end = yield from self._end_array(scan, draft, at + 1)
             else:
                 draft.cut("the array is not closed")
         if closer:
@@ -226,6 +226,15 @@ class JsonArrayParser(ScanningParser):
                 draft.cut(f"the closing {closer} is missing")
         draft.end = end
         scan.drafts.append(draft)
+        return end
+
+    def _end_array(self, scan: Scan, draft: Draft, end: int) -> Wait:
+        """Return where the closing brackets of the array end that stand there again, by mistake."""
+        at = yield from skip_space(scan, end)
+        while scan.text.startswith("]", at):
+            draft.fail(REPAIRED, "repaired: extra closing brackets")
+            end = at + 1
+            at = yield from skip_space(scan, end)
         return end
 
     def _spoilt(self, scan: Scan, start: int, body: int, at: int) -> Generator[str, None, Draft]:
@@ -291,7 +300,7 @@ def _first(opener: str) -> Match:
 def _behind(closer: str) -> Match:
     """Compile what stands behind an item: the comma before the next one, its group, or the end of the array."""
     closing = _SPACE + re.escape(closer) if closer else ""
-    return re.compile(rf"{_SPACE}(?:(,){_SPACE}(?=\{{)|\]{closing})").match
+    return re.compile(rf"{_SPACE}(?:(,){_SPACE}(?=\{{)|\](?!{_SPACE}\]){closing})").match
 
 
 def _begins(keys: CallKeys) -> str:

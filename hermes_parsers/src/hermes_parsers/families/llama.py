@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from hermes_parsers.engine.declared import declared_parameters
 from hermes_parsers.engine.json_calls import (
     CallKeys,
     Match,
@@ -35,7 +35,8 @@ from hermes_parsers.engine.scan import (
     sees,
     skip_space,
 )
-from hermes_parsers.families.fences import CUT_FENCE_LINE, FENCE, FENCE_LINE
+from hermes_parsers.families.fences import CUT_FENCE_LINE, FENCE, FENCE_LINE, fence_line, read_fenced
+from hermes_parsers.families.tool_schemas import is_declaration
 from hermes_parsers.writing import dumps
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ _SEPARATED: Final = re.compile(
     rf"{re.escape(_TAG)}{_SPACE}\Z)"
 ).match
 """What `_separator` skips where no more text comes."""
-_BEGIN: Final = re.compile(rf"(?>({FENCE_LINE}))?+(?>({re.escape(_TAG)}){_SPACE}){{0,2}}+(?>({_LIST}))?+").match
+_BEGIN: Final = re.compile(rf"(?>({re.escape(_TAG)}){_SPACE}){{0,2}}+(?>({_LIST}))?+").match
 _CUT_BEGIN: Final = re.compile(
     rf"{CUT_FENCE_LINE}|(?>{FENCE_LINE})?+(?>{_LIST})?+\Z|"
     rf"(?>{re.escape(_TAG)}{_SPACE}){{0,2}}+(?>{_LIST})?+\Z|{re.escape(_TAG)}{_SPACE}{cut(_TAG)}"
@@ -104,10 +105,14 @@ def _joined(separator: str) -> tuple[Match, Match]:
 
 
 _COMMA, _CUT_COMMA = _joined(",")
-_IN_LIST, _CUT_IN_LIST = _joined("[,;]?+")
-_IN_LISTS, _CUT_IN_LISTS = _joined(rf"(?>[\[\],;]{_SPACE})*+")
-_ITEM: Final = re.compile(rf"{_SPACE},{_SPACE}(?=[^\]\s])").match
-_CUT_ITEM: Final = re.compile(rf"{_SPACE}(?:\Z|,{_SPACE}\Z)").match
+_FENCED: Final = re.compile(rf"{_SPACE}[,;]?+{_SPACE}(?={_OTHER_BEGINS}|{_OBJECT})".replace(r"\Z", "(?!)")).match
+_CUT_FENCED: Final = re.compile(rf"{_SPACE}(?:\Z|[,;]?+{_SPACE}(?:\Z|{_OTHER_BEGINS}|{_OBJECT}))").match
+_CUT_EMPTY: Final = re.compile(rf"\[{_SPACE}\Z").match
+_EMPTY_LIST: Final = re.compile(rf"\[{_SPACE}\]").match
+_IN_LIST: Final = re.compile(rf"{_SPACE}(?>(?!\[{_SPACE}\])[\[\],;]{_SPACE})*+").match
+"""What stands between two items of lists in lists, up to an empty one."""
+_IS_OBJECT: Final = re.compile(_OBJECT.replace(r"\Z", "(?!)")).match
+_CUT_OBJECT: Final = re.compile(rf"\Z|{_OBJECT}").match
 _SCALAR: Final = re.compile(rf'(?:null|true|false|-?+[0-9][0-9.eE+\-]*+|"(?>[^"\\]++|\\.)*+")(?={_SPACE}[,\]])').match
 _CUT_SCALAR: Final = re.compile(rf'(?:[a-z]++|-?+[0-9.eE+\-]*+|"(?>[^"\\]++|\\.)*+"?+){_SPACE}\Z').match
 _NEXT: Final = re.compile(rf"{_OBJECT}|{re.escape(_TAG)}".replace(r"\Z", "(?!)")).search
@@ -132,8 +137,8 @@ class LlamaParser(ScanningParser):
     def read_now(self, scan: Scan, at: int) -> int:
         """Read a well-formed object, or behind many faults one that stops to be JSON before it closes any bracket."""
         start = at
-        at, is_tagged, depth, is_fenced = self._begin(scan.text, at)
-        if depth or is_fenced:
+        at, is_tagged, depth = self._begin(scan.text, at)
+        if depth or scan.text.startswith(FENCE, start):
             return UNDECIDED
         draft = None
         if scan.faults >= FEW and not scan.lenient and (dead := dead_at_once(scan, at)):
@@ -141,7 +146,7 @@ class LlamaParser(ScanningParser):
             draft = self._judge(scan, start, at, error, is_tagged=is_tagged)
         elif (draft := self._read_plain(scan, start, at)) is None or _COMMA(scan.text, draft.end):
             return UNDECIDED
-        if draft is None or (not is_tagged and _is_schema(scan, draft)):
+        if draft is None or (not is_tagged and _is_declaration(scan, at, draft)):
             return -1
         scan.drafts.append(draft)
         behind = _SEPARATED(scan.text, draft.end)
@@ -149,83 +154,103 @@ class LlamaParser(ScanningParser):
 
     def read(self, scan: Scan, at: int) -> Wait:
         """Read an object, those that commas join to it, and the framing around them."""
-        start = at
         while not scan.final and _CUT_BEGIN(scan.text, at):
             yield ""
-        at, is_tagged, depth, is_fenced = self._begin(scan.text, at)
+        if fence := fence_line(scan.text, at):
+            read = partial(self._read_run, scan)
+            end = yield from read_fenced(scan, at, fence.end(), read, (_FENCED, _CUT_FENCED))
+        else:
+            end = yield from self._read_run(scan, at, scan.drafts)
+        return (yield from self._separator(scan, end)) if end >= 0 else -1
+
+    def _read_run(self, scan: Scan, at: int, drafts: list[Draft]) -> Wait:
+        """Add the calls of an object or a list, with those that commas join to it; return their end, or -1."""
+        start = at
+        at, is_tagged, depth = self._begin(scan.text, at)
         if (draft := (yield from self._read_object(scan, start, at, is_tagged=is_tagged))) is None:
             return -1
         while (following := (yield from self._read_next(scan, draft.end, depth, is_tagged=is_tagged))) is not None:
-            scan.drafts.append(draft)
-            draft = following
+            drafts.append(draft)
+            draft, depth = following
         if depth:
             yield from self._end_list(scan, draft, depth)
-        if is_fenced:
-            after = yield from skip_space(scan, draft.end)
-            draft.end = after + len(FENCE) if (yield from sees(scan, FENCE, after)) else draft.end
-        scan.drafts.append(draft)
-        return (yield from self._separator(scan, draft.end))
+        drafts.append(draft)
+        return draft.end
 
-    def _read_next(self, scan: Scan, end: int, depth: int, *, is_tagged: bool) -> Generator[str, None, Draft | None]:
-        """Read the object that follows a call, in a list anything that does; None where nothing does."""
-        at = yield from self._following(scan, end, depth)
-        draft = (yield from self._read_object(scan, at, at, is_tagged=is_tagged)) if at >= 0 else None
-        return (yield from self._read_item(scan, end)) if draft is None and depth else draft
-
-    def _read_item(self, scan: Scan, end: int) -> Generator[str, None, Draft | None]:
-        """Read what stands in a list of calls and is none, behind a comma."""
-        while not scan.final and _CUT_ITEM(scan.text, end):
-            yield ""
-        if (comma := _ITEM(scan.text, end)) is None:
+    def _read_next(
+        self, scan: Scan, end: int, depth: int, *, is_tagged: bool
+    ) -> Generator[str, None, tuple[Draft, int] | None]:
+        """Read the object that follows a call, in a list anything that does; also return how many lists are open."""
+        at, depth = yield from self._following(scan, end, depth)
+        if at < 0:
             return None
-        at = comma.end()
-        if scan.text.startswith(("{", "["), at):
+        draft = None
+        if _IS_OBJECT(scan.text, at):
+            draft = yield from self._read_object(scan, at, at, is_tagged=is_tagged)
+        if draft is None and depth and "," in scan.text[end:at]:
+            draft = yield from self._read_item(scan, at)
+        return None if draft is None else (draft, depth)
+
+    def _read_item(self, scan: Scan, at: int) -> Generator[str, None, Draft | None]:
+        """Read what stands in a list of calls and is none."""
+        if empty := _EMPTY_LIST(scan.text, at):
+            return Draft(at, empty.end(), INVALID_JSON, reason="an empty list stands where a call should")
+        if scan.text.startswith("{", at):
             try:
                 value, after = yield from read_value(scan, at)
             except JsonError as error:
-                reason = "the text ends inside the list"
-                return Draft(at, len(scan.text), TRUNCATED, reason=reason) if error.is_cut and scan.final else None
-            if isinstance(value, dict):
-                return draft_of(scan.text, at, after, unspanned(value), self.keys).fail(INVALID_JSON, "it is no call")
-            return Draft(at, after, INVALID_JSON, reason="a list stands where a call should")
+                if error.is_cut and scan.final:
+                    return Draft(at, len(scan.text), TRUNCATED, reason="the text ends inside the list")
+                return broken(at, error.end, INVALID_JSON, error) if error.end >= 0 else None
+            return draft_of(scan.text, at, after, unspanned(value), self.keys).fail(INVALID_JSON, "it is no call")
         while not scan.final and _CUT_SCALAR(scan.text, at):
             yield ""
         found = _SCALAR(scan.text, at)
         reason = f"wanted a call, found {found[0]!r:.80}" if found else ""
         return Draft(at, found.end(), INVALID_JSON, reason=reason) if found else None
 
-    def _begin(self, text: str, at: int) -> tuple[int, bool, int, bool]:
-        """Return where the first object stands, if a tag is before it, how many brackets are, and if a fence is."""
+    def _begin(self, text: str, at: int) -> tuple[int, bool, int]:
+        """Return where the first object stands, if a tag is before it, and how many brackets are."""
         found = _BEGIN(text, at)
         assert found is not None
-        return found.end(), found[2] is not None, (found[3] or "").count("["), found[1] is not None
+        return found.end(), found[1] is not None, (found[2] or "").count("[")
 
-    def _following(self, scan: Scan, end: int, depth: int) -> Wait:
-        """Return where another object begins behind a comma, in a list also without one, or -1."""
-        joined, is_cut = (_IN_LIST, _CUT_IN_LIST) if depth else (_COMMA, _CUT_COMMA)
-        if depth > 1:
-            joined, is_cut = _IN_LISTS, _CUT_IN_LISTS
-        while not (found := joined(scan.text, end)) and not scan.final and is_cut(scan.text, end):
+    def _following(self, scan: Scan, end: int, depth: int) -> Generator[str, None, tuple[int, int]]:
+        """Return where something else begins behind a comma, in a list also without one, or -1; and the open lists."""
+        if depth:
+            return (yield from self._in_list(scan, end, depth))
+        while not (found := _COMMA(scan.text, end)) and not scan.final and _CUT_COMMA(scan.text, end):
             yield ""
-        return -1 if found is None else found.end()
+        return (-1 if found is None else found.end()), 0
+
+    def _in_list(self, scan: Scan, end: int, depth: int) -> Generator[str, None, tuple[int, int]]:
+        """Return where the next item of a list stands, in this list or another one, or -1; and how many are open."""
+        while True:
+            at = _IN_LIST(scan.text, end).end()  # type: ignore[union-attr]  # the pattern matches everywhere
+            if not (inside := _lists_open(scan.text[end:at], depth)):
+                return -1, 0
+            if scan.final or not (_CUT_OBJECT(scan.text, at) or _CUT_EMPTY(scan.text, at)):
+                return (at if at < len(scan.text) else -1), inside
+            yield ""
 
     def _end_list(self, scan: Scan, draft: Draft, depth: int) -> Generator[str, None, None]:
         """Take the brackets behind the last object for its framing."""
-        at = yield from skip_space(scan, draft.end)
-        if scan.text.startswith(",", at):
-            at = yield from skip_space(scan, at + 1)
-        count = 0
-        while scan.text.startswith("]", at):
+        count, at = 0, (yield from skip_space(scan, draft.end))
+        while True:
+            if count < depth and scan.text.startswith(",", at):
+                at = yield from skip_space(scan, at + 1)
+            if not scan.text.startswith("]", at):
+                break
             count, draft.end = count + 1, at + 1
             at = yield from skip_space(scan, draft.end)
-        if not count:
+        if count < depth:
             draft.cut("the list is not closed")
         elif count > depth:
             draft.fail(REPAIRED, "repaired: extra closing brackets")
 
     def _read_object(self, scan: Scan, start: int, at: int, *, is_tagged: bool) -> Generator[str, None, Draft | None]:
         if (draft := self._read_plain(scan, start, at)) is not None:
-            return draft if is_tagged or not _is_schema(scan, draft) else None
+            return draft if is_tagged or not _is_declaration(scan, at, draft) else None
         return (yield from self._read_any(scan, start, at, is_tagged=is_tagged))
 
     def _read_plain(self, scan: Scan, start: int, at: int) -> Draft | None:
@@ -242,7 +267,7 @@ class LlamaParser(ScanningParser):
         has_arguments = any(key in found for key in (*self.keys.arguments, "function"))
         if not is_tagged and (draft.name is None or not has_arguments):
             return None
-        if not is_tagged and _is_schema(scan, draft):
+        if not is_tagged and _is_declaration(scan, at, draft):
             return None
         after = yield from skip_space(scan, end)
         if scan.text.startswith("}", after):
@@ -305,15 +330,18 @@ class LlamaParser(ScanningParser):
         return f'{{"name": {dumps(call.name)}, "parameters": {call.arguments}}}'
 
 
-def _is_schema(scan: Scan, draft: Draft) -> bool:
-    """Whether an object tells of a tool, as answers do, rather than calls it: its arguments are a schema.
-
-    No call begins in it then.
-    """
-    value = draft.value
-    if not isinstance(value, dict) or value.get("type") != "object" or not isinstance(value.get("properties"), dict):
-        return False
-    if "properties" in declared_parameters(scan.tools, draft.name):
+def _is_declaration(scan: Scan, at: int, draft: Draft) -> bool:
+    """Whether an object tells of a tool, as answers do; no call begins in it then."""
+    if not is_declaration(scan.tools, scan.text, at, draft):
         return False
     scan.resume = draft.end
     return True
+
+
+def _lists_open(between: str, depth: int) -> int:
+    """Return how many lists are open behind what stands between two items; 0 where the outermost was closed."""
+    for character in between:
+        depth += (character == "[") - (character == "]")
+        if not depth:
+            break
+    return depth

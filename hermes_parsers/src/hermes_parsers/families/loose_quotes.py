@@ -11,10 +11,13 @@ from collections.abc import Container, Mapping
 from functools import cache
 from typing import Any, Final
 
+from hermes_parsers.coercion import known_names
 from hermes_parsers.engine.declared import read_declared
 from hermes_parsers.engine.literals import LiteralError
 from hermes_parsers.engine.quoted import read_python_string
-from hermes_parsers.families.python_call import ARGUMENTS_OPEN, KEYWORD, NAME, SPACES
+from hermes_parsers.engine.scan import OK, Draft, Scan
+from hermes_parsers.families.python_call import ARGUMENTS_OPEN, KEYWORD, NAME, SPACES, PythonCall
+from hermes_parsers.writing import dumps
 
 _ARGUMENT: Final = re.compile(rf"{SPACES}({KEYWORD}){SPACES}=(?!=){SPACES}")
 _VALUE: Final = r"""(?=["'\d\-\[{]|(?:True|False|None|true|false|null)\b)"""
@@ -22,6 +25,7 @@ _LINE_ENDS: Final = r"(?=[ \t]*+(?:[\r\n<]|\Z))"
 _BEGINS: Final = re.compile(
     rf"""\){SPACES}(?>\]{SPACES},?+{SPACES}\[?+|,){SPACES}(?P<name>{NAME}){ARGUMENTS_OPEN}|,{SPACES}(?P<keyword>{KEYWORD}){SPACES}=(?!=){SPACES}["']"""
 )
+_STRING_ARGUMENT: Final = re.compile(rf"""{SPACES}{KEYWORD}{SPACES}=(?!=){SPACES}["']""")
 _QUOTES: Final = frozenset("'\"")
 _AFTER: Final = re.compile(rf"{SPACES}([,)])")
 _MOST: Final = 256
@@ -114,6 +118,27 @@ class LooseCall:
         except LiteralError:
             after = -1
         return value if after == end else self._text[at + 1 : end - 1]
+
+
+def has_quotes(text: str, call: PythonCall) -> bool:
+    """Whether a text stood in a call as far as it could be read, or begins where it could not."""
+    read = call.opened, call.at
+    return text.find("'", *read) >= 0 or text.find('"', *read) >= 0 or _STRING_ARGUMENT.match(text, call.at) is not None
+
+
+def read_loosely(
+    scan: Scan, start: int, call: PythonCall, limit: int, closer: str, *, beyond: int, ends_at_mark: bool = False
+) -> Draft | None:
+    """Read a call again, as `LooseCall` does; None where that fails, or where it ends no further than `beyond`."""
+    known = known_names(scan.tools) if scan.tools else None
+    loose = LooseCall(
+        scan.text, call.opened, limit, closer, known=known, schemas=call.schemas, ends_at_mark=ends_at_mark
+    )
+    if not loose.read() or loose.at <= beyond:
+        scan.faults += 1
+        return None
+    reason = "quotes inside a text were taken as text"
+    return Draft(start, loose.at, OK, call.name, dumps(loose.values), loose.values, reason)
 
 
 @cache

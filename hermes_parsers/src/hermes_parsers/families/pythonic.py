@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from hermes_parsers.coercion import known_names
@@ -20,23 +21,21 @@ from hermes_parsers.engine.scan import (
     Draft,
     Scan,
     Wait,
-    cut,
     skip_space,
 )
 from hermes_parsers.engine.stream import ScanStream
 from hermes_parsers.families.brackets import (
+    ListStream,
     goes_on_behind,
-    is_code_before,
     is_code_behind,
     is_whole,
     judge_extra,
     pass_run,
 )
-from hermes_parsers.families.fences import CUT_FENCE_LINE, FENCE_LINE, FencedListStream
-from hermes_parsers.families.loose_quotes import LooseCall
+from hermes_parsers.families.fences import CUT_FENCE_LINE, FENCE, FENCE_LINE, fence_line, read_fenced
+from hermes_parsers.families.loose_quotes import has_quotes, read_loosely
 from hermes_parsers.families.python_call import (
     ARGUMENTS_OPEN,
-    KEYWORD,
     NAME,
     SPACES,
     Ahead,
@@ -44,30 +43,39 @@ from hermes_parsers.families.python_call import (
     Walk,
     read_tidy_call,
 )
+from hermes_parsers.families.python_lists import (
+    BARE,
+    CUT_ARGUMENTS,
+    CUT_BARE,
+    CUT_TAGGED,
+    FURTHER,
+    TAGGED,
+    Follow,
+    Following,
+    cut_short,
+    is_code,
+    judge_depth,
+    lists_opened,
+    read_item,
+    second_end,
+    wait_for_second_end,
+)
 from hermes_parsers.writing import dumps
 
-_CUT_ARGUMENTS: Final = rf"\((?:{SPACES}(?:{KEYWORD}{SPACES}=?)?)?\Z"
-_BARE: Final = rf"\[{SPACES}(?={NAME}{ARGUMENTS_OPEN})"
-_CUT_BARE: Final = rf"\[{SPACES}(?:{NAME}(?:{_CUT_ARGUMENTS})?)?\Z"
 MARKED: Final = rf"{SPACES}(?>\[{SPACES})?+"
 """What may stand between an opening mark and the first call."""
 # What may stand between two calls by mistake: at most a few words.
 _BEYOND: Final = r"""[^\[\](){}'"]{0,80}+"""
 _GOES_ON: Final = re.compile(rf"({_BEYOND}){ARGUMENTS_OPEN}")
-_CUT_GOES_ON: Final = re.compile(rf"{_BEYOND}(?:{_CUT_ARGUMENTS})?\Z")
+_CUT_GOES_ON: Final = re.compile(rf"{_BEYOND}(?:{CUT_ARGUMENTS})?\Z")
 _LAST_NAME: Final = re.compile(r"\w[\w.-]*\Z")
 # How many brackets and strings a broken call may have while its end is looked for: after a few such calls, fewer.
 _FEW: Final = 8
 _MANY: Final = 512
 _FEWER: Final = 64
-_STRING_ARGUMENT: Final = re.compile(rf"""{SPACES}{KEYWORD}{SPACES}=(?!=){SPACES}["']""")
 _BRACKETS: Final = re.compile(r"[)}]*+")
 _LINE_ENDS: Final = re.compile(r"[ \t]*+(?:[\r\n<]|\Z)")
 _CUT_LINE: Final = re.compile(r"[ \t]*+\Z")
-
-_Follow = tuple[str, int]
-"""What follows a call, and where: the "next" one, the "end" of the list, a list left "open" by a missing mark, the end
-of the text ("cut", or "begun" inside a name), or "junk"."""
 
 
 class PythonicParser(ScanningParser):
@@ -77,9 +85,11 @@ class PythonicParser(ScanningParser):
     """
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|eot_id|>", "<|eom_id|>")
-    stream_type: ClassVar[type[ScanStream]] = FencedListStream
-    pattern: ClassVar[str] = rf"{_BARE}|{_CUT_BARE}|{FENCE_LINE}(?:{_BARE}|{_CUT_BARE}|\Z)|{CUT_FENCE_LINE}"
-    head: ClassVar[re.Pattern[str]] = re.compile(_BARE)
+    stream_type: ClassVar[type[ScanStream]] = ListStream
+    pattern: ClassVar[str] = (
+        rf"{BARE}|{CUT_BARE}|{TAGGED}{BARE}|{CUT_TAGGED}|{FENCE_LINE}(?:{BARE}|{CUT_BARE}|\Z)|{CUT_FENCE_LINE}"
+    )
+    head: ClassVar[re.Pattern[str]] = re.compile(rf"(?>{TAGGED})?+{BARE}")
     """What must stand where a list begins, up to the first call."""
     separator: ClassVar[str] = ","
     closer: ClassVar[str] = ""
@@ -96,15 +106,11 @@ class PythonicParser(ScanningParser):
     def prepare(self) -> None:
         """Compile what reading takes."""
         mark = re.escape(self.closer) or "(?!)"
-        self._next = re.compile(
-            rf"{SPACES}(?:({self.separator}{SPACES}(?={NAME}\())|,?+{SPACES}\](?>{SPACES}({mark}))?+|({mark}))"
-        ).match
-        self._cut_next = re.compile(rf"{SPACES}(?:{self.separator}{SPACES}({NAME})?|,{SPACES})?\Z").match
-        self._cut_mark = re.compile(SPACES + cut(self.closer) if self.closer else "(?!)").match
+        self._following = Following(self.separator, self.closer, needs_closer=self.needs_closer)
         marks = [re.escape(mark) for mark in (self.closer, *self.openers) if mark and self.needs_closer]
         ends = [rf"\)({SPACES},{SPACES})(?=({NAME}){ARGUMENTS_OPEN})", *marks]
         if not self.needs_closer:
-            ends.append(rf"\){SPACES}\](?:{SPACES}{mark}|(?=[ \t]*+[\r\n]))")
+            ends.append(rf"\){SPACES}\](?>{SPACES}\])*+(?:{SPACES}{mark}|(?=[ \t]*+[\r\n]))")
         self._resume = re.compile("|".join(ends))
         self._stop = re.compile(rf"[)\]]|{mark}").search
 
@@ -113,15 +119,18 @@ class PythonicParser(ScanningParser):
         text = scan.text
         head = self.head.match(text, at)
         is_bare = text.startswith("[", at)
-        if head is None or (is_bare and is_code_before(scan, at)):
-            return -1
-        drafts, place, has_bracket = list[Draft](), head.end(), "[" in head[0]
+        if head is None or (is_bare and is_code(scan, at, head.end())):
+            return UNDECIDED if text.startswith(FENCE, at) else -1
+        drafts, place, depth = list[Draft](), head.end(), head[0].count("[")
         while (draft := read_tidy_call(text, at, place)) is not None:
             if scan.tools and lacks_texts(draft.value, declared_parameters(scan.tools, draft.name)):
                 return UNDECIDED
             drafts.append(draft)
-            found, at = self._follow(scan, draft.end, has_bracket=has_bracket) or ("cut", at)
+            found, at = self._following.tell(scan, draft.end, depth) or ("cut", at)
             place = at
+            depth += lists_opened(text[draft.end : at])
+            if found == "end" and not self.needs_closer and (depth or self._may_be_cut(text, at)):
+                return UNDECIDED
             if found == "end" and (not is_bare or self._is_plainly_a_list(scan, drafts, at)):
                 draft.end = at
                 scan.drafts += drafts
@@ -149,38 +158,61 @@ class PythonicParser(ScanningParser):
         return end
 
     def read(self, scan: Scan, at: int) -> Wait:
-        """Read the list that begins here; a call that cannot be read does not cost the others."""
+        """Read the list that begins here, or those in a fence."""
+        if fence := fence_line(scan.text, at):
+            read = partial(self._read_list, scan, is_fenced=True)
+            return (yield from read_fenced(scan, at, fence.end(), read, FURTHER))
+        return (yield from self._read_list(scan, at, scan.drafts))
+
+    def _read_list(self, scan: Scan, at: int, told: list[Draft], *, is_fenced: bool = False) -> Wait:
+        """Add the calls of a list; one that cannot be read does not cost the others."""
         head = self.head.match(scan.text, at)
         is_bare = scan.text.startswith("[", at)
-        if head is None or (is_bare and is_code_before(scan, at)):
+        if head is None or (is_bare and not is_fenced and is_code(scan, at, head.end())):
             return -1
         begin = start = at
-        at, faults, has_bracket = head.end(), 0, "[" in head[0]
+        at, faults, depth, is_first = head.end(), 0, head[0].count("["), True
         ahead = Ahead(self.openers[0] if self.needs_closer else ""), Ahead(self.closer)
         # What stands behind a list without marks may show that it is none.
-        drafts = list[Draft]() if is_bare else scan.drafts
+        drafts = list[Draft]() if is_bare else told
         while True:
             most = _MANY if faults < _FEW else _FEWER
-            draft, follow = yield from self._read_call(
-                scan, start, at, ahead, most, is_first=start == begin, has_bracket=has_bracket
-            )
-            if follow is None:
-                follow = yield from self._follows(scan, draft.end, has_bracket=has_bracket)
-            if follow[0] == "junk":
-                follow = yield from self._beyond(scan, draft, draft.end, is_first=start == begin)
+            draft, follow = yield from self._read_call(scan, start, at, ahead, most, depth=depth, is_first=is_first)
+            if follow is None or follow[0] == "junk":
+                draft, depth, follow = yield from self._pass_items(scan, drafts, draft, depth, is_first=is_first)
             found, at = follow
+            depth += lists_opened(scan.text[draft.end : at])
             if found != "next":
                 break
             drafts.append(draft)
-            start, faults = at, faults + (not draft.is_good)
+            start, faults, is_first = at, faults + (not draft.is_good), False
         if found == "text" or (is_bare and (yield from self._is_other(scan, begin, [*drafts, draft], follow))):
             scan.resume = at
             return -1
         if is_bare:
-            scan.drafts += drafts
-        return _finish(scan, draft, found, at)
+            told += drafts
+        if found == "end" and not self.needs_closer:
+            judge_depth(draft, depth)
+        return _finish(scan, told, draft, found, at)
 
-    def _is_other(self, scan: Scan, begin: int, drafts: list[Draft], follow: _Follow) -> Generator[str, None, bool]:
+    def _pass_items(
+        self, scan: Scan, drafts: list[Draft], draft: Draft, depth: int, *, is_first: bool
+    ) -> Generator[str, None, tuple[Draft, int, Follow]]:
+        """Add a call and what behind it is none, but for the last; return that, the open lists, and what follows."""
+        words = not is_first or _is_known(scan, draft.name)
+        while (follow := (yield from self._following.wait(scan, draft.end, depth)))[0] == "junk":
+            if self.needs_closer or not (item := (yield from read_item(scan, draft.end, depth, words=words))):
+                return draft, depth, (yield from self._beyond(scan, draft, draft.end, depth, is_first=is_first))
+            drafts.append(draft)
+            depth += lists_opened(scan.text[draft.end : item.start])
+            draft, is_first = item, False
+        return draft, depth, follow
+
+    def _may_be_cut(self, text: str, end: int) -> bool:
+        """Whether what stands behind a list shows that a quote in a text may have ended it too soon."""
+        return not (self.closer and text.endswith(self.closer, 0, end)) and second_end(text, end) >= 0
+
+    def _is_other(self, scan: Scan, begin: int, drafts: list[Draft], follow: Follow) -> Generator[str, None, bool]:
         """Whether what surrounds a list without marks shows that it is none."""
         found, at = follow
         if found == "end" and (yield from is_code_behind(scan, at, is_list=True)):
@@ -192,8 +224,8 @@ class PythonicParser(ScanningParser):
         return not (yield from is_whole(scan, begin, len(scan.text) if found in {"begun", "cut"} else at))
 
     def _read_call(
-        self, scan: Scan, start: int, at: int, ahead: Sequence[Ahead], most: int, *, is_first: bool, has_bracket: bool
-    ) -> Generator[str, None, tuple[Draft, _Follow | None]]:
+        self, scan: Scan, start: int, at: int, ahead: Sequence[Ahead], most: int, *, depth: int, is_first: bool
+    ) -> Generator[str, None, tuple[Draft, Follow | None]]:
         """Read any call, and what follows it where it is broken."""
         call = PythonCall(scan.text, at, scan.tools)
         error = call.advance(scan.text, lenient=scan.lenient)
@@ -201,14 +233,7 @@ class PythonicParser(ScanningParser):
             yield ")"
             error = call.advance(scan.text, lenient=scan.lenient)
         if error is None:
-            draft = _draft(call, start)
-            behind = yield from self._follows(scan, draft.end, has_bracket=has_bracket)
-            # A quote may also have ended the call too soon, or with a bracket behind it the whole list.
-            is_open = self.needs_closer and behind[0] == "open"
-            if behind[0] != "junk" and not is_open:
-                return draft, behind
-            loose = yield from self._read_loosely(scan, start, call, ahead, goes_on=is_open)
-            return (draft, behind) if loose is None else (loose, None)
+            return (yield from self._read_good(scan, start, call, ahead, depth))
         loose = yield from self._read_loosely(scan, start, call, ahead)
         if loose is not None:
             return loose, None
@@ -217,7 +242,7 @@ class PythonicParser(ScanningParser):
             yield walk.wait
         draft = Draft(start, walk.at, INVALID_JSON, call.name, reason=str(error))
         if walk.found in {"call", "list"}:
-            follow = yield from self._behind_broken(scan, draft, walk, is_first=is_first)
+            follow = yield from self._behind_broken(scan, draft, walk, depth, is_first=is_first)
             if follow is not None:
                 return draft, follow
         while walk.found == "deep" and self.needs_closer and not scan.final:
@@ -226,6 +251,37 @@ class PythonicParser(ScanningParser):
             yield ""
         return draft, self._resynchronise(scan, draft, call, error, walk, is_first=is_first)
 
+    def _read_good(
+        self, scan: Scan, start: int, call: PythonCall, ahead: Sequence[Ahead], depth: int
+    ) -> Generator[str, None, tuple[Draft, Follow | None]]:
+        """Take a call that could be read, unless a quote ended it too soon, or with a bracket the whole list."""
+        draft = _draft(call, start)
+        behind = yield from self._following.wait(scan, draft.end, depth)
+        if behind[0] == "end" and not self.needs_closer:
+            return (yield from self._read_cut(scan, draft, call, behind))
+        is_open = self.needs_closer and behind[0] == "open"
+        if behind[0] != "junk" and not is_open:
+            return draft, behind
+        loose = yield from self._read_loosely(scan, start, call, ahead, goes_on=is_open)
+        return (draft, behind) if loose is None else (loose, None)
+
+    def _read_cut(
+        self, scan: Scan, draft: Draft, call: PythonCall, behind: Follow
+    ) -> Generator[str, None, tuple[Draft, Follow | None]]:
+        """Read a call again whose list ends once more on the same line; where that fails it must not run."""
+        end = behind[1]
+        if not has_quotes(scan.text, call) or (self.closer and scan.text.endswith(self.closer, 0, end)):
+            return draft, behind
+        if (again := (yield from wait_for_second_end(scan, end))) < 0:
+            return draft, behind
+        while (line := scan.text.find("\n", again)) < 0 and not scan.final:
+            yield "\n"
+        limit = len(scan.text) if line < 0 else line
+        if scan.faults < _FEW and (loose := read_loosely(scan, draft.start, call, limit, self.closer, beyond=end)):
+            return loose, None
+        reason = "the list ends twice: a quote in a text may have ended the call too soon"
+        return Draft(draft.start, again, INVALID_JSON, call.name, reason=reason), ("end", again)
+
     def _read_loosely(
         self, scan: Scan, start: int, call: PythonCall, ahead: Sequence[Ahead], *, goes_on: bool = False
     ) -> Generator[str, None, Draft | None]:
@@ -233,7 +289,7 @@ class PythonicParser(ScanningParser):
 
         A call that `goes_on` behind what looks like the list's end must reach up to the closing mark.
         """
-        if not self.quotes_loosely or not _has_quotes(scan.text, call):
+        if not self.quotes_loosely or not has_quotes(scan.text, call):
             return None
         while not (ends := [end for mark in ahead if (end := mark.find(scan.text, call.opened)) >= 0]):
             if scan.final:
@@ -247,52 +303,17 @@ class PythonicParser(ScanningParser):
         # Each of them may be looked through to the end of its list.
         if scan.faults >= _FEW or scan.text.find(")", call.opened, limit) < 0:
             return None
-        known = known_names(scan.tools) if scan.tools else None
-        loose = LooseCall(
-            scan.text, call.opened, limit, self.closer, known=known, schemas=call.schemas, ends_at_mark=goes_on
-        )
-        if not loose.read() or (goes_on and loose.at <= call.at):
-            scan.faults += 1
-            return None
-        draft = Draft(start, loose.at, OK, call.name, dumps(loose.values), loose.values)
-        draft.reason = "quotes inside a text were taken as text"
-        return draft
+        beyond = call.at if goes_on else -1
+        return read_loosely(scan, start, call, limit, self.closer, beyond=beyond, ends_at_mark=goes_on)
 
-    def _follow(self, scan: Scan, at: int, *, has_bracket: bool) -> _Follow | None:
-        """Tell what follows a call; None where only more text can show it."""
-        found = self._next(scan.text, at)
-        if found is None:
-            return self._follow_cut(scan, at)
-        end = found.end()
-        if found[1] is not None:
-            return "next", end
-        if found[3] is not None:
-            return "open" if has_bracket else "end", end
-        if found[2] is None and not scan.final and self._cut_mark(scan.text, end):
-            return None
-        return "open" if self.needs_closer and found[2] is None else "end", end
-
-    def _follow_cut(self, scan: Scan, at: int) -> _Follow | None:
-        last = self._cut_next(scan.text, at)
-        if not scan.final:
-            return None if last or self._cut_mark(scan.text, at) else ("junk", at)
-        if last is None:
-            return "junk", at
-        return ("begun", last.start(1)) if last[1] else ("cut", len(scan.text))
-
-    def _follows(self, scan: Scan, at: int, *, has_bracket: bool = True) -> Generator[str, None, _Follow]:
-        while (follow := self._follow(scan, at, has_bracket=has_bracket)) is None:
-            yield ""
-        return follow
-
-    def _beyond(self, scan: Scan, draft: Draft, at: int, *, is_first: bool) -> Generator[str, None, _Follow]:
+    def _beyond(self, scan: Scan, draft: Draft, at: int, depth: int, *, is_first: bool) -> Generator[str, None, Follow]:
         """Decide what a whole call is that nothing known follows."""
         if _is_bare(scan, draft) and (yield from is_code_behind(scan, at, is_list=False)):
             return "text", at
         after = yield from skip_space(scan, at)
         behind = yield from pass_run(scan, _BRACKETS, after)
         if behind > after:
-            follow = yield from self._follows(scan, behind)
+            follow = yield from self._following.wait(scan, behind, max(depth, 1))
             if follow[0] != "junk":
                 draft.end = behind
                 judge_extra(scan, draft)
@@ -303,7 +324,7 @@ class PythonicParser(ScanningParser):
             yield ""
         name = _LAST_NAME.search(found[1]) if found else None
         if found and name:
-            _cut(draft, "something stands between this call and the next")
+            cut_short(draft, "something stands between this call and the next")
             return "next", found.start() + name.start()
         is_line = "\n" in scan.text[at:after] or scan.text.startswith("<", after)
         if is_first and not self.needs_closer and not is_line and not _is_known(scan, draft.name):
@@ -311,10 +332,12 @@ class PythonicParser(ScanningParser):
         return "open", at
 
     def _behind_broken(
-        self, scan: Scan, draft: Draft, walk: Walk, *, is_first: bool
-    ) -> Generator[str, None, _Follow | None]:
+        self, scan: Scan, draft: Draft, walk: Walk, depth: int, *, is_first: bool
+    ) -> Generator[str, None, Follow | None]:
         """Tell what follows a broken call whose brackets balance; None where nothing known does."""
-        follow = yield from self._follows(scan, walk.at, has_bracket=walk.found == "call")
+        # The mark that ends such a walk needs no bracket before it.
+        depth = 0 if self.needs_closer and walk.found == "list" else max(depth, int(self.needs_closer))
+        follow = yield from self._following.wait(scan, walk.at, depth)
         if follow[0] == "junk":
             is_call = walk.found == "call" and _is_bare(scan, draft)
             is_code = is_call and (yield from is_code_behind(scan, walk.at, is_list=False))
@@ -323,7 +346,7 @@ class PythonicParser(ScanningParser):
             return "text", walk.at
         return follow
 
-    def _is_attempt(self, scan: Scan, draft: Draft, follow: _Follow) -> Generator[str, None, bool]:
+    def _is_attempt(self, scan: Scan, draft: Draft, follow: Follow) -> Generator[str, None, bool]:
         """Whether a list whose first call is none is one all the same, rather than code in a sentence."""
         if _is_known(scan, draft.name):
             return True
@@ -335,7 +358,7 @@ class PythonicParser(ScanningParser):
 
     def _resynchronise(
         self, scan: Scan, draft: Draft, call: PythonCall, error: LiteralError, walk: Walk, *, is_first: bool
-    ) -> _Follow:
+    ) -> Follow:
         """Look for the next call where strings mean nothing any more, since a quote is missing or too many."""
         text, found = scan.text, None
         limit = len(text) if self.needs_closer and walk.found == "deep" else walk.at
@@ -386,34 +409,22 @@ def _draft(call: PythonCall, start: int) -> Draft:
     return draft
 
 
-def _has_quotes(text: str, call: PythonCall) -> bool:
-    """Whether a text stood in a call as far as it could be read, or begins where it could not."""
-    read = call.opened, call.at
-    return text.find("'", *read) >= 0 or text.find('"', *read) >= 0 or _STRING_ARGUMENT.match(text, call.at) is not None
-
-
-def _cut(draft: Draft, reason: str) -> None:
-    """Say that the closing mark is missing, beside what there was to say of a good call."""
-    told = f"; {draft.reason}" if draft.reason else ""
-    draft.cut(reason + told)
-
-
 def _is_bare(scan: Scan, draft: Draft) -> bool:
     """Whether this is the first call of a list without marks."""
     return scan.text.startswith("[", draft.start)
 
 
-def _finish(scan: Scan, draft: Draft, found: str, at: int) -> int:
-    """Hand in the last draft of a list, and the one that has only begun behind it."""
+def _finish(scan: Scan, drafts: list[Draft], draft: Draft, found: str, at: int) -> int:
+    """Add the last draft of a list, and the one that has only begun behind it."""
     if found == "end":
         draft.end = at
     elif found in {"open", "cut"}:
-        _cut(draft, "the closing mark of the list is missing")
+        cut_short(draft, "the closing mark of the list is missing")
         draft.end = max(draft.end, at) if found == "open" else draft.end
-    scan.drafts.append(draft)
+    drafts.append(draft)
     if found == "begun":
         begun = Draft(at, len(scan.text), TRUNCATED, reason="the text ends inside the name of a call")
-        scan.drafts.append(begun)
+        drafts.append(begun)
         return begun.end
     return at
 
@@ -427,8 +438,8 @@ class Llama4PythonicParser(PythonicParser):
 
     stop_tokens: ClassVar[tuple[str, ...]] = ("<|eot|>", "<|eom|>")
     openers: ClassVar[tuple[str, ...]] = ("<|python_start|>",)
-    body: ClassVar[str] = rf"{SPACES}(?:{_BARE}|{_CUT_BARE}|\Z)"
-    head: ClassVar[re.Pattern[str]] = re.compile(rf"(?><\|python_start\|>{SPACES})?+{_BARE}")
+    body: ClassVar[str] = rf"{SPACES}(?:{BARE}|{CUT_BARE}|\Z)"
+    head: ClassVar[re.Pattern[str]] = re.compile(rf"(?><\|python_start\|>{SPACES}|{TAGGED})?+{BARE}")
     closer: ClassVar[str] = "<|python_end|>"
 
     def write_value(self, value: Any) -> str:

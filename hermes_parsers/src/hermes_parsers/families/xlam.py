@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import ClassVar, Final
 
-from hermes_parsers.engine.scan import Draft, cut
+from hermes_parsers.engine.scan import Draft, Scan, cut
 from hermes_parsers.families.json_array import JsonArrayParser
+from hermes_parsers.families.tool_schemas import is_declaration
 
 _SPACE: Final = r"[ \t\n\r]*+"
 _NAMES: Final = ("name", "arguments", "parameters", "id")
@@ -43,10 +44,12 @@ class XlamParser(JsonArrayParser):
         """Return the marks of which a fence is none: it may stand around any answer."""
         return ("<tool_call>",), ("</tool_call>",)
 
-    def takes(self, text: str, opener: str, at: int, draft: Draft) -> bool:
+    def takes(self, scan: Scan, opener: str, at: int, draft: Draft) -> bool:
         """Whether the first item is a call: without another model's mark it must have a name and arguments."""
         if opener in _MARKS:
             return True
         if draft.name is None:
-            return _IS_CALL(text, at) is not None
-        return any(key in text[at : draft.end] for key in ('"arguments"', '"parameters"'))
+            return _IS_CALL(scan.text, at) is not None
+        if is_declaration(scan.tools, scan.text, at, draft):
+            return False
+        return any(key in scan.text[at : draft.end] for key in ('"arguments"', '"parameters"'))
