@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from parser_reading import function_tool, meaning, pieces, read, statuses, streamed, wide
+from parser_reading import function_tool, meaning, pieces, read, scanning_parser, statuses, streamed, wide
 
 from hermes_parsers import get_parser
 
@@ -77,7 +77,7 @@ def test_a_doubled_mark_costs_neither_the_next_call_nor_the_text_behind_it(name,
 
 @pytest.mark.parametrize("name", [name for name in ONE_MARK if name not in {"gpt-oss", "inkling"}])
 def test_both_marks_twice_are_one_call(name):
-    parser = get_parser(name)
+    parser = scanning_parser(name)
     opener = next(mark for mark in parser.openers if written(name, CALL).startswith(mark))
     text = before_last(written(name, CALL), ENDS[name][0], ENDS[name][0])
     result = read(name, opener + text)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 from markup_families import FAMILIES, dialect_of, tag_of, written
-from parser_reading import function_tool, meaning, read, statuses
-
-from hermes_parsers import get_parser
+from parser_reading import function_tool, meaning, read, reasoning_tags, statuses
 
 COMMON = ["qwen3_coder", "qwen3_6", "step5", "mimo", "seed_oss", "minimax_m2", "dots", "minicpm5"]
 """Those whose tag of a call is no special token and has no mark of the model in it."""
@@ -74,7 +72,7 @@ def test_a_tag_that_other_text_has_ends_no_reasoning(name, is_opened):
     call = written(name, ("bash", {"command": "rm"}))
     dialect = dialect_of(name)
     bare = call[call.index(dialect.call.opening) : call.index(dialect.call_close) + len(dialect.call_close)]
-    opening = "" if is_opened else get_parser(name).reasoning_tags[0]
+    opening = "" if is_opened else reasoning_tags(name)[0]
     result = read(name, f"{opening}It could be {bare}", BASH, reasoning_opened=is_opened)
     assert (result.calls, statuses(result), result.content) == ((), ["in_reasoning"], None)
 

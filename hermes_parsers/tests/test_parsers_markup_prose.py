@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from every_cut import read_at_every_cut
 from markup_families import FAMILIES, dialect_of, dialects_of, pairs_of, tag_of, written
-from parser_reading import function_tool, meaning, read, statuses
+from parser_reading import function_tool, meaning, read, reasoning_tags, statuses
 
-from hermes_parsers import get_parser
 from hermes_parsers.engine.scan import Scan
 
 TEXT = {"type": "string"}
@@ -91,8 +90,8 @@ def test_a_tag_that_closes_itself_in_quotes_or_code_is_text(name, answer, tools)
     "before", ["```\nx = 1\n```\n", "`x` is it: ", "~~~\n~~~\n", "a``b ", "```\n````\n", "<think>\n```\n</think>\n\n"]
 )
 def test_a_tag_that_closes_itself_outside_of_quotes_and_code_is_a_call(name, before):
-    before = before.replace("<think>", get_parser(name).reasoning_tags[0])
-    before = before.replace("</think>", get_parser(name).reasoning_tags[1])
+    opening, closing = reasoning_tags(name)
+    before = before.replace("<think>", opening).replace("</think>", closing)
     result = read(name, f"{before}{self_closed(name, 'now')}", NOW, BASH)
     assert (meaning(result), statuses(result)) == ([("now", {})], ["repaired"])
 

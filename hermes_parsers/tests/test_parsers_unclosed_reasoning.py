@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from parser_reading import deepseek_v31, dsml, function_tool, hermes, kimi, meaning, read, statuses, wide
+from parser_reading import (
+    deepseek_v31,
+    dsml,
+    function_tool,
+    hermes,
+    kimi,
+    meaning,
+    read,
+    scanning_parser,
+    statuses,
+    wide,
+)
 
 from hermes_parsers import get_parser
 from hermes_parsers.catalog import FAMILIES
-from hermes_parsers.engine.parser import ScanningParser
 
 NOW = '{"name": "now", "arguments": {}}'
 BASH = '{"name": "bash", "arguments": {"command": "rm -rf /"}}'
@@ -47,9 +57,7 @@ BEHIND = {"xlam": "<tool_call>", "llama3_json": "<|python_tag|>", "llama4_python
 
 def marks_of_reasoning(name: str) -> tuple[str, str]:
     """Return what opens and closes the reasoning in a format."""
-    parser = get_parser(name)
-    assert isinstance(parser, ScanningParser)
-    own = next(iter(parser.thinking.values()))
+    own = next(iter(scanning_parser(name).thinking.values()))
     return own.opening, own.closing
 
 

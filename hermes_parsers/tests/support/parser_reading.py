@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from hermes_core.contracts.parsing import ParseEvent, ParseResult, ToolCallParser
 from hermes_parsers import get_parser
+from hermes_parsers.engine.parser import ScanningParser
 from hermes_testing.suites.parser_texts import violations
 
 Mode = Literal["strict", "lenient"]
@@ -23,6 +24,20 @@ def read(name: str, text: str, *tools: Schema, mode: Mode = "strict", **options:
         in_pieces = streamed(parser, pieces(text, size), tools, mode)[1]
         assert in_pieces == result, f"in pieces of {size}: {in_pieces}\nwhole: {result}"
     return result
+
+
+def scanning_parser(name: str) -> ScanningParser:
+    """Return a parser with what its class says of the marks."""
+    parser = get_parser(name)
+    assert isinstance(parser, ScanningParser)
+    return parser
+
+
+def reasoning_tags(name: str) -> tuple[str, str]:
+    """Return what opens and closes the reasoning in a format that has some."""
+    tags = scanning_parser(name).reasoning_tags
+    assert tags is not None
+    return tags
 
 
 def streamed(

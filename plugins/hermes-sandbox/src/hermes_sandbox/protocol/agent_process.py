@@ -221,4 +221,3 @@ def _run_time(pid: str) -> int:
     with contextlib.suppress(OSError):
         return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0])
     return 0
-
