@@ -118,26 +118,29 @@ def blocks(name):
     begins, ends = dialect.call_openers[0], dialect.suffix or dialect.call_close
     first = text.index(begins)
     second = text.index(begins, text.index(ends))
-    is_one_block = len(dialect.blocks[0][0]) and text.count(dialect.blocks[0][0]) == 1
-    return text[:first], text[first:second], text[second:], is_one_block
+    return text[:first], text[first:second], text[second:]
+
+
+def is_one_block(name):
+    """Whether two calls stand in one block; otherwise each has a block of its own."""
+    opening = dialect_of(name).blocks[0][0]
+    return opening != "" and "".join(blocks(name)).count(opening) == 1
 
 
 @each_in_blocks
 @each_tools
 @pytest.mark.parametrize("junk", ["Sure:", "\nHere it is.\n\n", "```\n", "1. ", "null", "`"])
 def test_text_before_the_first_call_of_a_block_is_an_attempt_and_no_frame_stays(name, junk, tools):
-    opening, first, second, _ = blocks(name)
+    opening, first, second = blocks(name)
     result = read(name, f"Hi. {opening.rstrip()}{junk}{first}{second} Bye.", *tools)
     assert meaning(result) == [("bash", {"command": "ls"}), ("now", {})]
     assert (statuses(result), result.content.split()) == (["invalid_json", "ok", "ok"], ["Hi.", "Bye."])
     assert junk.strip() in result.attempts[0].reason
 
 
-@each_in_blocks
+@pytest.mark.parametrize("name", [name for name in IN_BLOCKS if is_one_block(name)])
 def test_text_between_two_calls_of_a_block_is_an_attempt(name):
-    opening, first, second, is_one_block = blocks(name)
-    if not is_one_block:
-        pytest.skip("each call has a block of its own")
+    opening, first, second = blocks(name)
     result = read(name, f"{opening}{first}and then {second}")
     assert meaning(result) == [("bash", {"command": "ls"}), ("now", {})]
     assert (statuses(result), result.content) == (["ok", "invalid_json", "ok"], None)
@@ -145,7 +148,7 @@ def test_text_between_two_calls_of_a_block_is_an_attempt(name):
 
 @each_in_blocks
 def test_text_before_a_call_is_seen_however_it_is_cut(name):
-    opening, first, second, _ = blocks(name)
+    opening, first, second = blocks(name)
     read_at_every_cut(name, f"Hi. {opening.rstrip()}Sure: {first}and {second}")
 
 
