@@ -43,6 +43,7 @@ class TestStripsContent(Mutant):
     parser_class = _StripsContent
     caught_by = frozenset(
         {
+            "test_a_closed_block_behind_reasoning_is_a_call_or_an_attempt",
             "test_a_very_long_message_is_parsed",
             "test_any_mixture_of_marks_does_not_raise",
             "test_no_truncation_raises_or_invents",
@@ -81,6 +82,7 @@ class TestRandomIds(Mutant):
     parser_class = _RandomIds
     caught_by = frozenset(
         {
+            "test_a_declared_text_without_quotes_is_the_same_wherever_it_is_cut",
             "test_a_stream_is_a_parse_for_any_cuts",
             "test_a_stream_is_a_parse_however_it_is_cut",
             "test_a_stream_is_a_parse_wherever_it_is_cut_in_two",
@@ -144,6 +146,8 @@ class TestDropsTextAfterACall(Mutant):
     parser_class = _DropsTheTail
     caught_by = frozenset(
         {
+            "test_a_closed_block_in_reasoning_is_a_draft",
+            "test_a_closing_mark_that_stands_there_twice_is_no_content",
             "test_a_closed_block_of_marks_is_a_call_or_an_attempt",
             "test_a_call_drafted_in_reasoning_is_an_attempt",
             "test_hostile_text_does_not_raise",
@@ -164,7 +168,14 @@ class _RunsDrafts(TagParser):
 
 class TestTakesDraftsForCalls(Mutant):
     parser_class = _RunsDrafts
-    caught_by = frozenset({"test_a_call_after_reasoning_is_a_call", "test_a_call_drafted_in_reasoning_is_an_attempt"})
+    caught_by = frozenset(
+        {
+            "test_a_closed_block_behind_reasoning_is_a_call_or_an_attempt",
+            "test_a_closed_block_in_reasoning_is_a_draft",
+            "test_a_call_after_reasoning_is_a_call",
+            "test_a_call_drafted_in_reasoning_is_an_attempt",
+        }
+    )
 
 
 class _ForgetsTheReasoning(TagParser):
@@ -176,6 +187,7 @@ class TestGivesSpansWithoutTheReasoning(Mutant):
     parser_class = _ForgetsTheReasoning
     caught_by = frozenset(
         {
+            "test_a_closed_block_behind_reasoning_is_a_call_or_an_attempt",
             "test_a_call_after_reasoning_is_a_call",
             "test_rendering_a_result_gives_the_text_back",
             "test_tools_that_are_no_schemas_do_not_raise",
@@ -194,6 +206,7 @@ class TestLosesTheGoodWithTheBad(Mutant):
     parser_class = _AllOrNothing
     caught_by = frozenset(
         {
+            "test_a_closed_block_behind_a_call_is_a_call_or_an_attempt",
             "test_a_bad_call_leaves_nothing_of_the_frame_in_the_content",
             "test_a_bad_call_does_not_cost_the_good_ones",
             "test_a_change_in_the_prose_leaves_the_calls",
@@ -231,6 +244,12 @@ class TestSaysNothingOfBadCalls(Mutant):
     parser_class = _Silent
     caught_by = frozenset(
         {
+            "test_a_closed_block_behind_a_call_is_a_call_or_an_attempt",
+            "test_a_closed_block_behind_reasoning_is_a_call_or_an_attempt",
+            "test_a_closed_block_behind_text_is_a_call_or_an_attempt",
+            "test_a_closed_block_in_reasoning_is_a_draft",
+            "test_a_closed_block_in_reasoning_that_is_never_closed_is_an_attempt",
+            "test_text_between_a_call_and_its_closing_mark_is_told",
             "test_a_bad_call_leaves_nothing_of_the_frame_in_the_content",
             "test_a_closed_block_is_a_call_or_an_attempt",
             "test_a_closed_block_of_marks_is_a_call_or_an_attempt",
