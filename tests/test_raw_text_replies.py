@@ -94,8 +94,13 @@ def test_nine_characters_stay_nine(play):
     assert all(len(identity) == 9 and identity.isalnum() for identity in ids)
 
 
-def test_a_call_in_reasoning_that_never_ends_is_answered(play):
-    line, requests = play([f"<think>I will write it. {WRITE}", WRITE, "done"], *named("hermes"))
+def test_a_call_ends_reasoning_that_never_ends(play):
+    line, _ = play([f"<think>I will write it. {WRITE}", "done"], *named("hermes"))
+    assert (line["reward"], line["counters"]["tool_parse_errors"]) == (1.0, 0)
+
+
+def test_a_call_that_is_only_quoted_in_reasoning_that_never_ends_is_answered(play):
+    line, requests = play([f"<think>Shall I say `{WRITE}` now?", WRITE, "done"], *named("hermes"))
     assert (line["reward"], line["counters"]["tool_parse_errors"]) == (1.0, 1)
     assert "in_reasoning" in requests[1]["messages"][-1]["content"]
 

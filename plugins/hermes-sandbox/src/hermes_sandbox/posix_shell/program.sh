@@ -86,6 +86,9 @@ take() {
     done
 }
 
+# Whether what is in the files has the token that comes by the pipe: 3, else 0.
+look='read -r token <&7; case $(cat "$@" 2>/dev/null) in *"$token"*) exit 3 ;; esac; exit 0'
+
 # collect PREFIX LIMIT TOKEN: keep the first and the last bytes of the standard input, count the others. Ends with the
 # input, or where the token stands that is put into the pipe when the command has ended but others hold the pipe.
 collect() {
@@ -107,9 +110,10 @@ collect() {
         if [ "$file" = h ]; then head=$((head + pulled)); else last=$((last + pulled)); fi
         if [ -e "$1.end" ]; then
             held=
-            # In a shell of its own: it ends with the pipes that it could not use.
+            # By a shell of its own: where one cannot fork, its copy would go on here. It is told the token in a pipe,
+            # as anybody can see an argument.
             until [ "$held" = 0 ] || [ "$held" = 3 ]; do
-                command eval '(case $(cat "$1.h" "$1.$old" "$1.$new" 2>/dev/null) in *"$3"*) exit 3 ;; esac); held=$?'
+                command eval '(echo "$3" >&7; exec "$sh" -c "$look" sh "$1.h" "$1.$old" "$1.$new"); held=$?'
             done
             if [ "$held" = 3 ]; then
                 # Those who hold the pipe may go on writing.
