@@ -79,21 +79,23 @@ def targets() -> list[Target]:
     """Return every format once with each set of options, and messages that its own parser writes."""
     found = []
     for name in [family.names[0] for family in FAMILIES]:
-        messages = list(_messages(_made(name)))
-        found += [Target(f"{name}{_said(options)}", _made(name, **options), messages) for options in _OPTIONS]
+        messages = list(_messages(_make_parser(name)))
+        found += [
+            Target(f"{name}{_option_words(options)}", _make_parser(name, **options), messages) for options in _OPTIONS
+        ]
     return found
 
 
-def _made(name: str, *, reasoning_opened: bool = False, promote_drafts: bool = False) -> ToolCallParser:
+def _make_parser(name: str, *, reasoning_opened: bool = False, promote_drafts: bool = False) -> ToolCallParser:
     make = partial(from_response_template, _TEMPLATE) if name == _DECLARED else partial(get_parser, name)
     try:
         return make(reasoning_opened=reasoning_opened, promote_drafts=promote_drafts)
     except HermesError:
         # No prompt opens the reasoning of this format.
-        return _made(name)
+        return _make_parser(name)
 
 
-def _said(options: Mapping[str, bool]) -> str:
+def _option_words(options: Mapping[str, bool]) -> str:
     return f" ({', '.join(options)})" if options else ""
 
 

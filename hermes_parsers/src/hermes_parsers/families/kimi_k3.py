@@ -18,7 +18,7 @@ from hermes_parsers.markup.parser import MarkupParser, Schemas
 from hermes_parsers.markup.source import IncompleteError, Source, Tag
 
 _SEP: Final = "<|sep|>"
-# In an attribute only a quote is special, and the ampersand that stands for it: see `_escaped`.
+# In an attribute only a quote is special, and the ampersand that stands for it: see `_escape`.
 _NAME: Final = re.compile(r"([^\"\n]*)")
 _KEY: Final = re.compile(r"([^\"\n]+)")
 _JSON: Final = Tag('<|open|>json type="', QUOTED, '"', ATTRIBUTES, _SEP)
@@ -84,11 +84,11 @@ class KimiK3Parser(MarkupParser):
     def write_call(self, call: WrittenCall, index: int) -> str:
         """Write one call of a block."""
         values = [
-            f'<|open|>argument key="{_escaped(name)}" type="{_TYPES.get(type(value), "null")}"{_SEP}'
+            f'<|open|>argument key="{_escape(name)}" type="{_TYPES.get(type(value), "null")}"{_SEP}'
             f"{self.write_value(value)}<|close|>argument{_SEP}"
             for name, value in call.value.items()
         ]
-        opening = f'<|open|>call tool="{_escaped(call.name)}" index="{index + 1}"{_SEP}'
+        opening = f'<|open|>call tool="{_escape(call.name)}" index="{index + 1}"{_SEP}'
         return f"{opening}{''.join(values)}<|close|>call{_SEP}"
 
     def read_back(self, value: Any) -> Any:
@@ -96,7 +96,7 @@ class KimiK3Parser(MarkupParser):
         return value
 
 
-def _escaped(name: str) -> str:
+def _escape(name: str) -> str:
     return name.replace("&", "&amp;").replace('"', "&quot;")
 
 

@@ -95,7 +95,7 @@ _CUT_BEGIN: Final = re.compile(
 ).match
 
 
-def _joined(separator: str) -> tuple[Match, Match]:
+def _between(separator: str) -> tuple[Match, Match]:
     """Compile what stands between a call and the next, which begins behind it, and the text's end inside that."""
     pattern = f"{_SPACE}{separator}{_SPACE}"
     return (
@@ -104,7 +104,7 @@ def _joined(separator: str) -> tuple[Match, Match]:
     )
 
 
-_COMMA, _CUT_COMMA = _joined(",")
+_COMMA, _CUT_COMMA = _between(",")
 _FENCED: Final = re.compile(rf"{_SPACE}[,;]?+{_SPACE}(?={_OTHER_BEGINS}|{_OBJECT})".replace(r"\Z", "(?!)")).match
 _CUT_FENCED: Final = re.compile(rf"{_SPACE}(?:\Z|[,;]?+{_SPACE}(?:\Z|{_OTHER_BEGINS}|{_OBJECT}))").match
 _CUT_EMPTY: Final = re.compile(rf"\[{_SPACE}\Z").match

@@ -34,13 +34,13 @@ def doubt_about(call: Call, known: Collection[str] | None) -> str:
     given = {name.strip() for name, *_ in call.parameters}
     opening = call.dialect.parameter.opening
     for name, _, text, _ in call.parameters:
-        found = _swallowed(call.dialect, text, given, known) if opening in text else ""
+        found = _find_swallowed_tag(call.dialect, text, given, known) if opening in text else ""
         if found:
             return f"{name}: {found!r} inside the value was taken as text, unless the closing mark before it is missing"
     return ""
 
 
-def _swallowed(dialect: Dialect, text: str, given: Collection[str], known: Collection[str] | None) -> str:
+def _find_swallowed_tag(dialect: Dialect, text: str, given: Collection[str], known: Collection[str] | None) -> str:
     """Return a tag in a value that may begin a parameter."""
     is_open, last = _loose_tags(dialect, text)
     for tag in is_open:
