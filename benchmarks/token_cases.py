@@ -105,7 +105,12 @@ CASES: Final = (
     _qwen3("non-canonical ids", *(_calling(*_json_call(place).partition("nam"), place=place) for place in _PLACES)),
     _qwen3("compact JSON args", *(_calling(_json_call(place, compact=True), place=place) for place in _PLACES)),
     _qwen3("two calls + trailing text", *[_two_calls()] * 3),
-    _qwen3("user message mid-way", _calling(_json_call("Oslo")), _thought("<think>\n"), _calling(_json_call("Bergen"))),
+    _qwen3(
+        "user message mid-way",
+        _calling(_json_call("Oslo")),
+        _thought("<think>\n"),
+        _calling(_json_call("Bergen"), place="Bergen"),
+    ),
     _qwen3(
         "cut at max_tokens",
         _calling(_json_call("Oslo")),

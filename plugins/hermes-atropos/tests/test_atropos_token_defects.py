@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import types
 
 import pytest
@@ -16,6 +17,7 @@ from chatml_folder import chatml_folder
 from token_server import Fault, Sampled, TokenServer, serving_tokens
 
 from hermes_atropos import compat
+from hermes_core.contracts.parsing import BufferedParser, ParsedCall, ParseResult
 
 ASKED = [{"role": "user", "content": "hello"}]
 TOOL = {"type": "function", "function": {"name": "noop", "description": "x", "parameters": {"type": "object"}}}
@@ -53,6 +55,22 @@ class Scripted:
 def managed(scripted, **options):
     kind = importlib.import_module("atroposlib.envs.server_handling.managed_server").ManagedServer
     return kind(scripted, scripted.tokenizer, **options)
+
+
+class BlockParser(BufferedParser):
+    """Reads calls as this file's template writes them, between tags."""
+
+    def render(self, message):
+        raise ValueError("not written")
+
+    def parse(self, text, tools=None, mode="strict"):
+        text, *blocks = text.split("<tool_call>")
+        read = [json.loads(block.partition("</tool_call>")[0]) for block in blocks]
+        calls = tuple(
+            ParsedCall(id=f"call_{number}", name=call["name"], arguments=json.dumps(call["arguments"]))
+            for number, call in enumerate(read)
+        )
+        return ParseResult(content=text.strip() or None, calls=calls)
 
 
 def sampling(tokenizer, *texts, finish="stop"):
@@ -111,6 +129,38 @@ async def test_2_a_changed_history_makes_a_bare_node_that_forgets_the_turns_befo
     assert len(nodes) == 2
     trained = [mask for mask in nodes[-1].masked_tokens if mask != -100]
     assert tokenizer.decode(trained) == "two<|im_end|>"
+
+
+@pytest.mark.parametrize(
+    ("edit", "field"),
+    [
+        (lambda call: call.update(tool_calls=None, content=""), "content"),
+        (lambda call: call["tool_calls"][0]["function"].update(arguments='{"a": "***"}'), "tool_calls"),
+        (lambda call: call["tool_calls"].pop(), "tool_calls"),
+        (lambda call: call.update(content="I see."), "content"),
+    ],
+    ids=["emptied", "redacted", "a call less", "other text"],
+)
+async def test_2_a_changed_history_is_what_ours_sends_in_a_branch_that_says_so(folder, tokenizer, edit, field):
+    texts = ("Two.\n" + CALL.replace("{}", '{"a": "secret"}') * 2 + "<|im_end|>", "done<|im_end|>", "more<|im_end|>")
+    server_log = TokenServer("vllm", sampling(tokenizer, *texts))
+    async with serving_tokens(server_log) as served:
+        env = ours(served.url, folder)
+        async with env.server.managed_server(tool_call_parser=BlockParser()) as session:
+            first = await session.chat_completion(messages=ASKED, tools=[TOOL])
+            said = first.choices[0].message.model_dump()
+            results = [{"role": "tool", "tool_call_id": call["id"], "content": "x"} for call in said["tool_calls"]]
+            await session.chat_completion(messages=[*ASKED, said, *results], tools=[TOOL])
+            assert len(session.get_state()["nodes"]) == 1
+            edit(said)
+            await session.chat_completion(messages=[*ASKED, said, *results], tools=[TOOL])
+            nodes = session.get_state()["nodes"]
+        await env.aclose()
+    sent = tokenizer.decode(server_log.lines[-1]["prompt_ids"])
+    assert sent.count("secret") == sum("secret" in call["function"]["arguments"] for call in said["tool_calls"] or ())
+    assert ("Two." in sent) == (said["content"] == "Two.")
+    assert [node.metadata["reason"].partition(":")[0] for node in nodes] == ["", "history_edited"]
+    assert f"turn 0, {field} of message 1 (assistant)" in nodes[1].metadata["reason"]
 
 
 def test_3_the_bare_flag_that_preserves_thinking_turns_its_protection_off(tokenizer, monkeypatch):

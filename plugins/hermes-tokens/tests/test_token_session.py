@@ -168,7 +168,7 @@ async def test_a_changed_history_begins_a_branch_that_says_so(folder):
         await play.ask(USER, {"role": "assistant", "content": "one"}, {"role": "user", "content": "More."})
         await play.ask({"role": "user", "content": "A summary of all that."})
         samples = play.session.samples()
-        assert [sample.reason for sample in samples] == ["", "scaffold"]
+        assert [sample.reason for sample in samples] == ["", "history_edited: turn 0, content of message 0 (user)"]
         assert play.check().trained == play.check().sampled
 
 
@@ -176,7 +176,8 @@ async def test_an_assistant_message_that_was_not_sampled_begins_a_branch(folder)
     async with rollout(folder, ["one<|im_end|>", "two<|im_end|>"]) as play:
         await play.ask(USER)
         await play.ask(USER, {"role": "assistant", "content": "something else"}, {"role": "user", "content": "More."})
-        assert [sample.reason for sample in play.session.samples()] == ["", "scaffold"]
+        reasons = [sample.reason for sample in play.session.samples()]
+        assert reasons == ["", "history_edited: turn 0, content of message 1 (assistant)"]
         assert "something else" in play.text(1)
         assert play.check().trained == play.check().sampled
 

@@ -62,13 +62,13 @@ def test_a_branch_trains_each_sampled_token_once_and_says_why_it_began():
     after_first = trajectory.head
     trajectory.add_context("tool", [3])
     trajectory.add_sampled(generated(4))
-    trajectory.rewind(after_first, "scaffold")
+    trajectory.rewind(after_first, "history_edited", "turn 1, content")
     trajectory.add_context("user", [9])
     trajectory.add_sampled(generated(5))
     first, second = trajectory.samples()
     assert (first.tokens, first.masks) == ([1, 2, 3, 4], [IGNORED, 2, IGNORED, 4])
     assert (second.tokens, second.masks) == ([1, 2, 9, 5], [IGNORED, IGNORED, IGNORED, 5])
-    assert (first.reason, second.reason) == ("", "scaffold")
+    assert (first.reason, second.reason) == ("", "history_edited: turn 1, content")
     assert (first.branch, second.branch) == (0, 1)
     assert second.logprobs[1] == -0.02  # known, though without loss here
 
@@ -120,7 +120,7 @@ def test_a_prompt_made_anew_that_only_adds_begins_no_branch():
     trajectory = Trajectory()
     trajectory.add_context("user", [1])
     trajectory.add_sampled(generated(2))
-    trajectory.rebase([1, 2, 3], "template")
+    trajectory.rebase([("user", [1, 2, 3])], "template")
     trajectory.add_sampled(generated(4))
     (sample,) = trajectory.samples()
     assert sample.tokens == [1, 2, 3, 4]
@@ -130,7 +130,7 @@ def test_a_prompt_made_anew_that_rewrites_begins_a_branch_where_it_differs():
     trajectory = Trajectory()
     trajectory.add_context("user", [1])
     trajectory.add_sampled(generated(2, 3))
-    trajectory.rebase([1, 2, 8], "template")
+    trajectory.rebase([("user", [1, 2]), ("user", [8])], "template")
     trajectory.add_sampled(generated(4))
     first, second = trajectory.samples()
     assert first.tokens == [1, 2, 3]
@@ -293,7 +293,7 @@ class AnyRollout(RuleBasedStateMachine):
         while node != ROOT:
             path.append(node)
             node = self.trajectory.nodes[node].parent
-        self.trajectory.rewind(data.draw(st.sampled_from(path)), "scaffold")
+        self.trajectory.rewind(data.draw(st.sampled_from(path)), "history_edited")
         self.trajectory.add_context("user", self.fresh(1))
 
     @precondition(
@@ -308,7 +308,7 @@ class AnyRollout(RuleBasedStateMachine):
     def make_the_prompt_anew(self, data):
         ids = list(self.trajectory.prompt.ids)
         kept = data.draw(st.integers(0, len(ids)))
-        self.trajectory.rebase(ids[:kept] + self.fresh(1), "template")
+        self.trajectory.rebase([("user", ids[:kept]), ("user", self.fresh(1))], "template")
 
     @invariant()
     def every_sampled_token_has_loss_once(self):

@@ -43,6 +43,11 @@ class Conversation:
         """The messages, oldest first; do not change them."""
         return self._messages
 
+    @property
+    def encoded_messages(self) -> Sequence[bytes]:
+        """Each message as JSON, as it was when it was added; do not change them."""
+        return self._encoded
+
     def encoded(self) -> bytes:
         """Return the messages as one JSON array."""
         return b"[" + b",".join(self._encoded) + b"]"

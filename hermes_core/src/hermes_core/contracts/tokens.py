@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
-from hermes_core.contracts.model import ModelReply, ModelRequest, Usage
+from hermes_core.contracts.model import Message, ModelReply, ModelRequest, Usage
 
 FinishReason = Literal["stop", "length", "abort"]
 IGNORED: Final = -100
@@ -146,7 +146,8 @@ class Exactness:
 
     `sampled` counts every id that the server sent for this rollout, `trained` those with loss in exactly one sample.
     `turns` are assistant turns, `turns_with_loss` those of which every id has loss. `continued` are turns after the
-    first, `prefix_exact` those whose prompt begins with the one before and what was sampled then. `with_logprob`
+    first whose history the caller left alone, `prefix_exact` those whose prompt begins with the one before and what was
+    sampled then. `with_logprob`
     counts sampled ids that have a logprob. `parity_checked` prompts were compared with what the template itself writes,
     `parity_equal` of them agree. `foreign_control_tokens` counts control ids made of untrusted text.
     """
@@ -221,6 +222,10 @@ class ModelSession(Protocol):
 
     async def chat(self, request: ModelRequest) -> ModelReply:
         """Sample one assistant turn; raises a `ModelError`."""
+        ...
+
+    def record_message(self, message: Message) -> None:
+        """Learn which message the last reply became in the conversation: in any later one, another is an edit."""
         ...
 
     def samples(self) -> Sequence[TrainingSample]:

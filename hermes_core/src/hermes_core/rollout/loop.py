@@ -52,6 +52,8 @@ class AgentLoop:
         record.answered(reply)
         turn = interpret(reply, self._runtime.parser, self._schemas(), self._used_ids)
         record.conversation.append(turn.message)
+        if isinstance(self._model, ModelSession):
+            self._model.record_message(turn.message)
         record.final_response = turn.content or ""
         record.counters["tool_parse_errors"] += turn.malformed
         record.counters["unparsed_replies"] += turn.is_unparsed

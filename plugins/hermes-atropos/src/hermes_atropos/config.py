@@ -79,8 +79,10 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
     logprobs_mode: Literal["raw", "processed"] | None = Field(
         default=None, description="Which logprobs the server sends, as its own option says; recorded with the data."
     )
-    allow_branches: bool = Field(
-        default=False, description="Go on with a chat template that rewrites history: several sequences a rollout."
+    allow_branches: bool | None = Field(
+        default=None,
+        description="Several sequences a rollout. None: where history is edited, or a turn's stop token is not the "
+        "template's; true: also with a chat template that rewrites history; false: never.",
     )
     require_exact: bool = Field(default=False, description="Drop rollouts whose exactness report is below 1.0.")
 

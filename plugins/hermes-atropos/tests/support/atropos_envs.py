@@ -85,11 +85,15 @@ class SessionDouble:
         self.model = model
         self.rollout_id = rollout_id
         self.turns = 0
+        self.messages = []
 
     async def chat(self, request):
         reply = await self.model.chat(request)
         self.turns += 1
         return reply
+
+    def record_message(self, message):
+        self.messages.append(message)
 
     def sample(self, branch=0, reason=""):
         """Two prompt ids and two sampled ids a turn."""

@@ -85,8 +85,9 @@ class RunConfig(BaseModel):
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     require_exact: bool = False
     """Stop at the first rollout whose samples are not exactly what the model sampled."""
-    allow_branches: bool = False
-    """Go on with a chat template that the append rule cannot follow: where it rewrites history, a branch begins."""
+    allow_branches: bool | None = None
+    """Where a branch may begin. Not set: where history is edited, or a turn ends with a stop token that the chat
+    template does not write. True: also where a template that cannot be followed rewrites history. False: nowhere."""
     logprobs_mode: Literal["raw", "processed"] | None = None
     """Which logprobs the server sends, as its own option says; recorded with the rollouts."""
     api_key_env: str | None = None

@@ -55,6 +55,9 @@ def report(trajectory: Trajectory, samples: Sequence[TrainingSample]) -> Exactne
     trained = sum(len(sample.masks) - sample.masks.count(IGNORED) for sample in samples)
     count = sum(len(node.ids) for node in sampled)
     turns = {node.turn for node in sampled}
+    # What a caller has changed is no longer the same conversation: there is nothing to continue.
+    continued = max(0, trajectory.turns - 1 - trajectory.breaks["history_edited"])
+    broken = trajectory.breaks.total() - trajectory.breaks["history_edited"]
     faults = [] if trained == count else [f"{count - trained} of {count} sampled tokens have no loss"]
     faults += [
         f"turn {node.turn}: sampled token {place} (id {node.ids[place]}) has no logprob"
@@ -68,8 +71,8 @@ def report(trajectory: Trajectory, samples: Sequence[TrainingSample]) -> Exactne
         trained=trained,
         turns=len(turns),
         turns_with_loss=len(turns) if trained == count else 0,
-        continued=max(0, trajectory.turns - 1),
-        prefix_exact=max(0, trajectory.turns - 1 - trajectory.breaks.total()),
+        continued=continued,
+        prefix_exact=max(0, continued - broken),
         samples=len(samples),
         with_logprob=sum(len(node.logprobs) - node.logprobs.count(None) for node in sampled),
         break_reasons={str(reason): count for reason, count in trajectory.breaks.items()},
@@ -86,17 +89,18 @@ def check(exchanges: Iterable[Exchange], samples: Sequence[Mapping[str, Any]]) -
     found = _Places([] if malformed else samples)
     exchanges = [exchange for exchange in exchanges if not exchange.aborted or found.hold(exchange)]
     total = Exactness(samples=len(samples))
+    # A branch that a caller has begun by an edit continues nothing.
+    edited = sum(str(sample.get("reason")).startswith("history_edited") for sample in samples)
     before: list[int] | None = None
     wanted = Counter(place for exchange in exchanges for place in _sampled_places(exchange))
     for turn, exchange in enumerate(exchanges):
         prompt = list(exchange.prompt_ids)
         total += found.turn(turn, exchange, wanted)
-        if before is not None:
-            total = replace(
-                total,
-                continued=total.continued + 1,
-                prefix_exact=total.prefix_exact + (prompt[: len(before)] == before),
-            )
+        goes_on = before is not None and prompt[: len(before)] == before
+        if before is not None and not goes_on and edited:
+            edited -= 1
+        elif before is not None:
+            total = replace(total, continued=total.continued + 1, prefix_exact=total.prefix_exact + goes_on)
         before = prompt + list(exchange.ids)
     return replace(total, faults=(*malformed, *total.faults, *found.made_up(wanted)))
 

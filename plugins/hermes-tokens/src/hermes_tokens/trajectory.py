@@ -7,15 +7,15 @@ exactly one node, and has loss in exactly one of the samples.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from hermes_core.contracts.tokens import IGNORED, Generated, TokenIds, TrainingSample, WeightSpan
 
-BreakReason = Literal["retoken", "template", "junction", "scaffold", "engine"]
-"""Why a branch begins: the same text has other ids, the template rewrites history, a stop token had to be replaced, the
-caller changed the history, the server saw another prompt."""
+BreakReason = Literal["template", "junction", "history_edited", "engine"]
+"""Why a branch begins: the template rewrites history, a stop token had to be replaced, the caller changed history, the
+server left a turn unfinished."""
 ROOT: Final = -1
 
 
@@ -40,8 +40,9 @@ class Trajectory:
         self.prompt = TokenIds()
         self.turns = 0
         self.breaks: Counter[BreakReason] = Counter()
-        self._reasons: dict[int, BreakReason] = {}
-        self._broken: BreakReason | None = None
+        self._reasons: dict[int, str] = {}
+        self._last = ROOT
+        self._broken: tuple[BreakReason, str] | None = None
 
     def add_context(self, role: str, ids: Sequence[int]) -> None:
         """Append ids that were not sampled."""
@@ -52,29 +53,39 @@ class Trajectory:
         """Append what the model sampled; `continues`: the turn that the server had aborted goes on."""
         if not continues:
             self.turns += 1
-        if generated.ids:
-            self._add(
-                TokenNode(
-                    parent=self.head,
-                    role="assistant",
-                    ids=generated.ids,
-                    logprobs=generated.logprobs,
-                    weight_versions=generated.weight_versions,
-                    turn=self.turns - 1,
-                )
+        if not generated.ids:
+            return
+        self._add(
+            TokenNode(
+                parent=self.head,
+                role="assistant",
+                ids=generated.ids,
+                logprobs=generated.logprobs,
+                weight_versions=generated.weight_versions,
+                turn=self.turns - 1,
             )
+        )
+        self._last = self.head
+        if self._broken is not None:
+            self.breaks[self._broken[0]] += 1
+            self._broken = None
 
-    def rewind(self, node: int, reason: BreakReason) -> None:
+    def rewind(self, node: int, reason: BreakReason, detail: str = "") -> None:
         """Go back to a node of the present path (or `ROOT`).
 
-        What is added next begins a new branch for that reason; none begins where only context was left behind.
+        What is added next begins a new branch for that reason; none begins where only context was left behind. `detail`
+        says more to whoever reads the branch's sample.
         """
-        left = self._path(self.head)[len(self._path(node)) :]
         self.head = node
         self.prompt = TokenIds(token for index in self._path(node) for token in self.nodes[index].ids)
-        if any(self.nodes[index].turn is not None for index in left):
-            self.breaks[reason] += 1
-            self._broken = reason
+        if not self.would_branch(node):
+            self._broken = None
+        elif self._broken is None or reason != "engine":  # a request that is made again keeps its reason
+            self._broken = (reason, detail)
+
+    def would_branch(self, node: int) -> bool:
+        """Say whether going back to a node leaves behind what was sampled last."""
+        return self._last != ROOT and self._last not in self._path(node)
 
     def drop_last(self, reason: BreakReason = "junction") -> None:
         """Go back to before the last sampled token, which stays in the branch that ends with it."""
@@ -84,12 +95,18 @@ class Trajectory:
             self.head = len(self.nodes) - 1
         self.rewind(first, reason)
 
-    def rebase(self, ids: Sequence[int], reason: BreakReason) -> None:
-        """Continue with a prompt that was made anew; a branch begins unless it only adds to the present one."""
-        node, size = self._shared(ids)
+    def rebase(self, spans: Iterable[tuple[str, Sequence[int]]], reason: BreakReason, detail: str = "") -> None:
+        """Continue with a prompt that was made anew, as roles and ids.
+
+        A branch begins unless the prompt only adds to the present one.
+        """
+        spans = list(spans)
+        node, size = self.shared([token for _, ids in spans for token in ids])
         if node != self.head:
-            self.rewind(node, reason)
-        self.add_context("context", ids[size:])
+            self.rewind(node, reason, detail)
+        for role, ids in spans:
+            self.add_context(role, ids[size:])
+            size = max(0, size - len(ids))
 
     def samples(self) -> list[TrainingSample]:
         """Return one sample for each branch that has tokens of its own to train."""
@@ -116,8 +133,7 @@ class Trajectory:
         self.head = len(self.nodes) - 1
         self.prompt.extend(node.ids)
         if self._broken is not None:
-            self._reasons[self.head] = self._broken
-            self._broken = None
+            self._reasons[self.head] = ": ".join(filter(None, self._broken))
 
     def _path(self, node: int) -> list[int]:
         path = []
@@ -137,9 +153,10 @@ class Trajectory:
             if other.parent == index:
                 self.nodes[place] = replace(other, parent=len(self.nodes))
         self.nodes.append(rest)
+        self._last = len(self.nodes) - 1 if self._last == index else self._last
         return index
 
-    def _shared(self, ids: Sequence[int]) -> tuple[int, int]:
+    def shared(self, ids: Sequence[int]) -> tuple[int, int]:
         """Return the deepest node on the present path whose ids a prompt begins with, and how many those are."""
         node, size = ROOT, 0
         for index in self._path(self.head):

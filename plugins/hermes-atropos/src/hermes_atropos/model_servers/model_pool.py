@@ -11,7 +11,7 @@ from hermes_atropos.compat import load_tokenizer, reasoning_body
 from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_atropos.groups.resizable_semaphore import Slots
 from hermes_core.contracts.errors import ConfigError, ModelRequestError
-from hermes_core.contracts.model import ModelClient, ModelReply, ModelRequest
+from hermes_core.contracts.model import Message, ModelClient, ModelReply, ModelRequest
 from hermes_core.contracts.tokens import Exactness, GenerateClient, ModelSession, RecordingModel, TrainingSample
 
 if TYPE_CHECKING:
@@ -90,6 +90,9 @@ class _LimitedSession:
     async def chat(self, request: ModelRequest) -> ModelReply:
         async with self._slots:
             return await self._session.chat(request)
+
+    def record_message(self, message: Message) -> None:
+        self._session.record_message(message)
 
     def samples(self) -> Sequence[TrainingSample]:
         return self._session.samples()

@@ -23,7 +23,7 @@ from hermes_core.contracts.model import Conversation, Message, ModelReply, Model
 from hermes_core.contracts.parsing import ToolCallParser
 from hermes_core.contracts.tokens import ModelSession
 from hermes_core.rollout import Runtime
-from hermes_core.rollout.interpretation import interpret
+from hermes_core.rollout.interpretation import Turn, interpret
 
 _NOT_SENT = frozenset({"messages", "tools", "n", "split", "extra_body", "model", "skip_reasoning", "timeout"})
 
@@ -78,7 +78,8 @@ class Servers:
         count = int(options.get("n") or 1)
         requests = [_request(options, uuid.uuid4().hex) for _ in range(count)]
         replies = await asyncio.gather(*(fleet.chat(request) for request in requests))
-        return _completion(replies, self._parser, options)
+        schemas = list(options.get("tools") or ())
+        return _completion(replies, [interpret(reply, self._parser, schemas) for reply in replies], options)
 
     async def completion(self, **_options: Any) -> Any:
         """Refuse: the environments here are chats."""
@@ -121,7 +122,9 @@ class ManagedSession:
         if int(options.get("n") or 1) != 1:
             raise ConfigError("a session holds one conversation, n=1 was wanted", hint="open a session for each")
         reply = await self.own_model.chat(_request(options, uuid.uuid4().hex))
-        return _completion([reply], self._parser, options, self._used_ids)
+        turn = interpret(reply, self._parser, list(options.get("tools") or ()), self._used_ids)
+        self.own_model.record_message(turn.message)
+        return _completion([reply], [turn], options)
 
     def get_state(self) -> dict[str, Any]:
         """Return `{"nodes": [...]}`, one node for each sequence a trainer may learn from."""
@@ -144,15 +147,9 @@ def _request(options: Mapping[str, Any], rollout_id: str) -> ModelRequest:
     )
 
 
-def _completion(
-    replies: Sequence[ModelReply],
-    parser: ToolCallParser | None,
-    options: Mapping[str, Any],
-    used_ids: set[str] | None = None,
-) -> Any:
+def _completion(replies: Sequence[ModelReply], turns: Sequence[Turn], options: Mapping[str, Any]) -> Any:
     types: Any = importlib.import_module("openai.types.chat")
-    schemas = list(options.get("tools") or ())
-    choices = [_choice(number, reply, parser, schemas, used_ids) for number, reply in enumerate(replies)]
+    choices = [_choice(number, *each) for number, each in enumerate(zip(replies, turns, strict=True))]
     prompt, sampled = (sum(getattr(r.usage, n) for r in replies) for n in ("prompt_tokens", "completion_tokens"))
     usage = {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
     return types.ChatCompletion.model_validate(
@@ -167,10 +164,7 @@ def _completion(
     )
 
 
-def _choice(
-    number: int, reply: ModelReply, parser: ToolCallParser | None, schemas: Sequence[Any], used_ids: set[str] | None
-) -> dict[str, Any]:
-    turn = interpret(reply, parser, schemas, used_ids)
+def _choice(number: int, reply: ModelReply, turn: Turn) -> dict[str, Any]:
     is_whole = reply.finish_reason != "length"  # a cut turn stays one, calls or not
     finish = "tool_calls" if turn.calls and is_whole else reply.finish_reason
     known = {"stop", "length", "tool_calls", "content_filter", "function_call"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from hermes_core.contracts.model import ModelClient, ModelReply, ModelRequest
+from hermes_core.contracts.model import Message, ModelClient, ModelReply, ModelRequest
 from hermes_core.contracts.tokens import Exactness, ModelSession, RecordingModel, TrainingSample
 
 
@@ -60,6 +60,10 @@ class CountedSession:
         reply = await self._session.chat(request)
         self._turned(request.rollout_id)
         return reply
+
+    def record_message(self, message: Message) -> None:
+        """Hand it on."""
+        self._session.record_message(message)
 
     def samples(self) -> Sequence[TrainingSample]:
         """The session's own."""

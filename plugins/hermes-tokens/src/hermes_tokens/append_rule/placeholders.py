@@ -20,7 +20,7 @@ BODY: Final = "Hq99999vZ"
 _NAME: Final = re.compile(r"[\w .-]*")
 _TEXTS: Final = ("content", "reasoning_content", "reasoning", "thinking")
 # A text whose white space, quotes, line end and letters show what a template does with it.
-_BEFORE, _BETWEEN, _AFTER = " \n", '"\\\n<é>', " \n"
+_BEFORE, _BETWEEN, _AFTER = " \n", "\"\\'\n<é>", " \n"
 
 
 def slot(index: int) -> str:
@@ -90,7 +90,7 @@ class SlottedMessages:
     def _tool_call(self, call: Mapping[str, Any]) -> dict[str, Any]:
         function = call.get("function") or call
         made: dict[str, Any] = {"name": self._take(str(function.get("name", "")))}
-        made["arguments"] = _mapped(_decoded(function.get("arguments")), self._text, self._key)
+        made["arguments"] = _mapped(decode_arguments(function.get("arguments")), self._text, self._key)
         identity = {"id": self._id(call["id"])} if call.get("id") else {}
         return {**identity, "type": "function", "function": made}
 
@@ -144,7 +144,7 @@ def _joined(value: Any) -> str:
     )
 
 
-def _decoded(arguments: Any) -> Any:
+def decode_arguments(arguments: Any) -> Any:
     """Return a call's arguments as an object where they are the text of one."""
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments

@@ -24,6 +24,13 @@ def _json(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
+def _in_quotes(text: str) -> str:
+    """Write a text as lfm2's newer templates do, between single quotes."""
+    for found, written in (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r")):
+        text = text.replace(found, written)
+    return text
+
+
 # Tried in this order: what keeps more of the text comes first.
 _TREATMENTS: Final[tuple[Treatment, ...]] = (
     _verbatim,
@@ -35,6 +42,7 @@ _TREATMENTS: Final[tuple[Treatment, ...]] = (
     _json,
     lambda text: _json(text.strip()),
     lambda text: json.dumps(text)[1:-1],
+    _in_quotes,
 )
 
 

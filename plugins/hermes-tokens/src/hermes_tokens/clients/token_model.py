@@ -25,8 +25,11 @@ class TokenModel:
     """Makes a chat model of a generate client and a tokenizer; implements `ModelClient` and `RecordingModel`.
 
     The append rule is proved for the tokenizer's template, once for each set of tools. A template that fails is an
-    error, unless `allow_branches`: then every turn is written anew by the template, and begins a branch wherever that
-    changes what was there. `max_tokens` bounds a turn whose request names no bound.
+    error, unless `allow_branches` is true: then every turn is written anew by the template, and begins a branch
+    wherever that changes what was there. None: a branch begins where the caller edits the history, or where a turn
+    ends with a stop token that the template does not write. False: nowhere.
+
+    `max_tokens` bounds a turn whose request names no bound.
     """
 
     def __init__(
@@ -35,14 +38,14 @@ class TokenModel:
         tokenizer: ChatTokenizer,
         *,
         template_kwargs: Mapping[str, Any] | None = None,
-        allow_branches: bool = False,
+        allow_branches: bool | None = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
     ) -> None:
         self.client = client
         self.tokenizer = tokenizer
         self.max_tokens = max_tokens
         self._template_kwargs = dict(template_kwargs or {})
-        self._allow_branches = allow_branches
+        self.allow_branches = allow_branches
         self._rules: dict[bytes, tuple[AppendRule, bool]] = {}
         self._proof: Mapping[str, Any] | None = None
 
@@ -83,7 +86,7 @@ class TokenModel:
 
         rule = AppendRule(self.tokenizer, tools=_schemas(tools), template_kwargs=self._template_kwargs)
         proof = prove(rule)
-        if not self._allow_branches:
+        if not self.allow_branches:
             proof.require()
         if not tools.encoded:
             self._proof = {name: value for name, value in proof.to_json().items() if name in _REPORTED}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-import re
+import copy
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,8 @@ from hermes_core.contracts.model import Message, ModelReply, ModelRequest, Reque
 from hermes_core.contracts.tokens import Exactness, FinishReason, Generated, GenerateRequest, TrainingSample
 from hermes_tokens.clients.sampling import with_bound
 from hermes_tokens.exactness import report
-from hermes_tokens.trajectory import ROOT, Trajectory
+from hermes_tokens.history.edit import Edit, History, first_difference
+from hermes_tokens.trajectory import ROOT, BreakReason, Trajectory
 
 if TYPE_CHECKING:
     from hermes_tokens.append_rule.append import Appended, AppendRule, ClosedTurn
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from hermes_tokens.chat_template.reasoning import Reasoning
     from hermes_tokens.clients.token_model import TokenModel
 
-_ESCAPE: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
 _CONTINUATIONS: Final = 3
 """How often a turn that the server aborts (for new weights, say) is taken up again where it stopped."""
 
@@ -33,21 +32,24 @@ class _Turn:
 
     messages: int
     after: int
-    text: str
+    sampled: str
     last_id: int | None
     finish_reason: FinishReason
     reasoning_open: bool
     is_cut: bool = False
     """Whether the last id, a stop token that the template does not write, is left behind in a branch of its own."""
+    message: Message | None = None
+    """What the caller has made of it, where the caller said so."""
 
-    def is_kept_in(self, message: Message) -> bool:
-        """Whether a message is this turn as the caller read it, and not something else in its place."""
+    def unread_field(self, rule: AppendRule, message: Message) -> str:
+        """Return the field in which a message is not this turn, "" if it is."""
         if message.get("role") != "assistant":
-            return False
-        content = message.get("content")
-        names = [call["function"]["name"] for call in message.get("tool_calls") or ()]
-        text = content.strip() if isinstance(content, str) else ""
-        return _is_within(text, self.text) and all(_is_named(name, self.text) for name in names)
+            return "role"
+        if self.message is not None:
+            return first_difference(self.message, message)
+        from hermes_tokens.history.reading import unread_field
+
+        return unread_field(rule, message, self.sampled)
 
     def closed(self, message: Message) -> ClosedTurn:
         """Describe how the turn ended, to the append rule."""
@@ -70,7 +72,8 @@ class TokenSession:
         self._nonce = secrets.token_hex(4)
         self._requests = 0
         self._trajectory = Trajectory()
-        self._known: Sequence[Message] = ()
+        self._history = History()
+        self._edit: Edit | None = None
         self._turns: list[_Turn] = []
         self._opens_reasoning = False
         self._rule: AppendRule | None = None
@@ -78,18 +81,22 @@ class TokenSession:
 
     async def chat(self, request: ModelRequest) -> ModelReply:
         """Append what is new in the conversation, and sample the next turn."""
-        messages = list(request.conversation.messages)
+        history = self._history.next(request.conversation)
         rule, is_proved = self._model.rule(request.tools)
-        self._rule, self._is_proved = rule, is_proved
         try:
-            self._continue(rule, messages, is_proved=is_proved)
+            self._continue(rule, history, is_proved=is_proved)
         except ConfigError as error:
             # The template is proved: it refuses this conversation, and other rollouts have others.
             raise ModelRequestError(error.message, hint=error.hint) from error
         generated = await self._sample(request)
         # Only now: the turns that are there were sampled after this conversation, not after one that got no answer.
-        self._known = messages
-        return self._answered(generated, len(messages), rule.reasoning)
+        self._history, self._rule, self._is_proved = history, rule, is_proved
+        return self._answered(generated, rule.reasoning)
+
+    def record_message(self, message: Message) -> None:
+        """Keep the message that the caller made of the last reply, to know an edit of it from a reading."""
+        if self._turns:
+            self._turns[-1] = replace(self._turns[-1], message=copy.deepcopy(message))
 
     def samples(self) -> Sequence[TrainingSample]:
         """Return the samples so far."""
@@ -117,7 +124,9 @@ class TokenSession:
         from hermes_tokens.chat_template.template import TemplateError
 
         try:
-            return compare(self._rule, self._known, self._trajectory.spans_before_turn(self._turns[-1].after))
+            return compare(
+                self._rule, self._history.messages, self._trajectory.spans_before_turn(self._turns[-1].after)
+            )
         except TemplateError:
             # The template refuses as a whole what it takes piece by piece: two calls in a turn, for some.
             return None
@@ -135,35 +144,69 @@ class TokenSession:
             "metadata": {"branch": sample.branch, "reason": sample.reason},
         }
 
-    def _continue(self, rule: AppendRule, messages: list[Message], *, is_proved: bool) -> None:
+    def _continue(self, rule: AppendRule, history: History, *, is_proved: bool) -> None:
         """Bring the prompt up to the conversation."""
-        if is_proved and any(self._goes_on(rule, messages, turn) for turn in reversed(self._turns)):
-            return
-        appended = rule.opening(messages)
-        if is_proved and not self._turns:
+        if not self._turns:
             self._trajectory.rewind(ROOT, "engine")
-            self._append(appended)
+            self._append(rule.opening(history.messages))
             return
-        self._trajectory.rebase(appended.ids, "scaffold" if is_proved else "template")
+        edit = self._edit = self._first_edit(rule, history)
+        kept = [turn for turn in self._turns if edit is None or turn.messages <= edit.message]
+        if is_proved and any(self._goes_on(rule, history.messages, turn, edit) for turn in reversed(kept)):
+            return
+        appended = rule.opening(history.messages)
+        if edit is not None:
+            self._require_branch(self._trajectory.shared(appended.ids)[0], edit)
+        reason: BreakReason = "template" if edit is None else "history_edited"
+        self._trajectory.rebase(((span.role, span.ids) for span in appended.spans), reason, str(edit or ""))
         self._opens_reasoning = appended.opens_reasoning
 
-    def _goes_on(self, rule: AppendRule, messages: list[Message], turn: _Turn) -> bool:
-        """Append to a turn, if the conversation is what it was up to there and only has something to answer since."""
-        if len(messages) <= turn.messages or not _same(messages[: turn.messages], self._known[: turn.messages]):
+    def _first_edit(self, rule: AppendRule, history: History) -> Edit | None:
+        """Return what the caller has changed since the last turn was sampled."""
+        if self._rule is not None and self._rule.fingerprint != rule.fingerprint:
+            return Edit(message=0, turn=0, role="system", field="tools")
+        edit = self._history.first_edit(history)
+        if edit is not None:
+            return edit
+        turn, new = self._turns[-1], history.messages[len(self._history) :]
+        field = turn.unread_field(rule, new[0]) if new else "absence"
+        if field:
+            return history.edit(turn.messages, field)
+        places = (place for place, message in enumerate(new) if place and message.get("role") == "assistant")
+        inserted = next(places, None)
+        return None if inserted is None else history.edit(turn.messages + inserted, "insertion")
+
+    def _goes_on(self, rule: AppendRule, messages: Sequence[Message], turn: _Turn, edit: Edit | None) -> bool:
+        """Append to a turn that nothing was changed before, if the conversation only has something to answer since."""
+        if len(messages) <= turn.messages:
             return False
         own, new = messages[turn.messages], messages[turn.messages + 1 :]
-        if not turn.is_kept_in(own) or any(message.get("role") == "assistant" for message in new):
+        is_last = turn is self._turns[-1] and edit is None
+        if not is_last and turn.unread_field(rule, own):
+            return False
+        if any(message.get("role") == "assistant" for message in new):
             return False
         after_tools = any(message.get("role") == "tool" for message in messages[: turn.messages])
         delta = rule.delta(turn.closed(own), new, after_tools=after_tools)
+        if edit is not None:
+            self._require_branch(turn.after, edit)
         if self._trajectory.head != turn.after:  # an earlier turn, or a request that failed
-            self._trajectory.rewind(turn.after, "engine" if turn is self._turns[-1] else "scaffold")
+            reason: BreakReason = "engine" if edit is None else "history_edited"
+            self._trajectory.rewind(turn.after, reason, str(edit or ""))
         if delta.replaced and not turn.is_cut:
             self._trajectory.drop_last()
             place = self._turns.index(turn)
             self._turns[place] = replace(turn, after=self._trajectory.head, is_cut=True)
         self._append(delta)
         return True
+
+    def _require_branch(self, node: int, edit: Edit) -> None:
+        """Refuse an edit that begins a branch where there must be none."""
+        if self._model.allow_branches is False and self._trajectory.would_branch(node):
+            raise ModelRequestError(
+                f"a conversation that goes on as it was sampled was wanted, found a changed one: {edit}",
+                hint="send the messages as they were, or allow a branch: take `allow_branches: false` out",
+            )
 
     def _append(self, appended: Appended) -> None:
         for span in appended.spans:
@@ -205,22 +248,23 @@ class TokenSession:
         _check_echo(generated.prompt_echo, prompt.ids)
         return generated
 
-    def _answered(self, generated: Generated, messages: int, reasoning: Reasoning) -> ModelReply:
+    def _answered(self, generated: Generated, reasoning: Reasoning) -> ModelReply:
         sampled = self._text(generated)
-        # What the prompt has opened belongs to the turn: without it a parser takes the reasoning for an answer.
-        text = f"{reasoning.opening}{sampled}" if self._opens_reasoning else sampled
         turn = _Turn(
-            messages=messages,
+            messages=len(self._history),
             after=self._trajectory.head,
-            text=text,
+            sampled=sampled,
             last_id=generated.ids[-1] if generated.ids else None,
             finish_reason=generated.finish_reason,
             reasoning_open=reasoning.is_open(sampled, opened=self._opens_reasoning),
         )
         # Turns that the conversation no longer goes through stay in the trajectory, and cannot be continued.
-        self._turns = [earlier for earlier in self._turns if earlier.messages < messages] + [turn]
+        most = turn.messages - 1 if self._edit is None else min(turn.messages - 1, self._edit.message)
+        self._turns = [earlier for earlier in self._turns if earlier.messages <= most] + [turn]
         size = len(generated.ids)
         usage = Usage(prompt_tokens=len(self._trajectory.prompt) - size, completion_tokens=size)
+        # What the prompt has opened belongs to the turn: without it a parser takes the reasoning for an answer.
+        text = f"{reasoning.opening}{sampled}" if self._opens_reasoning else sampled
         return ModelReply(content=text, finish_reason=generated.finish_reason, usage=usage)
 
     def _text(self, generated: Generated) -> str:
@@ -228,23 +272,6 @@ class TokenSession:
         ids, stops = generated.ids, self._model.tokenizer.stop_ids
         ends = bool(ids) and generated.finish_reason == "stop" and (ids[-1] in stops or ids[-1] == generated.stop_id)
         return self._model.tokenizer.decode(ids[:-1] if ends else ids)
-
-
-def _is_within(part: str, text: str) -> bool:
-    """Whether a text is part of another, perhaps with something cut out between: calls stood there."""
-    if part in text:
-        return True
-    rest = iter(text)
-    return all(character in rest for character in part)
-
-
-def _is_named(name: str, text: str) -> bool:
-    """Whether a text has a name, perhaps with letters in JSON's escapes."""
-    return name in text or name in _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
-
-
-def _same(first: Sequence[Message], second: Sequence[Message]) -> bool:
-    return all(map(operator.is_, first, second)) or list(first) == list(second)
 
 
 def _requested(call: Mapping[str, Any]) -> RequestedCall:

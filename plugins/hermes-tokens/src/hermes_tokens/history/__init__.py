@@ -1,0 +1,1 @@
+"""What was said so far, and what a caller has changed in it since."""

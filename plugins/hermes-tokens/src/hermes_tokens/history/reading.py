@@ -1,0 +1,122 @@
+"""Whether a message is a reading of what was sampled, where nobody has said which message the turn became.
+
+The message is written by the template and held against the sampled text. White space around marks, and how JSON is
+written, are a parser's business; everything else must be there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from hermes_core.contracts.model import Message
+from hermes_tokens.append_rule.append import AppendRule
+from hermes_tokens.append_rule.placeholders import common_start, decode_arguments
+from hermes_tokens.chat_template.template import TemplateError
+from hermes_tokens.vocabulary import ControlToken
+
+_USER: Final[Message] = {"role": "user", "content": "Hello"}
+_MARK: Final = re.compile(r"<[^<>]*>|\[/?[A-Z_]+\]")
+_BEGIN: Final = re.compile(r"[{<\[]")
+_DECODER: Final = json.JSONDecoder(strict=False)
+
+
+def unread_field(rule: AppendRule, message: Message, sampled: str) -> str:
+    """Return the field of a message that is not what was sampled, "" if the message is a reading of it.
+
+    `sampled` is the text without what the prompt had opened and without its stop token.
+    """
+    content = message.get("content") or ""
+    calls = message.get("tool_calls")
+    if not calls and not message.get("reasoning_content") and content in {sampled, rule.reasoning.opening + sampled}:
+        return ""
+    texts = {name: text for name in ("content", "reasoning_content") if isinstance(text := message.get(name), str)}
+    for name, text in texts.items():
+        if text not in sampled:
+            return name
+    if _is_written_so(rule, message, sampled):
+        return ""
+    return "tool_calls" if calls else "content"
+
+
+def _is_written_so(rule: AppendRule, message: Message, sampled: str) -> bool:
+    """Whether the template writes the message as it was sampled, and behind it only what ends a turn."""
+    calls = [_with_values(call) for call in message.get("tool_calls") or ()]
+    message = {**message, "tool_calls": calls} if calls else message
+    try:
+        prompt, asked, answered = (
+            rule.renderer.render([_USER], prompt=False),
+            rule.renderer.render([_USER]),
+            rule.renderer.render([_USER, message], prompt=False),
+        )
+    except TemplateError:
+        return False
+    start = common_start(prompt, asked)
+    header, turn = asked[start:], answered[start:]
+    marks = rule.reasoning.opening, rule.reasoning.closing
+    if turn.startswith(header):
+        wanted, written = _pieces(sampled), _pieces(turn[len(header) :])
+    else:
+        wanted, written = _pieces(header + sampled), _pieces(turn)
+    pairs = [(_without_empty(wanted, *marks), _without_empty(written, *marks))]
+    content = str(message.get("content") or "").strip()
+    if content in pairs[0][0]:  # a template writes the text before the calls, a model perhaps behind them
+        pairs.append((_without(pairs[0][0], content), _without(pairs[0][1], content)))
+    return any(_is_beginning(rule, *pair) for pair in pairs)
+
+
+def _is_beginning(rule: AppendRule, wanted: Sequence[str], written: Sequence[str]) -> bool:
+    """Whether the second begins with the first, and goes on with nothing but what ends a turn."""
+    if list(written[: len(wanted)]) != list(wanted):
+        return False
+    rest = rule.tokenizer.controls.split("".join(written[len(wanted) :]))
+    return all(isinstance(piece, ControlToken) or not piece.strip() for piece in rest)
+
+
+def _with_values(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call.get("function") or {}
+    return {**call, "function": {**function, "arguments": decode_arguments(function.get("arguments") or "{}")}}
+
+
+def _without_empty(pieces: Sequence[str], opening: str, closing: str) -> Sequence[str]:
+    """Leave out an empty pair of reasoning's marks, which templates add."""
+    if not opening:
+        return pieces
+    pairs = {place for place, piece in enumerate(pieces[:-1]) if (piece, pieces[place + 1]) == (opening, closing)}
+    return [piece for place, piece in enumerate(pieces) if place not in pairs and place - 1 not in pairs]
+
+
+def _without(pieces: Sequence[str], piece: str) -> Sequence[str]:
+    place = pieces.index(piece) if piece in pieces else len(pieces)
+    return [*pieces[:place], *pieces[place + 1 :]]
+
+
+def _pieces(text: str) -> Sequence[str]:
+    """Return marks, JSON objects in one form, and what stands between them without white space around it."""
+    return [piece for piece in _divisions(text) if piece]
+
+
+def _divisions(text: str) -> Iterator[str]:
+    place = 0
+    while place < len(text):
+        found = _BEGIN.search(text, place)
+        start = len(text) if found is None else found.start()
+        yield text[place:start].strip()
+        if found is None:
+            return
+        piece, place = _structure(text, start)
+        yield piece
+
+
+def _structure(text: str, start: int) -> tuple[str, int]:
+    """Return the JSON object or mark that begins at a place, and where it ends; else the one character."""
+    if text[start] == "{":
+        try:
+            value, end = _DECODER.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            return text[start], start + 1
+        return json.dumps(value), end
+    mark = _MARK.match(text, start)
+    return (text[start], start + 1) if mark is None else (mark.group(), mark.end())

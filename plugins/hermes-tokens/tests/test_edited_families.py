@@ -1,0 +1,46 @@
+"""Edits of history under every chat template that TRL carries and that takes tool messages."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from edited_play import Play, called, result_of
+from small_tokenizers import stops_of, trl_templates, trl_tokenizer
+
+# They take no tool messages, do not list tools, or end a turn by a token that they write nowhere.
+_LACKS = ("cohere", "gemma", "gemma3", "llava", "phi3", "deepseek", "gptoss")
+NAMES = [
+    name
+    for name in sorted(trl_templates())
+    if not name.endswith("_training") and (not name.startswith(_LACKS) or name.startswith("gemma4"))
+]
+pytestmark = pytest.mark.skipif(not NAMES, reason="the distribution trl is not installed")
+
+
+@pytest.mark.parametrize("tells", [True, False], ids=["told", "untold"])
+@pytest.mark.parametrize("name", NAMES)
+async def test_only_an_edit_begins_a_branch_which_is_what_the_template_writes(name, tells):
+    play = Play(trl_tokenizer(name), tells=tells, stops=stops_of(name), allow_branches=True)
+    play.messages = [{"role": "user", "content": "Look around."}]
+    call = {**called(1, "ls -l"), "id": "abcdef123"}  # what some templates insist on
+    for answer, following in (
+        ({"role": "assistant", "content": "", "tool_calls": [call]}, result_of("abcdef123", "notes.txt")),
+        ({"role": "assistant", "content": "There are notes."}, {"role": "user", "content": "Read them."}),
+        ({"role": "assistant", "content": "It is 42."}, {"role": "user", "content": "Why?"}),
+    ):
+        if play.rule.reasoning.is_opened_by(play.rule.opening_text(play.messages)):
+            answer["reasoning_content"] = "I have to look."
+        await play.turn(answer)
+        play.messages += copy.deepcopy([answer, following])
+    assert play.reasons() == [""]
+    assert play.session.exactness().is_exact
+    before = play.written
+    play.messages[1]["tool_calls"][0]["function"]["arguments"] = '{"command": "***", "times": 1.0}'
+    await play.sample(f"Because.{stops_of(name)[0]}")
+    assert play.sent == play.written
+    edited = play.written[: len(before)] != before  # some templates leave calls out
+    reason = "history_edited: turn 0, tool_calls of message 1 (assistant)"
+    assert play.reasons() == ["", *[reason] * edited]
+    assert play.session.exactness().is_exact
+    assert play.check().is_exact

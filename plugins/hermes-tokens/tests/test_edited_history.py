@@ -1,0 +1,214 @@
+"""A caller who edits history: what is sent is what the template writes for the edited one, and the report says so."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+
+import pytest
+from chatml_folder import chatml_folder
+from edited_play import EDITS, THINKING, Play, assert_true, called, result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hermes_core.contracts.errors import ModelRequestError, ModelServerError
+from hermes_core.contracts.model import ToolSchemas
+from hermes_tokens.append_rule.append import AppendRule
+from hermes_tokens.tokenizer import ChatTokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> ChatTokenizer:
+    return ChatTokenizer.load(chatml_folder(tmp_path_factory.mktemp("tokenizer"), template=THINKING))
+
+
+@given(
+    edits=st.lists(st.tuples(st.sampled_from(sorted(EDITS)), st.integers(0, 12)), min_size=1, max_size=3),
+    turns=st.integers(1, 4),
+    tells=st.booleans(),
+    in_place=st.booleans(),
+    fails=st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_any_edit_of_any_message_is_sent_as_the_template_writes_it(tokenizer, edits, turns, tells, in_place, fails):
+    async def played() -> None:
+        play = Play(tokenizer, tells=tells)
+        await play.turns(turns)
+        for name, at in edits:
+            before, original = play.written, copy.deepcopy(play.messages)
+            play.messages = play.messages if in_place else copy.deepcopy(play.messages)
+            if not EDITS[name](play.messages, at % len(play.messages)) or not play.messages:
+                play.messages = original
+            branches = len(play.reasons())
+            await answered(play, fails=fails)
+            assert play.written[: len(before)] != before or len(play.reasons()) == branches
+            branches = len(play.reasons())
+            await answered(play)
+            assert len(play.reasons()) == branches
+
+    asyncio.run(played())
+
+
+async def answered(play: Play, *, fails: bool = False) -> None:
+    """Sample one turn that nothing was edited in, and look at what was sent and reported."""
+    answer = {"role": "assistant", "content": "I see."}
+    if fails:
+        play.sampler.fails = 1
+        with pytest.raises(ModelServerError):
+            await play.turn(answer)
+    await play.turn(answer)
+    assert play.sent == play.written
+    assert_true(play)
+    play.messages += [answer, {"role": "user", "content": "Go on."}]
+
+
+@pytest.mark.parametrize("tells", [True, False])
+async def test_a_conversation_that_was_edited_and_restored_is_sent_as_it_was(tokenizer, tells):
+    play = Play(tokenizer, tells=tells)
+    await play.turns(3)
+    original = copy.deepcopy(play.messages)
+    play.messages[1]["content"] = "Something else."
+    await play.turn({"role": "assistant", "content": "Else."})
+    play.messages = original
+    await play.turn({"role": "assistant", "content": "It says 42."})
+    assert play.sent == play.written
+    assert_true(play)
+
+
+async def test_an_edit_whose_request_fails_and_that_is_taken_back_begins_no_branch(tokenizer):
+    play = Play(tokenizer, tells=True)
+    await play.turns(2)
+    original = copy.deepcopy(play.messages)
+    play.messages[1]["content"] = "Something else."
+    play.sampler.fails = 1
+    with pytest.raises(ModelServerError):
+        await play.turn({"role": "assistant", "content": "Else."})
+    play.messages = original
+    await play.turn({"role": "assistant", "content": "Here."})
+    assert play.reasons() == [""]
+    assert_true(play)
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "shown"),
+    [
+        ("shorten", 4, "turn 1, content of message 4 (assistant)"),
+        ("remove a call", 6, "turn 2, tool_calls of message 6 (assistant)"),
+        ("redact arguments", 6, "turn 2, tool_calls of message 6 (assistant)"),
+        ("change reasoning", 2, "turn 0, reasoning_content of message 2 (assistant)"),
+        ("redact", 3, "turn 1, content of message 3 (tool)"),
+        ("drop", 3, "turn 1, role of message 3 (tool)"),
+        ("another role", 4, "turn 1, role of message 4 (assistant)"),
+        ("insert a system", 0, "turn 0, content of message 0 (system)"),
+    ],
+)
+@pytest.mark.parametrize("tells", [True, False])
+async def test_a_branch_names_turn_and_field_of_the_edit_and_is_refused_where_there_may_be_none(
+    tokenizer, name, at, shown, tells
+):
+    answer = {"role": "assistant", "content": "I see."}
+    play, strict = Play(tokenizer, tells=tells), Play(tokenizer, tells=tells, allow_branches=False)
+    for each in (play, strict):
+        await each.turns(3)
+        EDITS[name](each.messages, at)
+    await play.turn(answer)
+    assert play.reasons() == ["", f"history_edited: {shown}"]
+    original = copy.deepcopy(strict.messages)
+    with pytest.raises(ModelRequestError, match="found a changed one: turn") as refused:
+        await strict.turn(answer)
+    assert shown in refused.value.message
+    assert not refused.value.fatal
+    # What was refused leaves no trace: the conversation as it was goes on.
+    strict.messages = copy.deepcopy(original)
+    fresh = Play(tokenizer, tells=tells)
+    await fresh.turns(3)
+    strict.messages = fresh.messages
+    await strict.turn(answer)
+    assert strict.reasons() == [""]
+    assert_true(strict)
+
+
+@pytest.mark.parametrize("tells", [True, False])
+async def test_a_conversation_that_is_cut_short_goes_on_from_the_turn_before(tokenizer, tells):
+    play = Play(tokenizer, tells=tells)
+    await play.turns(3)
+    play.messages = [*play.messages[:3], result(1, "another.txt")]
+    await play.turn({"role": "assistant", "content": "I see."})
+    assert play.sent == play.written
+    assert play.reasons() == ["", "history_edited: turn 1, content of message 3 (tool)"]
+    del play.messages[2:]
+    await play.turn({"role": "assistant", "content": "Nothing."})
+    assert play.reasons()[2:] == ["history_edited: turn 0, absence of message 2 (assistant)"]
+    assert play.sent == play.written
+    assert_true(play)
+
+
+async def test_messages_that_change_after_they_were_answered_change_no_report(tokenizer):
+    play = Play(tokenizer, tells=True)
+    await play.turns(2)
+    await play.turn({"role": "assistant", "content": "Here."})
+    for message in play.messages:
+        message["content"] = "gone"
+    assert play.session.exactness().is_exact
+
+
+@pytest.mark.parametrize("tells", [True, False])
+async def test_other_tools_are_an_edit(tokenizer, tells):
+    play = Play(tokenizer, tells=tells)
+    await play.turns(2)
+    await play.turn({"role": "assistant", "content": "Here."}, tools=ToolSchemas())
+    play.rule = AppendRule(tokenizer)
+    assert play.sent == play.written
+    assert play.reasons() == ["", "history_edited: turn 0, tools of message 0 (system)"]
+    assert_true(play)
+
+
+@pytest.mark.parametrize(
+    ("sampled", "name", "arguments"),
+    [
+        ('<tool_call>{"arguments":{"command":"ls"},"name":"terminal"}</tool_call>', "terminal", '{"command": "ls"}'),
+        ('<tool_call>\n{"name": "terminal", "arguments": {"n": 1e3}}\n</tool_call>\n', "terminal", '{"n": 1000.0}'),
+        ('<tool_call>{"name": "t\\u00e4", "arguments": {"a": "\\/x"}}</tool_call>', "tä", '{"a": "/x"}'),
+    ],
+    ids=["in another order", "with another number's form", "in escapes"],
+)
+async def test_json_that_was_written_otherwise_is_no_edit_where_the_parser_has_said_so(
+    tokenizer, sampled, name, arguments
+):
+    play = Play(tokenizer, tells=True)
+    function = {"name": name, "arguments": arguments}
+    answer = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "a", "type": "function", "function": function}],
+    }
+    await play.sample(f"{sampled}<|im_end|>")
+    play.session.record_message(copy.deepcopy(answer))
+    play.messages += [answer, {"role": "tool", "tool_call_id": "a", "content": "x"}]
+    await play.sample("Done.<|im_end|>")
+    assert play.reasons() == [""]
+    assert_true(play)
+
+
+@pytest.mark.parametrize("content", ["", "{" * 2000, '{"a":' * 3000, "<" * 4000, '[{"a": "' * 2000])
+async def test_a_turn_of_hostile_text_is_held_against_its_message(tokenizer, content):
+    play = Play(tokenizer, tells=False)
+    await play.sample(f"{content}x<|im_end|>")
+    play.messages += [
+        {"role": "assistant", "content": content, "tool_calls": [called(1, "ls")]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "x"},
+    ]
+    await play.sample("Done.<|im_end|>")
+    assert len(play.reasons()) == 2
+    assert play.sent == play.written
+
+
+async def test_text_behind_a_call_that_the_template_writes_before_it_is_no_edit(tokenizer):
+    play = Play(tokenizer, tells=False)
+    answer = {"role": "assistant", "content": "I listed them.", "tool_calls": [called(1, "ls")]}
+    calls = play.text({**answer, "content": None}).removesuffix("<|im_end|>")
+    await play.sample(f"{calls}\nI listed them.<|im_end|>")
+    play.messages += [answer, result(1, "x")]
+    await play.sample("Done.<|im_end|>")
+    assert play.reasons() == [""]
+    assert_true(play)
