@@ -232,7 +232,11 @@ class ModelSuite(ComponentSuite):
             await client.aclose()
 
     def _talk(self, client: ModelClient, rollout_id: str = "r0") -> ModelClient | ModelSession:
-        return client.session(rollout_id) if isinstance(client, RecordingModel) else client
+        if not isinstance(client, RecordingModel):
+            return client
+        session = client.session(rollout_id)
+        assert isinstance(session, ModelSession), "a session has all methods of `ModelSession`"
+        return session
 
     def _request(self, conversation: Conversation, rollout_id: str = "r0") -> ModelRequest:
         return ModelRequest(
