@@ -8,7 +8,7 @@ pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import PLUGINS, PuzzleEnv, config, lines, server
 from chat_server import completion, serving_answers
-from chatml_folder import chatml_folder
+from chatml_folder import TEMPLATE, chatml_folder
 from token_server import Sampled, TokenServer, serving_tokens
 
 from hermes_atropos import HermesAgentLoop
@@ -62,6 +62,18 @@ async def test_phase_two_hands_on_what_the_server_sampled(protocol, kind, folder
     expected = [-(1 + place) / 8 for text in texts for place in range(len(tokenizer.encode_scaffold(text)))]
     paired = zip(group["masks"][0], group["inference_logprobs"][0], strict=True)
     assert [logprob for mask, logprob in paired if mask != -100] == pytest.approx(expected)
+    assert [message["role"] for message in group["messages"][0]] == ["user", "assistant", "tool", "assistant"]
+
+
+async def test_tools_that_the_chat_template_does_not_list_are_declared_by_the_environments_parser(tmp_path):
+    folder = chatml_folder(tmp_path / "tokenizer", template=TEMPLATE.partition("{% endif %}\n")[2])
+    served_texts = writer(folder, "CALL noop<|im_end|>", "the answer<|im_end|>")
+    async with serving_tokens(TokenServer("vllm", served_texts)) as served:
+        env = env_for(served.url, folder, tmp_path, server_type="vllm", tool_call_parser="shouting", require_exact=True)
+        await env.process_manager()
+    prompt = ChatTokenizer.load(folder).decode(served.lines[0]["prompt_ids"])
+    assert prompt.startswith("<|im_start|>system\nWrite CALL and one of: ")
+    (group,) = lines(tmp_path / "g.jsonl")
     assert [message["role"] for message in group["messages"][0]] == ["user", "assistant", "tool", "assistant"]
 
 

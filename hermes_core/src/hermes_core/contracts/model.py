@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from hermes_core.contracts.parsing import ToolCallParser
     from hermes_core.contracts.task import Task
 
 Message = dict[str, Any]
@@ -149,6 +150,8 @@ class ModelSettings:
     seed: int = 0
     tasks: Sequence[Task] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    choose_parser: Callable[[str], ToolCallParser | None] | None = None
+    """Returns the run's parser for a chat template, for a client that renders prompts: it may declare tools in them."""
 
 
 class ModelProvider(Protocol):

@@ -48,7 +48,7 @@ class Workshop:
         registry = load_plugins(config.plugin_settings())
         self.discretion = discretion_of(config, self.configs, registry)
         model = build_model() or (NopModel() if testing else None)
-        self.fleet = open_fleet(config, self.configs) if model is None else _fleet_of(model)
+        self.fleet = open_fleet(config, self.configs, registry) if model is None else _fleet_of(model)
         rewarding = RewardRegistry(registry, compute_reward, needs_sandbox=reward_needs_sandbox)
         self.runtime = _runtime(config, rewarding, is_recording=isinstance(self.fleet, RecordingFleet))
         self.server = Servers(self.fleet, self.configs, self.runtime)

@@ -53,6 +53,10 @@ class ShoutingParser(BufferedParser):
     def render(self, message):
         raise ValueError("not written")
 
+    def declare(self, tools):
+        names = ", ".join(tool["function"]["name"] for tool in tools)
+        return f"Write CALL and one of: {names}."
+
     def parse(self, text, tools=None, mode="strict"):
         if not text.startswith("CALL "):
             return ParseResult(content=text)

@@ -62,6 +62,20 @@ class ControlTokens:
         """Say whether the text would make a control token."""
         return self._find.search(text) is not None
 
+    def part(self, text: str, mark: str) -> str:
+        """Return the text with the mark inside of whatever would make a control token.
+
+        A plain word is left alone: it may be the type of a parameter, which a template asks for.
+        """
+        parts, place = list[str](), 0
+        while found := self._find.search(text, place):
+            is_word = found.group().isalnum()
+            # One character cannot be parted; as in any other untrusted text, it is no text at all.
+            end = found.start() + (is_word or len(found.group()) > 1)
+            parts.append(text[place:end] + ("" if is_word else mark))
+            place = found.start() + 1
+        return "".join([*parts, text[place:]])
+
     def split(self, text: str) -> Iterator[str | ControlToken]:
         """Yield control tokens and the text between them, no piece empty and no white space swallowed."""
         done = 0

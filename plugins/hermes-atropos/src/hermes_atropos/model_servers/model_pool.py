@@ -5,14 +5,16 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from hermes_atropos.compat import load_tokenizer, reasoning_body
 from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_atropos.groups.resizable_semaphore import Slots
 from hermes_core.contracts.errors import ConfigError, ModelRequestError
 from hermes_core.contracts.model import Message, ModelClient, ModelReply, ModelRequest
+from hermes_core.contracts.parsing import ToolCallParser
 from hermes_core.contracts.tokens import Exactness, GenerateClient, ModelSession, RecordingModel, TrainingSample
+from hermes_core.discovery import Registry
 
 if TYPE_CHECKING:
     from hermes_tokens.tokenizer import ChatTokenizer
@@ -104,7 +106,7 @@ class _LimitedSession:
         return self._session.managed_state()
 
 
-def open_fleet(config: HermesAgentEnvConfig, servers: Sequence[Any]) -> Fleet:
+def open_fleet(config: HermesAgentEnvConfig, servers: Sequence[Any], registry: Registry) -> Fleet:
     """Make the clients for an environment's server configs; opens no connection."""
     kinds = {server.server_type for server in servers}
     if len(kinds) > 1:
@@ -113,8 +115,10 @@ def open_fleet(config: HermesAgentEnvConfig, servers: Sequence[Any]) -> Fleet:
         raise ConfigError("server_type trl gives no logprobs", hint="server_type: vllm, sglang or openai")
     is_chat = kinds == {"openai"}
     tokenizer = None if is_chat else _chat_tokenizer(config)
+    parser = None if is_chat else _parser(config, registry)
     clients = [
-        _chat_client(server) if tokenizer is None else _token_client(config, server, tokenizer) for server in servers
+        _chat_client(server) if tokenizer is None else _token_client(config, server, tokenizer, parser)
+        for server in servers
     ]
     lanes = [
         Lane(client, requests=server.num_max_requests_at_once, eval_requests=server.num_requests_for_eval)
@@ -142,12 +146,22 @@ def _chat_client(server: Any) -> ModelClient:
     )
 
 
-def _token_client(config: HermesAgentEnvConfig, server: Any, tokenizer: ChatTokenizer) -> ModelClient:
+def _parser(config: HermesAgentEnvConfig, registry: Registry) -> ToolCallParser | None:
+    if config.tool_call_parser is None:
+        return None
+    made = registry.create("parser", config.tool_call_parser, config.tool_call_parser_options)
+    return cast("ToolCallParser", made)
+
+
+def _token_client(
+    config: HermesAgentEnvConfig, server: Any, tokenizer: ChatTokenizer, parser: ToolCallParser | None
+) -> ModelClient:
     from hermes_tokens.clients.token_model import TokenModel
 
     return TokenModel(
         _generate_client(config, server),
         tokenizer,
+        parser=parser,
         template_kwargs=config.chat_template_kwargs,
         allow_branches=config.allow_branches,
         max_tokens=config.max_token_length,

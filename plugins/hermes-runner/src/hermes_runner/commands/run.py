@@ -57,7 +57,12 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ("--isolation", "isolation", str, "isolation level every sandbox must have: none, bwrap, …"),
     ("--network", "network", str, "network of every sandbox: none, allowlist or full"),
     ("--sandbox", "sandbox", dict, "JSON object of further fields: memory_mb, pids, allow_hosts, session, …"),
-    ("--parser", "tool_call_parser", str, "tool-call parser for servers that return raw text"),
+    (
+        "--parser",
+        "tool_call_parser",
+        str,
+        "tool-call parser for raw text, and for tools that the chat template does not list",
+    ),
     ("--parser-options", "tool_call_parser_options", dict, "JSON object of the parser's options"),
     ("--verifier-timeout", "verifier_timeout", float, "seconds a verifier may take"),
     ("--verifier-access", "verifier_access", str, "least access of every verifier: live, read_only or fresh"),

@@ -7,6 +7,7 @@ from typing import cast
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import ModelClient, ModelProvider, ModelSettings
+from hermes_core.contracts.parsing import ToolCallParser
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import Registry
 from hermes_core.specs import ModelSpec, Ref
@@ -17,6 +18,11 @@ def open_model(config: RunConfig, *, api_key: str | None, tasks: Iterable[Task],
     """Make the run's model client; opens no connection."""
     provider = cast("ModelProvider", registry.create("model", _provider_name(config, registry)))
     options = ("mistake_rate", "tokenizer", "chat_template_kwargs", "allow_branches", "logprobs_mode")
+
+    def choose(template: str) -> ToolCallParser | None:
+        ref = _parser_ref(config, config.model_name or "", template, registry)
+        return None if ref is None else cast("ToolCallParser", registry.create(ref.kind, ref.name, ref.options))
+
     return provider.client(
         ModelSettings(
             address=config.model,
@@ -27,6 +33,7 @@ def open_model(config: RunConfig, *, api_key: str | None, tasks: Iterable[Task],
             seed=config.seed,
             tasks=tuple(tasks),
             options={name: getattr(config, name) for name in options},
+            choose_parser=choose,
         )
     )
 
@@ -48,7 +55,11 @@ def is_embedded(model: str, registry: Registry) -> bool:
 def choose_parser(config: RunConfig, model: ModelClient, registry: Registry) -> Ref | None:
     """Return the run's parser: the config's, else what a plugin says for the model; raw text without one is refused."""
     template = str(getattr(getattr(model, "tokenizer", None), "chat_template", "") or "")
-    name = config.tool_call_parser or registry.parser_for(str(model.provenance.get("model_name") or ""), template)
+    return _parser_ref(config, str(model.provenance.get("model_name") or ""), template, registry)
+
+
+def _parser_ref(config: RunConfig, model_name: str, template: str, registry: Registry) -> Ref | None:
+    name = config.tool_call_parser or registry.parser_for(model_name, template)
     if name is not None:
         return Ref(kind="parser", name=name, options=config.tool_call_parser_options)
     if config.tool_call_parser_options:

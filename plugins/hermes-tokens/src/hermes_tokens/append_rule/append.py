@@ -13,9 +13,11 @@ from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 from hermes_core.contracts.model import Message, RequestedCall
+from hermes_core.contracts.parsing import ToolCallParser
 from hermes_core.contracts.tokens import FinishReason
 from hermes_tokens.append_rule.junction import Shape, require_texts
 from hermes_tokens.append_rule.message_boundaries import message_ends
+from hermes_tokens.append_rule.offered_tools import are_listed, declaration_of, without_controls
 from hermes_tokens.append_rule.placeholders import SlottedMessages
 from hermes_tokens.append_rule.stub_rendering import StubRenderer
 from hermes_tokens.append_rule.template_skeleton import ContextSpan, Scaffold, treatments
@@ -65,13 +67,18 @@ class Appended:
 
 
 class AppendRule:
-    """One template with one set of tools; shared by the rollouts of a run. A shape of messages is rendered once."""
+    """One template with one set of tools; shared by the rollouts of a run. A shape of messages is rendered once.
+
+    Tools that the template does not list are declared in the system prompt, as `parser` writes it: `declaration` is
+    that text, "" if there is none, and is in no message that a caller sees.
+    """
 
     def __init__(
         self,
         tokenizer: ChatTokenizer,
         *,
         tools: Sequence[Any] = (),
+        parser: ToolCallParser | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
         clock: Callable[[], datetime] = datetime.now,
     ) -> None:
@@ -79,13 +86,22 @@ class AppendRule:
         self.tools = tuple(tools)
         kwargs = dict(template_kwargs or {})
         self.template = tokenizer.template(self.tools).using(kwargs, clock=clock)
-        self.renderer = StubRenderer(self.template, self.tools)
+        offered = without_controls(self.tools, tokenizer.controls)
+        self.lists_tools = are_listed(self.template, offered)
+        self.parser = parser
+        self.declaration = "" if self.lists_tools else declaration_of(parser, offered)
+        self.renderer = StubRenderer(self.template, offered, declaration=self.declaration)
         self.reasoning = Reasoning.of(self.renderer)
         self._marker = self.reasoning.marker_spans(tokenizer)
-        described = json.dumps([tokenizer.fingerprint, self.tools, kwargs], default=str, sort_keys=True)
+        named = [tokenizer.fingerprint, self.tools, self.declaration, kwargs]
+        described = json.dumps(named, default=str, sort_keys=True)
         self.fingerprint = sha256(described.encode("utf-8", "replace")).hexdigest()
         self._openings: dict[str, tuple[Scaffold, bool]] = {}
         self._shapes: dict[tuple[str, bool], Shape] = {}
+
+    def with_tools(self, tools: Sequence[Any]) -> AppendRule:
+        """Return the same rule for other tools."""
+        return AppendRule(self.tokenizer, tools=tools, parser=self.parser, template_kwargs=self.template.variables)
 
     def opening(self, messages: Sequence[Message]) -> Appended:
         """Return the first prompt, up to where the model begins to write; raises `TemplateError`."""

@@ -17,6 +17,8 @@ from hermes_core.contracts.model import Message, RequestedCall
 SLOT: Final = re.compile(r"Hq(\d{5})vZ")
 BODY: Final = "Hq99999vZ"
 """Stands for what the model wrote in its turn."""
+BREAK: Final = "Hq99997vZ"
+"""Stands for nothing: it parts what would be a control token or a slot, in text that is not the template's own."""
 _NAME: Final = re.compile(r"[\w .-]*")
 _TEXTS: Final = ("content", "reasoning_content", "reasoning", "thinking")
 # A text whose white space, quotes, line end and letters show what a template does with it.
@@ -51,7 +53,7 @@ class SlottedMessages:
 
     def padded(self) -> list[Message]:
         """Return the messages with the slots of texts set about with what a template might change."""
-        return [_mapped(message, self._padded) for message in self.messages]
+        return [map_texts(message, self._padded) for message in self.messages]
 
     def _padded(self, text: str) -> str:
         match = SLOT.fullmatch(text)
@@ -68,7 +70,7 @@ class SlottedMessages:
             elif key == "tool_call_id":
                 made[key] = None if value is None else self._id(value)
             else:
-                made[key] = value if key == "role" else _mapped(value, self._take, self._key)
+                made[key] = value if key == "role" else map_texts(value, self._take, self._key)
         self.bounds.append(len(self.values))
         return made
 
@@ -90,7 +92,7 @@ class SlottedMessages:
     def _tool_call(self, call: Mapping[str, Any]) -> dict[str, Any]:
         function = call.get("function") or call
         made: dict[str, Any] = {"name": self._take(str(function.get("name", "")))}
-        made["arguments"] = _mapped(decode_arguments(function.get("arguments")), self._text, self._key)
+        made["arguments"] = map_texts(decode_arguments(function.get("arguments")), self._text, self._key)
         identity = {"id": self._id(call["id"])} if call.get("id") else {}
         return {**identity, "type": "function", "function": made}
 
@@ -122,13 +124,14 @@ def common_start(text: str, other: str) -> int:
     return next(place for place in range(shorter) if text[place] != other[place])
 
 
-def _mapped(value: Any, change: Callable[[str], str], rename: Callable[[str], str] = str) -> Any:
+def map_texts(value: Any, change: Callable[[str], str], rename: Callable[[str], str] = str) -> Any:
+    """Return a JSON value with every text changed, and every key renamed."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
-        return {rename(key): _mapped(each, change, rename) for key, each in value.items()}
+        return {rename(key): map_texts(each, change, rename) for key, each in value.items()}
     if isinstance(value, list):
-        return [_mapped(each, change, rename) for each in value]
+        return [map_texts(each, change, rename) for each in value]
     return value
 
 

@@ -21,12 +21,17 @@ _EARLIER: Final[tuple[Message, ...]] = (
 
 
 class StubRenderer:
-    """Writes messages in the forms that a template takes: content as text or parts, arguments as object or text."""
+    """Writes messages in the forms that a template takes: content as text or parts, arguments as object or text.
 
-    def __init__(self, template: ChatTemplate, tools: Sequence[Any]) -> None:
+    `declaration` is what the system prompt says of the tools where the template does not list them.
+    """
+
+    def __init__(self, template: ChatTemplate, tools: Sequence[Any], *, declaration: str = "") -> None:
         self._template = template
         self._tools = tools
+        self._declaration = ""
         self._in_parts = not self._shows_text()
+        self._declaration = declaration
 
     def render(self, messages: Sequence[Message], *, prompt: bool = True) -> str:
         """Render as the template likes it; raises `TemplateError`."""
@@ -54,13 +59,21 @@ class StubRenderer:
         )
 
     def adapted(self, messages: Sequence[Message], *, as_text: bool = False) -> list[Message]:
-        """Return the messages in the form that the template takes."""
+        """Return the messages in the form that the template takes, with the declaration in the system prompt."""
+        messages = _declaring(self._declaration, messages) if self._declaration else messages
         return [self._adapted(message, as_text=as_text) for message in messages]
 
     def rendered(self, messages: Sequence[Message], *, prompt: bool, as_text: bool) -> str:
         """Render in one form; `as_text`: arguments as JSON text."""
         adapted = self.adapted(messages, as_text=as_text)
-        return self._template.render(adapted, tools=self._tools, add_generation_prompt=prompt)
+        text = self._template.render(adapted, tools=self._tools, add_generation_prompt=prompt)
+        if self._declaration not in text:
+            raise TemplateError(
+                "expected a chat template that writes a system prompt as it is, so that it can declare the tools, "
+                "got one that leaves it out or changes it",
+                hint="use the model's template for tools, or run without tools",
+            )
+        return text
 
     def _adapted(self, message: Message, *, as_text: bool) -> Message:
         changed = dict(message)
@@ -105,6 +118,18 @@ class Stub:
         """Return the text behind what stands for the turn's body."""
         text = self.render(new, prompt=prompt)
         return text[text.rindex(BODY) + len(BODY) :]
+
+
+def _declaring(declaration: str, messages: Sequence[Message]) -> list[Message]:
+    """Return the messages with the declaration before the text of the system message that they begin with.
+
+    Where they begin with none, the declaration is one: a later one may be part of what is appended to a turn.
+    """
+    if not messages or messages[0].get("role") != "system":
+        return [{"role": "system", "content": declaration}, *messages]
+    own = messages[0].get("content")
+    text = f"{declaration}\n\n{own}" if isinstance(own, str) and own.strip() else declaration
+    return [{**messages[0], "content": text}, *messages[1:]]
 
 
 def _stubs(calls: Sequence[Mapping[str, str]]) -> Iterator[tuple[Message, bool]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hermes_tokens.append_rule.placeholders import SLOT, padded, slot
+from hermes_tokens.append_rule.placeholders import BREAK, SLOT, padded, slot
 from hermes_tokens.chat_template.template import TemplateError
 from hermes_tokens.tokenizer import ChatTokenizer
 from hermes_tokens.vocabulary import ControlToken
@@ -144,10 +144,10 @@ class Scaffold:
 
     def _parts(self, text: str) -> Iterator[str | Hole]:
         for place, part in enumerate(SLOT.split(text)):
-            if place % 2:
-                yield Hole(int(part), self._treatments.get(int(part), _verbatim))
-            elif part:
+            if place % 2 == 0:
                 yield part
+            elif slot(int(part)) != BREAK:  # which has served: control tokens were found before
+                yield Hole(int(part), self._treatments.get(int(part), _verbatim))
 
 
 def _filled(parts: Sequence[str | Hole], values: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from hermes_core.contracts.model import Message
 from hermes_tokens.append_rule.append import AppendRule
+from hermes_tokens.chat_template.template import TemplateError
 from hermes_tokens.tokenizer import ChatTokenizer
 
 Span = tuple[str, Sequence[int]]
@@ -30,17 +31,33 @@ class Parity:
 def compare(rule: AppendRule, messages: Sequence[Message], spans: Sequence[Span]) -> Parity:
     """Compare a prompt, as the spans it was made of, with the template's own text for the same messages."""
     said = [_said(message) for message in messages]
-    # What a turn says is not compared; not to encode it saves most of the time of a long conversation.
-    quick = _compared(rule, [_muted(message) for message in said], spans)
-    if not quick.fault:
-        return quick
-    found = _compared(rule, said, spans)
-    if not found.fault:
-        return found
-    # Some templates write the text beside a turn's calls behind the results, where the model cannot have written it.
-    silent = [_without_text(message) for message in said]
-    other = found if silent == said else _compared(rule, silent, spans)
-    return found if other.fault else other
+    found: Parity | None = None
+    refusal: TemplateError | None = None
+    for form in _forms(said):
+        try:
+            parity = _compared(rule, form, spans)
+        except TemplateError as error:  # some templates take a turn's calls only with a text beside them
+            refusal = refusal or error
+            continue
+        if not parity.fault:
+            return parity
+        found = parity if found is None or form is said else found
+    if found is None:
+        assert refusal is not None
+        raise refusal
+    return found
+
+
+def _forms(said: list[Message]) -> Iterator[list[Message]]:
+    """Yield the messages, each time with other words for what the turns say, which is not compared.
+
+    Not to encode it saves most of the time of a long conversation. Some templates write the text beside a turn's calls
+    behind the results, where the model cannot have written it; others leave out the calls, or their marks.
+    """
+    yield [_muted(message) for message in said]
+    yield said
+    yield [_without_text(message) for message in said]
+    yield [_without_calls(message) for message in said]
 
 
 def _compared(rule: AppendRule, messages: Sequence[Message], spans: Sequence[Span]) -> Parity:
@@ -100,6 +117,10 @@ def _muted(message: Message) -> Message:
     content = message.get("content")
     says = message.get("role") == "assistant" and isinstance(content, str) and content.strip()
     return {**message, "content": _BLANK} if says else message
+
+
+def _without_calls(message: Message) -> Message:
+    return {"role": message["role"], "content": _BLANK} if message.get("tool_calls") else message
 
 
 def _without_text(message: Message) -> Message:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.contracts.model import Message
 from hermes_tokens.append_rule.append import AppendRule, ClosedTurn
+from hermes_tokens.append_rule.offered_tools import OPENINGS, parser_name, without_controls
 from hermes_tokens.append_rule.placeholders import BODY, common_start
 from hermes_tokens.append_rule.stub_rendering import CONTENTS
 from hermes_tokens.chat_template.probe_conversations import CANNED, Canned
@@ -56,7 +56,7 @@ class Proof:
         if case.result == "unsupported":
             raise ConfigError(
                 f"a chat template with support for {_MEANING[case.name]} was wanted, found none: {case.reason}",
-                hint="use the model's template for tools, or run without tools",
+                hint=_HINTS.get(case.name, "use the model's template for tools, or run without tools"),
             )
         raise ConfigError(
             f"the append rule and the chat template were to agree on {case.name!r}, found that they differ: "
@@ -88,6 +88,10 @@ _MEANING: Final[Mapping[str, str]] = {
     "tools": "tools",
     "tool_result": "tool results",
 }
+_HINTS: Final[Mapping[str, str]] = {
+    "tools": "name a parser that declares tools in the system prompt (--parser hermes, --parser deepseek_v3, …; "
+    "hermes-core parsers list shows them), use the model's template for tools, or run without tools"
+}
 
 
 class Prover:
@@ -106,7 +110,8 @@ class Prover:
 def prove(rule: AppendRule, clock: Callable[[], float] = time.perf_counter) -> Proof:
     """Compare rule and template on every canned conversation; takes milliseconds."""
     began = clock()
-    cases = [*(_tools_case(rule) if rule.tools else ()), *(_case(rule, canned) for canned in CANNED)]
+    harmless = _harmless(rule)
+    cases = [*(_tools_case(rule) if rule.tools else ()), *(_case(harmless, canned) for canned in CANNED)]
     return Proof(
         cases=tuple(cases),
         milliseconds=(clock() - began) * 1000,
@@ -115,19 +120,30 @@ def prove(rule: AppendRule, clock: Callable[[], float] = time.perf_counter) -> P
     )
 
 
+def _harmless(rule: AppendRule) -> AppendRule:
+    """Return the rule for tools without the texts of control tokens, which would be such in the template's own ids."""
+    tools = without_controls(rule.tools, rule.tokenizer.controls, "x")
+    return rule if tools == rule.tools else rule.with_tools(tools)
+
+
 def _tools_case(rule: AppendRule) -> Iterator[ProofCase]:
     """Say whether the model gets to know of the tools at all."""
-    user: Message = {"role": "user", "content": "Hello"}
     try:
-        shown = rule.template.render(rule.renderer.adapted([user]), tools=rule.tools)
-        hidden = rule.template.render(rule.renderer.adapted([user]))
+        reason = _tools_fault(rule)
     except TemplateError as error:
-        yield ProofCase(name="tools", result="unsupported", reason=error.message)
-        return
-    if shown == hidden:
-        yield ProofCase(name="tools", result="unsupported", reason="the text is the same with tools and without")
-    else:
-        yield ProofCase(name="tools", result="ok")
+        where = "the tools are to be declared in the system prompt, and " if rule.declaration else ""
+        reason = f"{where}{error.message}"
+    yield ProofCase(name="tools", result="unsupported" if reason else "ok", reason=reason)
+
+
+def _tools_fault(rule: AppendRule) -> str:
+    rule.renderer.render(OPENINGS[0])
+    if rule.declaration:
+        rule.renderer.render(OPENINGS[1])
+    elif not rule.lists_tools:
+        who = "no parser declares them" if rule.parser is None else f"{parser_name(rule.parser)} does not declare them"
+        return f"it does not list the tools, and {who}"
+    return ""
 
 
 def _case(rule: AppendRule, canned: Canned) -> ProofCase:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.model import ModelReply, ModelRequest, ToolSchemas
+from hermes_core.contracts.parsing import DeclaringParser, ToolCallParser
 from hermes_core.contracts.tokens import GenerateClient
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ class TokenModel:
     wherever that changes what was there. None: a branch begins where the caller edits the history, or where a turn
     ends with a stop token that the template does not write. False: nowhere.
 
-    `max_tokens` bounds a turn whose request names no bound.
+    `parser` declares tools in the system prompt where the template does not list them: in what is sent, not in the
+    conversation. `max_tokens` bounds a turn whose request names no bound.
     """
 
     def __init__(
@@ -37,27 +39,34 @@ class TokenModel:
         client: GenerateClient,
         tokenizer: ChatTokenizer,
         *,
+        parser: ToolCallParser | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
         allow_branches: bool | None = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
     ) -> None:
         self.client = client
         self.tokenizer = tokenizer
+        self.parser = parser
         self.max_tokens = max_tokens
         self._template_kwargs = dict(template_kwargs or {})
         self.allow_branches = allow_branches
         self._rules: dict[bytes, tuple[AppendRule, bool]] = {}
         self._proof: Mapping[str, Any] | None = None
+        self._declared_by: Mapping[str, str] = {}
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """The client's, which tokenizer and template, and what the start-up proof has found by case."""
+        """The client's, which tokenizer and template, and what the start-up proof has found by case.
+
+        `tools_declared_by` is there where the template does not list tools: the parser that declares them instead.
+        """
         proof = {} if self._proof is None else {"template_proof": self._proof}
-        return {**self.client.provenance, "tokenizer": self.tokenizer.fingerprint, **proof}
+        return {**self.client.provenance, "tokenizer": self.tokenizer.fingerprint, **proof, **self._declared_by}
 
     async def check(self) -> None:
         """Prove the rule without tools, and ask the server."""
         self.rule(ToolSchemas())
+        self._declared_by = self._declarer()
         await self.client.check()
 
     async def chat(self, request: ModelRequest) -> ModelReply:
@@ -80,11 +89,20 @@ class TokenModel:
             self._rules[tools.encoded] = self._proved(tools)
         return self._rules[tools.encoded]
 
+    def _declarer(self) -> Mapping[str, str]:
+        from hermes_tokens.append_rule.offered_tools import PROBE, are_listed, parser_name
+
+        template = self.tokenizer.template((PROBE,)).using(self._template_kwargs)
+        is_wanted = isinstance(self.parser, DeclaringParser) and not are_listed(template, (PROBE,))
+        return {"tools_declared_by": parser_name(self.parser)} if self.parser and is_wanted else {}
+
     def _proved(self, tools: ToolSchemas) -> tuple[AppendRule, bool]:
         from hermes_tokens.append_rule.append import AppendRule
         from hermes_tokens.chat_template.template_check import prove
 
-        rule = AppendRule(self.tokenizer, tools=_schemas(tools), template_kwargs=self._template_kwargs)
+        rule = AppendRule(
+            self.tokenizer, tools=_schemas(tools), parser=self.parser, template_kwargs=self._template_kwargs
+        )
         proof = prove(rule)
         if not self.allow_branches:
             proof.require()
