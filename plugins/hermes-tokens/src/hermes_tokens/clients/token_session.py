@@ -33,6 +33,7 @@ class _Turn:
     messages: int
     after: int
     sampled: str
+    opened: bool
     last_id: int | None
     finish_reason: FinishReason
     reasoning_open: bool
@@ -49,7 +50,7 @@ class _Turn:
             return first_difference(self.message, message)
         from hermes_tokens.history.reading import unread_field
 
-        return unread_field(rule, message, self.sampled)
+        return unread_field(rule, message, self.sampled, opened=self.opened)
 
     def closed(self, message: Message) -> ClosedTurn:
         """Describe how the turn ended, to the append rule."""
@@ -254,6 +255,7 @@ class TokenSession:
             messages=len(self._history),
             after=self._trajectory.head,
             sampled=sampled,
+            opened=self._opens_reasoning,
             last_id=generated.ids[-1] if generated.ids else None,
             finish_reason=generated.finish_reason,
             reasoning_open=reasoning.is_open(sampled, opened=self._opens_reasoning),

@@ -15,6 +15,7 @@ from hermes_core.contracts.model import Message
 from hermes_tokens.append_rule.append import AppendRule
 from hermes_tokens.append_rule.placeholders import common_start, decode_arguments
 from hermes_tokens.chat_template.template import TemplateError
+from hermes_tokens.history.edit import first_difference
 from hermes_tokens.vocabulary import ControlToken
 
 _USER: Final[Message] = {"role": "user", "content": "Hello"}
@@ -23,22 +24,32 @@ _BEGIN: Final = re.compile(r"[{<\[]")
 _DECODER: Final = json.JSONDecoder(strict=False)
 
 
-def unread_field(rule: AppendRule, message: Message, sampled: str) -> str:
+def unread_field(rule: AppendRule, message: Message, sampled: str, *, opened: bool) -> str:
     """Return the field of a message that is not what was sampled, "" if the message is a reading of it.
 
-    `sampled` is the text without what the prompt had opened and without its stop token.
+    `sampled` is the text without its stop token, and without what the prompt had `opened`.
     """
-    content = message.get("content") or ""
-    calls = message.get("tool_calls")
-    if not calls and not message.get("reasoning_content") and content in {sampled, rule.reasoning.opening + sampled}:
+    text = rule.reasoning.opening + sampled if opened else sampled
+    if not first_difference(message, {"role": "assistant", "content": text}) or _is_parsed_so(rule, message, text):
         return ""
     texts = {name: text for name in ("content", "reasoning_content") if isinstance(text := message.get(name), str)}
-    for name, text in texts.items():
-        if text not in sampled:
+    for name, own in texts.items():
+        if own not in sampled:
             return name
     if _is_written_so(rule, message, sampled):
         return ""
-    return "tool_calls" if calls else "content"
+    return "tool_calls" if message.get("tool_calls") else "content"
+
+
+def _is_parsed_so(rule: AppendRule, message: Message, text: str) -> bool:
+    """Whether the run's parser, if it has one, reads the turn as this message; ids of calls may be anybody's."""
+    if rule.parser is None:
+        return False
+    read = rule.parser.parse(text, rule.tools)
+    calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in read.calls]
+    parsed = {"role": "assistant", "content": read.content, "reasoning_content": read.reasoning, "tool_calls": calls}
+    own = [{**call, "id": ""} for call in message.get("tool_calls") or ()]
+    return not first_difference({**message, "tool_calls": own}, parsed)
 
 
 def _is_written_so(rule: AppendRule, message: Message, sampled: str) -> bool:
