@@ -61,6 +61,7 @@ async def run_cli(*arguments: object) -> tuple[int, str]:
 
 
 def play(server: TokenServer, folder: Path, tmp_path: Path, *more: object):
+    tmp_path.mkdir(exist_ok=True)
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text(json.dumps(TASK) + "\n", encoding="utf-8")
     return run_cli(
@@ -233,3 +234,34 @@ async def test_a_log_of_another_run_is_not_taken_for_this_ones(tokenizer_folder,
     assert code == 1
     assert "unrecorded (rollouts.jsonl has no such rollout" in output
     assert "nothing was compared" in output
+
+
+MASKS = {
+    "vllm": {"structured_outputs": {"regex": ".*"}},
+    "sglang": {"regex": ".*"},
+    "atropos": {"logit_bias": {"5": 1.0}},
+}
+
+
+@pytest.mark.parametrize("protocol", ["vllm", "sglang", "atropos"])
+async def test_a_constrained_run_is_refused_as_exact_unless_that_is_allowed(tokenizer_folder, tmp_path, protocol):
+    mask, log = MASKS[protocol], tmp_path / "wire.jsonl"
+    constrained = ("--extra-body", json.dumps(mask), "--max-concurrent", 1)
+    async with serving_tokens(TokenServer(protocol, Solver(tokenizer_folder), log=log)) as server:
+        code, output = await play(server, tokenizer_folder, tmp_path / "refused", "--require-exact", *constrained)
+        words = " ".join(output.split())
+        assert code == 1, output
+        assert "exact samples were wanted; turn 0:" in words
+        assert f"were drawn under {next(iter(mask))}" in words
+        assert "--allow-constrained" in words
+        (tmp_path / "wire.jsonl").unlink()
+        more = ("--require-exact", "--allow-constrained", *constrained)
+        code, output = await play(server, tokenizer_folder, tmp_path, *more)
+        assert code == 0, output
+    found = outcomes(tmp_path)
+    sampled = sum(outcome["exactness"]["counts"]["sampled"] for outcome in found)
+    assert all(sample["constrained"] for outcome in found for sample in outcome["samples"])
+    assert f"constrained {sampled} sampled tokens were drawn under a mask" in " ".join(output.replace(",", "").split())
+    code, output = await run_cli("exactness", tmp_path / "out", "--log", log)
+    assert code == 0, output
+    assert f"{sampled} sampled tokens were drawn under a mask" in output

@@ -49,6 +49,31 @@ def env_for(url, folder, tmp_path, kind=PuzzleEnv, **fields):
 
 
 @pytest.mark.parametrize(("protocol", "kind"), [("vllm", "vllm"), ("sglang", "sglang"), ("atropos", "vllm")])
+async def test_constrained_sequences_are_dropped_as_inexact_unless_the_config_allows_them(
+    protocol, kind, folder, tmp_path
+):
+    fields = {
+        "sampling": {"logit_bias": {"5": 1.0}},
+        "server_type": kind,
+        "tool_call_parser": "shouting",
+        "require_exact": True,
+        "max_attempts": 1,
+    }
+    async with serving_tokens(TokenServer(protocol, writer(folder, "the answer<|im_end|>"))) as served:
+        env = env_for(served.url, folder, tmp_path, min_group_size=1, **fields)
+        await env.process_manager()
+        (entry,) = env.ledger.entries
+        assert "drawn under logit_bias" in entry.reason
+        assert "allow_constrained: true" in entry.reason
+        allowing = env_for(served.url, folder, tmp_path, allow_constrained=True, **fields)
+        await allowing.process_manager()
+    (group,) = lines(tmp_path / "g.jsonl")
+    (about,) = group["overrides"]
+    assert about["constrained"] is True
+    assert about["exactness"]["constrained_tokens"] == about["exactness"]["counts"]["sampled"]
+
+
+@pytest.mark.parametrize(("protocol", "kind"), [("vllm", "vllm"), ("sglang", "sglang"), ("atropos", "vllm")])
 async def test_phase_two_hands_on_what_the_server_sampled(protocol, kind, folder, tmp_path):
     """A server of type vllm is stock vLLM or Atropos' own, whichever answers."""
     texts = ("CALL noop<|im_end|>", "the answer<|im_end|>")

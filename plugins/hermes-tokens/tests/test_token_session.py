@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from chatml_folder import TEMPLATE, chatml_folder
 from small_tokenizers import trl_tokenizer
-from token_server import Fault, Sampled, TokenServer, serving_tokens
+from token_rollout import CALL, CALL_TEXT, CALLED, RESULT, TOOLS, USER, rollout
+from token_server import Fault
 
 from hermes_core.contracts.errors import (
     ConfigError,
@@ -19,85 +18,16 @@ from hermes_core.contracts.errors import (
     ModelRequestError,
     ModelServerError,
 )
-from hermes_core.contracts.model import Conversation, ModelRequest, RequestedCall, ToolSchemas
+from hermes_core.contracts.model import RequestedCall
 from hermes_tokens.append_rule.append import AppendRule, ClosedTurn
 from hermes_tokens.append_rule.template_skeleton import ContextSpan
 from hermes_tokens.chat_template.parity import Parity, compare
-from hermes_tokens.clients.factory import create_generate_client
-from hermes_tokens.clients.token_model import TokenModel
-from hermes_tokens.exactness import Exchange, check
 from hermes_tokens.tokenizer import ChatTokenizer
-
-TOOLS = ToolSchemas.of(
-    [{"type": "function", "function": {"name": "terminal", "description": "run", "parameters": {"type": "object"}}}]
-)
-CALL = {"id": "call_1", "type": "function", "function": {"name": "terminal", "arguments": '{"command": "ls"}'}}
-CALL_TEXT = '<tool_call>\n{"name": "terminal", "arguments": {"command":"ls"}}\n</tool_call>'
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     return chatml_folder(tmp_path_factory.mktemp("tokenizer"))
-
-
-class Script:
-    """Samples the given texts in turn; each may end with a control token or not."""
-
-    def __init__(self, tokenizer: ChatTokenizer, *texts: str | Sequence[int]) -> None:
-        self._tokenizer = tokenizer
-        self._texts = list(texts)
-
-    def __call__(self, prompt: list[int], sampling) -> Sampled:
-        text = self._texts.pop(0)
-        ids = self._tokenizer.encode_scaffold(text) if isinstance(text, str) else list(text)
-        stops = ids[-1:] and ids[-1] in self._tokenizer.stop_ids
-        return Sampled(
-            ids=ids,
-            logprobs=[-(1 + place) / 8 for place in range(len(ids))],
-            finish_reason="stop" if stops else "length",
-            stop_id=ids[-1] if stops else None,
-        )
-
-
-class Rollout:
-    """A session with the conversation that it is asked to continue."""
-
-    def __init__(self, server: TokenServer, model: TokenModel, tokenizer: ChatTokenizer) -> None:
-        self.server = server
-        self.model = model
-        self.tokenizer = tokenizer
-        self.session = model.session("r1")
-
-    async def ask(self, *messages, tools: ToolSchemas = TOOLS, **sampling):
-        return await self.session.chat(
-            ModelRequest(conversation=Conversation(messages), tools=tools, sampling=sampling, rollout_id="r1")
-        )
-
-    def check(self):
-        """Return the independent check against the server's own log."""
-        exchanges = [exchange for line in self.server.lines if (exchange := Exchange.of_line(line))]
-        return check(exchanges, [sample.to_json() for sample in self.session.samples()])
-
-    def text(self, number: int = 0) -> str:
-        return self.tokenizer.decode(self.session.samples()[number].tokens)
-
-
-@asynccontextmanager
-async def rollout(folder: Path, sampler: Callable | Sequence, *, protocol: str = "vllm", **options):
-    tokenizer = ChatTokenizer.load(folder)
-    script = sampler if callable(sampler) else Script(tokenizer, *sampler)
-    async with serving_tokens(TokenServer(protocol, script)) as server:
-        client = create_generate_client(protocol, server.url, "m")
-        model = TokenModel(client, tokenizer, **options)
-        try:
-            yield Rollout(server, model, tokenizer)
-        finally:
-            await model.aclose()
-
-
-USER = {"role": "user", "content": "Look."}
-RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "notes.txt"}
-CALLED = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 
 
 @pytest.mark.parametrize("protocol", ["vllm", "sglang", "atropos"])

@@ -97,3 +97,18 @@ def test_rollouts_left_out_or_made_up_are_found(compared, outcomes):
 def test_a_line_that_is_no_rollout_is_named(compared, line):
     with pytest.raises(ConfigError, match=r"rollouts\.jsonl"):
         compared([line], [FIRST])
+
+
+@pytest.mark.parametrize("sampling", [{"structured_outputs": {"regex": "a"}}, {"json_schema": "{}"}, {"min_tokens": 2}])
+def test_a_sample_that_hides_a_mask_the_log_has_is_a_fault(compared, sampling):
+    masked = {**SECOND, "sampling": sampling}
+    found = compared([outcome(WHOLE)], [FIRST, masked])
+    assert not found.is_exact
+    assert f"turn 1: drawn under {next(iter(sampling))}, and its sample does not say constrained" in found.faults[0]
+    honest = compared([outcome({**WHOLE, "constrained": True})], [FIRST, masked])
+    assert honest.is_exact
+    assert honest.total.constrained == 1
+
+
+def test_a_log_without_sampling_parameters_accuses_nobody(compared):
+    assert compared([outcome({**WHOLE, "constrained": True})], [FIRST, SECOND]).is_exact

@@ -79,6 +79,7 @@ class Generated:
     """What the server sampled: ids as sampled, the stop token included where it was, and one logprob or None for each.
 
     `weight_versions` are spans over `ids`. `prompt_echo` is the prompt as the server saw it, where it tells.
+    `constraints` names the sampling parameters for which the tokens were not drawn from what the logprobs tell of.
     """
 
     ids: tuple[int, ...]
@@ -88,6 +89,7 @@ class Generated:
     weight_versions: tuple[WeightSpan, ...] = ()
     prompt_echo: tuple[int, ...] | None = None
     usage: Usage = field(default_factory=Usage)
+    constraints: tuple[str, ...] = ()
 
 
 @runtime_checkable
@@ -119,6 +121,7 @@ class TrainingSample:
     `masks` is `IGNORED` where there is no loss, else the token itself. `logprobs` is None where none was sampled.
     `weight_versions` are spans over `tokens`. `branch` counts the samples of a rollout from 0; `reason` says why the
     branch was begun ("" for the first). Over all samples of a rollout each sampled token has loss exactly once.
+    `constrained`: tokens with loss were drawn under a mask, a grammar say: their importance ratios are off.
     """
 
     tokens: Sequence[int]
@@ -127,6 +130,7 @@ class TrainingSample:
     weight_versions: Sequence[WeightSpan] = ()
     branch: int = 0
     reason: str = ""
+    constrained: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the sample as plain JSON values."""
@@ -137,6 +141,7 @@ class TrainingSample:
             "weight_versions": [asdict(span) for span in self.weight_versions],
             "branch": self.branch,
             "reason": self.reason,
+            "constrained": self.constrained,
         }
 
 
@@ -149,7 +154,8 @@ class Exactness:
     first whose history the caller left alone, `prefix_exact` those whose prompt begins with the one before and what was
     sampled then. `with_logprob`
     counts sampled ids that have a logprob. `parity_checked` prompts were compared with what the template itself writes,
-    `parity_equal` of them agree. `foreign_control_tokens` counts control ids made of untrusted text.
+    `parity_equal` of them agree. `foreign_control_tokens` counts control ids made of untrusted text. `constrained`
+    counts sampled ids that were drawn under a mask; unless that is allowed, a fault names the turn.
     """
 
     sampled: int = 0
@@ -163,6 +169,7 @@ class Exactness:
     parity_checked: int = 0
     parity_equal: int = 0
     foreign_control_tokens: int = 0
+    constrained: int = 0
     break_reasons: Mapping[str, int] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
     """What is not exact, each naming turn and token; empty when everything is."""
@@ -190,6 +197,7 @@ class Exactness:
             "break_reasons": dict(self.break_reasons),
             "template_parity": _share(self.parity_equal, self.parity_checked),
             "foreign_control_tokens": self.foreign_control_tokens,
+            "constrained_tokens": self.constrained,
             "logprob_coverage": _share(self.with_logprob, self.sampled),
             "counts": counts,
             "faults": list(self.faults),
@@ -197,8 +205,8 @@ class Exactness:
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Exactness:
-        """Read what `to_json` wrote."""
-        counts = {name: int(value["counts"][name]) for name in COUNTS}
+        """Read what `to_json` wrote, now or before a count was added."""
+        counts = {name: int(value["counts"].get(name, 0)) for name in COUNTS}
         return cls(**counts, break_reasons=value["break_reasons"], faults=tuple(value["faults"]))
 
     def __add__(self, other: Exactness) -> Exactness:

@@ -57,7 +57,12 @@ def _items(outcome: RolloutOutcome) -> list[TrainingItem]:
             index=outcome.index,
             weight=1 / len(trained),
             messages=outcome.messages,
-            metadata={"stop_reason": str(outcome.stop_reason), "branch": sample.branch, "reason": sample.reason},
+            metadata={
+                "stop_reason": str(outcome.stop_reason),
+                "branch": sample.branch,
+                "reason": sample.reason,
+                "constrained": sample.constrained,
+            },
         )
         for sample in trained
     ]

@@ -84,6 +84,9 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
         description="Several sequences a rollout. None: where history is edited, or a turn's stop token is not the "
         "template's; true: also with a chat template that rewrites history; false: never.",
     )
+    allow_constrained: bool = Field(
+        default=False, description="Take samples that were drawn under a mask for exact; they are marked and counted."
+    )
     require_exact: bool = Field(default=False, description="Drop rollouts whose exactness report is below 1.0.")
 
     failed_rollouts: FailedRollouts = Field(

@@ -88,6 +88,8 @@ class RunConfig(BaseModel):
     allow_branches: bool | None = None
     """Where a branch may begin. Not set: where history is edited, or a turn ends with a stop token that the chat
     template does not write. True: also where a template that cannot be followed rewrites history. False: nowhere."""
+    allow_constrained: bool = False
+    """Take samples that were drawn under a mask (a grammar, a bias) for exact; they are marked and counted."""
     logprobs_mode: Literal["raw", "processed"] | None = None
     """Which logprobs the server sends, as its own option says; recorded with the rollouts."""
     api_key_env: str | None = None

@@ -14,7 +14,8 @@ from itertools import islice
 from typing import Any
 
 from hermes_core.contracts.tokens import IGNORED, Exactness, TrainingSample
-from hermes_tokens.trajectory import Trajectory
+from hermes_tokens.constraints import constraints
+from hermes_tokens.trajectory import TokenNode, Trajectory
 
 _FAULTS_SHOWN = 20
 
@@ -23,7 +24,8 @@ _FAULTS_SHOWN = 20
 class Exchange:
     """One request as the other side saw it: the prompt's ids, the sampled ids, their logprobs.
 
-    `aborted`: its client went away or had it stopped, so that the ids may have reached nobody.
+    `aborted`: its client went away or had it stopped, so that the ids may have reached nobody. `constraints` names the
+    parameters of the request that masked what was sampled; a log that has no parameters says nothing of them.
     """
 
     prompt_ids: Sequence[int]
@@ -32,6 +34,7 @@ class Exchange:
     rollout_id: str = ""
     request_id: str = ""
     aborted: bool = False
+    constraints: tuple[str, ...] = ()
 
     @classmethod
     def of_line(cls, line: Mapping[str, Any]) -> Exchange | None:
@@ -45,10 +48,11 @@ class Exchange:
             rollout_id=line.get("rollout_id") or "",
             request_id=line.get("request_id") or "",
             aborted=bool(line.get("aborted")),
+            constraints=constraints(line.get("sampling") or {}, logprobs_mode=None),
         )
 
 
-def report(trajectory: Trajectory, samples: Sequence[TrainingSample]) -> Exactness:
+def report(trajectory: Trajectory, samples: Sequence[TrainingSample], *, allow_constrained: bool = False) -> Exactness:
     """Describe a trajectory and the samples that were made of it."""
     sampled = list(trajectory.sampled())
     # Whole lists at a time: a rollout has tens of thousands of tokens, and the event loop waits.
@@ -66,6 +70,7 @@ def report(trajectory: Trajectory, samples: Sequence[TrainingSample]) -> Exactne
         for place, logprob in enumerate(node.logprobs)
         if logprob is None
     ][:_FAULTS_SHOWN]
+    faults += [] if allow_constrained else _constrained_turns(sampled)[:_FAULTS_SHOWN]
     return Exactness(
         sampled=count,
         trained=trained,
@@ -75,9 +80,24 @@ def report(trajectory: Trajectory, samples: Sequence[TrainingSample]) -> Exactne
         prefix_exact=max(0, continued - broken),
         samples=len(samples),
         with_logprob=sum(len(node.logprobs) - node.logprobs.count(None) for node in sampled),
+        constrained=sum(len(node.ids) for node in sampled if node.constraints),
         break_reasons={str(reason): count for reason, count in trajectory.breaks.items()},
         faults=tuple(faults),
     )
+
+
+def _constrained_turns(sampled: Iterable[TokenNode]) -> list[str]:
+    """Name each turn that has constrained tokens, and the parameters at fault."""
+    counts: dict[tuple[int | None, tuple[str, ...]], int] = {}
+    for node in sampled:
+        if node.constraints:
+            key = (node.turn, node.constraints)
+            counts[key] = counts.get(key, 0) + len(node.ids)
+    return [
+        f"turn {turn}: {count} sampled tokens were drawn under {', '.join(names)}, which makes their importance ratios "
+        "wrong; accept them by --allow-constrained, in a config by allow_constrained: true"
+        for (turn, names), count in counts.items()
+    ]
 
 
 def check(exchanges: Iterable[Exchange], samples: Sequence[Mapping[str, Any]]) -> Exactness:
@@ -145,6 +165,7 @@ class _Places:
         self._losses: dict[_Place, list[float | None]] = {}
         self._unmatched: dict[_Place, list[float | None]] = {}
         self._where: dict[_Place, str] = {}
+        self._unmarked: set[_Place] = set()
         self._left: Counter[_Place] = Counter()
         self._claims: list[tuple[_Place, float | None, str]] = []
         self._sent: dict[_Place, list[float | None]] = {}
@@ -154,6 +175,8 @@ class _Places:
                 if sample["masks"][at] != IGNORED:
                     self._losses.setdefault(place, []).append(logprob)
                     self._where[place] = name
+                    if not sample.get("constrained"):
+                        self._unmarked.add(place)
                     self._left[place] += 1
                 elif logprob is not None:
                     self._claims.append((place, logprob, name))
@@ -173,9 +196,13 @@ class _Places:
                 faults.append(f"turn {number}: sampled token {index} (id {place[1]}) has loss {count} times")
             elif (wrong := self._wrong_logprob(place, exchange, index)) is not None:
                 faults.append(f"turn {number}: sampled token {index} {wrong}")
+        if exchange.constraints and not self._unmarked.isdisjoint(_sampled_places(exchange)):
+            names = ", ".join(exchange.constraints)
+            faults.insert(0, f"turn {number}: drawn under {names}, and its sample does not say constrained")
         return Exactness(
             sampled=len(exchange.ids),
             trained=trained,
+            constrained=len(exchange.ids) if exchange.constraints else 0,
             turns=1,
             turns_with_loss=int(trained == len(exchange.ids)),
             with_logprob=sum(logprob is not None for logprob in exchange.logprobs),

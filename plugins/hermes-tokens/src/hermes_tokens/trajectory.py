@@ -29,6 +29,7 @@ class TokenNode:
     logprobs: tuple[float | None, ...] = ()
     weight_versions: tuple[WeightSpan, ...] = ()
     turn: int | None = None
+    constraints: tuple[str, ...] = ()
 
 
 class Trajectory:
@@ -63,6 +64,7 @@ class Trajectory:
                 logprobs=generated.logprobs,
                 weight_versions=generated.weight_versions,
                 turn=self.turns - 1,
+                constraints=generated.constraints,
             )
         )
         self._last = self.head
@@ -186,11 +188,13 @@ class Trajectory:
         masks: list[int] = []
         logprobs: list[float | None] = []
         spans: list[WeightSpan] = []
+        constrained = False
         for index in path:
             node = self.nodes[index]
             spans += [_shifted(span, len(tokens)) for span in node.weight_versions]
             tokens += node.ids
             has_loss = node.turn is not None and index not in trained
+            constrained = constrained or (has_loss and bool(node.constraints))
             masks += node.ids if has_loss else [IGNORED] * len(node.ids)
             logprobs += node.logprobs or [None] * len(node.ids)
         reason = next((self._reasons[index] for index in reversed(path) if index in self._reasons), "")
@@ -201,6 +205,7 @@ class Trajectory:
             weight_versions=_joined(spans),
             branch=branch,
             reason=reason,
+            constrained=constrained,
         )
 
 

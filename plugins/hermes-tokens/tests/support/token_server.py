@@ -165,6 +165,7 @@ class TokenServer:
             "request_id": request.headers.get("X-Request-Id", ""),
             "rollout_id": unquote(request.headers.get("X-Hermes-Rollout-Id", "")),
             "prompt_ids": [],
+            "sampling": {},
             "ids": [],
             "logprobs": [],
             "finish_reason": None,
@@ -188,6 +189,7 @@ class TokenServer:
     ) -> web.StreamResponse:
         asked = self.wire.read(_object(body, self.wire.refusal), request.headers)
         line |= {"prompt_ids": asked.prompt, "request_id": line["request_id"] or asked.request_id}
+        line["sampling"] = asked.sent
         self._fits(asked)
         if fault.kind == "refuse":
             line["status"] = fault.status

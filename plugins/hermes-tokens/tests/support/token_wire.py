@@ -23,13 +23,14 @@ class Sampled:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One request as it was understood; `sampling` has OpenAI's names."""
+    """One request as it was understood; `sampling` has OpenAI's names, `sent` those of the wire."""
 
     prompt: list[int]
     sampling: Mapping[str, Any]
     request_id: str
     logprobs: bool
     echo: bool
+    sent: Mapping[str, Any] = field(default_factory=dict)
 
 
 class RefusedError(Exception):
@@ -77,6 +78,7 @@ class VllmWire:
             request_id=headers.get("X-Request-Id") or body.get("request_id", ""),
             logprobs=sampling.get("logprobs") is not None,
             echo=bool(body.get("return_token_ids")),
+            sent=dict(sampling),
         )
 
     def answer(self, asked: Asked, drawn: Sampled) -> dict[str, Any]:
@@ -163,6 +165,7 @@ class SglangWire:
             request_id=body.get("rid", ""),
             logprobs=bool(body.get("return_logprob")),
             echo=bool(body.get("return_prompt_token_ids")),
+            sent=dict(sampling),
         )
 
     def answer(self, asked: Asked, drawn: Sampled) -> dict[str, Any]:
@@ -238,6 +241,7 @@ class AtroposWire:
             request_id=headers.get("X-Request-Id", ""),
             logprobs=body.get("logprobs") is not None,
             echo=True,
+            sent=dict(sampling),
         )
 
     def answer(self, asked: Asked, drawn: Sampled) -> dict[str, Any]:

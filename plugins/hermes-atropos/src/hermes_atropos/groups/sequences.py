@@ -54,6 +54,7 @@ def _item(item: TrainingItem, outcome: RolloutOutcome) -> Item:
         "weight": item.weight,
         "branch": sample.branch,
         "branch_reason": sample.reason,
+        "constrained": sample.constrained,
         "weight_versions": [asdict(span) for span in sample.weight_versions],
     }
     return {

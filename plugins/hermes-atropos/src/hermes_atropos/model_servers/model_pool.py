@@ -164,6 +164,7 @@ def _token_client(
         parser=parser,
         template_kwargs=config.chat_template_kwargs,
         allow_branches=config.allow_branches,
+        allow_constrained=config.allow_constrained,
         max_tokens=config.max_token_length,
     )
 

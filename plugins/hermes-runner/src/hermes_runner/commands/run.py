@@ -70,6 +70,7 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
 )
 SWITCHES: tuple[tuple[str, str, str], ...] = (
     ("--require-exact", "require_exact", "stop at a rollout whose samples are not exactly what was sampled"),
+    ("--allow-constrained", "allow_constrained", "take samples drawn under a grammar or another mask for exact"),
     ("--allow-branches", "allow_branches", "go on with a chat template that rewrites history, in branches"),
 )
 # What the help shows as the value, where it is not that of the flag's type.

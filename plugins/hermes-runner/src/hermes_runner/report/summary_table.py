@@ -175,6 +175,8 @@ def _exactness(report: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
     yield "exactness", f"{', '.join(shares)}; {samples}" if shares else "no rollout has tokens to train on"
     if report["foreign_control_tokens"]:
         yield "injected", f"{report['foreign_control_tokens']} control tokens were made of untrusted text"
+    if constrained := report.get("constrained_tokens"):  # not in summaries of older versions
+        yield "constrained", f"{constrained:,} sampled tokens were drawn under a mask, and their samples say so"
     if report["not_trained"]:
         yield "not trained", f"sampled tokens of rollouts without use: {_names(report['not_trained'])}"
     for rollout in report["not_exact"][:_MAX_PROBLEMS]:

@@ -41,6 +41,8 @@ class ExactnessCommand:
             sys.stdout.write(f"{name:24} {'-' if share is None else f'{share:.6f}'}\n")
         counts = found.total
         sys.stdout.write(f"{'sampled tokens':24} {counts.sampled} in {found.rollouts} rollouts, {counts.turns} turns\n")
+        if counts.constrained:
+            sys.stdout.write(f"{'constrained':24} {counts.constrained} sampled tokens were drawn under a mask\n")
         for cause, tokens in found.left_out.items():
             sys.stdout.write(f"{'not handed on':24} {tokens} sampled tokens: {_CAUSES.get(cause, cause)}\n")
         if not counts.sampled:

@@ -46,6 +46,7 @@ class Exchange:
             "request_id": request_id(self.headers, body),
             "rollout_id": unquote(self.headers.get("X-Hermes-Rollout-Id", "")),
             "prompt_ids": _prompt(protocol, body),
+            "sampling": _sampling(protocol, body),
             "ids": [],
             "logprobs": [],
             "finish_reason": None,
@@ -102,6 +103,13 @@ def _prompt(protocol: str, body: Mapping[str, Any]) -> list[int]:
         "atropos": prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None,
     }.get(protocol)
     return found if isinstance(found, list) else []
+
+
+def _sampling(protocol: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sampling parameters as the server read them; Atropos' lie beside the prompt."""
+    found = body.get("sampling_params") if protocol in {"vllm", "sglang"} else body
+    left = {"prompt", "messages", "tools", "stream", "model"}
+    return {name: value for name, value in found.items() if name not in left} if isinstance(found, dict) else {}
 
 
 def _object(body: bytes) -> dict[str, Any]:

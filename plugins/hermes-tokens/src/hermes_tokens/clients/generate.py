@@ -19,6 +19,7 @@ from hermes_models.clients.http_errors import Refusal, embedded_status
 from hermes_models.clients.model_list import CHECK_TIMEOUT
 from hermes_models.clients.replies import decode_json
 from hermes_tokens.clients.sampling import SamplingNames
+from hermes_tokens.constraints import constraints
 
 DEFAULT_MAX_TOKENS: Final = 4096
 REQUEST_HEADER: Final = "X-Request-Id"
@@ -107,7 +108,9 @@ class HttpGenerateClient(ABC):
             body = self._body(request, request_id, parameters, fields)
             return await self._attempt(request, request_id, body, seconds)
 
-        return await self._http.repeat(attempt, timeout=request.timeout)
+        generated = await self._http.repeat(attempt, timeout=request.timeout)
+        found = constraints(sampling, logprobs_mode=self._logprobs_mode)
+        return replace(generated, constraints=found) if found else generated
 
     async def check(self) -> None:
         """Ask whether the server is well and offers the endpoint, without sampling a token."""

@@ -31,7 +31,8 @@ class TokenModel:
     ends with a stop token that the template does not write. False: nowhere.
 
     `parser` declares tools in the system prompt where the template does not list them: in what is sent, not in the
-    conversation. `max_tokens` bounds a turn whose request names no bound.
+    conversation. `allow_constrained`: samples that were drawn under a mask are marked and counted, and no fault.
+    `max_tokens` bounds a turn whose request names no bound.
     """
 
     def __init__(
@@ -42,12 +43,14 @@ class TokenModel:
         parser: ToolCallParser | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
         allow_branches: bool | None = None,
+        allow_constrained: bool = False,
         max_tokens: int = DEFAULT_MAX_TOKENS,
     ) -> None:
         self.client = client
         self.tokenizer = tokenizer
         self.parser = parser
         self.max_tokens = max_tokens
+        self.allow_constrained = allow_constrained
         self._template_kwargs = dict(template_kwargs or {})
         self.allow_branches = allow_branches
         self._rules: dict[bytes, tuple[AppendRule, bool]] = {}

@@ -105,7 +105,7 @@ class TokenSession:
 
     def exactness(self) -> Exactness:
         """Return the report so far; the last prompt is compared with what the template itself writes."""
-        found = report(self._trajectory, self.samples())
+        found = report(self._trajectory, self.samples(), allow_constrained=self._model.allow_constrained)
         parity = self._parity()
         if parity is None:
             return found
@@ -142,7 +142,7 @@ class TokenSession:
             "tokens": list(sample.tokens),
             "masked_tokens": list(sample.masks),
             "logprobs": [1.0 if value is None else value for value in sample.logprobs],
-            "metadata": {"branch": sample.branch, "reason": sample.reason},
+            "metadata": {"branch": sample.branch, "reason": sample.reason, "constrained": sample.constrained},
         }
 
     def _continue(self, rule: AppendRule, history: History, *, is_proved: bool) -> None:

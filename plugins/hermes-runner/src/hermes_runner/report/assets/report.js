@@ -233,6 +233,7 @@
     const lost = Object.entries(exact.not_trained).map(([cause, count]) => `${visible(words(cause))} ${compact(count)}`);
     return tile("Exactness", share(exact.foreign_control_tokens ? 0 : least), ...(below.length ? below : ["every sampled token is trained once"]),
       `${number(exact.samples_per_rollout, 2)} samples per rollout`, exact.foreign_control_tokens > 0 && `${exact.foreign_control_tokens} control tokens of untrusted text`,
+      exact.constrained_tokens > 0 && `${number(exact.constrained_tokens, 0)} tokens drawn under a mask`,
       lost.length > 0 && `sampled, not trained: ${lost.join(", ")}`);
   }
   const share = (value) => (value === 1 ? "1.000" : Math.min(value, 0.9999).toFixed(4));

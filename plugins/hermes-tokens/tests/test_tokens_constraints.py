@@ -1,0 +1,123 @@
+"""Samples that were drawn under a mask: which parameters are one, and who says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from chatml_folder import chatml_folder
+from token_clients import connecting_tokens, request
+from token_rollout import CALL_TEXT, CALLED, RESULT, USER, rollout
+from token_server import TokenServer, serving_tokens
+
+from hermes_core.contracts.tokens import Exactness
+from hermes_tokens.constraints import constraints
+
+SCHEMA = {"type": "object"}
+MASKS: dict[str, dict[str, Any]] = {
+    "vllm": {
+        "structured_outputs": {"json": SCHEMA},
+        "allowed_token_ids": [1, 2],
+        "bad_words": ["no"],
+        "logit_bias": {"5": 1.0},
+        "min_tokens": 2,
+    },
+    "sglang": {"json_schema": "{}", "regex": "a+", "ebnf": "x", "structural_tag": "{}", "logit_bias": {"5": 1.0}},
+    "atropos": {"allowed_token_ids": [1, 2], "bad_words": ["no"], "logit_bias": {"5": 1.0}, "min_tokens": 2},
+}
+EVERY_MASK = [(protocol, name, value) for protocol, masks in MASKS.items() for name, value in masks.items()]
+SHAPES = {
+    "temperature": (1, 0.7),
+    "top_p": (1.0, 0.9),
+    "top_k": (-1, 20),
+    "min_p": (0, 0.1),
+    "presence_penalty": (0.0, 0.5),
+    "frequency_penalty": (0, 0.5),
+    "repetition_penalty": (1.0, 1.1),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return chatml_folder(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture
+async def connect():
+    async with connecting_tokens() as make:
+        yield make
+
+
+@pytest.mark.parametrize(("protocol", "name", "value"), EVERY_MASK)
+@pytest.mark.parametrize("mode", ["raw", "processed", None])
+async def test_a_turn_under_a_mask_names_it_whatever_the_logprobs_are(connect, protocol, name, value, mode):
+    async with serving_tokens(TokenServer(protocol)) as server:
+        asked = request(sampling={"temperature": 1.0, name: value})
+        assert (await connect(server, logprobs_mode=mode).generate(asked)).constraints == (name,)
+        of_every_request = connect(server, logprobs_mode=mode, extra_body={name: value})
+        assert (await of_every_request.generate(request())).constraints == (name,)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_shapes_the_distribution_counts_where_the_logprobs_are_processed_by_it(name):
+    neutral, other = SHAPES[name]
+    assert constraints({name: neutral}, logprobs_mode="processed") == ()
+    assert constraints({name: other}, logprobs_mode="processed") == (name,)
+    assert constraints({name: other}, logprobs_mode="raw") == ()
+    assert constraints({name: other}, logprobs_mode="unknown") == ()
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"max_tokens": 5, "seed": 3, "stop_token_ids": [2], "ignore_eos": True},
+        {"logit_bias": {}, "bad_words": [], "min_tokens": 0, "structured_outputs": None, "regex": ""},
+        {"top_k": 0},
+    ],
+    ids=["no mask", "empty masks", "all tokens"],
+)
+def test_what_masks_nothing_is_no_constraint(sampling):
+    assert constraints(sampling, logprobs_mode="processed") == ()
+
+
+@pytest.mark.parametrize("protocol", ["vllm", "sglang", "atropos"])
+async def test_a_rollout_with_one_constrained_turn_is_marked_counted_and_not_exact(folder, protocol):
+    async with rollout(folder, [f"{CALL_TEXT}<|im_end|>", "done<|im_end|>"], protocol=protocol) as play:
+        await play.ask(USER)
+        assert play.session.exactness().is_exact
+        await play.ask(USER, CALLED, RESULT, logit_bias={"5": 1.0})
+        (sample,) = play.session.samples()
+        found = play.session.exactness()
+        assert sample.to_json()["constrained"] is True
+        assert found.constrained == len(play.tokenizer.encode_scaffold("done<|im_end|>"))
+        assert not found.is_exact
+        assert "turn 1" in found.faults[0]
+        assert "logit_bias" in found.faults[0]
+        assert play.session.managed_state()["nodes"][0]["metadata"]["constrained"] is True
+
+
+async def test_a_run_that_allows_it_counts_and_marks_all_the_same(folder):
+    async with rollout(folder, ["done<|im_end|>"], allow_constrained=True) as play:
+        await play.ask(USER, logit_bias={"5": 1.0})
+        found = play.session.exactness()
+        assert found.is_exact
+        assert found.constrained > 0
+        assert play.session.samples()[0].constrained
+
+
+async def test_a_branch_without_loss_on_constrained_tokens_is_not_marked(folder):
+    async with rollout(folder, ["one<|im_end|>", "two<|im_end|>", "three<|im_end|>"]) as play:
+        one, more = {"role": "assistant", "content": "one"}, {"role": "user", "content": "More."}
+        await play.ask(USER, logit_bias={"5": 1.0})
+        await play.ask(USER, one, more)
+        await play.ask(USER, one, {"role": "user", "content": "Else."})
+        assert [sample.constrained for sample in play.session.samples()] == [True, False]
+
+
+def test_reports_add_up_and_those_of_older_versions_are_read():
+    report = Exactness(sampled=5, trained=5, constrained=3)
+    assert (report + report).constrained == 6
+    assert Exactness.of_json(report.to_json()) == report
+    old = Exactness(sampled=5, trained=5).to_json()
+    del old["counts"]["constrained"], old["constrained_tokens"]
+    assert Exactness.of_json(old) == Exactness(sampled=5, trained=5)
