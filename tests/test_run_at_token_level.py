@@ -212,6 +212,22 @@ class Ender(Solver):
         return Sampled(ids=[*drawn.ids[:-1], other], logprobs=drawn.logprobs, stop_id=other)
 
 
+async def test_stop_tokens_that_the_template_does_not_write_are_told_before_the_run(tmp_path):
+    folder = chatml_folder(tmp_path / "tokenizer", stops=["<|endoftext|>"])
+    told = "expected turns to stop at '<|im_end|>'"
+    async with serving_tokens(TokenServer("vllm", Ender(folder))) as server:
+        code, output = await play(server, folder, tmp_path, "--no-allow-branches")
+        assert code == 2, output
+        assert told in " ".join(output.split())
+        assert "eos_token_id in generation_config.json" in " ".join(output.split())
+        assert server.lines == []
+        code, output = await play(server, folder, tmp_path)
+        assert code == 0, output
+        assert output.count("expected turns to stop at") == 1
+        assert output.index("expected turns to stop at") < output.index("2/2 done")
+        assert "breaks: junction 2" in output
+
+
 async def test_a_run_that_must_be_exact_is_not_accepted_when_it_is_started_again(tokenizer_folder, tmp_path):
     async with serving_tokens(TokenServer("vllm", Ender(tokenizer_folder))) as server:
         for _ in range(3):

@@ -84,6 +84,11 @@ class ChatTokenizer:
             special_tokens={name: value if isinstance(value, list) else str(value) for name, value in special.items()},
         )
 
+    def is_special(self, token: int) -> bool:
+        """Say whether an id is that of a control token that is no text."""
+        found = self.controls.by_id.get(token)
+        return found is not None and found.special
+
     @property
     def chat_template(self) -> str | None:
         """The template for conversations without tools; None if there is none."""

@@ -14,18 +14,22 @@ _BYTE: Final = re.compile(r"<0x[0-9A-F]{2}>")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlToken:
-    """An added token; `lstrip` and `rstrip`: it swallows the white space before or after it."""
+    """An added token; `lstrip` and `rstrip`: it swallows the white space before or after it.
+
+    `special`: it is no text, and servers leave it out of theirs.
+    """
 
     id: int
     text: str
     lstrip: bool = False
     rstrip: bool = False
     single_word: bool = False
+    special: bool = False
 
     @classmethod
     def of(cls, entry: dict[str, Any]) -> ControlToken:
         """Read an entry of `added_tokens` in tokenizer.json."""
-        flags = {name: bool(entry.get(name)) for name in ("lstrip", "rstrip", "single_word")}
+        flags = {name: bool(entry.get(name)) for name in ("lstrip", "rstrip", "single_word", "special")}
         return cls(id=entry["id"], text=entry["content"], **flags)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -44,8 +45,10 @@ _WORDS: Final = (
 )
 
 
-def chatml_folder(folder: Path, *, template: str | None = TEMPLATE) -> Path:
-    """Train the tokenizer and write its folder."""
+def chatml_folder(
+    folder: Path, *, template: str | None = TEMPLATE, stops: Sequence[str] = ("<|im_end|>", "<|endoftext|>")
+) -> Path:
+    """Train the tokenizer and write its folder; `stops` end a turn, the first is the tokenizer's own."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -59,9 +62,9 @@ def chatml_folder(folder: Path, *, template: str | None = TEMPLATE) -> Path:
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in MARKS])
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}), encoding="utf-8")
-    stops = [tokenizer.token_to_id(name) for name in ("<|im_end|>", "<|endoftext|>")]
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": stops}), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": stops[0]}), encoding="utf-8")
+    ids = [tokenizer.token_to_id(name) for name in stops]
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}), encoding="utf-8")
     if template is not None:
         (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
     return folder

@@ -165,6 +165,7 @@ def _token_client(
         template_kwargs=config.chat_template_kwargs,
         allow_branches=config.allow_branches,
         allow_constrained=config.allow_constrained,
+        sampling=sampling_of(config, [server]),
         max_tokens=config.max_token_length,
     )
 

@@ -68,10 +68,12 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ("--verifier-access", "verifier_access", str, "least access of every verifier: live, read_only or fresh"),
     ("--max-attempts", "max_attempts", int, "how often a rollout is played when its cause is to be retried"),
 )
-SWITCHES: tuple[tuple[str, str, str], ...] = (
-    ("--require-exact", "require_exact", "stop at a rollout whose samples are not exactly what was sampled"),
-    ("--allow-constrained", "allow_constrained", "take samples drawn under a grammar or another mask for exact"),
-    ("--allow-branches", "allow_branches", "go on with a chat template that rewrites history, in branches"),
+# flag, config key, the value that it sets, help
+SWITCHES: tuple[tuple[str, str, bool, str], ...] = (
+    ("--require-exact", "require_exact", True, "stop at a rollout whose samples are not exactly what was sampled"),
+    ("--allow-constrained", "allow_constrained", True, "take samples drawn under a grammar or another mask for exact"),
+    ("--allow-branches", "allow_branches", True, "go on with a chat template that rewrites history, in branches"),
+    ("--no-allow-branches", "allow_branches", False, "refuse whatever would begin a branch: one sample per rollout"),
 )
 # What the help shows as the value, where it is not that of the flag's type.
 METAVARS: dict[str, str] = {
@@ -100,8 +102,8 @@ class RunCommand:
             "--print-config", action="store_true", help="print the effective config, without secrets, and stop"
         )
         parser.add_argument("--retry-failed", action="store_true", help="when continuing, play dropped rollouts again")
-        for flag, key, text in SWITCHES:
-            parser.add_argument(flag, dest=f"config_{key}", action="store_const", const=True, help=text)
+        for flag, key, value, text in SWITCHES:
+            parser.add_argument(flag, dest=f"config_{key}", action="store_const", const=value, help=text)
         for flag, key, kind, text in FLAGS:
             metavar, read_as = METAVARS.get(key, TYPE_METAVARS[kind]), str if kind in {list, dict} else kind
             parser.add_argument(flag, dest=f"config_{key}", type=read_as, metavar=metavar, help=text)
@@ -149,7 +151,8 @@ def _values(arguments: argparse.Namespace) -> dict[str, Any]:
         given = getattr(arguments, f"config_{key}")
         if given is not None:
             values[key] = _converted(flag, kind, given)
-    values |= {key: True for _, key, _ in SWITCHES if getattr(arguments, f"config_{key}")}
+    switched = ((key, getattr(arguments, f"config_{key}")) for _, key, _, _ in SWITCHES)
+    values |= {key: value for key, value in switched if value is not None}
     if arguments.tasks is not None:
         values["tasks"] = arguments.tasks
     if "tasks" not in values:

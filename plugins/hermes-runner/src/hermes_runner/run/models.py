@@ -34,7 +34,7 @@ def open_model(config: RunConfig, *, api_key: str | None, tasks: Iterable[Task],
             max_retries=config.model_retries,
             seed=config.seed,
             tasks=tuple(tasks),
-            options={name: getattr(config, name) for name in options},
+            options={**{name: getattr(config, name) for name in options}, "sampling": config.sampling()},
             choose_parser=choose,
         )
     )

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
@@ -21,7 +23,9 @@ from hermes_tokens.append_rule.offered_tools import are_listed, declaration_of, 
 from hermes_tokens.append_rule.placeholders import SlottedMessages
 from hermes_tokens.append_rule.stub_rendering import StubRenderer
 from hermes_tokens.append_rule.template_skeleton import ContextSpan, Scaffold, treatments
+from hermes_tokens.append_rule.turn_ends import TurnEnds
 from hermes_tokens.chat_template.reasoning import Reasoning
+from hermes_tokens.chat_template.template import TemplateError
 from hermes_tokens.tokenizer import ChatTokenizer
 
 # Shapes are few: how many results of which tools' calls come back at once. White space is part of a shape.
@@ -70,7 +74,9 @@ class AppendRule:
     """One template with one set of tools; shared by the rollouts of a run. A shape of messages is rendered once.
 
     Tools that the template does not list are declared in the system prompt, as `parser` writes it: `declaration` is
-    that text, "" if there is none, and is in no message that a caller sees.
+    that text, "" if there is none, and is in no message that a caller sees. `stop_ids` end a turn beside the
+    tokenizer's own. Without `may_replace` a turn whose stop token the template does not write is not continued: the
+    token would have to give way, in a branch.
     """
 
     def __init__(
@@ -80,9 +86,13 @@ class AppendRule:
         tools: Sequence[Any] = (),
         parser: ToolCallParser | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        stop_ids: AbstractSet[int] = frozenset(),
+        may_replace: bool = True,
         clock: Callable[[], datetime] = datetime.now,
     ) -> None:
         self.tokenizer = tokenizer
+        self.stop_ids = tokenizer.stop_ids | stop_ids
+        self._may_replace = may_replace
         self.tools = tuple(tools)
         kwargs = dict(template_kwargs or {})
         self.template = tokenizer.template(self.tools).using(kwargs, clock=clock)
@@ -101,7 +111,19 @@ class AppendRule:
 
     def with_tools(self, tools: Sequence[Any]) -> AppendRule:
         """Return the same rule for other tools."""
-        return AppendRule(self.tokenizer, tools=tools, parser=self.parser, template_kwargs=self.template.variables)
+        return AppendRule(
+            self.tokenizer,
+            tools=tools,
+            parser=self.parser,
+            template_kwargs=self.template.variables,
+            stop_ids=self.stop_ids,
+            may_replace=self._may_replace,
+        )
+
+    @cached_property
+    def ends(self) -> TurnEnds:
+        """The control tokens at the end of a turn, and within."""
+        return TurnEnds.of(self)
 
     def opening(self, messages: Sequence[Message]) -> Appended:
         """Return the first prompt, up to where the model begins to write; raises `TemplateError`."""
@@ -119,7 +141,9 @@ class AppendRule:
         `after_tools`: there was a tool result before this turn. Some templates write the first one differently.
         """
         shape, slotted = self.shape(closing.calls, messages, after_tools=after_tools)
-        junction = shape.junction(closing.last_id, self.tokenizer.stop_ids)
+        junction = shape.junction(closing.last_id, self.stop_ids)
+        if junction.replaced and closing.last_id is not None and not self._may_replace:
+            raise self._refusal(closing.last_id)
         marker = closing.reasoning_open and not junction.kept
         closed = [*(self._marker if marker else ()), *junction.before.spans(slotted.values)]
         inserted = sum(len(span.ids) for span in closed) - junction.replaced
@@ -129,6 +153,13 @@ class AppendRule:
             replaced=junction.replaced,
             inserted=max(0, inserted),
             opens_reasoning=self.reasoning.is_opened_by(shape.text),
+        )
+
+    def _refusal(self, token: int) -> TemplateError:
+        return TemplateError(
+            f"expected a turn that ends as the chat template writes it, got {self.tokenizer.decode([token])!r} "
+            f"(id {token}) at its end: to take it back begins a branch, and allow_branches is false",
+            hint="leave out --no-allow-branches (allow_branches: false), or look why the model stops there",
         )
 
     def shape(

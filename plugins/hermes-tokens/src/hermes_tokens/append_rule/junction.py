@@ -40,7 +40,7 @@ class Shape:
     """The text behind a stub's body, for messages of one shape.
 
     `close` is the token that ends the turn, `body_end` the place where a turn that was cut goes on. `inner` are control
-    tokens in between, any of which may be the last that was sampled.
+    tokens in between, any of which may be the last that was sampled; `marks` those that set its calls apart.
     """
 
     tokenizer: ChatTokenizer
@@ -51,6 +51,7 @@ class Shape:
     body_end: int
     close: Placed | None
     inner: Mapping[int, Placed] = field(default_factory=dict)
+    marks: frozenset[int] = frozenset()
     _junctions: dict[tuple[int, int, int], Junction] = field(default_factory=dict)
 
     @classmethod
@@ -69,7 +70,8 @@ class Shape:
             close = _close(tokens, _content_close(renderer, tokenizer.controls), at_least=ends[0])
         elif close is None:
             close = tokens[0] if tokens else None
-        inner = [] if stub.has_calls or close is None else [placed for placed in tokens if placed.end < close.end]
+        before = [] if close is None else [placed for placed in tokens if placed.end < close.end]
+        inner, marks = ([], before) if stub.has_calls else (before, [])
         return cls(
             tokenizer=tokenizer,
             text=text,
@@ -79,6 +81,7 @@ class Shape:
             body_end=0 if not stub.has_calls else ends[0] if close is None else close.start,
             close=close,
             inner={placed.token.id: placed for placed in inner},
+            marks=frozenset(placed.token.id for placed in marks),
         )
 
     def filled(self, values: Sequence[str]) -> str:
@@ -93,7 +96,7 @@ class Shape:
             return self._junction(self.close.end, kept=1)
         if last_id in self.inner:
             return self._junction(self.inner[last_id].end)
-        return self._junction(self.body_end, replaced=int(last_id in stop_ids))
+        return self._junction(self.body_end, replaced=int(last_id in stop_ids and last_id not in self.marks))
 
     def _junction(self, start: int, *, kept: int = 0, replaced: int = 0) -> Junction:
         key = (start, kept, replaced)

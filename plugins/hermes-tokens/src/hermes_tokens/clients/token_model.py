@@ -6,12 +6,14 @@ rule; one that the caller changed begins a new branch, with the reason.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.model import ModelReply, ModelRequest, ToolSchemas
 from hermes_core.contracts.parsing import DeclaringParser, ToolCallParser
 from hermes_core.contracts.tokens import GenerateClient
+from hermes_tokens.clients.stop_tokens import branching_stops, ending_stops
 
 if TYPE_CHECKING:
     from hermes_tokens.append_rule.append import AppendRule
@@ -32,6 +34,7 @@ class TokenModel:
 
     `parser` declares tools in the system prompt where the template does not list them: in what is sent, not in the
     conversation. `allow_constrained`: samples that were drawn under a mask are marked and counted, and no fault.
+    `sampling` is what every request of the run asks for: its stop tokens are held against the template before the run.
     `max_tokens` bounds a turn whose request names no bound.
     """
 
@@ -44,6 +47,7 @@ class TokenModel:
         template_kwargs: Mapping[str, Any] | None = None,
         allow_branches: bool | None = None,
         allow_constrained: bool = False,
+        sampling: Mapping[str, Any] | None = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
     ) -> None:
         self.client = client
@@ -52,10 +56,17 @@ class TokenModel:
         self.max_tokens = max_tokens
         self.allow_constrained = allow_constrained
         self._template_kwargs = dict(template_kwargs or {})
-        self.allow_branches = allow_branches
+        self._allow_branches = allow_branches
+        self._sampling = dict(sampling or {})
+        self._warnings: set[str] = set()
         self._rules: dict[bytes, tuple[AppendRule, bool]] = {}
         self._proof: Mapping[str, Any] | None = None
         self._declared_by: Mapping[str, str] = {}
+
+    @property
+    def allow_branches(self) -> bool | None:
+        """Where branches may begin: anywhere, nowhere, or (None) only where the template does not rewrite history."""
+        return self._allow_branches
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -104,14 +115,32 @@ class TokenModel:
         from hermes_tokens.chat_template.template_check import prove
 
         rule = AppendRule(
-            self.tokenizer, tools=_schemas(tools), parser=self.parser, template_kwargs=self._template_kwargs
+            self.tokenizer,
+            tools=_schemas(tools),
+            parser=self.parser,
+            template_kwargs=self._template_kwargs,
+            stop_ids=ending_stops(self.tokenizer, self._sampling),
+            may_replace=self._allow_branches is not False,
         )
         proof = prove(rule)
         if not self.allow_branches:
             proof.require()
+        self._check_stops(rule)
         if not tools.encoded:
             self._proof = {name: value for name, value in proof.to_json().items() if name in _REPORTED}
         return rule, proof.is_exact
+
+    def _check_stops(self, rule: AppendRule) -> None:
+        """Say what makes a branch of every turn: an error where there must be none, else a warning, once."""
+        for error in branching_stops(rule, self._sampling):
+            if self._allow_branches is False:
+                raise error
+            self._warn(f"{error.message}; {error.hint}")
+
+    def _warn(self, message: str) -> None:
+        if message not in self._warnings:
+            self._warnings.add(message)
+            logging.getLogger(__name__).warning("%s", message)
 
 
 def _schemas(tools: ToolSchemas) -> Sequence[Mapping[str, Any]]:

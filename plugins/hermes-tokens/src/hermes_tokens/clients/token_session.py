@@ -12,6 +12,7 @@ from hermes_core.contracts.errors import ConfigError, ModelReplyError, ModelRequ
 from hermes_core.contracts.model import Message, ModelReply, ModelRequest, RequestedCall, Usage, encode
 from hermes_core.contracts.tokens import Exactness, FinishReason, Generated, GenerateRequest, TrainingSample
 from hermes_tokens.clients.sampling import with_bound
+from hermes_tokens.clients.stop_tokens import text_ids
 from hermes_tokens.exactness import report
 from hermes_tokens.history.edit import Edit, History, first_difference
 from hermes_tokens.trajectory import ROOT, BreakReason, Trajectory
@@ -19,7 +20,6 @@ from hermes_tokens.trajectory import ROOT, BreakReason, Trajectory
 if TYPE_CHECKING:
     from hermes_tokens.append_rule.append import Appended, AppendRule, ClosedTurn
     from hermes_tokens.chat_template.parity import Parity
-    from hermes_tokens.chat_template.reasoning import Reasoning
     from hermes_tokens.clients.token_model import TokenModel
 
 _CONTINUATIONS: Final = 3
@@ -92,7 +92,7 @@ class TokenSession:
         generated = await self._sample(request)
         # Only now: the turns that are there were sampled after this conversation, not after one that got no answer.
         self._history, self._rule, self._is_proved = history, rule, is_proved
-        return self._answered(generated, rule.reasoning)
+        return self._answered(generated, request, rule)
 
     def record_message(self, message: Message) -> None:
         """Keep the message that the caller made of the last reply, to know an edit of it from a reading."""
@@ -249,8 +249,9 @@ class TokenSession:
         _check_echo(generated.prompt_echo, prompt.ids)
         return generated
 
-    def _answered(self, generated: Generated, reasoning: Reasoning) -> ModelReply:
-        sampled = self._text(generated)
+    def _answered(self, generated: Generated, request: ModelRequest, rule: AppendRule) -> ModelReply:
+        reasoning = rule.reasoning
+        sampled = self._model.tokenizer.decode(text_ids(generated, rule, request.sampling))
         turn = _Turn(
             messages=len(self._history),
             after=self._trajectory.head,
@@ -268,12 +269,6 @@ class TokenSession:
         # What the prompt has opened belongs to the turn: without it a parser takes the reasoning for an answer.
         text = f"{reasoning.opening}{sampled}" if self._opens_reasoning else sampled
         return ModelReply(content=text, finish_reason=generated.finish_reason, usage=usage)
-
-    def _text(self, generated: Generated) -> str:
-        """Return what was sampled as text, without the stop token."""
-        ids, stops = generated.ids, self._model.tokenizer.stop_ids
-        ends = bool(ids) and generated.finish_reason == "stop" and (ids[-1] in stops or ids[-1] == generated.stop_id)
-        return self._model.tokenizer.decode(ids[:-1] if ends else ids)
 
 
 def _requested(call: Mapping[str, Any]) -> RequestedCall:

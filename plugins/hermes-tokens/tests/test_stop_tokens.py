@@ -1,0 +1,183 @@
+"""Stop tokens against the chat template: what is said before a run, what a turn's text is, what begins a branch."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from chatml_folder import chatml_folder
+from small_tokenizers import trl_templates, trl_tokenizer
+from token_rollout import CALL_TEXT, CALLED, RESULT, USER, rollout
+from token_server import Sampled
+
+from hermes_core.contracts.errors import ConfigError, ModelRequestError
+from hermes_tokens.append_rule.append import AppendRule
+from hermes_tokens.clients.stop_tokens import branching_stops
+from hermes_tokens.tokenizer import ChatTokenizer
+
+LOGGER = "hermes_tokens.clients.token_model"
+OTHER = "<|endoftext|>"
+CLOSE = "<|im_end|>"
+PROTOCOLS = ("vllm", "sglang", "atropos")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return chatml_folder(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture(scope="module")
+def lacking(tmp_path_factory):
+    """A tokenizer whose stop tokens lack what the template writes."""
+    return chatml_folder(tmp_path_factory.mktemp("lacking"), stops=[OTHER])
+
+
+def stopping(folder, *texts, named=False):
+    """Sample these texts in turn, each stopped at its last token; `named`: the server says which that was."""
+    tokenizer, left = ChatTokenizer.load(folder), list(texts)
+
+    def sample(_prompt, _sampling):
+        ids = tokenizer.encode_scaffold(left.pop(0))
+        logprobs = [-(1 + place) / 8 for place in range(len(ids))]
+        return Sampled(ids=ids, logprobs=logprobs, finish_reason="stop", stop_id=ids[-1] if named else None)
+
+    return sample
+
+
+def id_of(folder, text):
+    (found,) = ChatTokenizer.load(folder).encode_scaffold(text)
+    return found
+
+
+def warnings(caplog):
+    return [record.getMessage() for record in caplog.records if record.name == LOGGER]
+
+
+async def test_stop_tokens_that_the_template_does_not_write_are_warned_of_once_before_the_run(lacking, caplog):
+    with caplog.at_level(logging.WARNING):
+        async with rollout(lacking, stopping(lacking, f"one{OTHER}")) as play:
+            await play.model.check()
+            (message,) = warnings(caplog)
+            await play.ask(USER)
+    assert warnings(caplog) == [message]
+    written, known = id_of(lacking, CLOSE), id_of(lacking, OTHER)
+    assert f"expected turns to stop at '<|im_end|>' (id {written})" in message
+    assert f"got '{OTHER}' (id {known})" in message
+    assert f"add {written} to eos_token_id in generation_config.json" in message
+
+
+async def test_where_no_branch_is_allowed_such_stop_tokens_are_an_error(lacking):
+    async with rollout(lacking, [], allow_branches=False) as play:
+        with pytest.raises(ConfigError, match="every turn that ends so begins a branch") as raised:
+            await play.model.check()
+        assert f"stop_token_ids: [{id_of(lacking, CLOSE)}]" in (raised.value.hint or "")
+        assert play.server.lines == []
+
+
+@pytest.mark.parametrize("allowed", [None, True, False])
+async def test_a_stop_at_the_templates_own_token_settles_it(lacking, caplog, allowed):
+    sampling = {"stop_token_ids": [id_of(lacking, CLOSE)]}
+    with caplog.at_level(logging.WARNING):
+        async with rollout(lacking, [], allow_branches=allowed, sampling=sampling) as play:
+            await play.model.check()
+    assert warnings(caplog) == []
+
+
+async def test_a_stop_token_of_the_sampling_that_the_template_does_not_write_is_named(folder, caplog):
+    odd = id_of(folder, "<|im_start|>")
+    sampling = {"stop_token_ids": [odd, id_of(folder, CLOSE)]}
+    with caplog.at_level(logging.WARNING):
+        async with rollout(folder, [], sampling=sampling) as play:
+            await play.model.check()
+    (message,) = warnings(caplog)
+    assert f"got '<|im_start|>' (id {odd})" in message
+    assert f"take {odd} out of stop_token_ids" in message
+    async with rollout(folder, [], sampling=sampling, allow_branches=False) as play:
+        with pytest.raises(ConfigError, match=r"<\|im_start\|>"):
+            await play.model.check()
+
+
+@pytest.mark.parametrize("text", ["</tool_call>", "</think>", "fox"])
+async def test_a_stop_at_what_is_text_begins_no_branch_and_no_complaint(folder, caplog, text):
+    sampling = {"stop_token_ids": [ChatTokenizer.load(folder).encode_scaffold(text)[-1]]}
+    with caplog.at_level(logging.WARNING):
+        async with rollout(folder, [], sampling=sampling, allow_branches=False) as play:
+            await play.model.check()
+    assert warnings(caplog) == []
+
+
+@pytest.mark.parametrize("name", sorted(trl_templates()))
+def test_a_model_that_stops_where_its_template_does_has_nothing_to_be_told(name):
+    assert list(branching_stops(AppendRule(trl_tokenizer(name)), {})) == []
+
+
+MORE = ({"role": "assistant", "content": "one"}, {"role": "user", "content": "More."})
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_turn_whose_stop_token_must_give_way_is_not_continued_where_no_branch_is_allowed(folder, protocol):
+    sampler = stopping(folder, f"one{OTHER}", f"two{OTHER}")
+    async with rollout(folder, sampler, protocol=protocol, allow_branches=False) as play:
+        await play.ask(USER)
+        with pytest.raises(ModelRequestError, match="allow_branches is false") as raised:
+            await play.ask(USER, *MORE)
+        assert f"'{OTHER}' (id {id_of(folder, OTHER)})" in raised.value.message
+        assert "--no-allow-branches" in (raised.value.hint or "")
+        assert not raised.value.fatal
+        (sample,) = play.session.samples()
+        assert sample.reason == ""
+        assert play.check().trained == play.check().sampled
+
+
+@pytest.mark.parametrize("stops", [(), ("<|im_start|>",)], ids=["of the tokenizer", "of the sampling"])
+async def test_by_default_a_stop_token_that_gives_way_begins_a_branch(folder, stops):
+    stop = stops[0] if stops else OTHER
+    sampling = {"stop_token_ids": [id_of(folder, each) for each in stops]}
+    sampler = stopping(folder, f"one{stop}", "two<|im_end|>")
+    async with rollout(folder, sampler, sampling=sampling) as play:
+        await play.ask(USER, **sampling)
+        await play.ask(USER, *MORE, **sampling)
+        assert [sample.reason for sample in play.session.samples()] == ["", "junction"]
+        assert "one<|im_end|>\n" in play.text(1)
+        assert play.check().trained == play.check().sampled
+
+
+async def test_a_turn_that_ends_as_the_template_writes_it_goes_on_where_no_branch_is_allowed(folder):
+    async with rollout(folder, stopping(folder, "one<|im_end|>", "two<|im_end|>"), allow_branches=False) as play:
+        await play.ask(USER)
+        await play.ask(USER, *MORE)
+        assert len(play.session.samples()) == 1
+        assert play.session.exactness().is_exact
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("named", [True, False], ids=["named by the server", "not named"])
+@pytest.mark.parametrize("stop", [CLOSE, OTHER, "<|im_start|>"])
+async def test_the_text_of_a_stop_token_is_in_no_reply(lacking, protocol, named, stop):
+    sampler = stopping(lacking, f"It is.{stop}", named=named)
+    async with rollout(lacking, sampler, protocol=protocol) as play:
+        assert (await play.ask(USER)).content == "It is."
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("named", [True, False], ids=["named by the server", "not named"])
+async def test_a_mark_that_a_turn_stops_at_stays_in_its_text_and_in_one_sample(folder, protocol, named):
+    sampling = {"stop_token_ids": [id_of(folder, "</tool_call>")]}
+    sampler = stopping(folder, CALL_TEXT, "done<|im_end|>", named=named)
+    async with rollout(folder, sampler, protocol=protocol, sampling=sampling, allow_branches=False) as play:
+        assert (await play.ask(USER, **sampling)).content == CALL_TEXT
+        await play.ask(USER, CALLED, RESULT, **sampling)
+        assert len(play.session.samples()) == 1
+        assert f"{CALL_TEXT}<|im_end|>\n" in play.text()
+        assert play.check().trained == play.check().sampled
+
+
+async def test_a_turn_that_was_cut_keeps_its_last_token(folder):
+    tokenizer = ChatTokenizer.load(folder)
+    ids = tokenizer.encode_scaffold("cut here<|im_start|>")
+
+    def sample(_prompt, _sampling):
+        return Sampled(ids=ids, logprobs=[-0.5] * len(ids), finish_reason="length")
+
+    async with rollout(folder, sample) as play:
+        assert (await play.ask(USER)).content == "cut here<|im_start|>"
