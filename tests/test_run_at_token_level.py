@@ -174,6 +174,17 @@ async def test_a_server_without_logprobs_is_refused_and_named(tokenizer_folder, 
         assert all(not outcome["samples"] for outcome in outcomes(tmp_path))
 
 
+async def test_a_server_that_never_sends_logprobs_stops_the_run_before_a_sandbox_is_started(tokenizer_folder, tmp_path):
+    async with serving_tokens(TokenServer("vllm", Solver(tokenizer_folder))) as server:
+        server.check_fault = Fault.named("no_logprobs")
+        code, output = await play(server, tokenizer_folder, tmp_path)
+        assert code != 0
+        assert "a logprob for each of 1 tokens was wanted" in " ".join(output.split())
+        assert "Traceback" not in output
+        assert server.lines == []
+        assert outcomes(tmp_path) == []
+
+
 @pytest.mark.parametrize(
     ("template", "words"),
     [

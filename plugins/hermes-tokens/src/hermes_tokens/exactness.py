@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from hermes_core.contracts.tokens import IGNORED, Exactness, TrainingSample
 from hermes_tokens.constraints import constraints
 from hermes_tokens.trajectory import TokenNode, Trajectory
 
+PROBE: Final = "check-"
+"""Begins the id of a request that belongs to no rollout: a model's check samples one token by it."""
 _FAULTS_SHOWN = 20
 
 
@@ -38,8 +40,8 @@ class Exchange:
 
     @classmethod
     def of_line(cls, line: Mapping[str, Any]) -> Exchange | None:
-        """Read a line of a wire log; None for a request that brought no ids."""
-        if not line.get("ids"):
+        """Read a line of a wire log; None for a request that brought no ids, and for that of a model's check."""
+        if not line.get("ids") or _is_probe(line):
             return None
         return cls(
             prompt_ids=line.get("prompt_ids") or (),
@@ -50,6 +52,11 @@ class Exchange:
             aborted=bool(line.get("aborted")),
             constraints=constraints(line.get("sampling") or {}, logprobs_mode=None),
         )
+
+
+def _is_probe(line: Mapping[str, Any]) -> bool:
+    is_named = str(line.get("request_id") or "").startswith(PROBE)
+    return is_named and not line.get("rollout_id") and len(line["ids"]) == 1
 
 
 def report(trajectory: Trajectory, samples: Sequence[TrainingSample], *, allow_constrained: bool = False) -> Exactness:

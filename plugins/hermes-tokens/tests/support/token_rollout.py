@@ -64,12 +64,13 @@ class Rollout:
 
 
 @asynccontextmanager
-async def rollout(folder: Path, sampler: Callable | Sequence, *, protocol: str = "vllm", **options):
+async def rollout(folder: Path, sampler: Callable | Sequence, *, protocol: str = "vllm", client=None, **options):
+    """Serve a sampler, or texts to sample; `client` and the other options are those of the client and of the model."""
     tokenizer = ChatTokenizer.load(folder)
     script = sampler if callable(sampler) else Script(tokenizer, *sampler)
     async with serving_tokens(TokenServer(protocol, script)) as server:
-        client = create_generate_client(protocol, server.url, "m")
-        model = TokenModel(client, tokenizer, **options)
+        generating = create_generate_client(protocol, server.url, "m", **(client or {}))
+        model = TokenModel(generating, tokenizer, **options)
         try:
             yield Rollout(server, model, tokenizer)
         finally:

@@ -74,9 +74,10 @@ class Fault:
 class TokenServer:
     """Answers generate requests with a sampler; `lines` is the wire log, also appended to `log`.
 
-    `received` holds each request's headers and body as bytes. `aborts` are the ids that abort calls named and
-    `left` those whose client closed the connection first. `arrived` is set when a request is being sampled, `ended`
-    when one has its line in the log.
+    `checks` holds the requests by which a model's check samples a token, which are answered apart: `check_fault` and
+    `check_logprob` say how. `received` holds each other request's headers and body as bytes. `aborts` are the ids
+    that abort calls named and `left` those whose client closed the connection first. `arrived` is set when a request
+    is being sampled, `ended` when one has its line in the log.
     """
 
     def __init__(
@@ -101,6 +102,9 @@ class TokenServer:
         self.scale_out = scale_out
         self.healthy = healthy
         self.faults: list[Fault] = []
+        self.check_fault = Fault.none()
+        self.check_logprob: float | None = -0.5
+        self.checks: list[bytes] = []
         self.lines: list[dict[str, Any]] = []
         self.received: list[tuple[dict[str, str], bytes]] = []
         self.aborts: list[str] = []
@@ -158,6 +162,8 @@ class TokenServer:
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
+        if request.headers.get("X-Request-Id", "").startswith("check-"):
+            return self._checked(request, body)
         self.received.append((dict(request.headers), body))
         fault = self.faults.pop(0) if self.faults else Fault.none()
         line = {
@@ -183,6 +189,14 @@ class TokenServer:
             raise
         finally:
             self._note(line)
+
+    def _checked(self, request: web.Request, body: bytes) -> web.Response:
+        """Answer a model's check, which belongs to no rollout: no sampler is asked, and no line written."""
+        self.checks.append(body)
+        asked = self.wire.read(_object(body, self.wire.refusal), request.headers)
+        drawn = Sampled(ids=[2], logprobs=[self.check_logprob], finish_reason="length")
+        answer = self._spoilt(self.wire.answer(asked, drawn), self.check_fault)
+        return web.json_response(answer, status=self.check_fault.status)
 
     async def _answer(
         self, request: web.Request, body: bytes, fault: Fault, line: dict[str, Any]

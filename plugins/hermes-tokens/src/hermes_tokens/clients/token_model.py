@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from hermes_tokens.tokenizer import ChatTokenizer
 
 DEFAULT_MAX_TOKENS: Final = 4096
+_NO_LOGPROBS: Final = (
+    "samples have no logprobs: expected a number for each sampled token, got null from the server; "
+    "look at its options for logprobs, or train by a method that needs none"
+)
 _REPORTED: Final = frozenset({"is_exact", "cases"})
 
 
@@ -78,10 +82,14 @@ class TokenModel:
         return {**self.client.provenance, "tokenizer": self.tokenizer.fingerprint, **proof, **self._declared_by}
 
     async def check(self) -> None:
-        """Prove the rule without tools, and ask the server."""
-        self.rule(ToolSchemas())
+        """Prove the rule without tools, ask the server, and sample one token: without logprobs nothing is trained."""
+        from hermes_tokens.clients.logprob_probe import lacks_logprobs
+
+        rule, _ = self.rule(ToolSchemas())
         self._declared_by = self._declarer()
         await self.client.check()
+        if await lacks_logprobs(self.client, rule):
+            self._warn(_NO_LOGPROBS)
 
     async def chat(self, request: ModelRequest) -> ModelReply:
         """Sample one turn of a conversation that nobody records."""

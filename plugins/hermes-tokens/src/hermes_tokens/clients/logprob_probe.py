@@ -1,0 +1,39 @@
+"""One token before a run: whether the server sends the logprobs that a trainer needs."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from hermes_core.contracts.errors import ModelError, ModelReplyError
+from hermes_core.contracts.model import Message
+from hermes_core.contracts.tokens import GenerateClient, GenerateRequest, TokenIds
+from hermes_tokens.chat_template.template import TemplateError
+from hermes_tokens.exactness import PROBE
+
+if TYPE_CHECKING:
+    from hermes_tokens.append_rule.append import AppendRule
+
+_USER: Final[Message] = {"role": "user", "content": "Hello"}
+_SECONDS: Final = 30.0
+
+
+async def lacks_logprobs(client: GenerateClient, rule: AppendRule) -> bool:
+    """Sample a token and say whether its logprob is null; raises `ModelReplyError` where there is none at all.
+
+    Any other failure may pass, or is the run's to tell of: only what was answered counts.
+    """
+    try:
+        generated = await client.generate(
+            GenerateRequest(
+                prompt=TokenIds(rule.opening([_USER]).ids),
+                sampling={"max_tokens": 1},
+                request_id=f"{PROBE}{secrets.token_hex(4)}",
+                timeout=_SECONDS,
+            )
+        )
+    except ModelReplyError:
+        raise
+    except (ModelError, TemplateError):
+        return False
+    return None in generated.logprobs
