@@ -224,9 +224,10 @@ class Ender(Solver):
 
 
 async def test_stop_tokens_that_the_template_does_not_write_are_told_before_the_run(tmp_path):
-    folder = chatml_folder(tmp_path / "tokenizer", stops=["<|endoftext|>"])
-    told = "expected turns to stop at '<|im_end|>'"
-    async with serving_tokens(TokenServer("vllm", Ender(folder))) as server:
+    template = TEMPLATE.replace("<|im_end|>", "<|endoftext|>")
+    folder = chatml_folder(tmp_path / "tokenizer", template=template, stops=["<|im_end|>"])
+    told = "expected turns to stop at '<|endoftext|>'"
+    async with serving_tokens(TokenServer("vllm", Solver(folder))) as server:
         code, output = await play(server, folder, tmp_path, "--no-allow-branches")
         assert code == 2, output
         assert told in " ".join(output.split())
@@ -237,6 +238,16 @@ async def test_stop_tokens_that_the_template_does_not_write_are_told_before_the_
         assert output.count("expected turns to stop at") == 1
         assert output.index("expected turns to stop at") < output.index("2/2 done")
         assert "breaks: junction 2" in output
+
+
+async def test_a_run_stops_where_its_parser_says_that_turns_end_although_the_generation_config_does_not(tmp_path):
+    folder = chatml_folder(tmp_path / "tokenizer", stops=["<|endoftext|>"])
+    (close,) = ChatTokenizer.load(folder).encode_scaffold("<|im_end|>")
+    async with serving_tokens(TokenServer("vllm", Solver(folder))) as server:
+        code, output = await play(server, folder, tmp_path, "--no-allow-branches", "--require-exact")
+        assert code == 0, output
+        assert "expected turns to stop" not in output
+    assert {tuple(line["sampling"]["stop_token_ids"]) for line in server.lines} == {(close,)}
 
 
 async def test_a_run_that_must_be_exact_is_not_accepted_when_it_is_started_again(tokenizer_folder, tmp_path):

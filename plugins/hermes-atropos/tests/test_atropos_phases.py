@@ -266,3 +266,17 @@ async def test_a_reward_reads_the_nodes_of_its_rollout_by_attribute_and_by_key(f
 
 def test_the_parser_of_the_tests_is_there():
     assert "atropos_components" in PLUGINS["extra"]
+
+
+async def test_stop_tokens_that_the_template_does_not_write_stop_an_environment_that_allows_no_branch(tmp_path):
+    lacking = chatml_folder(tmp_path / "tokenizer", stops=["<|endoftext|>"])
+    (close,) = ChatTokenizer.load(lacking).encode_scaffold("<|im_end|>")
+    fields = {"server_type": "vllm", "tool_call_parser": "shouting", "allow_branches": False}
+    async with serving_tokens(TokenServer("vllm", writer(lacking, "the answer<|im_end|>"))) as served:
+        env = env_for(served.url, lacking, tmp_path, **fields)
+        with pytest.raises(ConfigError, match="every turn that ends so begins a branch"):
+            await env.process_manager()
+        assert served.lines == []
+        settled = env_for(served.url, lacking, tmp_path, sampling={"stop_token_ids": [close]}, **fields)
+        await settled.process_manager()
+        assert {tuple(line["sampling"]["stop_token_ids"]) for line in served.lines} == {(close,)}

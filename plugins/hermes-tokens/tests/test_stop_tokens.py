@@ -11,6 +11,7 @@ from token_rollout import CALL_TEXT, CALLED, RESULT, USER, rollout
 from token_server import Sampled
 
 from hermes_core.contracts.errors import ConfigError, ModelRequestError
+from hermes_parsers import get_parser
 from hermes_tokens.append_rule.append import AppendRule
 from hermes_tokens.clients.stop_tokens import branching_stops
 from hermes_tokens.tokenizer import ChatTokenizer
@@ -42,6 +43,11 @@ def stopping(folder, *texts, named=False):
         return Sampled(ids=ids, logprobs=logprobs, finish_reason="stop", stop_id=ids[-1] if named else None)
 
     return sample
+
+
+def parser_with(*stops):
+    """Hermes' parser, of models that end their turns at these tokens."""
+    return type("Parser", (type(get_parser("hermes")),), {"stop_tokens": stops})()
 
 
 def id_of(folder, text):
@@ -181,3 +187,32 @@ async def test_a_turn_that_was_cut_keeps_its_last_token(folder):
 
     async with rollout(folder, sample) as play:
         assert (await play.ask(USER)).content == "cut here<|im_start|>"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_the_stop_tokens_of_a_family_are_asked_for_beside_the_runs_own(lacking, protocol, caplog):
+    close, mark = id_of(lacking, CLOSE), id_of(lacking, "</tool_call>")
+    sampler = stopping(lacking, "one<|im_end|>", "two<|im_end|>")
+    with caplog.at_level(logging.WARNING):
+        async with rollout(
+            lacking, sampler, protocol=protocol, parser=parser_with(CLOSE, OTHER, "<|eot_id|>"), allow_branches=False
+        ) as play:
+            await play.model.check()
+            assert (await play.ask(USER, stop_token_ids=[mark])).content == "one"
+            await play.ask(USER, *MORE)
+            assert [line["sampling"]["stop_token_ids"] for line in play.server.lines] == [[mark, close], [close]]
+            assert play.session.exactness().is_exact
+    assert warnings(caplog) == []
+
+
+async def test_a_family_whose_stop_tokens_the_tokenizer_stops_at_by_itself_asks_for_nothing(folder):
+    async with rollout(folder, ["one<|im_end|>"], parser=parser_with(CLOSE, OTHER, "<|eot_id|>")) as play:
+        await play.ask(USER)
+        assert "stop_token_ids" not in play.server.lines[0]["sampling"]
+
+
+async def test_a_familys_stop_token_that_sets_its_calls_apart_stays_in_the_text(folder):
+    """Apertus ends a turn by the mark behind its calls."""
+    sampler = stopping(folder, CALL_TEXT, named=True)
+    async with rollout(folder, sampler, parser=parser_with("</tool_call>")) as play:
+        assert (await play.ask(USER)).content == CALL_TEXT

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.parsing import StoppingParser, ToolCallParser
 from hermes_core.contracts.tokens import Generated
 
 if TYPE_CHECKING:
@@ -28,10 +29,23 @@ def ending_stops(tokenizer: ChatTokenizer, sampling: Mapping[str, Any]) -> froze
     return frozenset(each for each in requested_stops(sampling) if tokenizer.is_special(each))
 
 
+def family_stops(tokenizer: ChatTokenizer, parser: ToolCallParser | None) -> frozenset[int]:
+    """Return the ids of a parser's stop tokens that the tokenizer has and does not stop at by itself."""
+    known = tokenizer.controls.by_text
+    texts = parser.stop_tokens if isinstance(parser, StoppingParser) else ()
+    return frozenset(known[text].id for text in texts if text in known) - tokenizer.stop_ids
+
+
+def with_stops(sampling: Mapping[str, Any], stops: frozenset[int]) -> dict[str, Any]:
+    """Return the sampling with further stop ids beside its own."""
+    added = sorted(stops - requested_stops(sampling))
+    return {**sampling, "stop_token_ids": [*(sampling.get("stop_token_ids") or ()), *added]} if added else {**sampling}
+
+
 def branching_stops(rule: AppendRule, sampling: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Yield an error for each way to end turns so that every one of them begins a branch."""
     known, asked = rule.tokenizer.stop_ids, requested_stops(sampling)
-    if known and not (known | asked) & rule.ends.written:
+    if known and not (rule.stop_ids | asked) & rule.ends.written:
         yield _error(rule, sorted(known), _remedy(rule))
     foreign = sorted(ending_stops(rule.tokenizer, sampling) - rule.ends.written - rule.ends.marks - known)
     if foreign:
@@ -47,9 +61,10 @@ def text_ids(generated: Generated, rule: AppendRule, sampling: Mapping[str, Any]
     last = generated.ids[-1] if generated.ids else None
     if last is None or generated.finish_reason != "stop":
         return generated.ids
-    is_end = last in rule.stop_ids or last in rule.ends.written
-    is_end = is_end or (rule.tokenizer.is_special(last) and last not in rule.ends.marks)
-    is_end = is_end or (last == generated.stop_id and last not in requested_stops(sampling))
+    is_end = last in rule.tokenizer.stop_ids or last in rule.ends.written
+    is_no_text = last in rule.stop_ids or rule.tokenizer.is_special(last)
+    is_end = is_end or (is_no_text and last not in rule.ends.marks)
+    is_end = is_end or (last == generated.stop_id and last not in requested_stops(sampling) | rule.stop_ids)
     return generated.ids[:-1] if is_end else generated.ids
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hermes_core.contracts.model import ModelReply, ModelRequest, ToolSchemas
 from hermes_core.contracts.parsing import DeclaringParser, ToolCallParser
 from hermes_core.contracts.tokens import GenerateClient
-from hermes_tokens.clients.stop_tokens import branching_stops, ending_stops
+from hermes_tokens.clients.stop_tokens import branching_stops, ending_stops, family_stops
 
 if TYPE_CHECKING:
     from hermes_tokens.append_rule.append import AppendRule
@@ -37,9 +37,10 @@ class TokenModel:
     ends with a stop token that the template does not write. False: nowhere.
 
     `parser` declares tools in the system prompt where the template does not list them: in what is sent, not in the
-    conversation. `allow_constrained`: samples that were drawn under a mask are marked and counted, and no fault.
-    `sampling` is what every request of the run asks for: its stop tokens are held against the template before the run.
-    `max_tokens` bounds a turn whose request names no bound.
+    conversation. Its stop tokens, at which the model's family ends a turn, are asked for in every request, as far as
+    the tokenizer has them. `sampling` is what every request of the run asks for: its stop tokens are held against the
+    template before the run. `allow_constrained`: samples that were drawn under a mask are marked and counted, and no
+    fault. `max_tokens` bounds a turn whose request names no bound.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class TokenModel:
         self._template_kwargs = dict(template_kwargs or {})
         self._allow_branches = allow_branches
         self._sampling = dict(sampling or {})
+        self.family_stops = family_stops(tokenizer, parser)
         self._warnings: set[str] = set()
         self._rules: dict[bytes, tuple[AppendRule, bool]] = {}
         self._proof: Mapping[str, Any] | None = None
@@ -127,7 +129,7 @@ class TokenModel:
             tools=_schemas(tools),
             parser=self.parser,
             template_kwargs=self._template_kwargs,
-            stop_ids=ending_stops(self.tokenizer, self._sampling),
+            stop_ids=ending_stops(self.tokenizer, self._sampling) | self.family_stops,
             may_replace=self._allow_branches is not False,
         )
         proof = prove(rule)

@@ -12,7 +12,7 @@ from hermes_core.contracts.errors import ConfigError, ModelReplyError, ModelRequ
 from hermes_core.contracts.model import Message, ModelReply, ModelRequest, RequestedCall, Usage, encode
 from hermes_core.contracts.tokens import Exactness, FinishReason, Generated, GenerateRequest, TrainingSample
 from hermes_tokens.clients.sampling import with_bound
-from hermes_tokens.clients.stop_tokens import text_ids
+from hermes_tokens.clients.stop_tokens import text_ids, with_stops
 from hermes_tokens.exactness import report
 from hermes_tokens.history.edit import Edit, History, first_difference
 from hermes_tokens.trajectory import ROOT, BreakReason, Trajectory
@@ -216,7 +216,7 @@ class TokenSession:
 
     async def _sample(self, request: ModelRequest) -> Generated:
         """Sample one turn; one that the server aborts goes on where it stopped."""
-        sampling = with_bound(request.sampling, self._model.max_tokens)
+        sampling = with_stops(with_bound(request.sampling, self._model.max_tokens), self._model.family_stops)
         parts: list[Generated] = []
         while True:
             generated = await self._generate(request, sampling)
