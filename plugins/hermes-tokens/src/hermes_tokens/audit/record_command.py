@@ -12,7 +12,8 @@ class RecordCommand:
         """Declare the arguments."""
         parser.description = (
             "Forward requests to a model server (vLLM, SGLang, Atropos or OpenAI chat) unchanged, and append a line of "
-            "JSON per completion: prompt ids, sampled ids, logprobs, finish reason, status. Until interrupted."
+            "JSON per completion: prompt ids, sampling parameters, sampled ids, logprobs, finish reason, status. Until "
+            "interrupted."
         )
         parser.add_argument("--upstream", required=True, metavar="URL", help="the base URL of the model server")
         parser.add_argument("--log", required=True, metavar="FILE", help="the JSON Lines file to append to")
