@@ -27,7 +27,6 @@ MASKS: dict[str, dict[str, Any]] = {
 }
 EVERY_MASK = [(protocol, name, value) for protocol, masks in MASKS.items() for name, value in masks.items()]
 SHAPES = {
-    "temperature": (1, 0.7),
     "top_p": (1.0, 0.9),
     "top_k": (-1, 20),
     "min_p": (0, 0.1),

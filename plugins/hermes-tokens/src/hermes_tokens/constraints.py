@@ -5,8 +5,8 @@ list of allowed tokens, a bias) changes what is drawn from. A server that report
 probabilities that the policy never had, up to 9.1 nats off in measurements; one that reports them before (vLLM's raw
 ones) reports the policy's, and the token was drawn from something else. Either way the samples are marked.
 
-Temperature, top-p and the like are a choice of the run, and raw logprobs do not see them. They count only where the
-server says that its logprobs are processed by them.
+Top-p, its like and penalties are a choice of the run, and raw logprobs do not see them. They count only where the
+server says that its logprobs are processed by them. Temperature is the policy's own: a trainer divides by the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ _MASKS: Final = frozenset(
 )  # fmt: skip
 # What each is where it changes nothing; a top-k of 0 or -1 means all tokens.
 _NEUTRAL: Final[Mapping[str, tuple[float, ...]]] = {
-    "temperature": (1,),
     "top_p": (1,),
     "top_k": (0, -1),
     "min_p": (0,),

@@ -32,9 +32,9 @@ def unread_field(rule: AppendRule, message: Message, sampled: str, *, opened: bo
     text = rule.reasoning.opening + sampled if opened else sampled
     if not first_difference(message, {"role": "assistant", "content": text}) or _is_parsed_so(rule, message, text):
         return ""
-    texts = {name: text for name in ("content", "reasoning_content") if isinstance(text := message.get(name), str)}
-    for name, own in texts.items():
-        if own not in sampled:
+    for name in ("content", "reasoning_content"):
+        own = message.get(name)
+        if isinstance(own, str) and own not in sampled:
             return name
     if _is_written_so(rule, message, sampled):
         return ""
