@@ -11,6 +11,7 @@ from rollout_script import Script, call, calls, says, spec_for
 
 from hermes_core.contracts.errors import (
     ContextOverflowError,
+    ContextUnusableError,
     ModelAuthError,
     ModelServerError,
     SandboxRefusedError,
@@ -319,3 +320,15 @@ async def test_a_method_whose_tool_is_not_installed_says_which_package_brings_it
     context = RolloutContext(runtime, rollout_id="r1", sandbox=None)
     with pytest.raises(UnknownComponentError, match="hermes-tools-web"):
         await context.web_search("anything")
+
+
+async def test_call_tool_checks_and_coerces_arguments_as_a_models_call_is(runtime):
+    from hermes_core.rollout.context import RolloutContext
+
+    context = RolloutContext(runtime, rollout_id="r1", sandbox=None)
+    assert await context.call_tool("sync_square", {"n": "3"}) == "9"
+    with pytest.raises(ValueError, match="n: expected integer, found string"):
+        await context.call_tool("sync_square", {"n": "three"})
+    context.close()
+    with pytest.raises(ContextUnusableError, match="has ended"):
+        await context.call_tool("sync_square", {"n": 3})

@@ -69,19 +69,6 @@ async def test_every_file_method_of_the_predecessor_answers_with_its_keys(tmp_pa
     assert env.judged == "done"
 
 
-async def test_a_method_whose_tool_is_not_installed_names_its_package():
-    class Web(PuzzleEnv):
-        async def compute_reward(self, item, result, ctx):
-            return 1.0 if ctx.web_search("x") else 0.0
-
-    env = environment(ChatDouble(), kind=Web)
-    await env.setup()
-    outcome = await env.run_item(await env.get_next_item())
-    await env.aclose()
-    assert outcome.reward is None
-    assert "hermes-tools-web" in outcome.reward_failure.message
-
-
 async def test_an_ordinary_reward_runs_in_a_worker_thread():
     class Plain(PuzzleEnv):
         def compute_reward(self, item, result, ctx):

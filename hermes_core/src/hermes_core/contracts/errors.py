@@ -182,3 +182,7 @@ class ProcessLimitError(HermesError):
 
 class ToolFailureError(HermesError):
     """A tool raised; recorded as a tool error of the rollout and answered to the model."""
+
+
+class ContextUnusableError(ToolFailureError):
+    """A rollout's context was used where it cannot be: the rollout has ended, or the thread or phase is another."""

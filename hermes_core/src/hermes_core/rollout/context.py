@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hermes_core.contracts.errors import BackendError, ToolFailureError
+from hermes_core.contracts.errors import BackendError, ContextUnusableError
 from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.contracts.verifier import Score
 from hermes_core.rollout import copies
@@ -39,7 +39,7 @@ class RolloutContext:
     def sandbox(self) -> Sandbox:
         """The rollout's sandbox."""
         if self._closed:
-            raise ToolFailureError(f"rollout {self.rollout_id} has ended; its context can no longer be used")
+            raise ContextUnusableError(f"rollout {self.rollout_id} has ended; its context can no longer be used")
         if self._sandbox is None:
             raise BackendError(
                 f"rollout {self.rollout_id} has no sandbox", hint="none of its tools, nor its verifier, declares one"
@@ -97,11 +97,12 @@ class RolloutContext:
         return await self._call("browser_snapshot", {})
 
     async def call_tool(self, tool_name: str, arguments: dict[str, Any]) -> str:
-        """Call any installed tool, also one the model was not offered."""
+        """Call any installed tool, also one the model was not offered; raises what the tool raises."""
         if self._closed:
-            raise ToolFailureError(f"rollout {self.rollout_id} has ended; its context can no longer be used")
-        result = await self._runtime.tool(tool_name).invoke(arguments, self)
-        return result.content
+            raise ContextUnusableError(f"rollout {self.rollout_id} has ended; its context can no longer be used")
+        bound = self._runtime.tool(tool_name)
+        prepared = self._runtime.arguments.prepare(bound.spec, json.dumps(arguments))
+        return (await bound.invoke(prepared, self)).content
 
     async def _call(self, tool_name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         raw = await self.call_tool(tool_name, arguments)
@@ -158,7 +159,7 @@ class RolloutContext:
     async def verify(self, name: str, options: Mapping[str, Any] | None = None) -> Score:
         """Score with another verifier by name; only while the rollout is being verified."""
         if self.verify_with is None:
-            raise ToolFailureError("verify() is there in the verification phase only")
+            raise ContextUnusableError("verify() is there in the verification phase only")
         return await self.verify_with(name, options or {})
 
     async def cleanup(self) -> None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from hermes_core.contracts.errors import ToolFailureError
+from hermes_core.contracts.errors import ContextUnusableError
 from hermes_core.rollout.context import RolloutContext
 
 
@@ -15,15 +15,16 @@ class SyncToolContext:
     """Forwards each call to the rollout's event loop and waits for the answer.
 
     May be used from worker threads only: on the loop's own thread it would wait for itself, so it refuses.
+    `asynchronous` is the context behind it.
     """
 
     def __init__(self, context: RolloutContext) -> None:
-        self._context = context
+        self.asynchronous: Any = context
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self._context, name)
+        value = getattr(self.asynchronous, name)
         if not asyncio.iscoroutinefunction(value):
             return value
         return self._blocking(name, value)
@@ -31,7 +32,7 @@ class SyncToolContext:
     def _blocking(self, name: str, method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() == self._loop_thread:
-                raise ToolFailureError(
+                raise ContextUnusableError(
                     f"the synchronous context's {name}() was called on the event loop's own thread",
                     hint="make the plugin's method `async def` and await the asynchronous context",
                 )

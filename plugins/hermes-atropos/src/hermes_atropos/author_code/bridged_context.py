@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, NoReturn
 
+from hermes_atropos.author_code.author_context import AuthorContext
 from hermes_atropos.author_code.bridge import bridged, can_wait, wait
 from hermes_core.contracts.errors import VerifierError
 from hermes_core.rollout.context import RolloutContext
@@ -33,7 +34,7 @@ async def rewarded(compute: Callable[..., Any], item: Any, result: Any, context:
     A call that was never awaited where it had to be is a `VerifierError`, though the function came to an end: what it
     judged by has not happened.
     """
-    handle = BridgedContext(context)
+    handle = BridgedContext(AuthorContext(context))
     try:
         value = await bridged(compute(item, result, handle))
         handle.require_awaited()
@@ -50,9 +51,9 @@ class BridgedContext:
     `asyncio.gather(ctx.asynchronous.terminal("a"), ctx.asynchronous.terminal("b"))`.
     """
 
-    def __init__(self, context: RolloutContext) -> None:
+    def __init__(self, context: AuthorContext) -> None:
         self.asynchronous = context
-        self._threaded = SyncToolContext(context)
+        self._threaded = SyncToolContext(context)  # type: ignore[arg-type]  # has its methods
         self._loop_thread = threading.get_ident()
         self._deferred: list[Deferred] = []
 

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
+from hermes_atropos.author_code.author_context import AuthorContext
 from hermes_atropos.author_code.bridged_context import BridgedContext
 from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.model import Message, ToolSchemas
@@ -155,7 +156,8 @@ class _ByTaskId:
 
         @functools.wraps(method)
         async def call(*args: Any, **kwargs: Any) -> Any:
-            return await getattr(await self._own.context(self.task_id), name)(*args, **kwargs)
+            context = AuthorContext(await self._own.context(self.task_id))
+            return await getattr(context, name)(*args, **kwargs)
 
         return call
 

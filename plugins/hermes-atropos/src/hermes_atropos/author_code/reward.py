@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from hermes_atropos.author_code.author_context import AuthorContext
 from hermes_atropos.author_code.bridged_context import rewarded
 from hermes_atropos.model_servers.nodes import with_nodes
 from hermes_core.contracts.errors import VerifierError
@@ -44,6 +45,7 @@ class CalledReward:
 
     def score(self, result: AgentResult, context: Any) -> Score:
         """Judge one rollout."""
+        context.asynchronous = AuthorContext(context.asynchronous)  # the synchronous one is this call's own
         return as_score(self._compute(self._item, with_nodes(result), context))
 
 

@@ -1,0 +1,182 @@
+"""What an environment's code gets from its ToolContext where a tool fails, in every style of calling it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
+
+from atropos_envs import ChatDouble, PuzzleEnv, environment
+
+from hermes_atropos import ToolContext
+
+STYLES = ("called", "awaited", "ordinary", "asynchronous", "by_task_id")
+
+
+async def played(use, style, **fields):
+    """Call `use(do)` with a context in one style, and return what it returns; `do(name, *args)` calls a method."""
+    seen = []
+
+    class Calling(PuzzleEnv):
+        reward_needs_sandbox = True
+
+        async def compute_reward(self, item, result, ctx):
+            seen.append(await use(lambda name, *args, **options: self.done(ctx, name, *args, **options)))
+            return 1.0
+
+        async def done(self, ctx, name, *args, **options):
+            if style == "called":
+                return getattr(ctx, name)(*args, **options)
+            return await getattr(ctx.asynchronous if style == "asynchronous" else ctx, name)(*args, **options)
+
+        async def evaluate(self, *args, **kwargs):
+            ctx = ToolContext("t")
+            seen.append(await use(lambda name, *args, **options: self.done(ctx, name, *args, **options)))
+
+    class Ordinary(PuzzleEnv):
+        reward_needs_sandbox = True
+
+        def compute_reward(self, item, result, ctx):
+            async def do(name, *args, **options):
+                return getattr(ctx, name)(*args, **options)
+
+            try:
+                use(do).send(None)
+            except StopIteration as end:
+                seen.append(end.value)
+            return 1.0
+
+    env = environment(ChatDouble(), kind=Ordinary if style == "ordinary" else Calling, **fields)
+    await env.setup()
+    try:
+        if style == "by_task_id":
+            await env._run_evaluate()
+        else:
+            outcome = await env.run_item(await env.get_next_item())
+            assert outcome.reward == 1.0, outcome.reward_failure
+    finally:
+        await env.aclose()
+    (answer,) = seen
+    return answer
+
+
+MISSING = [
+    ("web_search", ("x",), "hermes-tools-web"),
+    ("web_extract", (["http://a.example"],), "hermes-tools-web"),
+    ("browser_navigate", ("http://a.example",), "hermes-tools-browser"),
+    ("browser_snapshot", (), "hermes-tools-browser"),
+]
+
+
+@pytest.mark.parametrize("style", STYLES)
+async def test_a_method_whose_tool_is_not_installed_answers_an_error_that_names_its_package(style):
+    async def use(do):
+        return [await do(name, *args) for name, args, _ in MISSING]
+
+    answers = await played(use, style)
+    for (name, _, package), answer in zip(MISSING, answers, strict=True):
+        assert list(answer) == ["error"]
+        assert answer["error"].startswith(f"Unknown tool: {name}. ")
+        assert package in answer["error"]
+
+
+BAD_CALLS = {
+    "unknown": ("terminl", {"command": "true"}, "Unknown tool: terminl. ", "did you mean terminal"),
+    "elsewhere": ("vision_analyze", {}, "Unknown tool: vision_analyze. ", ""),
+    "missing_argument": ("terminal", {}, "Invalid arguments for terminal: ", "missing argument 'command'"),
+    "wrong_type": ("sync_square", {"n": "many"}, "Invalid arguments for sync_square: ", "expected integer"),
+    "no_object": ("terminal", None, "Tool arguments must be a JSON object", "found null"),
+    "no_json": ("terminal", {"command": {1, 2}}, "Tool execution failed: ", "set"),
+    "raises": ("boom", {}, "Tool execution failed: RuntimeError: boom number 1", ""),
+    "exits": ("exits", {}, "Tool execution failed: SystemExit: 0", ""),
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("case", BAD_CALLS)
+async def test_call_tool_answers_a_call_that_fails_with_a_json_error(style, case):
+    name, arguments, beginning, part = BAD_CALLS[case]
+
+    async def use(do):
+        return await do("call_tool", name, arguments)
+
+    answer = await played(use, style)
+    assert isinstance(answer, str)
+    error = json.loads(answer)
+    assert list(error) == ["error"]
+    assert error["error"].startswith(beginning)
+    assert part in error["error"]
+
+
+@pytest.mark.parametrize("style", STYLES)
+async def test_a_reward_goes_on_after_a_tool_that_is_not_there(style):
+    async def use(do):
+        found = await do("web_search", "x")
+        return (await do("terminal", "echo without it"))["output"] if "error" in found else "found"
+
+    assert await played(use, style) == "without it\n"
+
+
+@pytest.mark.parametrize("style", STYLES)
+async def test_a_call_that_python_cannot_make_raises_at_the_call(style):
+    async def use(do):
+        with pytest.raises(TypeError):
+            await do("web_search")
+        with pytest.raises(TypeError):
+            await do("call_tool", "terminal", {}, "and more")
+        return "raised"
+
+    assert await played(use, style) == "raised"
+
+
+@pytest.mark.parametrize("kind", ["async", "ordinary"])
+async def test_a_sandbox_that_went_away_gives_no_reward_and_no_answer(kind):
+    class Losing(PuzzleEnv):
+        async def compute_reward(self, item, result, ctx):
+            return 0.0 if "error" in json.loads(ctx.call_tool("lost", {})) else 1.0
+
+    class OrdinaryLosing(PuzzleEnv):
+        def compute_reward(self, item, result, ctx):
+            return 0.0 if "error" in json.loads(ctx.call_tool("lost", {})) else 1.0
+
+    env = environment(ChatDouble(), kind=Losing if kind == "async" else OrdinaryLosing)
+    await env.setup()
+    outcome = await env.run_item(await env.get_next_item())
+    await env.aclose()
+    assert outcome.reward is None
+    assert "the sandbox went away" in outcome.reward_failure.message
+
+
+@pytest.mark.parametrize("name", ["web_search", "call_tool"])
+async def test_a_context_that_was_cleaned_up_refuses_every_call(name):
+    arguments = ("x",) if name == "web_search" else ("noop", {})
+
+    class Cleaning(PuzzleEnv):
+        async def compute_reward(self, item, result, ctx):
+            ctx.cleanup()
+            return 0.0 if getattr(ctx, name)(*arguments) else 1.0
+
+    env = environment(ChatDouble(), kind=Cleaning)
+    await env.setup()
+    outcome = await env.run_item(await env.get_next_item())
+    await env.aclose()
+    assert outcome.reward is None
+    assert "has ended" in outcome.reward_failure.message
+
+
+async def test_a_verifier_of_a_plugin_keeps_its_typed_errors():
+    """Only an environment's own code is written for answers; a verifier that cannot judge must give no reward."""
+    from hermes_core.contracts.errors import UnknownComponentError
+
+    class Looking(PuzzleEnv):
+        async def evaluate(self, *args, **kwargs):
+            context = await self.server.own.context("t")
+            with pytest.raises(UnknownComponentError, match="hermes-tools-web"):
+                await context.web_search("x")
+            with pytest.raises(ValueError, match="missing argument 'command'"):
+                await context.call_tool("terminal", {})
+
+    env = environment(ChatDouble(), kind=Looking)
+    await env._run_evaluate()
