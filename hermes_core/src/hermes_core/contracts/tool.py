@@ -45,7 +45,8 @@ class ToolContext(Protocol):
     The synchronous twin has the same methods without `await` and may be used from worker threads only.
 
     The dictionary answers have the keys `exit_code`, `output`, `error`, `content`, `success`, `bytes`. The raw
-    file methods (`read_bytes` … `list_dir`) go to the sandbox, never through the model's tools.
+    file methods (`read_bytes` … `list_dir`) go to the sandbox, never through the model's tools. Paths in the sandbox
+    are absolute or relative to its workspace, wherever the session is.
     """
 
     rollout_id: str

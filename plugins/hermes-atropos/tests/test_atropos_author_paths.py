@@ -1,0 +1,150 @@
+"""Relative paths of a ToolContext's file methods name what a command in the session names, wherever that is."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
+
+from author_styles import STYLES, played
+
+SESSIONS = ("robust", "live")
+PLACES = ("sub", "a b/-c d", "-dash", "deep/er/still", ".", "sub/../sub")
+NAMES = ("x", "with space", "-n", "up/b", "./x", "../x", "ü/$HOME")
+
+
+def quoted(path):
+    return f"'{path}'"
+
+
+async def in_session(do, command):
+    answer = await do("terminal", command)
+    assert answer["exit_code"] == 0, answer
+    return answer["output"]
+
+
+@pytest.fixture
+def local(tmp_path):
+    (tmp_path / "tree" / "deep").mkdir(parents=True)
+    (tmp_path / "tree" / "deep" / "b.txt").write_text("b")
+    (tmp_path / "a.txt").write_text("from here")
+    return tmp_path
+
+
+@pytest.mark.parametrize("session", SESSIONS)
+@pytest.mark.parametrize("place", PLACES)
+async def test_every_file_method_agrees_with_commands_after_cd(session, place, local):
+    async def use(do):
+        await in_session(do, f"mkdir -p sub {quoted('./' + place)} && cd -- {quoted(place)}")
+        for name in NAMES:
+            await in_session(do, f"mkdir -p -- \"$(dirname -- './{name}')\"")
+            assert (await do("upload_file", str(local / "a.txt"), name))["exit_code"] == 0
+            assert await in_session(do, f"cat {quoted('./' + name)}") == "from here"
+            await in_session(do, f"printf changed > {quoted('./' + name)}")
+            assert "changed" in (await do("read_file", name))["content"]
+            assert (await do("download_file", name, str(local / "down")))["success"] is True
+            assert (local / "down").read_text() == "changed"
+            assert "error" not in await do("write_file", name, "written")
+            assert await in_session(do, f"cat {quoted('./' + name)}") == "written"
+            found = await do("search", "written", path=name)
+            assert [match["content"] for match in found["matches"]] == ["written"]
+            await in_session(do, f"rm {quoted('./' + name)}")
+        return "done"
+
+    assert await played(use, "called", sandbox={"session": session}) == "done"
+
+
+@pytest.mark.parametrize("session", SESSIONS)
+async def test_whole_directories_go_where_the_session_is(session, local):
+    async def use(do):
+        await in_session(do, "mkdir -p 'a b' && cd 'a b'")
+        answers = [await do("upload_dir", str(local / "tree"), "up here")]
+        assert await in_session(do, "cat 'up here/deep/b.txt'") == "b"
+        answers.append(await do("download_dir", "up here", str(local / "down")))
+        answers.append(await do("download_dir", ".", str(local / "all")))
+        found = await do("search", "b")
+        assert [match["path"].endswith("a b/up here/deep/b.txt") for match in found["matches"]] == [True]
+        return answers
+
+    up, down, everything = await played(use, "called", sandbox={"session": session})
+    assert [answer["exit_code"] for answer in up] == [0]
+    assert [answer["success"] for answer in [*down, *everything]] == [True, True]
+    assert (local / "down" / "deep" / "b.txt").read_text() == "b"
+    assert (local / "all" / "up here" / "deep" / "b.txt").read_text() == "b"
+
+
+@pytest.mark.parametrize("style", [style for style in STYLES if style != "called"])
+async def test_the_raw_file_methods_agree_too(style):
+    async def use(do):
+        await in_session(do, "mkdir sub && cd sub")
+        await do("write_bytes", "x", b"raw")
+        assert await in_session(do, "cat x") == "raw"
+        return [
+            await do("read_bytes", "x"),
+            await do("read_text", path="x"),
+            await do("exists", "x"),
+            await do("exists", "sub/x"),
+            (await do("stat", "x")).size,
+            [entry.path for entry in await do("list_dir")],
+        ]
+
+    assert await played(use, style) == [b"raw", "raw", True, False, 3, ["x"]]
+
+
+@pytest.mark.parametrize("session", SESSIONS)
+async def test_absolute_paths_and_those_in_the_home_stay_what_they_are(session, local):
+    async def use(do):
+        await in_session(do, "mkdir sub && cd sub")
+        place = (await in_session(do, "cd .. && pwd && cd sub")).strip()
+        await do("upload_file", str(local / "a.txt"), f"{place}/x")
+        await do("upload_file", str(local / "a.txt"), "~/home-x")
+        return await in_session(do, "cat ../x ~/home-x; rm ~/home-x")
+
+    assert await played(use, "called", sandbox={"session": session}) == "from herefrom here"
+
+
+async def test_in_a_robust_session_whose_directory_was_removed_paths_begin_where_commands_do(local):
+    async def use(do):
+        await in_session(do, "mkdir gone && cd gone && rmdir ../gone")
+        await do("upload_file", str(local / "a.txt"), "x")
+        return await in_session(do, "cat x")
+
+    assert await played(use, "called") == "from here"
+
+
+@pytest.mark.parametrize("style", ["awaited", "ordinary"])
+async def test_in_a_live_session_whose_directory_was_removed_the_methods_say_so(style, local):
+    async def use(do):
+        await do("terminal", "mkdir gone && cd gone && rmdir ../gone")
+        answers = [
+            await do("read_file", "x"),
+            await do("write_file", "x", "y"),
+            await do("search", "y"),
+            await do("upload_file", str(local / "a.txt"), "x"),
+            *await do("upload_dir", str(local / "tree"), "x"),
+            await do("download_file", "x", str(local / "x")),
+            *await do("download_dir", "x", str(local / "x")),
+        ]
+        assert await do("exists", "x") is False
+        with pytest.raises(FileNotFoundError, match="it was removed"):
+            await do("write_bytes", "x", b"y")
+        await do("terminal", "cd ..")
+        assert await do("exists", "gone") is False, "nothing has made the directory anew"
+        return answers
+
+    answers = await played(use, style, sandbox={"session": "live"})
+    assert all("it was removed" in answer.get("error", answer.get("output")) for answer in answers)
+    assert [answer["exit_code"] for answer in answers if "exit_code" in answer] == [-1, -1]
+    assert [answer["success"] for answer in answers if "success" in answer] == [False, False]
+
+
+async def test_a_models_tools_still_begin_in_the_workspace():
+    """Their descriptions say so; `call_tool` calls them as the model does."""
+
+    async def use(do):
+        await in_session(do, "echo above > x && mkdir sub && cd sub && echo below > x")
+        return [await do("call_tool", "read_file", {"path": "x"}), (await do("read_file", "x"))["content"]]
+
+    called, answered = await played(use, "called")
+    assert "above" in called
+    assert "below" in answered
