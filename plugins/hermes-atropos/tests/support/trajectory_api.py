@@ -58,7 +58,7 @@ class Trainer:
             while not await self.is_there():
                 await asyncio.sleep(0.05)
 
-    async def register(self, *, batch_size=2, max_token_len=100, num_steps=100, starting_step=0):
+    async def register(self, *, batch_size=2, max_token_len=100, num_steps=100, starting_step=0, **more):
         fields = {
             "wandb_group": "g",
             "wandb_project": "p",
@@ -68,6 +68,7 @@ class Trainer:
             "save_checkpoint_interval": -1,
             "starting_step": starting_step,
             "num_steps": num_steps,
+            **more,
         }
         await self.ask("POST", "/register", fields)
         await self.ask("GET", "/batch")  # only now the API lets environments in

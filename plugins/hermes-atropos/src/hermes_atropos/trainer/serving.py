@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_atropos.author_code.bridge import bridged
 from hermes_atropos.compat import EvalHandlingEnum
 from hermes_atropos.groups.items import play_item
-from hermes_atropos.trainer.api import TrajectoryApi
+from hermes_atropos.trainer.api import Registration, TrajectoryApi
 from hermes_atropos.trainer.delivery import Delivery
 from hermes_core.contracts.errors import HermesError
 
@@ -30,6 +30,8 @@ class Serving:
         self._delivery = Delivery(env.config, TrajectoryApi(env.config.rollout_server_url))
         self._groups: dict[asyncio.Task[bool], float] = {}
         self._is_out_of_items = False
+        self._registration: Registration | None = None
+        self._follows_steps = env.config.total_steps == -1
 
     async def run(self) -> Mapping[str, int]:
         """Serve until the trainer has had all its steps, and return the ledger's counts.
@@ -54,12 +56,8 @@ class Serving:
     async def _begin(self) -> None:
         env, delivery = self._env, self._delivery
         registration = await delivery.join()
-        env.env_id, env.wandb_prepend = registration.env_id, registration.wandb_name
+        self._adopt(registration)
         env.curr_step = registration.starting_step
-        env.checkpoint_dir, env.checkpoint_interval = registration.checkpoint_dir, registration.checkpoint_interval
-        env.max_token_len = delivery.max_token_len
-        if env.config.total_steps == -1:
-            env.config.total_steps = registration.num_steps
         if env.curr_step > 0:
             await asyncio.to_thread(env.load_checkpoint)
         if env.config.use_wandb:
@@ -68,9 +66,22 @@ class Serving:
             env.begin_wandb()
         env.outlet.send = delivery.send
 
+    def _adopt(self, registration: Registration | None) -> None:
+        """Take over what the trainer says, at the beginning and whenever the API has let us register again."""
+        env = self._env
+        if registration is None or registration is self._registration:
+            return
+        self._registration = registration
+        env.env_id, env.wandb_prepend = registration.env_id, registration.wandb_name
+        env.checkpoint_dir, env.checkpoint_interval = registration.checkpoint_dir, registration.checkpoint_interval
+        env.max_token_len = self._delivery.max_token_len
+        if self._follows_steps:
+            env.config.total_steps = registration.num_steps
+
     async def _serve(self) -> None:
         while True:
             status = await self._delivery.status()
+            self._adopt(self._delivery.registration)
             self._env.status_dict = dict(status)
             await self._env.server.update_weight(float(status.get("env_weight", 1.0)))
             await self._step_checks(int(status["current_step"]))
