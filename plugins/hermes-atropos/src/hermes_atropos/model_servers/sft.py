@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from hermes_atropos.compat import BaseEnvConfig
 from hermes_atropos.config import HermesAgentEnvConfig
@@ -15,6 +16,12 @@ from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.tokens import IGNORED
 
 logger = logging.getLogger(__name__)
+
+_OPENING: Final = r"(?:<[^<>\s/]*think[^<>\s/]*>|\[THINK\]|<\|channel>thought)"
+_CLOSING: Final = r"(?:<[^<>\s/]*/[^<>\s/]*think[^<>\s/]*>|<\|END_THINKING\|>|\[/THINK\]|<channel\|>)"
+# The opening mark may stand in the prompt already, or the template writes none.
+_EMPTY_REASONING: Final = re.compile(rf"\s*(?:{_OPENING}\s*)?{_CLOSING}\s*", re.IGNORECASE)
+_BEGINS_WITH_MARK: Final = re.compile(rf"\s*(?:{_OPENING}|{_CLOSING})", re.IGNORECASE)
 
 
 class SftTokens:
@@ -58,7 +65,10 @@ class SftTokens:
 def assistant_only(
     tokenizer: Any, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[list[int], list[int]]:
-    """Return tokens and masks of a conversation; raises `ValueError` where the template rewrites an earlier turn."""
+    """Return tokens and masks of a conversation; raises `ValueError` where the template rewrites an earlier turn.
+
+    An empty block of reasoning that the template puts before a turn has no loss: the model never wrote it.
+    """
     rendered = [_for_template(message) for message in messages]
 
     def text(count: int, *, is_prompt: bool) -> str:
@@ -76,11 +86,19 @@ def assistant_only(
         before, after = text(index, is_prompt=True), text(index + 1, is_prompt=False)
         if not (after.startswith(before) and full.startswith(after.rstrip())):
             raise ValueError(f"it writes turn {index} otherwise in the whole conversation than by itself")
-        spans.append((len(before), len(after.rstrip())))  # what follows a turn's end is the next turn's scaffold
+        begin = len(before) + _unwritten(message, after[len(before) :])
+        spans.append((begin, len(after.rstrip())))  # what follows a turn's end is the next turn's scaffold
     encoded = tokenizer(full, add_special_tokens=False, return_offsets_mapping=True)
     pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
     tokens = [int(token) for token in encoded["input_ids"]]
     return tokens, [int(token) if _is_within(offsets, spans) else IGNORED for token, offsets in pairs]
+
+
+def _unwritten(message: Mapping[str, Any], turn: str) -> int:
+    """Return how many characters at the beginning of a turn are the template's empty block of reasoning."""
+    block = _EMPTY_REASONING.match(turn)
+    is_written = _BEGINS_WITH_MARK.match(str(message["content"]))
+    return 0 if block is None or is_written else block.end()
 
 
 def _is_within(offsets: Sequence[int], spans: Sequence[tuple[int, int]]) -> bool:
