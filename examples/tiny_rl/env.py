@@ -27,8 +27,8 @@ MOST_TOKENS: Final = 24
 class LookupConfig(HermesAgentEnvConfig):
     """Which tasks are drawn, and where evaluations are noted."""
 
-    task_seed: int = Field(default=0, description="Decides the training tasks.")
-    eval_tasks: int = Field(default=100, ge=1, description="Held-out tasks of one evaluation; always the same.")
+    task_seed: int = Field(default=0, description="Decides the training tasks and the held-out ones.")
+    eval_tasks: int = Field(default=100, ge=1, description="Held-out tasks of one evaluation: a seed's own.")
     evals_path: str = Field(default="evals.jsonl", description="Gets one line for each evaluation.")
 
 
@@ -88,7 +88,7 @@ class LookupEnv(HermesAgentBaseEnv):
 
     async def evaluate(self, *_args: Any, **_kwargs: Any) -> None:
         """Play the held-out tasks once each, and note their mean reward."""
-        held_out = tasks("test", 0)
+        held_out = tasks("test", self.config.task_seed)
         items = [next(held_out) for _ in range(self.config.eval_tasks)]
         outcomes = await asyncio.gather(*(self.run_item(item) for item in items))
         line = json.dumps({"step": self.curr_step, **_summary(outcomes)})

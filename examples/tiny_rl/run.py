@@ -159,7 +159,8 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     missed = [f"seed {result['seed']}: {name}" for result in results for name in _CHECKS if not result[name]]
-    verdict = "\n".join(["failed:", *missed]) if missed else "all seeds show all three"
+    slow = [f"seed {result['seed']} trained for longer than expected" for result in results if not result["in_time"]]
+    verdict = "\n".join([*slow, "failed:", *missed] if missed else [*slow, "all seeds show all three"])
     sys.stdout.write(f"\n{table(results)}\n{verdict}\n")
     if keep:
         for name in _WRITTEN:

@@ -2,6 +2,10 @@
 
 A question names a colour; the file of that colour holds the code, or names the file that does. All files look alike, so
 that a model that knows how to call `read_file` but not which file to read finds the right code only by luck.
+
+Held out are pairs of a colour and the one that its file names: in training no file of the first names the second. Each
+colour is asked about, and named, in training and in the held-out tasks, so that those need what was learnt, twice in a
+row, in a combination that was never seen.
 """
 
 from __future__ import annotations
@@ -10,8 +14,8 @@ import json
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final, Literal
-from zlib import crc32
 
 Split = Literal["train", "test"]
 Message = dict[str, Any]
@@ -21,8 +25,8 @@ THINGS: Final = (
     "box", "cup", "door", "hat", "key", "lamp", "map", "book",
     "coat", "ring", "ship", "tree", "bag", "chair", "clock", "desk",
 )  # fmt: skip
-_TEST_SHARE: Final = 4
-"""One of so many pairs of colour and thing is never trained on."""
+_HELD_OUT: Final = (1, 2)
+"""How far the colour that a held-out task's file names is from the one asked about, in the seed's order of colours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,31 +42,41 @@ class Task:
 
 
 def tasks(split: Split, seed: int) -> Iterator[Task]:
-    """Yield tasks without end; the two splits ask about different pairs, two seeds have different codes."""
+    """Yield tasks without end; a seed's held-out ones are chains that none of its training tasks has.
+
+    Half of the training tasks are chains, and all of the held-out ones.
+    """
     chance = random.Random(f"{split}-{seed}")  # noqa: S311 - reproducible tasks, nothing to guard
-    pairs = [(colour, thing) for colour in COLOURS for thing in THINGS if _split(colour, thing) == split]
-    number = 0
-    while True:
-        chance.shuffle(pairs)
-        for colour, thing in pairs:
-            yield _task(f"{split}-{seed}-{number}", colour, thing, chance)
-            number += 1
+    held_out = held_out_chains(seed)
+    chains = [(first, then) for first in COLOURS for then in COLOURS if first != then]
+    drawn: list[tuple[str, str | None]] = [pair for pair in chains if (pair in held_out) == (split == "test")]
+    if split == "train":
+        drawn += [(colour, None) for colour in COLOURS] * (len(drawn) // len(COLOURS))
+    for number in count():
+        place = number % len(drawn)
+        if not place:
+            chance.shuffle(drawn)
+        yield _task(f"{split}-{seed}-{number}", *drawn[place], chance)
 
 
-def _split(colour: str, thing: str) -> Split:
-    return "train" if crc32(f"{colour} {thing}".encode()) % _TEST_SHARE else "test"
+def held_out_chains(seed: int) -> frozenset[tuple[str, str]]:
+    """Return the pairs of colours, asked about and named by its file, that only the held-out tasks have."""
+    colours = list(COLOURS)
+    random.Random(f"held-out-{seed}").shuffle(colours)  # noqa: S311 - as above
+    return frozenset(
+        (colour, colours[(place + step) % len(colours)]) for place, colour in enumerate(colours) for step in _HELD_OUT
+    )
 
 
-def _task(name: str, colour: str, thing: str, chance: random.Random) -> Task:
+def _task(name: str, colour: str, named: str | None, chance: random.Random) -> Task:
     codes = dict(zip(COLOURS, chance.sample(range(1000, 10_000), len(COLOURS)), strict=True))
     files = {_file(each): f"code {code}\n" for each, code in codes.items()}
     path: tuple[str, ...] = (_file(colour),)
-    answer = codes[colour]
-    if chance.random() < 0.5:
-        other = chance.choice([each for each in COLOURS if each != colour])
-        files[_file(colour)] = f"see {other}\n"
-        path, answer = (_file(colour), _file(other)), codes[other]
-    return Task(id=name, question=f"code of the {colour} {thing}?", files=files, path=path, answer=str(answer))
+    if named is not None:
+        files[_file(colour)] = f"see {named}\n"
+        path = (*path, _file(named))
+    question = f"code of the {colour} {chance.choice(THINGS)}?"
+    return Task(id=name, question=question, files=files, path=path, answer=str(codes[named or colour]))
 
 
 def _file(colour: str) -> str:

@@ -116,10 +116,17 @@ def test_tokens_that_could_not_be_checked_fail(run):
     assert verdicts(run) == (False, True, True)
 
 
-def test_a_small_rise_and_a_late_one_fail(run):
-    assert verdicts(run, seconds=901) == (True, False, True)
+def test_a_small_rise_fails(run):
     run[0]["evals"][1] = {"reward": 0.4}
     assert verdicts(run) == (True, False, True)
+
+
+@pytest.mark.parametrize(("seconds", "in_time"), [(60.0, True), (900.0, True), (901.0, False), (86_400.0, False)])
+def test_the_time_is_judged_apart_from_what_was_shown(run, seconds, in_time):
+    _, written = run
+    found = judged(written(), seconds=seconds)
+    assert verdicts(run, seconds=seconds) == (True, True, True)
+    assert (found["in_time"], found["seconds"]) == (in_time, seconds)
 
 
 def test_a_token_that_was_trained_and_never_received_fails(run):
