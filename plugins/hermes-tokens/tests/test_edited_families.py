@@ -19,13 +19,14 @@ pytestmark = pytest.mark.skipif(not NAMES, reason="the distribution trl is not i
 
 
 @pytest.mark.parametrize("tells", [True, False], ids=["told", "untold"])
+@pytest.mark.parametrize("content", ["", None], ids=["empty", "none"])
 @pytest.mark.parametrize("name", NAMES)
-async def test_only_an_edit_begins_a_branch_which_is_what_the_template_writes(name, tells):
+async def test_only_an_edit_begins_a_branch_which_is_what_the_template_writes(name, content, tells):
     play = Play(trl_tokenizer(name), tells=tells, stops=stops_of(name), allow_branches=True)
     play.messages = [{"role": "user", "content": "Look around."}]
     call = {**called(1, "ls -l"), "id": "abcdef123"}  # what some templates insist on
     for answer, following in (
-        ({"role": "assistant", "content": "", "tool_calls": [call]}, result_of("abcdef123", "notes.txt")),
+        ({"role": "assistant", "content": content, "tool_calls": [call]}, result_of("abcdef123", "notes.txt")),
         ({"role": "assistant", "content": "There are notes."}, {"role": "user", "content": "Read them."}),
         ({"role": "assistant", "content": "It is 42."}, {"role": "user", "content": "Why?"}),
     ):
@@ -42,5 +43,20 @@ async def test_only_an_edit_begins_a_branch_which_is_what_the_template_writes(na
     edited = play.written[: len(before)] != before  # some templates leave calls out
     reason = "history_edited: turn 0, tool_calls of message 1 (assistant)"
     assert play.reasons() == ["", *[reason] * edited]
+    assert play.session.exactness().is_exact
+    assert play.check().is_exact
+
+
+@pytest.mark.skipif("glm4moe" not in NAMES, reason="the distribution trl is not installed")
+@pytest.mark.parametrize("tells", [True, False], ids=["told", "untold"])
+async def test_an_edit_behind_a_stop_token_that_has_to_give_way_is_reported_as_an_edit(tells):
+    play = Play(trl_tokenizer("glm4moe"), tells=tells, stops=stops_of("glm4moe"))
+    play.messages = [{"role": "user", "content": "Look around."}]
+    for text in ("I look.", "So."):
+        await play.sample(f"{text}<|user|>")
+        play.messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "Go on."}]
+    play.messages[2:] = [result_of("abcdef123", "notes.txt")]
+    await play.sample("Well.<|user|>")
+    assert play.reasons() == ["", "history_edited: turn 1, role of message 2 (user)"]
     assert play.session.exactness().is_exact
     assert play.check().is_exact

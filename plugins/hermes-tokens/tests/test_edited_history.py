@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 
 import pytest
@@ -16,6 +17,9 @@ from hermes_core.contracts.model import ToolSchemas
 from hermes_tokens.append_rule.append import AppendRule
 from hermes_tokens.tokenizer import ChatTokenizer
 
+RESTORES = 13
+"""An edit at this place takes all edits back."""
+
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory) -> ChatTokenizer:
@@ -23,7 +27,7 @@ def tokenizer(tmp_path_factory) -> ChatTokenizer:
 
 
 @given(
-    edits=st.lists(st.tuples(st.sampled_from(sorted(EDITS)), st.integers(0, 12)), min_size=1, max_size=3),
+    edits=st.lists(st.tuples(st.sampled_from(sorted(EDITS)), st.integers(0, RESTORES)), min_size=1, max_size=3),
     turns=st.integers(1, 4),
     tells=st.booleans(),
     in_place=st.booleans(),
@@ -34,10 +38,13 @@ def test_any_edit_of_any_message_is_sent_as_the_template_writes_it(tokenizer, ed
     async def played() -> None:
         play = Play(tokenizer, tells=tells)
         await play.turns(turns)
+        earlier = [copy.deepcopy(play.messages)]
         for name, at in edits:
             before, original = play.written, copy.deepcopy(play.messages)
             play.messages = play.messages if in_place else copy.deepcopy(play.messages)
-            if not EDITS[name](play.messages, at % len(play.messages)) or not play.messages:
+            if at == RESTORES:
+                play.messages = copy.deepcopy(earlier[0])
+            elif not EDITS[name](play.messages, at % len(play.messages)) or not play.messages:
                 play.messages = original
             branches = len(play.reasons())
             await answered(play, fails=fails)
@@ -45,6 +52,7 @@ def test_any_edit_of_any_message_is_sent_as_the_template_writes_it(tokenizer, ed
             branches = len(play.reasons())
             await answered(play)
             assert len(play.reasons()) == branches
+            earlier.append(copy.deepcopy(play.messages))
 
     asyncio.run(played())
 
@@ -97,7 +105,7 @@ async def test_an_edit_whose_request_fails_and_that_is_taken_back_begins_no_bran
         ("redact arguments", 6, "turn 2, tool_calls of message 6 (assistant)"),
         ("change reasoning", 2, "turn 0, reasoning_content of message 2 (assistant)"),
         ("redact", 3, "turn 1, content of message 3 (tool)"),
-        ("drop", 3, "turn 1, role of message 3 (tool)"),
+        ("drop", 3, "turn 1, absence of message 3 (tool)"),
         ("another role", 4, "turn 1, role of message 4 (assistant)"),
         ("insert a system", 0, "turn 0, content of message 0 (system)"),
     ],
@@ -190,7 +198,18 @@ async def test_json_that_was_written_otherwise_is_no_edit_where_the_parser_has_s
     assert_true(play)
 
 
-@pytest.mark.parametrize("content", ["", "{" * 2000, '{"a":' * 3000, "<" * 4000, '[{"a": "' * 2000])
+HOSTILE = (
+    "",
+    "{" * 2000,
+    '{"a":' * 3000,
+    "<" * 4000,
+    '[{"a": "' * 2000,
+    '{"\\"' * 50_000,
+    '{"a":[' * 400 + "0," * 50_000,
+)
+
+
+@pytest.mark.parametrize("content", HOSTILE, ids=range(len(HOSTILE)))
 async def test_a_turn_of_hostile_text_is_held_against_its_message(tokenizer, content):
     play = Play(tokenizer, tells=False)
     await play.sample(f"{content}x<|im_end|>")
@@ -212,3 +231,118 @@ async def test_text_behind_a_call_that_the_template_writes_before_it_is_no_edit(
     await play.sample("Done.<|im_end|>")
     assert play.reasons() == [""]
     assert_true(play)
+
+
+@pytest.mark.parametrize("tells", [True, False])
+async def test_going_back_and_forth_between_versions_is_a_branch_for_each_and_no_more(tokenizer, tells):
+    play = Play(tokenizer, tells=tells)
+    await play.turns(2)
+    original, edited = copy.deepcopy(play.messages), copy.deepcopy(play.messages)
+    edited[2]["content"] = "I do not look."
+    for messages in (edited, original, edited, original):
+        play.messages = messages
+        answer = {"role": "assistant", "content": "I see."}
+        await play.turn(answer)
+        assert play.sent == play.written
+        assert_true(play)
+        messages += [answer, {"role": "user", "content": "Go on."}]
+    assert play.reasons() == ["", "history_edited: turn 0, content of message 2 (assistant)"]
+
+
+@pytest.mark.parametrize("key", ["timestamp", "refusal", "model"])
+async def test_a_field_that_the_template_does_not_read_is_no_edit_however_a_turn_was_sampled(tokenizer, key):
+    play = Play(tokenizer, tells=True)
+    play.spells = True
+    await play.turns(2)
+    for message in play.messages:
+        message[key] = "3"
+    await play.turn({"role": "assistant", "content": "Here."})
+    assert play.reasons() == [""]
+    assert_true(play)
+
+
+async def test_a_turn_that_was_sampled_oddly_is_written_anew_only_where_it_was_edited(tokenizer):
+    play = Play(tokenizer, tells=True)
+    play.spells = True
+    await play.turns(2)
+    play.messages[4]["content"] = "There is nothing."
+    await play.turn({"role": "assistant", "content": "Here."})
+    assert tokenizer.decode(play.sent) == tokenizer.decode(play.written)
+    assert play.reasons() == ["", "history_edited: turn 1, content of message 4 (assistant)"]
+    assert play.session.exactness().is_exact
+    assert play.check().is_exact
+
+
+async def test_an_agent_that_keeps_the_text_of_a_turn_has_not_edited_what_was_recorded(tokenizer):
+    play = Play(tokenizer, tells=True)
+    answer = {"role": "assistant", "content": "I look.", "tool_calls": [called(1, "ls")]}
+    text = play.text(answer)
+    await play.turn(answer)
+    play.messages += [{"role": "assistant", "content": text.removesuffix("<|im_end|>")}, result(1, "x")]
+    await play.sample("Done.<|im_end|>")
+    assert play.reasons() == [""]
+    assert_true(play)
+
+
+async def test_a_fault_of_the_server_is_not_hidden_behind_an_edit(tokenizer):
+    play = Play(tokenizer, tells=True)
+    await play.turns(1)
+    play.messages[1]["content"] = "Something else."
+    play.sampler.aborts = 4
+    for _ in range(2):
+        if play.sampler.aborts:
+            with pytest.raises(ModelServerError, match="aborted"):
+                await play.sample("I")
+        else:
+            await play.sample("I see.<|im_end|>")
+    report = play.session.exactness()
+    assert report.break_reasons == {"history_edited": 1, "engine": 1}
+    assert not report.is_exact
+
+
+async def test_a_turn_that_the_server_left_unfinished_is_refused_where_there_may_be_no_branch(tokenizer):
+    play = Play(tokenizer, tells=True, allow_branches=False)
+    play.sampler.aborts = 4
+    with pytest.raises(ModelServerError, match="aborted"):
+        await play.sample("I")
+    with pytest.raises(ModelRequestError, match="a turn that the server left unfinished"):
+        await play.sample("I see.<|im_end|>")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("a\ud800", "a?"), (None, ""), ("a\u0301", "\u00e1")],
+    ids=["a lone surrogate", "no content", "another form of a letter"],
+)
+async def test_a_small_edit_of_a_tools_result_is_sent(tokenizer, before, after):
+    play = Play(tokenizer, tells=True)
+    await play.turns(1)
+    play.messages[3]["content"] = before
+    await play.turn({"role": "assistant", "content": "I see."})
+    first = play.sent
+    play.messages[3]["content"] = after
+    await play.turn({"role": "assistant", "content": "I see."})
+    assert play.sent == play.written
+    assert play.sent != first
+
+
+async def test_an_edit_of_a_call_without_a_function_object_is_sent(tokenizer):
+    play = Play(tokenizer, tells=True)
+    flat = {"id": "a", "name": "terminal", "arguments": {"command": "secret"}}
+    play.messages[1:1] = [{"role": "assistant", "content": "", "tool_calls": [flat]}, result(1, "x")]
+    await play.turns(1)
+    flat["arguments"] = {"command": "***"}
+    await play.turn({"role": "assistant", "content": "I see."})
+    assert play.sent == play.written
+    assert "secret" not in tokenizer.decode(play.sent)
+
+
+@pytest.mark.parametrize("calls", [["s"], "str", [{"function": "f"}], [{"function": {"arguments": "{" * 9}}]])
+@pytest.mark.parametrize("tells", [True, False])
+async def test_calls_that_are_none_are_refused_or_sent_and_never_a_crash(tokenizer, calls, tells):
+    play = Play(tokenizer, tells=tells)
+    await play.turns(1)
+    play.messages[2]["tool_calls"] = calls
+    with contextlib.suppress(ModelRequestError):
+        await play.sample("I see.<|im_end|>")
+        assert len(play.reasons()) == 2

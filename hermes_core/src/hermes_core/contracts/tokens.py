@@ -152,10 +152,10 @@ class Exactness:
     `sampled` counts every id that the server sent for this rollout, `trained` those with loss in exactly one sample.
     `turns` are assistant turns, `turns_with_loss` those of which every id has loss. `continued` are turns after the
     first whose history the caller left alone, `prefix_exact` those whose prompt begins with the one before and what was
-    sampled then. `with_logprob`
-    counts sampled ids that have a logprob. `parity_checked` prompts were compared with what the template itself writes,
-    `parity_equal` of them agree. `foreign_control_tokens` counts control ids made of untrusted text. `constrained`
-    counts sampled ids that were drawn under a mask; unless that is allowed, a fault names the turn.
+    sampled then. `with_logprob` counts sampled ids that have a logprob. `parity_checked` prompts were compared with
+    what the template itself writes, `parity_equal` of them agree. `foreign_control_tokens` counts control ids made of
+    untrusted text. `constrained` counts sampled ids that were drawn under a mask; unless that is allowed, a fault names
+    the turn.
     """
 
     sampled: int = 0

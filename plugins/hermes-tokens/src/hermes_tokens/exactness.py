@@ -118,17 +118,15 @@ def check(exchanges: Iterable[Exchange], samples: Sequence[Mapping[str, Any]]) -
     total = Exactness(samples=len(samples))
     # A branch that a caller has begun by an edit continues nothing.
     edited = sum(str(sample.get("reason")).startswith("history_edited") for sample in samples)
-    before: list[int] | None = None
+    ends = _Ends()
     wanted = Counter(place for exchange in exchanges for place in _sampled_places(exchange))
     for turn, exchange in enumerate(exchanges):
-        prompt = list(exchange.prompt_ids)
         total += found.turn(turn, exchange, wanted)
-        goes_on = before is not None and prompt[: len(before)] == before
-        if before is not None and not goes_on and edited:
+        goes_on = ends.go_on(exchange)
+        if turn and not goes_on and edited:
             edited -= 1
-        elif before is not None:
+        elif turn:
             total = replace(total, continued=total.continued + 1, prefix_exact=total.prefix_exact + goes_on)
-        before = prompt + list(exchange.ids)
     return replace(total, faults=(*malformed, *total.faults, *found.made_up(wanted)))
 
 
@@ -163,6 +161,20 @@ def _places(tokens: Iterable[int]) -> Iterator[_Place]:
 
 def _sampled_places(exchange: Exchange) -> list[_Place]:
     return list(_places([*exchange.prompt_ids, *exchange.ids]))[len(exchange.prompt_ids) :]
+
+
+class _Ends:
+    """Where a rollout's branches end so far, by a hash of all ids of each."""
+
+    def __init__(self) -> None:
+        self._ends: set[int] = set()
+
+    def go_on(self, exchange: Exchange) -> bool:
+        """Take an exchange, and say whether its prompt goes on from an end, which then is none any more."""
+        hashes = [before for before, _ in _places([*exchange.prompt_ids, *exchange.ids, 0])]
+        found = self._ends.intersection(hashes[: len(exchange.prompt_ids) + 1])
+        self._ends = self._ends - found | {hashes[-1]}
+        return bool(found)
 
 
 class _Places:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Final, Literal
 
 from hermes_core.contracts.tokens import IGNORED, Generated, TokenIds, TrainingSample, WeightSpan
@@ -42,7 +43,6 @@ class Trajectory:
         self.turns = 0
         self.breaks: Counter[BreakReason] = Counter()
         self._reasons: dict[int, str] = {}
-        self._last = ROOT
         self._broken: tuple[BreakReason, str] | None = None
 
     def add_context(self, role: str, ids: Sequence[int]) -> None:
@@ -67,13 +67,12 @@ class Trajectory:
                 constraints=generated.constraints,
             )
         )
-        self._last = self.head
         if self._broken is not None:
             self.breaks[self._broken[0]] += 1
             self._broken = None
 
     def rewind(self, node: int, reason: BreakReason, detail: str = "") -> None:
-        """Go back to a node of the present path (or `ROOT`).
+        """Go back to a node (or `ROOT`).
 
         What is added next begins a new branch for that reason; none begins where only context was left behind. `detail`
         says more to whoever reads the branch's sample.
@@ -82,12 +81,18 @@ class Trajectory:
         self.prompt = TokenIds(token for index in self._path(node) for token in self.nodes[index].ids)
         if not self.would_branch(node):
             self._broken = None
-        elif self._broken is None or reason != "engine":  # a request that is made again keeps its reason
+        elif self._broken is None or reason == "history_edited":  # a request that is made again keeps its reason
             self._broken = (reason, detail)
 
     def would_branch(self, node: int) -> bool:
-        """Say whether going back to a node leaves behind what was sampled last."""
-        return self._last != ROOT and self._last not in self._path(node)
+        """Say whether something was sampled behind a node, so that what is added to it begins a branch."""
+        above: set[int] = set()
+        for sampled in self.sampled():
+            index = sampled.parent
+            while index != ROOT and index not in above:
+                above.add(index)
+                index = self.nodes[index].parent
+        return node in above or (node == ROOT and self.turns > 0)
 
     def drop_last(self, reason: BreakReason = "junction") -> None:
         """Go back to before the last sampled token, which stays in the branch that ends with it."""
@@ -110,12 +115,26 @@ class Trajectory:
             self.add_context(role, ids[size:])
             size = max(0, size - len(ids))
 
+    def shared(self, ids: Sequence[int]) -> tuple[int, int]:
+        """Return the deepest node that a prompt begins with all ids up to, in any branch, and how many those are."""
+        children: dict[int, list[int]] = {}
+        for index, node in enumerate(self.nodes):
+            children.setdefault(node.parent, []).append(index)
+        best, places = (ROOT, 0), [(ROOT, 0)]
+        while places:
+            place = places.pop()
+            best = max(best, place, key=itemgetter(1))
+            for index in children.get(place[0], ()):
+                own, start = self.nodes[index].ids, place[1]
+                if tuple(ids[start : start + len(own)]) == own:
+                    places.append((index, start + len(own)))
+        return best
+
     def samples(self) -> list[TrainingSample]:
         """Return one sample for each branch that has tokens of its own to train."""
         trained: set[int] = set()
         samples: list[TrainingSample] = []
-        for end in self._ends():
-            path = self._path(end)
+        for path in sorted(map(self._path, self._ends())):  # in the order in which branches were begun
             samples.append(self._sample(path, trained, len(samples)))
             trained.update(path)
         return samples
@@ -155,18 +174,7 @@ class Trajectory:
             if other.parent == index:
                 self.nodes[place] = replace(other, parent=len(self.nodes))
         self.nodes.append(rest)
-        self._last = len(self.nodes) - 1 if self._last == index else self._last
         return index
-
-    def shared(self, ids: Sequence[int]) -> tuple[int, int]:
-        """Return the deepest node on the present path whose ids a prompt begins with, and how many those are."""
-        node, size = ROOT, 0
-        for index in self._path(self.head):
-            own = self.nodes[index].ids
-            if tuple(ids[size : size + len(own)]) != own:
-                break
-            node, size = index, size + len(own)
-        return node, size
 
     def _ends(self) -> list[int]:
         """Return the last sampled node of every branch, without those that lie within another branch."""

@@ -61,6 +61,7 @@ class Sampler:
     turns: list[list[int]]
     exchanges: list[Exchange] = field(default_factory=list)
     fails: int = 0
+    aborts: int = 0
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -79,6 +80,9 @@ class Sampler:
         ids = self.turns.pop(0)
         logprobs = [-(1 + place) / 8 for place in range(len(ids))]
         self.exchanges.append(Exchange(prompt_ids=list(request.prompt.ids), ids=ids, logprobs=logprobs))
+        if self.aborts:
+            self.aborts -= 1
+            return Generated(ids=tuple(ids), logprobs=tuple(logprobs), finish_reason="abort")
         return Generated(ids=tuple(ids), logprobs=tuple(logprobs), finish_reason="stop", stop_id=ids[-1])
 
 
@@ -95,6 +99,7 @@ class Play:
         self.session = TokenSession(self.model, "r1")
         self.tells = tells
         self.stops = stops
+        self.spells = False
         self.messages = copy.deepcopy(OPENING)
 
     async def turn(self, answer: Message, *, tools: ToolSchemas = TOOLS) -> None:
@@ -104,8 +109,12 @@ class Play:
             self.session.record_message(copy.deepcopy(answer))
 
     async def sample(self, text: str, *, tools: ToolSchemas = TOOLS) -> None:
-        """Sample a text."""
-        self.sampler.turns = [self.tokenizer.encode_scaffold(text)]
+        """Sample a text; spelled, no two letters are one token, which no encoder makes of it."""
+        pieces = self.tokenizer.controls.split(text)
+        letters = [letter for piece in pieces for letter in (piece if isinstance(piece, str) else [piece.text])]
+        parts = letters if self.spells else [text]
+        ids = [token for part in parts for token in self.tokenizer.encode_scaffold(part)]
+        self.sampler.turns = [ids] * (self.sampler.aborts or 1)
         await self.session.chat(ModelRequest(conversation=Conversation(self.messages), tools=tools, rollout_id="r1"))
 
     def text(self, answer: Message) -> str:
@@ -150,6 +159,7 @@ def assert_true(play: Play) -> None:
     assert report.faults == ()
     assert report.parity_equal == report.parity_checked == 1
     assert play.check().is_exact, play.check().to_json()
+    assert play.check().continued == report.continued
     edits = sum(reason.startswith("history_edited: turn ") for reason in play.reasons())
     assert report.break_reasons == ({"history_edited": edits} if edits else {})
 

@@ -89,8 +89,13 @@ class SlottedMessages:
         self._ids[call.id] = taken
         return {"id": taken, "name": self._take(call.name)}
 
-    def _tool_call(self, call: Mapping[str, Any]) -> dict[str, Any]:
-        function = call.get("function") or call
+    def _tool_call(self, call: Any) -> dict[str, Any]:
+        function = (call.get("function") or call) if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping):
+            raise ConfigError(
+                f"a tool call is an object with a function's name and arguments, found {str(call)[:80]!r}",
+                hint='{"id": "…", "type": "function", "function": {"name": "…", "arguments": "{…}"}}',
+            )
         made: dict[str, Any] = {"name": self._take(str(function.get("name", "")))}
         made["arguments"] = map_texts(decode_arguments(function.get("arguments")), self._text, self._key)
         identity = {"id": self._id(call["id"])} if call.get("id") else {}
@@ -153,6 +158,6 @@ def decode_arguments(arguments: Any) -> Any:
         return {} if arguments is None else arguments
     try:
         value = json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return arguments
     return value if isinstance(value, dict) else arguments

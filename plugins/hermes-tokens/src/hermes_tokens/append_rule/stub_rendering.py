@@ -35,12 +35,14 @@ class StubRenderer:
 
     def render(self, messages: Sequence[Message], *, prompt: bool = True) -> str:
         """Render as the template likes it; raises `TemplateError`."""
-        try:
-            return self.rendered(messages, prompt=prompt, as_text=False)
-        except TemplateError:
-            if not any(message.get("tool_calls") for message in messages):
-                raise
-            return self.rendered(messages, prompt=prompt, as_text=True)
+        refusal: TemplateError | None = None
+        for form, as_text in _forms(messages):
+            try:
+                return self.rendered(form, prompt=prompt, as_text=as_text)
+            except TemplateError as error:
+                refusal = refusal or error
+        assert refusal is not None
+        raise refusal
 
     def stub(self, calls: Sequence[Mapping[str, str]], new: Sequence[Message], *, after_tools: bool) -> Stub:
         """Return the first stub for this turn that the template takes; raises what it says of the best one."""
@@ -130,6 +132,23 @@ def _declaring(declaration: str, messages: Sequence[Message]) -> list[Message]:
     own = messages[0].get("content")
     text = f"{declaration}\n\n{own}" if isinstance(own, str) and own.strip() else declaration
     return [{**messages[0], "content": text}, *messages[1:]]
+
+
+def _forms(messages: Sequence[Message]) -> Iterator[tuple[Sequence[Message], bool]]:
+    """Yield forms of the same messages, best first: with arguments as object and as text.
+
+    A turn without text has an empty one: given None, some templates write "None", and some refuse it. Others refuse "".
+    """
+    texts = [_with_text(message) for message in messages]
+    for form in (texts,) if texts == list(messages) else (texts, messages):
+        yield form, False
+        if any(message.get("tool_calls") for message in messages):
+            yield form, True
+
+
+def _with_text(message: Message) -> Message:
+    has_none = message.get("role") == "assistant" and message.get("content") is None
+    return {**message, "content": ""} if has_none else message
 
 
 def _stubs(calls: Sequence[Mapping[str, str]]) -> Iterator[tuple[Message, bool]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -12,7 +13,7 @@ from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import Message
 
 INSTALL_HINT: Final = "pip install hermes-tokens"
-_REASONING_FIELDS: Final = ("reasoning_content", "thinking", "reasoning")
+REASONING_FIELDS: Final = ("reasoning_content", "thinking", "reasoning")
 
 
 class TemplateError(ConfigError):
@@ -43,6 +44,10 @@ class ChatTemplate:
         other = copy.copy(self)
         other.variables = {**self.variables, "strftime_now": clock().strftime, **kwargs}
         return other
+
+    def reads(self, field: str) -> bool:
+        """Say whether the template may read a field of messages: whether it has the name at all."""
+        return re.search(rf"\b{re.escape(field)}\b", self.text) is not None
 
     def render(
         self, messages: Sequence[Message], *, tools: Sequence[Any] = (), add_generation_prompt: bool = True
@@ -92,7 +97,7 @@ def _refused(error: Exception, messages: Sequence[Message]) -> TemplateError:
 
 def _with_reasoning(message: Message) -> Message:
     """Give reasoning under each name that templates read it by."""
-    reasoning = next((message[key] for key in _REASONING_FIELDS if message.get(key) is not None), None)
+    reasoning = next((message[key] for key in REASONING_FIELDS if message.get(key) is not None), None)
     if reasoning is None:
         return message
     return {"thinking": reasoning, **message, "reasoning_content": reasoning}

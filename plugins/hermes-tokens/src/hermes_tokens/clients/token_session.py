@@ -46,11 +46,14 @@ class _Turn:
         """Return the field in which a message is not this turn, "" if it is."""
         if message.get("role") != "assistant":
             return "role"
-        if self.message is not None:
-            return first_difference(self.message, message)
+        told = None if self.message is None else first_difference(self.message, message, rule.template.reads)
+        if told == "":
+            return ""
         from hermes_tokens.history.reading import unread_field
 
-        return unread_field(rule, message, self.sampled, opened=self.opened)
+        # An agent may read a turn in a way of its own, whatever was recorded: as the text that it is, for one.
+        field = unread_field(rule, message, self.sampled, opened=self.opened)
+        return (told or field) if field else ""
 
     def closed(self, message: Message) -> ClosedTurn:
         """Describe how the turn ended, to the append rule."""
@@ -75,6 +78,7 @@ class TokenSession:
         self._trajectory = Trajectory()
         self._history = History()
         self._edit: Edit | None = None
+        self._is_unfinished = False
         self._turns: list[_Turn] = []
         self._opens_reasoning = False
         self._rule: AppendRule | None = None
@@ -148,7 +152,7 @@ class TokenSession:
     def _continue(self, rule: AppendRule, history: History, *, is_proved: bool) -> None:
         """Bring the prompt up to the conversation."""
         if not self._turns:
-            self._trajectory.rewind(ROOT, "engine")
+            self._go_back(ROOT, "engine", None)
             self._append(rule.opening(history.messages))
             return
         edit = self._edit = self._first_edit(rule, history)
@@ -158,15 +162,20 @@ class TokenSession:
         appended = rule.opening(history.messages)
         if edit is not None:
             self._require_branch(self._trajectory.shared(appended.ids)[0], edit)
-        reason: BreakReason = "template" if edit is None else "history_edited"
+        reason: BreakReason = "template" if edit is None else self._reason
         self._trajectory.rebase(((span.role, span.ids) for span in appended.spans), reason, str(edit or ""))
         self._opens_reasoning = appended.opens_reasoning
+
+    @property
+    def _reason(self) -> BreakReason:
+        """Why an edited conversation is a branch; a fault of the server is not hidden behind it."""
+        return "engine" if self._is_unfinished else "history_edited"
 
     def _first_edit(self, rule: AppendRule, history: History) -> Edit | None:
         """Return what the caller has changed since the last turn was sampled."""
         if self._rule is not None and self._rule.fingerprint != rule.fingerprint:
             return Edit(message=0, turn=0, role="system", field="tools")
-        edit = self._history.first_edit(history)
+        edit = self._history.first_edit(history, rule.template.reads)
         if edit is not None:
             return edit
         turn, new = self._turns[-1], history.messages[len(self._history) :]
@@ -189,11 +198,8 @@ class TokenSession:
             return False
         after_tools = any(message.get("role") == "tool" for message in messages[: turn.messages])
         delta = rule.delta(turn.closed(own), new, after_tools=after_tools)
-        if edit is not None:
-            self._require_branch(turn.after, edit)
         if self._trajectory.head != turn.after:  # an earlier turn, or a request that failed
-            reason: BreakReason = "engine" if edit is None else "history_edited"
-            self._trajectory.rewind(turn.after, reason, str(edit or ""))
+            self._go_back(turn.after, "engine" if edit is None else self._reason, edit)
         if delta.replaced and not turn.is_cut:
             self._trajectory.drop_last()
             place = self._turns.index(turn)
@@ -201,13 +207,19 @@ class TokenSession:
         self._append(delta)
         return True
 
-    def _require_branch(self, node: int, edit: Edit) -> None:
-        """Refuse an edit that begins a branch where there must be none."""
-        if self._model.allow_branches is False and self._trajectory.would_branch(node):
-            raise ModelRequestError(
-                f"a conversation that goes on as it was sampled was wanted, found a changed one: {edit}",
-                hint="send the messages as they were, or allow a branch: take `allow_branches: false` out",
-            )
+    def _go_back(self, node: int, reason: BreakReason, edit: Edit | None) -> None:
+        """Go back to a node; refused where that begins a branch and there must be none."""
+        self._require_branch(node, edit)
+        self._trajectory.rewind(node, reason, str(edit or ""))
+
+    def _require_branch(self, node: int, edit: Edit | None) -> None:
+        if self._model.allow_branches is not False or not self._trajectory.would_branch(node):
+            return
+        found = "a turn that the server left unfinished" if edit is None else f"a changed one: {edit}"
+        raise ModelRequestError(
+            f"a conversation that goes on as it was sampled was wanted, found {found}",
+            hint="send the messages as they were, or allow a branch: take `allow_branches: false` out",
+        )
 
     def _append(self, appended: Appended) -> None:
         for span in appended.spans:
@@ -221,6 +233,7 @@ class TokenSession:
         while True:
             generated = await self._generate(request, sampling)
             self._trajectory.add_sampled(generated, continues=bool(parts))
+            self._is_unfinished = True
             parts.append(generated)
             if generated.finish_reason != "abort":
                 return _joined(parts)
@@ -252,6 +265,7 @@ class TokenSession:
     def _answered(self, generated: Generated, request: ModelRequest, rule: AppendRule) -> ModelReply:
         reasoning = rule.reasoning
         sampled = self._model.tokenizer.decode(text_ids(generated, rule, request.sampling))
+        self._is_unfinished = False
         turn = _Turn(
             messages=len(self._history),
             after=self._trajectory.head,

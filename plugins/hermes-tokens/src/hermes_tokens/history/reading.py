@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from hermes_core.contracts.model import Message
+from hermes_core.contracts.parsing import ToolCallParser
 from hermes_tokens.append_rule.append import AppendRule
 from hermes_tokens.append_rule.placeholders import common_start, decode_arguments
 from hermes_tokens.chat_template.template import TemplateError
@@ -21,6 +22,9 @@ from hermes_tokens.vocabulary import ControlToken
 _USER: Final[Message] = {"role": "user", "content": "Hello"}
 _MARK: Final = re.compile(r"<[^<>]*>|\[/?[A-Z_]+\]")
 _BEGIN: Final = re.compile(r"[{<\[]")
+_TEXTS: Final = ("content", "reasoning_content", "reasoning", "thinking")
+# What begins as JSON and is none is decoded up to the text's end each time.
+_MOST_FAILURES: Final = 32
 _DECODER: Final = json.JSONDecoder(strict=False)
 
 
@@ -30,30 +34,39 @@ def unread_field(rule: AppendRule, message: Message, sampled: str, *, opened: bo
     `sampled` is the text without its stop token, and without what the prompt had `opened`.
     """
     text = rule.reasoning.opening + sampled if opened else sampled
-    if not first_difference(message, {"role": "assistant", "content": text}) or _is_parsed_so(rule, message, text):
+    calls = message.get("tool_calls") or ()
+    if not all(isinstance(call, Mapping) and isinstance(call.get("function") or call, Mapping) for call in calls):
+        return "tool_calls"
+    if not first_difference(message, {"role": "assistant", "content": text}, rule.template.reads) or _is_written_so(
+        rule, message, sampled
+    ):
         return ""
-    for name in ("content", "reasoning_content"):
+    if rule.parser is not None:
+        return first_difference(_parsed(rule, rule.parser, text), _without_ids(message), rule.template.reads)
+    for name in _TEXTS:
         own = message.get(name)
         if isinstance(own, str) and own not in sampled:
             return name
-    if _is_written_so(rule, message, sampled):
-        return ""
-    return "tool_calls" if message.get("tool_calls") else "content"
+    return "tool_calls" if calls else "content"
 
 
-def _is_parsed_so(rule: AppendRule, message: Message, text: str) -> bool:
-    """Whether the run's parser, if it has one, reads the turn as this message; ids of calls may be anybody's."""
-    if rule.parser is None:
-        return False
-    read = rule.parser.parse(text, rule.tools)
+def _parsed(rule: AppendRule, parser: ToolCallParser, text: str) -> Message:
+    """Return the message that the run's parser reads in the turn, its calls without ids."""
+    read = parser.parse(text, rule.tools)
     calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in read.calls]
-    parsed = {"role": "assistant", "content": read.content, "reasoning_content": read.reasoning, "tool_calls": calls}
-    own = [{**call, "id": ""} for call in message.get("tool_calls") or ()]
-    return not first_difference({**message, "tool_calls": own}, parsed)
+    return {"role": "assistant", "content": read.content, "reasoning_content": read.reasoning, "tool_calls": calls}
+
+
+def _without_ids(message: Message) -> Message:
+    """Return the message without the ids of its calls, which may be anybody's."""
+    return {**message, "tool_calls": [{**call, "id": ""} for call in message.get("tool_calls") or ()]}
 
 
 def _is_written_so(rule: AppendRule, message: Message, sampled: str) -> bool:
     """Whether the template writes the message as it was sampled, and behind it only what ends a turn."""
+    texts = (message.get(name) for name in _TEXTS)
+    if any(isinstance(text, str) and text not in sampled for text in texts):  # white space may be left out, not added
+        return False
     calls = [_with_values(call) for call in message.get("tool_calls") or ()]
     message = {**message, "tool_calls": calls} if calls else message
     try:
@@ -87,7 +100,7 @@ def _is_beginning(rule: AppendRule, wanted: Sequence[str], written: Sequence[str
 
 
 def _with_values(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call.get("function") or {}
+    function = call.get("function") or call
     return {**call, "function": {**function, "arguments": decode_arguments(function.get("arguments") or "{}")}}
 
 
@@ -110,24 +123,25 @@ def _pieces(text: str) -> Sequence[str]:
 
 
 def _divisions(text: str) -> Iterator[str]:
-    place = 0
+    place = failures = 0
     while place < len(text):
         found = _BEGIN.search(text, place)
         start = len(text) if found is None else found.start()
         yield text[place:start].strip()
         if found is None:
             return
-        piece, place = _structure(text, start)
+        piece, place = _structure(text, start, is_json=failures < _MOST_FAILURES)
+        failures += piece == "{"
         yield piece
 
 
-def _structure(text: str, start: int) -> tuple[str, int]:
+def _structure(text: str, start: int, *, is_json: bool) -> tuple[str, int]:
     """Return the JSON object or mark that begins at a place, and where it ends; else the one character."""
     if text[start] == "{":
         try:
-            value, end = _DECODER.raw_decode(text, start)
+            value, end = _DECODER.raw_decode(text, start) if is_json else (None, start + 1)
         except (ValueError, RecursionError):
-            return text[start], start + 1
-        return json.dumps(value), end
+            value, end = None, start + 1
+        return (json.dumps(value), end) if value is not None else ("{", end)
     mark = _MARK.match(text, start)
     return (text[start], start + 1) if mark is None else (mark.group(), mark.end())
