@@ -74,8 +74,9 @@ async def test_evaluate_runs_the_agent(chat):
     assert await env._run_evaluate() == {"success": 1.0, "calls": 1, "length": 5}
 
 
-async def test_its_own_pool_names_the_package_that_is_missing(chat):
-    env = environment("--openai.base_url", chat.url, mode="nomad")
+async def test_its_own_pool_names_the_package_that_is_missing(chat, tmp_path):
+    path = tmp_path / "g.jsonl"
+    env = environment("--openai.base_url", chat.url, mode="nomad", data_path_to_save_groups=path)
     with pytest.raises(PluginError, match="pip install hermes-backend-nomad, or set tool_pool_mode: local"):
         await env.process_manager()
 

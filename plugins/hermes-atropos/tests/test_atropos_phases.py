@@ -65,9 +65,11 @@ async def test_constrained_sequences_are_dropped_as_inexact_unless_the_config_al
         (entry,) = env.ledger.entries
         assert "drawn under logit_bias" in entry.reason
         assert "allow_constrained: true" in entry.reason
+        path = tmp_path / "allowed.jsonl"
+        fields["data_path_to_save_groups"] = str(path)
         allowing = env_for(served.url, folder, tmp_path, allow_constrained=True, **fields)
         await allowing.process_manager()
-    (group,) = lines(tmp_path / "g.jsonl")
+    (group,) = lines(path)
     (about,) = group["overrides"]
     assert about["constrained"] is True
     assert about["exactness"]["constrained_tokens"] == about["exactness"]["counts"]["sampled"]

@@ -76,7 +76,7 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
         self._player = GroupPlayer(config, self.ledger, self._collected_rollout)
         self._policy = config.rollout_policy()
         self._sft = SftTokens(config, self.load_tokenizer)
-        self._items: list[dict[str, Any]] = []
+        self.dataset_items: list[dict[str, Any]] = []
         self._next_item = 0
 
     def build_model(self) -> ModelClient | None:
@@ -86,15 +86,17 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
     async def setup(self) -> None:
         """Prepare the environment, once; by default reads `dataset_name`."""
         if self.config.dataset_name is not None:
-            self._items = await asyncio.to_thread(load_items, self.config.dataset_name, self.config.dataset_split)
+            self.dataset_items = await asyncio.to_thread(
+                load_items, self.config.dataset_name, self.config.dataset_split
+            )
 
     async def get_next_item(self) -> Any:
         """Return the next item to play, None when there are no more; by default cycles through the dataset."""
-        if not self._items:
+        if not self.dataset_items:
             raise ConfigError(
                 f"{type(self).__name__} has no items", hint="set dataset_name, or write get_next_item in the class"
             )
-        item = self._items[self._next_item % len(self._items)]
+        item = self.dataset_items[self._next_item % len(self.dataset_items)]
         self._next_item += 1
         return item
 
@@ -287,12 +289,15 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
         with owned(self.server.own):
             await Serving(self).run()
 
-    async def process_manager(self) -> None:
-        """Play `total_steps` groups, several at one time, into `data_path_to_save_groups`."""
+    async def process_manager(self) -> Mapping[str, Any]:
+        """Play `total_steps` groups, several at one time, into `data_path_to_save_groups`; returns the counts.
+
+        Goes on where an earlier process ended or was killed, if the file is there with its `.progress` beside it.
+        """
         from hermes_atropos.trainer.processing import process
 
         with owned(self.server.own):
-            await process(self)
+            return await process(self)
 
     async def _run_evaluate(self) -> Any:
         """Set up, evaluate, and close."""

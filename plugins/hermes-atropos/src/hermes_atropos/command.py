@@ -76,7 +76,9 @@ async def run(cls: type[HermesAgentBaseEnv], invocation: Invocation) -> None:
         await env.env_manager()
     elif invocation.command == "process":
         env.process_mode = True
-        await env.process_manager()
+        counts = await env.process_manager()
+        if counts is not None:  # as an author's own may return
+            sys.stdout.write(f"{_processed(counts)}\n")
     else:
         await asyncio.to_thread(_save_config, invocation)
         await env._run_evaluate()
@@ -231,6 +233,14 @@ def shown(invocation: Invocation) -> str:
         "testing": invocation.testing,
     }
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def _processed(counts: Mapping[str, Any]) -> str:
+    """Say in one line what a process came to."""
+    path, before = counts["path"] or "no file", counts["groups_before"]
+    if counts["is_finished_before"]:
+        return f"{path} is finished: it has {before} groups, nothing was played"
+    return f"{path}: {counts['groups_written']} groups written, {counts['groups_failed']} left out, {before} before"
 
 
 def _save_config(invocation: Invocation) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hermes_atropos.groups.ledger import End
+from hermes_atropos.groups.played_item import ITEM
 from hermes_core.contracts.errors import HermesError
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ async def play_item(env: HermesAgentBaseEnv, item: Any, *, to_trainer: bool) -> 
     except Exception as error:  # noqa: BLE001 - the boundary to an environment's own code
         _tell(error, "collect_trajectories")
         return False
-    env.backlog += backlog
+    item_play = ITEM.get()
+    (env.backlog if item_play is None else item_play.backlog).extend(backlog)
     if not played:
         return False
     sent = env.items_sent_this_step, env.groups_written

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from hermes_atropos.groups.played_item import ITEM
 from hermes_core.contracts.errors import HermesError
 
 _REMEMBERED: Final = 100_000
@@ -43,7 +44,7 @@ class Entry:
 class Ledger:
     """Opened once and closed once for every rollout; anything else is an error of the framework, raised.
 
-    `write` is handed each line when it is closed.
+    `write` is handed each line when it is closed; in `process` the lines of an item wait until the item has ended.
     """
 
     def __init__(self, write: Callable[[Mapping[str, Any]], None] | None = None) -> None:
@@ -83,8 +84,17 @@ class Ledger:
         if len(self._closed) > _REMEMBERED:
             del self._closed[next(iter(self._closed))]
         self.counts[end] += 1
+        item_play = ITEM.get()
+        if item_play is None:
+            self.write([closed.to_json()])
+        else:
+            item_play.ledger.append(closed.to_json())
+
+    def write(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Hand on lines of rollouts that have ended."""
         if self._write is not None:
-            self._write(closed.to_json())
+            for line in lines:
+                self._write(line)
 
     def close_open(self, group_id: str, end: End, reason: str) -> None:
         """Close whatever of a group is still open."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from hermes_atropos.author_code.reward import reward_ref
 from hermes_atropos.config import HermesAgentEnvConfig
+from hermes_atropos.groups.played_item import ITEM, digest, seed_of
 from hermes_core.contracts.errors import ConfigError, TaskError
 from hermes_core.contracts.model import Message
 from hermes_core.contracts.rollout import RolloutOutcome
@@ -18,27 +19,33 @@ from hermes_core.contracts.tokens import ModelSession
 from hermes_core.discovery import Registry
 from hermes_core.rollout import GroupPlan, RolloutSpec
 from hermes_core.tooling.selection import ToolSelection, select_tools
-from hermes_runner.run.plan import seed_of
 
 _TRIALS: Final = 64
 
 
 @dataclass(slots=True, kw_only=True)
 class Place:
-    """One place of a group while it is being filled; `outcome` is set when its rollout has ended."""
+    """One place of a group while it is being filled; `outcome` is set when its rollout has ended.
+
+    Without a `rollout_id` of its own a rollout is named after its group, place and attempt.
+    """
 
     group: GroupPlan
     index: int = 0
     attempt: int = 1
-    rollout_id: str = field(default_factory=lambda: f"ro_{uuid.uuid4().hex[:16]}")
+    rollout_id: str = ""
     outcome: RolloutOutcome | None = None
     sessions: list[ModelSession] = field(default_factory=list)
     """Those that an own `collect_trajectory` opened: what was sampled, to the token."""
+
+    def __post_init__(self) -> None:
+        self.rollout_id = self.rollout_id or f"ro_{digest(self.group.group_id, self.index, self.attempt)[:16]}"
 
 
 class Planner:
     """Plans the groups of one environment; they are counted, and a group's draw depends on seed and number alone.
 
+    In `process` an item's own number counts, so that a draw does not depend on what was played before.
     `sampling` goes into every model request.
     """
 
@@ -60,9 +67,11 @@ class Planner:
     ) -> GroupPlan:
         """Draw a group's tools and plan its task; raises a `HermesError` when that cannot be."""
         config = self._config
-        seed = seed_of(config.seed, split, next(self._numbers))
+        number = self._next_number()
+        seed = seed_of(config.seed, split, number)
         tools = self.draw(seed)
-        group_id = f"gr_{uuid.uuid4().hex[:12]}"
+        item_play = ITEM.get()
+        group_id = f"gr_{uuid.uuid4().hex[:12]}" if item_play is None else item_play.group_id(number)
         task = Task(
             id=task_id(item, group_id),
             messages=_opening(prompt),
@@ -72,6 +81,10 @@ class Planner:
             metadata={"category": item["category"]} if _has(item, "category") else {},
         )
         return GroupPlan(group_id=group_id, task=task, tools=tools, seed=seed, system_prompt=config.system_prompt)
+
+    def _next_number(self) -> str:
+        item_play = ITEM.get()
+        return str(next(self._numbers)) if item_play is None else item_play.next_number()
 
     def _select(self, seed: int) -> ToolSelection:
         config = self._config
@@ -85,7 +98,7 @@ class Planner:
 
     def draw(self, seed: int | None = None) -> ToolSelection:
         """Draw the tools of a group; without a seed, those of one more group."""
-        seed = seed_of(self._config.seed, next(self._numbers)) if seed is None else seed
+        seed = seed_of(self._config.seed, self._next_number()) if seed is None else seed
         try:
             return self._select(seed)
         except ConfigError as error:

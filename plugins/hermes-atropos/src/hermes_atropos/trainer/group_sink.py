@@ -13,10 +13,12 @@ from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_atropos.groups.group_runner import rollout_ids
 from hermes_atropos.groups.grouping import UNTRAINABLE, Group, Limits, parts, refusal
 from hermes_atropos.groups.ledger import End, Ledger
+from hermes_atropos.groups.played_item import ITEM
 from hermes_atropos.trainer import transcript as display
 from hermes_atropos.trainer.api import ApiRefusedError
 from hermes_atropos.trainer.journal import Journal, unused
 from hermes_core.contracts.errors import HermesError, UserError
+from hermes_core.contracts.model import encode
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +39,7 @@ class Outlet:
         self.path: Path | None = None
         self.send: Send | None = None
         if config.data_path_to_save_groups is not None:
-            self.path = unused(Path(config.data_path_to_save_groups))
-            config.data_path_to_save_groups = str(self.path)
+            self.path = Path(config.data_path_to_save_groups)
 
     def refusal(self, group: Group, *, for_trainer: bool, max_token_len: int, is_recorded: bool = True) -> str | None:
         """Return why a group goes nowhere, None if it may go where it is meant to; see `Limits`."""
@@ -69,8 +70,8 @@ class Outlet:
         self._untrainable = 0
         reason = ""
         if self.path is not None:
+            self._write(group)
             reason = f"written to {self.path}"
-            self._open().append(group)
         if not to_trainer:
             self.settle(group, End.SENT, reason or "kept nowhere: data_path_to_save_groups is not set")
             return True
@@ -115,8 +116,18 @@ class Outlet:
         await journal.aclose()
         await asyncio.to_thread(display.write_page, self.path, self.path.with_suffix(".html"))
 
-    def _open(self) -> Journal:
+    def _write(self, group: Group) -> None:
+        item_play = ITEM.get()
+        if item_play is not None:
+            item_play.groups.append(encode(group) + b"\n")
+            return
         if self._journal is None:
             assert self.path is not None
+            self.lead_to(unused(self.path))
             self._journal = Journal(self.path)
-        return self._journal
+        self._journal.append(group)
+
+    def lead_to(self, path: Path) -> None:
+        """Write to this file from now on, and say so in the config."""
+        self.path = path
+        self._config.data_path_to_save_groups = str(path)

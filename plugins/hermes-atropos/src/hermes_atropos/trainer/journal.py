@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -66,8 +67,11 @@ class Journal:
 
 def unused(path: Path) -> Path:
     """Return the path, or the first of path_1, path_2, … that does not exist: earlier data is never overwritten."""
-    candidate, number = path, 0
-    while candidate.exists():
-        number += 1
-        candidate = path.with_stem(f"{path.stem}_{number}")
-    return candidate
+    return next(candidate for candidate in candidates(path) if not candidate.exists())
+
+
+def candidates(path: Path) -> Iterator[Path]:
+    """Yield the path, path_1, path_2, …."""
+    yield path
+    for number in itertools.count(1):
+        yield path.with_stem(f"{path.stem}_{number}")

@@ -1,19 +1,42 @@
-"""`process`: a number of groups, several at one time, into a file. No trainer, no trajectory API."""
+"""`process`: a number of groups, several at one time, into a file. No trainer, no trajectory API.
+
+What was played into the file before is not played again; see `ProcessOutput`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import secrets
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+from hermes_atropos.config_redaction import displayed
 from hermes_atropos.groups.items import play_item
-from hermes_core.contracts.errors import HermesError
+from hermes_atropos.groups.played_item import ITEM, ItemPlay
+from hermes_atropos.trainer.process_output import ProcessOutput, keyed
+from hermes_core.contracts.errors import HermesError, OutputError
+from hermes_core.contracts.model import encode
+from hermes_core.rollout.runtime import to_completion
 
 if TYPE_CHECKING:
     from hermes_atropos.base_env import HermesAgentBaseEnv
 
 logger = logging.getLogger(__name__)
+
+_NEUTRAL: Final = frozenset({
+    "total_steps", "data_path_to_save_groups", "data_dir_to_save_evals", "ledger_path", "use_wandb", "wandb_name",
+    "max_concurrent_groups", "max_num_workers", "max_num_workers_per_node", "max_eval_workers", "tool_pool_size",
+    "max_sandbox_starts", "worker_timeout", "max_attempts", "require_exact", "steps_per_eval", "eval_handling",
+    "eval_limit_ratio", "inference_weight", "batch_size", "max_batches_offpolicy", "min_batch_allocation",
+    "rollout_server_url", "num_rollouts_to_keep", "num_rollouts_per_group_for_logging", "api_patience",
+    "min_items_sent_before_logging", "serve_poll_interval",
+})  # fmt: skip
+"""What may change between two starts: where, how many and how fast, not what a group is."""
 
 
 async def process(env: HermesAgentBaseEnv) -> Mapping[str, Any]:
@@ -22,26 +45,62 @@ async def process(env: HermesAgentBaseEnv) -> Mapping[str, Any]:
     A group that fails is recorded and the next one goes on; an error that would hit every other group too ends it,
     with everything that was written kept.
     """
+    output = None
     try:
+        if env.outlet.path is not None:
+            # Before setup, which may start or clear away what another process uses.
+            output = ProcessOutput.open(env.outlet.path, _settings(env))
+            env.outlet.lead_to(output.path)
         await env.setup()
-        await env.preflight()
-        env.begin_wandb()
-        return await _Processing(env).run()
+        return await _Processing(env, output).run()
     finally:
-        await env.aclose()
+        try:
+            await env.aclose()
+        finally:
+            if output is not None:
+                await asyncio.to_thread(_close, output)
 
 
 class _Processing:
-    def __init__(self, env: HermesAgentBaseEnv) -> None:
+    def __init__(self, env: HermesAgentBaseEnv, output: ProcessOutput | None) -> None:
         self._env = env
+        self._output = output
+        self._own_id = secrets.token_hex(6)
         self._wanted = int(getattr(env, "n_groups_to_process", env.config.total_steps))
         self._taken = 0
         self._written = 0
         self._failed = 0
         self._taking = asyncio.Lock()
+        self._waiting: deque[tuple[str, Any]] = deque()
 
     async def run(self) -> Mapping[str, Any]:
         """Play until the wanted number of groups has been taken, or there are no more items."""
+        before = await self._resumed()
+        first = await self._take()
+        if first is not None:
+            self._waiting.appendleft(first)
+            await self._env.preflight()
+            self._env.begin_wandb()
+            await self._play_all()
+        own = {"groups_written": self._written, "groups_failed": self._failed, "groups_before": before}
+        about = {"path": self._env.outlet.path, "is_finished_before": first is None}
+        counts = {**self._env.ledger.summary(), **own, **about}
+        logger.info("processed: %s", counts)
+        return counts
+
+    async def _resumed(self) -> int:
+        """Take up what is recorded; returns how many groups have been written before."""
+        if self._output is None:
+            return 0
+        self._output.begin(_digest_of_items(self._env))
+        self._waiting.extend(self._output.backlog())
+        self._env.curr_step = self._output.written
+        ledger = self._env.config.ledger_path
+        if ledger is not None:
+            self._env.ledger.write(await asyncio.to_thread(self._output.missing_lines, Path(ledger)))
+        return self._output.written
+
+    async def _play_all(self) -> None:
         workers = min(self._wanted, self._env.config.max_concurrent_groups)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -49,28 +108,71 @@ class _Processing:
                     tasks.create_task(self._work())
         except BaseExceptionGroup as errors:
             raise next((e for e in errors.exceptions if isinstance(e, HermesError)), errors.exceptions[0]) from None
-        counts = {**self._env.ledger.summary(), "groups_written": self._written, "groups_failed": self._failed}
-        logger.info("processed: %s", counts)
-        return counts
 
     async def _work(self) -> None:
-        while (item := await self._take()) is not None:
-            await self._play(item)
+        while (taken := await self._take()) is not None:
+            await self._play(*taken)
 
-    async def _take(self) -> Any:
+    async def _take(self) -> tuple[str, Any] | None:
         async with self._taking:
-            if self._env.backlog:
-                return self._env.backlog.pop()
-            if self._taken >= self._wanted:
-                return None
-            item = await self._env.get_next_item()
-            self._taken += 1 if item is not None else self._wanted
-            return item
+            if self._waiting:
+                return self._waiting.popleft()
+            while self._taken < self._wanted:
+                item = await self._env.get_next_item()
+                key = str(self._taken)
+                self._taken += 1 if item is not None else self._wanted
+                if item is not None and (self._output is None or key not in self._output.done):
+                    return key, item
+            return None
 
-    async def _play(self, item: Any) -> None:
-        if not await play_item(self._env, item, to_trainer=False):
+    async def _play(self, key: str, item: Any) -> None:
+        item_play = ItemPlay(key=key, output_id=self._own_id) if self._output is None else self._output.play(key)
+        token = ITEM.set(item_play)
+        try:
+            is_written = await play_item(self._env, item, to_trainer=False)
+        except BaseException:
+            # The error that ends it is the one to be told.
+            with contextlib.suppress(OutputError):
+                await to_completion(self._committed(item_play, is_done=False))
+            raise
+        finally:
+            ITEM.reset(token)
+        # What an author's own code has put there itself.
+        item_play.backlog += self._env.backlog
+        self._env.backlog.clear()
+        await to_completion(self._committed(item_play, is_done=True))
+        self._waiting.extend(keyed(key, item_play.backlog))
+        if not is_written:
             self._failed += 1
             return
         self._written += 1
         self._env.curr_step += 1
         await self._env.wandb_log()
+
+    async def _committed(self, item_play: ItemPlay, *, is_done: bool) -> None:
+        lines: Sequence[Mapping[str, Any]] = item_play.ledger
+        if self._output is not None:
+            lines = await self._output.commit(item_play, is_done=is_done)
+        self._env.ledger.write(lines)
+
+
+def _settings(env: HermesAgentBaseEnv) -> dict[str, Any]:
+    """Return what decides what the groups are; the servers' addresses do not, their models do."""
+    settings = {name: value for name, value in displayed(env.config).items() if name not in _NEUTRAL}
+    servers = [handle.config for handle in env.server.servers]
+    return {**settings, "models": sorted({f"{server.server_type} {server.model_name}" for server in servers})}
+
+
+def _digest_of_items(env: HermesAgentBaseEnv) -> str | None:
+    """Return a digest of what was read from `dataset_name`; None where that was nothing, or is no JSON."""
+    try:
+        return hashlib.sha256(encode(env.dataset_items)).hexdigest() if env.dataset_items else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _close(output: ProcessOutput) -> None:
+    try:
+        output.write_page()
+    finally:
+        output.close()

@@ -1,0 +1,61 @@
+"""The item that the current task plays in `process`: the names of its groups, and what has come of it so far."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+_BEFORE_WRITTEN: Final = "interrupted before its group was written"
+
+
+@dataclass(slots=True, kw_only=True)
+class ItemPlay:
+    """One item being played; what came of it is written as one when it has ended.
+
+    The names of its groups, and so of its rollouts, depend on the output, the item and `interruptions` alone. After a
+    kill, of which nothing was written, the item is played again under the same names; after an interruption, which has
+    its lines in the ledger, under new ones.
+    """
+
+    key: str
+    output_id: str
+    interruptions: int = 0
+    groups: list[bytes] = field(default_factory=list)
+    """Lines of the file of groups."""
+    ledger: list[Mapping[str, Any]] = field(default_factory=list)
+    backlog: list[Any] = field(default_factory=list)
+    _plans: int = 0
+
+    def next_number(self) -> str:
+        """Return the number of the item's next plan, on which its draw of tools and its seeds depend."""
+        number = self.key if self._plans == 0 else f"{self.key}/{self._plans}"
+        self._plans += 1
+        return number
+
+    def group_id(self, number: str) -> str:
+        """Return the id of the group of a plan."""
+        return f"gr_{digest(self.output_id, number, self.interruptions)[:12]}"
+
+    def ledger_lines(self, *, is_done: bool) -> list[Mapping[str, Any]]:
+        """Return the ledger's lines; of an item that was interrupted no group is written, so none was sent."""
+        if is_done:
+            return self.ledger
+        unsent = {"end": "cancelled", "reason": _BEFORE_WRITTEN}
+        return [{**line, **unsent} if line["end"] == "sent" else line for line in self.ledger]
+
+
+ITEM: Final[ContextVar[ItemPlay | None]] = ContextVar("hermes_atropos_item", default=None)
+"""The item that the current task plays; None outside of `process`."""
+
+
+def seed_of(*parts: object) -> int:
+    """Return a 31-bit seed that depends on all parts and on nothing else."""
+    return int(digest(*parts)[:8], 16) >> 1
+
+
+def digest(*parts: object) -> str:
+    """Return a hexadecimal digest of all parts, in their order."""
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()

@@ -1,0 +1,259 @@
+"""The output of `process`: an append-only file of groups, and beside it what has been played.
+
+Every item has one record in `<file>.progress`: what it came to, how many bytes of groups, and its ledger lines. It is
+written when the item has ended, then its groups, then its ledger lines. After `kill -9` at most the last record is
+without its groups: it and what there is of them are cut off, and its item is played again. Ledger lines that are
+missing are written from the records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import secrets
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+
+from hermes_atropos.groups.played_item import ItemPlay
+from hermes_atropos.trainer import transcript as display
+from hermes_atropos.trainer.journal import candidates
+from hermes_core.contracts.errors import OutputError
+from hermes_core.contracts.model import encode
+from hermes_core.contracts.secrecy import comparable
+from hermes_runner.output import JsonlFile
+
+logger = logging.getLogger(__name__)
+
+_ANOTHER: Final = "name another file: --env.data_path_to_save_groups FILE"
+
+
+class ProcessOutput:
+    """One file of groups, locked for this process. `done` holds the keys of the items that are not played again.
+
+    `begin` comes before the first item; `settings` must be equal to those of the groups that are there.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+        self.path = path
+        self._settings = settings
+        self._writing = asyncio.Lock()
+        self._files: tuple[JsonlFile, JsonlFile] | None = None
+        self._lock = _locked(path)
+        try:
+            self._beginning, self._records = _recovered(path)
+            self._compare(settings)
+        except BaseException:
+            self.close()
+            raise
+        self._is_broken = False
+        self._interruptions = Counter(record["item"] for record in self._records if not record["done"])
+        self.done = {str(record["item"]) for record in self._records if record["done"]}
+        self.written = sum(int(record["groups"]) for record in self._records)
+
+    @classmethod
+    def open(cls, path: Path, settings: Mapping[str, Any]) -> Self:
+        """Continue in the file, or create it; a file that is not `process`'s is left alone, as path_1, path_2, ….
+
+        Raises `OutputError` when it cannot be written, is in use, or was begun with other settings.
+        """
+        mine = next(one for one in candidates(path) if progress_of(one).exists() or not one.exists())
+        return cls(mine, settings)
+
+    @property
+    def output_id(self) -> str:
+        """The output's own id, the same after a resume."""
+        return str(self._beginning["output_id"])
+
+    def begin(self, dataset: str | None) -> None:
+        """Open the files; raises `OutputError` where the items of the dataset are other ones than at first."""
+        settings = {**self._settings, "dataset_items": dataset}
+        if self._records:
+            self._compare({"dataset_items": dataset})
+        else:
+            # Where nothing is recorded, the settings of an earlier start bind nobody.
+            output_id = self._beginning.get("output_id") or secrets.token_hex(6)
+            self._beginning = {"output_id": output_id, "settings": settings}
+        with _explained(self.path):
+            if not self._records:
+                os.truncate(progress_of(self.path), 0)
+            progress = JsonlFile(progress_of(self.path))
+            self._files = (progress, JsonlFile(self.path))
+            if not self._records:
+                progress.append(self._beginning)
+
+    def play(self, key: str) -> ItemPlay:
+        """Return an item about to be played."""
+        return ItemPlay(key=key, output_id=self.output_id, interruptions=self._interruptions[key])
+
+    def backlog(self) -> Iterator[tuple[str, Any]]:
+        """Yield, with their keys, items that were to be played later and have not been."""
+        for record in self._records:
+            for key, item in keyed(str(record["item"]), record["backlog"]):
+                if key not in self.done:
+                    yield key, item
+
+    async def commit(self, play: ItemPlay, *, is_done: bool) -> list[Mapping[str, Any]]:
+        """Record what an item came to, and return its ledger's lines; an interrupted one is played again."""
+        async with self._writing:
+            return await asyncio.to_thread(self._commit, play, is_done=is_done)
+
+    def missing_lines(self, ledger: Path) -> list[Mapping[str, Any]]:
+        """Return the recorded lines that the ledger's file lacks; cuts off half a line at its end. Blocks."""
+        if not self._records:
+            return []
+        with _explained(ledger):
+            JsonlFile(ledger).close()
+        with ledger.open("rb") as file:
+            there = {_rollout_id(line) for line in file}
+        return [line for record in self._records for line in record["ledger"] if line["rollout_id"] not in there]
+
+    def write_page(self) -> None:
+        """Write the page for people beside the file. Blocks."""
+        if self.written:
+            display.write_page(self.path, self.path.with_suffix(".html"))
+
+    def close(self) -> None:
+        """Close the files and give the lock back; safe to call twice."""
+        for file in self._files or ():
+            file.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _commit(self, play: ItemPlay, *, is_done: bool) -> list[Mapping[str, Any]]:
+        assert self._files is not None, "begin() comes first"
+        if self._is_broken:
+            raise OutputError(f"{self.path} could not be written before", hint=_ANOTHER)
+        progress, data = self._files
+        groups = b"".join(play.groups) if is_done else b""
+        ledger = play.ledger_lines(is_done=is_done)
+        record = {
+            "item": play.key,
+            "done": is_done,
+            "groups": len(play.groups) if is_done else 0,
+            "at": self.path.stat().st_size,
+            "bytes": len(groups),
+            "backlog": _encodable(play.backlog) if is_done else [],
+            "ledger": ledger,
+        }
+        # A record without its groups must stay the last one: the next start looks at no other.
+        self._is_broken = True
+        with _explained(self.path):
+            progress.append(record)
+            data.append_line(groups)
+        self._is_broken = False
+        self._count(record)
+        return ledger
+
+    def _count(self, record: dict[str, Any]) -> None:
+        self.written += record["groups"]
+        if record["done"]:
+            self.done.add(record["item"])
+        else:
+            self._interruptions[record["item"]] += 1
+
+    def _compare(self, settings: Mapping[str, Any]) -> None:
+        if not self._records:
+            return
+        old, new = comparable(self._beginning["settings"]), comparable(json.loads(encode(settings)))
+        different = [key for key in settings if old.get(key) != new.get(key)]
+        if different:
+            said = ", ".join(f"{key} ({_brief(old.get(key))} then, {_brief(new.get(key))} now)" for key in different)
+            raise OutputError(
+                f"{self.path} was begun with other settings: {said}",
+                hint=f"give the same settings to continue it, or {_ANOTHER}",
+            )
+
+
+def progress_of(path: Path) -> Path:
+    """Return where it is recorded what has been played into a file of groups."""
+    return path.with_name(f"{path.name}.progress")
+
+
+def _locked(path: Path) -> int:
+    progress = progress_of(path)
+    try:
+        progress.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(progress, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror}", hint=_ANOTHER) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        raise OutputError(f"another process is writing to {path}", hint=f"wait for it to end, or {_ANOTHER}") from error
+    return lock
+
+
+def _recovered(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Read what was begun and what is recorded; cuts off what a kill has left half written."""
+    progress = progress_of(path)
+    content = progress.read_bytes()
+    lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
+    if not lines:
+        return {}, []
+    try:
+        beginning, *records = map(json.loads, lines)
+        starts = [(int(record["at"]), int(record["bytes"])) for record in records]
+        _ = (beginning["output_id"], beginning["settings"])
+    except (ValueError, KeyError, TypeError) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise OutputError(f"{progress} does not say what has been played: {said}", hint=_ANOTHER) from error
+    if not records:
+        return beginning, []
+    size = path.stat().st_size if path.exists() else 0
+    at, length = starts[-1]
+    if size < at:
+        raise OutputError(
+            f"{path} has {size} bytes, {progress.name} says at least {at}: groups have been taken out of it",
+            hint=f"put them back, remove {progress.name} to begin anew, or {_ANOTHER}",
+        )
+    if size < at + length:
+        os.truncate(path, at)
+        os.truncate(progress, sum(map(len, lines[:-1])))
+        records.pop()
+    return beginning, records
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Name the file and what to do, in the words of this command."""
+    try:
+        yield
+    except OutputError as error:
+        cause = error.__cause__
+        reason = cause.strerror if isinstance(cause, OSError) else error.message
+        hint = f"free space there and give the same command again: it continues; or {_ANOTHER}"
+        raise OutputError(f"{path} cannot be written: {reason}", hint=hint) from error
+
+
+def _rollout_id(line: bytes) -> object:
+    try:
+        return json.loads(line)["rollout_id"]
+    except (ValueError, KeyError, TypeError):
+        return None  # whose line that is, is not for this command to say
+
+
+def keyed(key: str, backlog: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Give the items that an item leaves to be played later their keys."""
+    return ((f"{key}.{number}", item) for number, item in enumerate(backlog))
+
+
+def _encodable(backlog: list[Any]) -> list[Any]:
+    """Return the items that can be written down; the others are not played after a kill."""
+    try:
+        encode(backlog)
+    except (TypeError, ValueError):
+        logger.warning("items of the backlog are no JSON: they are lost if this process is killed before they end")
+        return []
+    return backlog
+
+
+def _brief(value: Any) -> str:
+    return f"{value!r:.60}"
