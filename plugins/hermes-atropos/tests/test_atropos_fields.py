@@ -137,17 +137,6 @@ async def test_extra_body_goes_to_chat_servers_and_sampling_to_all():
     assert chat.requests[0].sampling["top_p"] == 0.5
 
 
-async def test_extra_body_does_not_reach_a_token_level_server():
-    """Peers 4, 10: it went into the server's sampling parameters and was answered 500."""
-    model = TokenDouble()
-    env = environment(model, servers=[server(server_type="vllm")], extra_body={"provider": {}}, sampling={"top_p": 0.5})
-    await env.setup()
-    await env.collect_trajectories(await env.get_next_item())
-    await env.aclose()
-    assert "provider" not in model.requests[0].sampling
-    assert model.requests[0].sampling["top_p"] == 0.5
-
-
 async def test_reasoning_fields_go_into_chat_requests():
     model = ChatDouble()
     await play(model, reasoning_effort="low")

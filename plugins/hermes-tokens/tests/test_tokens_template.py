@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from hermes_core.contracts.errors import ConfigError
-from hermes_tokens.chat_template.template import ChatTemplate, TemplateError
+from hermes_tokens.chat_template.template import ChatTemplate, TemplateError, variables_of
 
 USER = {"role": "user", "content": "hi"}
 
@@ -95,3 +95,17 @@ def test_further_arguments_need_no_second_compilation(monkeypatch):
     monkeypatch.setattr("hermes_tokens.chat_template.template._compiled", None)
     other = template.using({"b": 2}, clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
     assert other.render([USER]) == "122030"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("{{ messages }}{% if enable_thinking is defined and not enable_thinking %}x{% endif %}", {"enable_thinking"}),
+        ("{% if not thinking is defined %}{% set thinking = false %}{% endif %}{{ thinking }}", {"thinking"}),
+        ("{% set effort = reasoning_effort | default('medium') %}{{ effort }}", {"reasoning_effort"}),
+        ("{% macro end() %}{{ thinking_budget }}{% endmacro %}{{ end() }}", {"thinking_budget"}),
+        ("{% set own = 1 %}{{ own }}", set()),
+    ],
+)
+def test_the_variables_that_a_template_reads_from_outside_are_known(text, names):
+    assert variables_of(text) - {"messages"} == names

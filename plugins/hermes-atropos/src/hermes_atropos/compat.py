@@ -113,9 +113,32 @@ def rendered_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]], **option
 
 
 def reasoning_body(config: Any, base_url: str | None) -> dict[str, Any]:
-    """Return what thinking_mode, reasoning_effort and max_reasoning_tokens add to a request."""
-    body: dict[str, Any] | None = ReasoningConfig.from_env_config(config).build_extra_body(base_url)
+    """Return what thinking_mode, reasoning_effort and max_reasoning_tokens add to a request of a chat server.
+
+    Raises a `ConfigError` where atroposlib would leave out max_reasoning_tokens silently.
+    """
+    if config.max_reasoning_tokens is not None:
+        if config.reasoning_effort is not None:
+            raise ConfigError(
+                "reasoning_effort and max_reasoning_tokens exclude each other at a chat server",
+                hint="remove one of the two",
+            )
+        if "api.openai.com" in (base_url or ""):
+            raise ConfigError("max_reasoning_tokens: api.openai.com takes none", hint="set reasoning_effort")
+    body: dict[str, Any] | None = _reasoning(config).build_extra_body(base_url)
     return body or {}
+
+
+def is_reasoning(config: Any) -> bool:
+    """Tell whether a config asks for reasoning; an unknown reasoning_effort is a `ConfigError`."""
+    return bool(_reasoning(config).is_reasoning_kwargs_active())
+
+
+def _reasoning(config: Any) -> Any:
+    try:
+        return ReasoningConfig.from_env_config(config)
+    except ValueError as error:
+        raise ConfigError(f"reasoning_effort: {error}") from error
 
 
 def declared_group_size(group: Mapping[str, Any], default: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from hermes_atropos.compat import BaseEnvConfig
+from hermes_atropos.compat import BaseEnvConfig, is_reasoning
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.discovery import PluginSettings
@@ -61,7 +61,7 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
         description="Parser of raw model text; of a chat server's only what it left unread. None: there is none.",
     )
     extra_body: dict[str, Any] | None = Field(
-        default=None, description="Further fields of a chat completion request; phase 1 only."
+        default=None, description="Further fields of every model request; in phase 2 those that the protocol carries."
     )
 
     default_result_size_chars: int = Field(default=100_000, ge=1, description="Longer tool results are stored.")
@@ -137,7 +137,14 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
             )
         self.rollout_policy()
         self.sandbox_spec()
+        is_reasoning(self)
         return self
+
+    def system_message(self, own: str | None) -> str | None:
+        """Return the system message: an environment's own, with `custom_thinking_prompt` before it."""
+        if self.custom_thinking_prompt is None:
+            return own
+        return "\n\n".join(filter(None, [str(self.custom_thinking_prompt), own]))
 
     def sandbox_spec(self) -> SandboxSpec:
         """Return what every rollout's sandbox must be."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from hermes_atropos.config import HermesAgentEnvConfig
 
-_READ_BY_MODEL: Final = frozenset({"system_prompt"})
+_READ_BY_MODEL: Final = frozenset({"system_prompt", "custom_thinking_prompt"})
 
 
 def displayed(config: HermesAgentEnvConfig) -> dict[str, Any]:

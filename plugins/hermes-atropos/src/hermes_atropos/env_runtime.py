@@ -11,7 +11,8 @@ from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_atropos.config_redaction import discretion_of
 from hermes_atropos.groups.ledger import Ledger
 from hermes_atropos.groups.planning import Planner
-from hermes_atropos.model_servers.model_pool import Fleet, Lane, RecordingFleet, open_fleet, sampling_of
+from hermes_atropos.model_servers.model_pool import Fleet, Lane, RecordingFleet, open_fleet
+from hermes_atropos.model_servers.request_fields import sampling_of
 from hermes_atropos.model_servers.server_list import server_list
 from hermes_atropos.model_servers.servers import Servers
 from hermes_atropos.trainer.journal import Journal

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 
 from hermes_core.contracts.errors import ConfigError
-from hermes_tokens.chat_template.template import INSTALL_HINT, ChatTemplate
+from hermes_tokens.chat_template.template import INSTALL_HINT, ChatTemplate, variables_of
 from hermes_tokens.tokenizer_files import TokenizerFolder
 from hermes_tokens.untrusted_text import PlainEncoder
 from hermes_tokens.vocabulary import ControlToken, ControlTokens, is_blank, text_ids
@@ -113,6 +114,11 @@ class ChatTokenizer:
         if text not in self._compiled:
             self._compiled[text] = ChatTemplate(text, special_tokens=self.special_tokens)
         return self._compiled[text]
+
+    @cached_property
+    def template_variables(self) -> frozenset[str]:
+        """The variables that the chat templates read: their own switches, as `enable_thinking`, among them."""
+        return frozenset().union(*map(variables_of, self.templates.values()))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text, control tokens included; bytes that are no whole character become U+FFFD."""

@@ -263,7 +263,8 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
             drawn=plan.tools.drawn,
             skipped=plan.tools.skipped,
         )
-        return dataclasses.replace(plan, tools=tools, system_prompt=system_prompt(definitions, config.system_prompt))
+        system = self.config.system_message(system_prompt(definitions, config.system_prompt))
+        return dataclasses.replace(plan, tools=tools, system_prompt=system)
 
     async def _run(self, place: Place, model: ModelClient) -> RolloutOutcome:
         verifier = place.group.task.verifier

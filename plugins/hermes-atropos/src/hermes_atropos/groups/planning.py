@@ -80,7 +80,8 @@ class Planner:
             split=split,
             metadata={"category": item["category"]} if _has(item, "category") else {},
         )
-        return GroupPlan(group_id=group_id, task=task, tools=tools, seed=seed, system_prompt=config.system_prompt)
+        system = config.system_message(config.system_prompt)
+        return GroupPlan(group_id=group_id, task=task, tools=tools, seed=seed, system_prompt=system)
 
     def _next_number(self) -> str:
         item_play = ITEM.get()

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from hermes_atropos.compat import load_tokenizer, reasoning_body
+from hermes_atropos.compat import load_tokenizer
 from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_atropos.groups.resizable_semaphore import Slots
+from hermes_atropos.model_servers.request_fields import check_sampling_of, new_client, sampling_of, template_kwargs_of
 from hermes_core.contracts.errors import ConfigError, ModelRequestError
 from hermes_core.contracts.model import Message, ModelClient, ModelReply, ModelRequest
 from hermes_core.contracts.parsing import ToolCallParser
@@ -127,14 +128,6 @@ def open_fleet(config: HermesAgentEnvConfig, servers: Sequence[Any], registry: R
     return Fleet(lanes) if is_chat else RecordingFleet(lanes)
 
 
-def sampling_of(config: HermesAgentEnvConfig, servers: Sequence[Any]) -> dict[str, Any]:
-    """Return the fields of every model request; extra_body and reasoning are a chat server's business."""
-    fields: dict[str, Any] = {"temperature": config.agent_temperature, "max_tokens": config.max_token_length}
-    if servers and servers[0].server_type == "openai":
-        fields |= reasoning_body(config, servers[0].base_url) | (config.extra_body or {})
-    return fields | config.sampling
-
-
 def _chat_client(server: Any) -> ModelClient:
     from hermes_models.clients.openai import OpenAIChatClient
 
@@ -162,7 +155,7 @@ def _token_client(
         _generate_client(config, server),
         tokenizer,
         parser=parser,
-        template_kwargs=config.chat_template_kwargs,
+        template_kwargs=template_kwargs_of(config, [server], tokenizer),
         allow_branches=config.allow_branches,
         allow_constrained=config.allow_constrained,
         sampling=sampling_of(config, [server]),
@@ -171,10 +164,8 @@ def _token_client(
 
 
 def _generate_client(config: HermesAgentEnvConfig, server: Any) -> GenerateClient:
-    from hermes_tokens.clients.factory import create_generate_client
-
     def made(protocol: str) -> GenerateClient:
-        return create_generate_client(
+        return new_client(
             protocol,
             server.base_url or "",
             model_name="" if server.model_name == "default" else server.model_name,
@@ -187,14 +178,15 @@ def _generate_client(config: HermesAgentEnvConfig, server: Any) -> GenerateClien
         return made(config.generate_protocol)
     if server.server_type == "sglang":
         return made("sglang")
-    return EitherVllm(made("vllm"), made("atropos"))
+    return EitherVllm(made("vllm"), made("atropos"), sampling_of(config, [server]))
 
 
 class EitherVllm:
     """A server of type vllm: stock vLLM, or Atropos' own server, whichever it turns out to be when it is checked."""
 
-    def __init__(self, stock: GenerateClient, custom: GenerateClient) -> None:
+    def __init__(self, stock: GenerateClient, custom: GenerateClient, sampling: Mapping[str, Any]) -> None:
         self._candidates = (stock, custom)
+        self._sampling = sampling
         self._chosen: GenerateClient | None = None
 
     @property
@@ -203,7 +195,10 @@ class EitherVllm:
         return (self._chosen or self._candidates[0]).provenance
 
     async def check(self) -> None:
-        """Find out which it is; raises what stock vLLM's check raised where it is neither."""
+        """Find out which it is, and whether it takes the sampling parameters.
+
+        Raises what stock vLLM's check raised where it is neither.
+        """
         stock, custom = self._candidates
         try:
             await stock.check()
@@ -213,6 +208,7 @@ class EitherVllm:
                 await custom.check()
             except ModelRequestError:
                 raise error from None
+            check_sampling_of("atropos", self._sampling)
             self._chosen = custom
 
     async def generate(self, request: Any) -> Any:

@@ -66,6 +66,13 @@ class ChatTemplate:
             raise _refused(error, messages) from error
 
 
+def variables_of(text: str) -> frozenset[str]:
+    """Return the variables that a template reads from outside."""
+    from jinja2 import meta
+
+    return frozenset(meta.find_undeclared_variables(_compiled(text).environment.parse(text)))
+
+
 def _compiled(text: str) -> Any:
     try:
         from jinja2 import TemplateSyntaxError

@@ -51,7 +51,7 @@ class SamplingNames:
         near = difflib.get_close_matches(name, known, 1)
         return ConfigError(
             f"a sampling parameter that the protocol {self.protocol} can carry was wanted, found {name!r}",
-            hint=f"did you mean {near[0]!r}?" if near else f"it carries {', '.join(known)}",
+            hint=f"{f'did you mean {near[0]!r}? ' if near else ''}it carries {', '.join(known)}",
         )
 
 

@@ -1,0 +1,118 @@
+"""What of a configuration goes into every model request: sampling parameters, and variables of the chat template.
+
+A chat server is sent everything as it is. A server with token ids is sent what its protocol carries; the chat template
+is applied here, so that reasoning is switched by the template's own variables. What has no place is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from hermes_atropos.compat import is_reasoning, reasoning_body
+from hermes_atropos.config import HermesAgentEnvConfig
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.tokens import GenerateClient
+
+if TYPE_CHECKING:
+    from hermes_tokens.tokenizer import ChatTokenizer
+
+_SWITCHES: Final = ("enable_thinking", "thinking")
+"""Variables by which chat templates switch reasoning on and off."""
+_TEMPLATE_KWARGS: Final = "chat_template_kwargs"
+_BUDGET: Final = "thinking_token_budget"
+
+
+def sampling_of(config: HermesAgentEnvConfig, servers: Sequence[Any]) -> dict[str, Any]:
+    """Return the fields of every model request; raises a `ConfigError` for one that the servers cannot take."""
+    fields: dict[str, Any] = {"temperature": config.agent_temperature, "max_tokens": config.max_token_length}
+    protocol = protocol_of(config, servers)
+    if protocol is None:
+        body = {**(reasoning_body(config, servers[0].base_url) if servers else {}), **(config.extra_body or {})}
+        if config.chat_template_kwargs:
+            body[_TEMPLATE_KWARGS] = {**_within(body), **config.chat_template_kwargs}
+        return fields | body | config.sampling
+    if protocol == "vllm" and config.max_reasoning_tokens is not None:
+        fields[_BUDGET] = config.max_reasoning_tokens
+    extra = {name: value for name, value in (config.extra_body or {}).items() if name != _TEMPLATE_KWARGS}
+    sampling = fields | extra | config.sampling
+    check_sampling_of(protocol, sampling)
+    return sampling
+
+
+def protocol_of(config: HermesAgentEnvConfig, servers: Sequence[Any]) -> str | None:
+    """Return the token protocol, None for chat servers; a server of type vllm may yet turn out to be Atropos' own."""
+    if not servers or servers[0].server_type == "openai":
+        return None
+    if config.generate_protocol != "auto":
+        return config.generate_protocol
+    return "sglang" if servers[0].server_type == "sglang" else "vllm"
+
+
+def check_sampling_of(protocol: str, sampling: Mapping[str, Any]) -> None:
+    """Raise a `ConfigError` for a parameter that the protocol cannot carry; it names what it can."""
+    try:
+        # A client looks at what is to be in every request when it is made.
+        new_client(protocol, "http://127.0.0.1", extra_body=sampling)
+    except ConfigError as error:
+        source = "max_reasoning_tokens" if _BUDGET in error.message else "extra_body or sampling"
+        hint = f"{error.hint}; servers of type openai are sent every field"
+        raise ConfigError(f"{source}: {error.message}", hint=hint) from error
+
+
+def new_client(protocol: str, base_url: str, **options: Any) -> GenerateClient:
+    """Make a client of a token protocol; opens no connection."""
+    from hermes_tokens.clients.factory import create_generate_client
+
+    return create_generate_client(protocol, base_url, **options)
+
+
+def template_kwargs_of(
+    config: HermesAgentEnvConfig, servers: Sequence[Any], tokenizer: ChatTokenizer
+) -> dict[str, Any]:
+    """Return the variables for a tokenizer's chat template; raises a `ConfigError` for a wish that it cannot fulfil.
+
+    `chat_template_kwargs` within `extra_body` is what a chat server would take; the field of that name wins.
+    """
+    given = {**_within(config.extra_body), **config.chat_template_kwargs}
+    wanted: dict[str, Any] = {}
+    if is_reasoning(config):
+        wanted = _reasoning_kwargs(config, protocol_of(config, servers), tokenizer.template_variables)
+    for name, value in wanted.items():
+        if name in given and given[name] != value:
+            raise ConfigError(
+                f"{_TEMPLATE_KWARGS}.{name} is {given[name]!r}, thinking_mode and its like want {value!r}",
+                hint="remove one of the two",
+            )
+    return {**wanted, **given}
+
+
+def _within(body: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return (body or {}).get(_TEMPLATE_KWARGS) or {}
+
+
+def _reasoning_kwargs(config: HermesAgentEnvConfig, protocol: str | None, variables: Collection[str]) -> dict[str, Any]:
+    wanted: dict[str, Any] = {}
+    switch = next((name for name in _SWITCHES if name in variables), None)
+    effort, budget = config.reasoning_effort, config.max_reasoning_tokens
+    if effort is not None and "reasoning_effort" in variables:
+        wanted["reasoning_effort"] = effort
+    elif effort is not None and (effort != "none" or switch is None):
+        raise _no_place("reasoning_effort", config, "reasoning_effort")
+    if budget is not None and "thinking_budget" in variables:
+        wanted["thinking_budget"] = budget
+    elif budget is not None and protocol != "vllm":
+        raise _no_place("max_reasoning_tokens", config, "thinking_budget", "set server_type: vllm")
+    if switch is not None:
+        return {**wanted, switch: effort != "none"}
+    if "reasoning_effort" in variables:
+        return {"reasoning_effort": "medium", **wanted}
+    if config.thinking_mode and not config.custom_thinking_prompt:
+        raise _no_place("thinking_mode", config, "enable_thinking, thinking", "set custom_thinking_prompt")
+    return wanted
+
+
+def _no_place(field: str, config: HermesAgentEnvConfig, names: str, *ways: str) -> ConfigError:
+    found = config.tokenizer_name
+    hint = ", ".join([*ways, "use a model whose chat template reads it, or servers of type openai, which are sent it"])
+    return ConfigError(f"{field}: the chat template of {found} reads no variable for it ({names})", hint=hint)
