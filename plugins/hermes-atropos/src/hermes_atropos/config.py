@@ -135,6 +135,8 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
                 " exclude each other",
                 hint="remove one of the two",
             )
+        if self.tool_call_parser_options and self.tool_call_parser is None:
+            raise ConfigError("tool_call_parser_options is set, and no tool_call_parser", hint="remove it")
         self.rollout_policy()
         self.sandbox_spec()
         is_reasoning(self)

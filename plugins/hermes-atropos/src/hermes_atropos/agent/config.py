@@ -36,8 +36,12 @@ OWNERS: Final[Mapping[str, tuple[str, ...]]] = {
 """Which backends a field of a slot pool is for."""
 _ISOLATED: Final[Mapping[str, str]] = {"local": "bwrap", "nomad": "container+slot", "modal": "container+slot"}
 """What `require_sandbox` asks of a backend that does not call it `container`."""
-_REPLACED: Final = {"max_agent_turns": "agent_max_steps", "terminal_backend": "tool_pool_mode"}
-"""Fields of the other environments that have another name here."""
+_REPLACED: Final = {
+    "max_agent_turns": "set agent_max_steps",
+    "terminal_backend": "set tool_pool_mode",
+    "prompt_field": "remove it: build_task makes the prompt of an item",
+}
+"""Fields of the other environments that are not read here, and what to do."""
 
 
 class AgentEnvConfig(HermesAgentEnvConfig):
@@ -108,7 +112,7 @@ class AgentEnvConfig(HermesAgentEnvConfig):
     def _agreeing(self) -> Self:
         for field, here in _REPLACED.items():
             if self._is_set(field):
-                raise ConfigError(f"an AgentEnv has no {field}", hint=f"set {here}")
+                raise ConfigError(f"an AgentEnv has no {field}", hint=here)
         for field, owners in OWNERS.items():
             if self._is_set(field) and self.tool_pool_mode not in owners:
                 raise _strange(field, owners, self.tool_pool_mode)
