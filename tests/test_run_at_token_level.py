@@ -290,8 +290,11 @@ async def test_a_constrained_run_is_refused_as_exact_unless_that_is_allowed(toke
         words = " ".join(output.split())
         assert code == 1, output
         assert "exact samples were wanted; turn 0:" in words
-        assert f"were drawn under {next(iter(mask))}" in words
+        assert f"sampled tokens under {next(iter(mask))}" in words
         assert "--allow-constrained" in words
+        allowed = ("--require-exact", "--allow-constrained", *constrained)
+        code, output = await play(server, tokenizer_folder, tmp_path / "refused", *allowed)
+        assert code == 0, output  # the same run goes on
         (tmp_path / "wire.jsonl").unlink()
         more = ("--require-exact", "--allow-constrained", *constrained)
         code, output = await play(server, tokenizer_folder, tmp_path, *more)

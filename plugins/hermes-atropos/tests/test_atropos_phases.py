@@ -63,7 +63,7 @@ async def test_constrained_sequences_are_dropped_as_inexact_unless_the_config_al
         env = env_for(served.url, folder, tmp_path, min_group_size=1, **fields)
         await env.process_manager()
         (entry,) = env.ledger.entries
-        assert "drawn under logit_bias" in entry.reason
+        assert "sampled tokens under logit_bias" in entry.reason
         assert "allow_constrained: true" in entry.reason
         path = tmp_path / "allowed.jsonl"
         fields["data_path_to_save_groups"] = str(path)

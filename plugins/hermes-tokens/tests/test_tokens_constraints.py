@@ -71,7 +71,7 @@ def test_what_shapes_the_distribution_counts_where_the_logprobs_are_processed_by
     [
         {"max_tokens": 5, "seed": 3, "stop_token_ids": [2], "ignore_eos": True},
         {"logit_bias": {}, "bad_words": [], "min_tokens": 0, "structured_outputs": None, "regex": ""},
-        {"top_k": 0},
+        {"top_k": 0, "thinking_token_budget": None, "extra_args": {}},
     ],
     ids=["no mask", "empty masks", "all tokens"],
 )
@@ -90,18 +90,24 @@ async def test_a_rollout_with_one_constrained_turn_is_marked_counted_and_not_exa
         assert sample.to_json()["constrained"] is True
         assert found.constrained == len(play.tokenizer.encode_scaffold("done<|im_end|>"))
         assert not found.is_exact
-        assert "turn 1" in found.faults[0]
-        assert "logit_bias" in found.faults[0]
+        assert found.constraints == (f"turn 1: {found.constrained} sampled tokens under logit_bias",)
+        assert found.constraints[0] in found.why_not_exact()
         assert play.session.managed_state()["nodes"][0]["metadata"]["constrained"] is True
 
 
-async def test_a_run_that_allows_it_counts_and_marks_all_the_same(folder):
-    async with rollout(folder, ["done<|im_end|>"], allow_constrained=True) as play:
+async def test_masked_tokens_are_marked_and_counted_and_may_be_allowed(folder):
+    async with rollout(folder, ["done<|im_end|>"]) as play:
         await play.ask(USER, logit_bias={"5": 1.0})
         found = play.session.exactness()
-        assert found.is_exact
+        assert "--allow-constrained" in found.why_not_exact()
+        assert found.why_not_exact(allow_constrained=True) == ""
         assert found.constrained > 0
         assert play.session.samples()[0].constrained
+
+
+def test_a_mask_that_is_allowed_hides_no_fault():
+    report = Exactness(sampled=2, trained=1, with_logprob=2, constrained=2)
+    assert report.why_not_exact(allow_constrained=True) == "sampled_trained_share is 0.5"
 
 
 async def test_a_branch_without_loss_on_constrained_tokens_is_not_marked(folder):
@@ -113,10 +119,18 @@ async def test_a_branch_without_loss_on_constrained_tokens_is_not_marked(folder)
         assert [sample.constrained for sample in play.session.samples()] == [True, False]
 
 
+async def test_the_same_prompt_with_a_mask_and_without_is_told_apart_by_the_wire_check(folder):
+    async with rollout(folder, ["one two<|im_end|>", "one three<|im_end|>"]) as play:
+        await play.ask(USER, logit_bias={"5": 1.0})
+        await play.ask(USER)
+        assert sorted(sample.constrained for sample in play.session.samples()) == [False, True]
+        assert play.check().faults == ()
+
+
 def test_reports_add_up_and_those_of_older_versions_are_read():
     report = Exactness(sampled=5, trained=5, constrained=3)
     assert (report + report).constrained == 6
     assert Exactness.of_json(report.to_json()) == report
     old = Exactness(sampled=5, trained=5).to_json()
-    del old["counts"]["constrained"], old["constrained_tokens"]
+    del old["counts"]["constrained"], old["constrained_tokens"], old["constraints"]
     assert Exactness.of_json(old) == Exactness(sampled=5, trained=5)

@@ -154,8 +154,7 @@ class Exactness:
     first whose history the caller left alone, `prefix_exact` those whose prompt begins with the one before and what was
     sampled then. `with_logprob` counts sampled ids that have a logprob. `parity_checked` prompts were compared with
     what the template itself writes, `parity_equal` of them agree. `foreign_control_tokens` counts control ids made of
-    untrusted text. `constrained` counts sampled ids that were drawn under a mask; unless that is allowed, a fault names
-    the turn.
+    untrusted text. `constrained` counts sampled ids that were drawn under a mask, and `constraints` names their turns.
     """
 
     sampled: int = 0
@@ -171,53 +170,79 @@ class Exactness:
     foreign_control_tokens: int = 0
     constrained: int = 0
     break_reasons: Mapping[str, int] = field(default_factory=dict)
+    constraints: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     """What is not exact, each naming turn and token; empty when everything is."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether every share is 1 and no foreign control token was made."""
-        pairs = (
-            (self.trained, self.sampled),
-            (self.turns_with_loss, self.turns),
-            (self.prefix_exact, self.continued),
-            (self.with_logprob, self.sampled),
-            (self.parity_equal, self.parity_checked),
-        )
-        return not self.faults and not self.foreign_control_tokens and all(part == whole for part, whole in pairs)
+        """Whether every share is 1, no foreign control token was made and no token was drawn under a mask."""
+        return not self.why_not_exact()
+
+    def why_not_exact(self, *, allow_constrained: bool = False) -> str:
+        """Return the first thing that is not exact, "" if everything is; tokens under a mask may be allowed."""
+        if self.faults:
+            return self.faults[0]
+        shares = {name: share for name, share in self._shares().items() if share not in {None, 1}}
+        if self.foreign_control_tokens:
+            shares["foreign_control_tokens"] = self.foreign_control_tokens
+        if not shares and self.constrained and not allow_constrained:
+            found = self.constraints[0] if self.constraints else f"{self.constrained} sampled tokens under a mask"
+            return (
+                f"{found}: their importance ratios are wrong; --allow-constrained (allow_constrained: true) takes them"
+            )
+        return ", ".join(f"{name} is {share:.4g}" for name, share in shares.items())
+
+    def _shares(self) -> dict[str, float | None]:
+        """Return the shares, None where there was nothing to count."""
+        return {
+            "sampled_trained_share": _share(self.trained, self.sampled),
+            "turns_with_loss_share": _share(self.turns_with_loss, self.turns),
+            "prefix_exact_share": _share(self.prefix_exact, self.continued),
+            "template_parity": _share(self.parity_equal, self.parity_checked),
+            "logprob_coverage": _share(self.with_logprob, self.sampled),
+        }
 
     def to_json(self) -> dict[str, Any]:
         """Return the report: shares in 0 … 1 (None where there was nothing to count), and the counts behind them."""
         counts = {name: getattr(self, name) for name in COUNTS}
         return {
-            "sampled_trained_share": _share(self.trained, self.sampled),
-            "turns_with_loss_share": _share(self.turns_with_loss, self.turns),
-            "prefix_exact_share": _share(self.prefix_exact, self.continued),
+            **self._shares(),
             "samples_per_rollout": self.samples,
             "break_reasons": dict(self.break_reasons),
-            "template_parity": _share(self.parity_equal, self.parity_checked),
             "foreign_control_tokens": self.foreign_control_tokens,
             "constrained_tokens": self.constrained,
-            "logprob_coverage": _share(self.with_logprob, self.sampled),
+            "constraints": list(self.constraints),
             "counts": counts,
             "faults": list(self.faults),
         }
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Exactness:
-        """Read what `to_json` wrote, now or before a count was added."""
-        counts = {name: int(value["counts"].get(name, 0)) for name in COUNTS}
-        return cls(**counts, break_reasons=value["break_reasons"], faults=tuple(value["faults"]))
+        """Read what `to_json` wrote, also before there were constrained tokens."""
+        counts = {name: int(value["counts"][name]) for name in COUNTS if name != "constrained"}
+        return cls(
+            **counts,
+            constrained=int(value["counts"].get("constrained", 0)),
+            constraints=tuple(value.get("constraints", ())),
+            break_reasons=value["break_reasons"],
+            faults=tuple(value["faults"]),
+        )
 
     def __add__(self, other: Exactness) -> Exactness:
         counts = {name: getattr(self, name) + getattr(other, name) for name in COUNTS}
         reasons = dict(self.break_reasons)
         for reason, count in other.break_reasons.items():
             reasons[reason] = reasons.get(reason, 0) + count
-        return Exactness(**counts, break_reasons=reasons, faults=self.faults + other.faults)
+        return Exactness(
+            **counts,
+            break_reasons=reasons,
+            constraints=self.constraints + other.constraints,
+            faults=self.faults + other.faults,
+        )
 
 
-COUNTS: Final = tuple(name for name in Exactness.__slots__ if name not in {"break_reasons", "faults"})
+COUNTS: Final = tuple(name for name in Exactness.__slots__ if name not in {"break_reasons", "constraints", "faults"})
 
 
 def _share(part: int, whole: int) -> float | None:

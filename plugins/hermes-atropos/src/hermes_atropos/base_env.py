@@ -249,9 +249,11 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
 
     def _exact_or_dropped(self, outcome: RolloutOutcome) -> RolloutOutcome:
         exactness = outcome.exactness
-        if not self.config.require_exact or exactness is None or exactness.is_exact:
+        if not self.config.require_exact or exactness is None:
             return outcome
-        fault = exactness.faults[0] if exactness.faults else str(exactness.to_json())
+        fault = exactness.why_not_exact(allow_constrained=self.config.allow_constrained)
+        if not fault:
+            return outcome
         failure = Failure(blame=Blame.FRAMEWORK, type="NotExact", message=f"require_exact: {fault}")
         return dataclasses.replace(outcome, disposition="drop", failure=failure)
 

@@ -20,21 +20,20 @@ class InexactRolloutError(HermesError):
     fatal = True
 
 
-def require_exact(outcome: RolloutOutcome) -> None:
+def require_exact(outcome: RolloutOutcome, *, allow_constrained: bool) -> None:
     """Raise `InexactRolloutError`, naming rollout, turn and token, unless the rollout's samples are exact."""
-    report = outcome.exactness
-    if report is None or report.is_exact:
-        return
-    raise InexactRolloutError(
-        f"rollout {outcome.rollout_id}: exact samples were wanted; {_fault(report)}",
-        hint="its record is in rollouts.jsonl, under exactness; without --require-exact the run goes on",
-    )
+    fault = outcome.exactness and outcome.exactness.why_not_exact(allow_constrained=allow_constrained)
+    if fault:
+        raise InexactRolloutError(
+            f"rollout {outcome.rollout_id}: exact samples were wanted; {fault}",
+            hint="its record is in rollouts.jsonl, under exactness; without --require-exact the run goes on",
+        )
 
 
-def require_exact_run(summary: Mapping[str, Any]) -> None:
+def require_exact_run(summary: Mapping[str, Any], *, allow_constrained: bool) -> None:
     """Raise `InexactRolloutError` for a rollout that an earlier start of the run has recorded and is not exact."""
     found = summary.get("exactness") or {}
-    for rollout in found.get("not_exact", ()):
+    for rollout in (*found.get("not_exact", ()), *(() if allow_constrained else found.get("under_mask", ()))):
         raise InexactRolloutError(
             f"rollout {rollout['rollout_id']}: exact samples were wanted; {rollout['fault']}",
             hint="an earlier start recorded it in rollouts.jsonl; without --require-exact the run is accepted",
@@ -49,6 +48,7 @@ class ExactnessSummary:
         self._rollouts = 0
         self._not_trained: Counter[str] = Counter()
         self._not_exact: list[dict[str, str]] = []
+        self._under_mask: list[dict[str, str]] = []
 
     def add(self, outcome: Mapping[str, Any]) -> None:
         """Count a rollout; one that is not handed on counts under its cause."""
@@ -59,8 +59,9 @@ class ExactnessSummary:
             self._leave_out(outcome, report)
             return
         self._rollouts += 1
-        if not report.is_exact and len(self._not_exact) < _SHOWN:
-            self._not_exact.append({"rollout_id": str(outcome.get("rollout_id")), "fault": _fault(report)})
+        if fault := report.why_not_exact():
+            found = self._not_exact if report.why_not_exact(allow_constrained=True) else self._under_mask
+            found += [{"rollout_id": str(outcome.get("rollout_id")), "fault": fault}][: _SHOWN - len(found)]
         self._total += report
 
     def add_attempt(self, outcome: Mapping[str, Any]) -> None:
@@ -83,6 +84,8 @@ class ExactnessSummary:
             "rollouts": self._rollouts,
             "not_trained": {cause: count for cause, count in sorted(self._not_trained.items()) if count},
             "not_exact": self._not_exact,
+            "under_mask": self._under_mask,
+            "constraints": report["constraints"][:_SHOWN],
             "faults": report["faults"][:_SHOWN],
         }
 
@@ -90,12 +93,3 @@ class ExactnessSummary:
 def _report(outcome: Mapping[str, Any]) -> Exactness | None:
     value = outcome.get("exactness")
     return Exactness.of_json(value) if isinstance(value, Mapping) else None
-
-
-def _fault(report: Exactness) -> str:
-    if report.faults:
-        return report.faults[0]
-    shares = {name: share for name, share in report.to_json().items() if isinstance(share, float) and share != 1}
-    if report.foreign_control_tokens:
-        shares["foreign_control_tokens"] = float(report.foreign_control_tokens)
-    return ", ".join(f"{name} is {share:.4g}" for name, share in shares.items())

@@ -19,7 +19,7 @@ _MASKS: Final = frozenset(
     {
         "structured_outputs", "allowed_token_ids", "bad_words", "logit_bias", "min_tokens", "thinking_token_budget",
         "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding", "json_schema", "regex",
-        "ebnf", "structural_tag", "min_new_tokens", "custom_params",
+        "ebnf", "structural_tag", "min_new_tokens", "custom_params", "extra_args",
     }
 )  # fmt: skip
 # What each is where it changes nothing; a top-k of 0 or -1 means all tokens.
@@ -41,4 +41,4 @@ def constraints(sampling: Mapping[str, Any], *, logprobs_mode: str | None) -> tu
 def _counts(name: str, value: Any, logprobs_mode: str | None) -> bool:
     if name in _NEUTRAL:
         return logprobs_mode == "processed" and value not in _NEUTRAL[name]
-    return name in _MASKS and bool(value)
+    return name in _MASKS and (bool(value) or name == "thinking_token_budget")

@@ -17,7 +17,7 @@ from hermes_core.contracts.tokens import IGNORED, Exactness, TrainingSample
 from hermes_tokens.constraints import constraints
 from hermes_tokens.trajectory import TokenNode, Trajectory
 
-PROBE: Final = "check-"
+CHECK_PREFIX: Final = "check-"
 """Begins the id of a request that belongs to no rollout: a model's check samples one token by it."""
 _FAULTS_SHOWN = 20
 
@@ -55,11 +55,11 @@ class Exchange:
 
 
 def _is_probe(line: Mapping[str, Any]) -> bool:
-    is_named = str(line.get("request_id") or "").startswith(PROBE)
+    is_named = str(line.get("request_id") or "").startswith(CHECK_PREFIX)
     return is_named and not line.get("rollout_id") and len(line["ids"]) == 1
 
 
-def report(trajectory: Trajectory, samples: Sequence[TrainingSample], *, allow_constrained: bool = False) -> Exactness:
+def report(trajectory: Trajectory, samples: Sequence[TrainingSample]) -> Exactness:
     """Describe a trajectory and the samples that were made of it."""
     sampled = list(trajectory.sampled())
     # Whole lists at a time: a rollout has tens of thousands of tokens, and the event loop waits.
@@ -77,7 +77,6 @@ def report(trajectory: Trajectory, samples: Sequence[TrainingSample], *, allow_c
         for place, logprob in enumerate(node.logprobs)
         if logprob is None
     ][:_FAULTS_SHOWN]
-    faults += [] if allow_constrained else _constrained_turns(sampled)[:_FAULTS_SHOWN]
     return Exactness(
         sampled=count,
         trained=trained,
@@ -88,23 +87,20 @@ def report(trajectory: Trajectory, samples: Sequence[TrainingSample], *, allow_c
         samples=len(samples),
         with_logprob=sum(len(node.logprobs) - node.logprobs.count(None) for node in sampled),
         constrained=sum(len(node.ids) for node in sampled if node.constraints),
+        constraints=tuple(_constrained_turns(sampled)[:_FAULTS_SHOWN]),
         break_reasons={str(reason): count for reason, count in trajectory.breaks.items()},
         faults=tuple(faults),
     )
 
 
 def _constrained_turns(sampled: Iterable[TokenNode]) -> list[str]:
-    """Name each turn that has constrained tokens, and the parameters at fault."""
+    """Name each turn that has constrained tokens, and by which parameters."""
     counts: dict[tuple[int | None, tuple[str, ...]], int] = {}
     for node in sampled:
         if node.constraints:
             key = (node.turn, node.constraints)
             counts[key] = counts.get(key, 0) + len(node.ids)
-    return [
-        f"turn {turn}: {count} sampled tokens were drawn under {', '.join(names)}, which makes their importance ratios "
-        "wrong; accept them by --allow-constrained, in a config by allow_constrained: true"
-        for (turn, names), count in counts.items()
-    ]
+    return [f"turn {turn}: {count} sampled tokens under {', '.join(names)}" for (turn, names), count in counts.items()]
 
 
 def check(exchanges: Iterable[Exchange], samples: Sequence[Mapping[str, Any]]) -> Exactness:
@@ -184,7 +180,7 @@ class _Places:
         self._losses: dict[_Place, list[float | None]] = {}
         self._unmatched: dict[_Place, list[float | None]] = {}
         self._where: dict[_Place, str] = {}
-        self._unmarked: set[_Place] = set()
+        self._marked: set[_Place] = set()
         self._left: Counter[_Place] = Counter()
         self._claims: list[tuple[_Place, float | None, str]] = []
         self._sent: dict[_Place, list[float | None]] = {}
@@ -194,8 +190,8 @@ class _Places:
                 if sample["masks"][at] != IGNORED:
                     self._losses.setdefault(place, []).append(logprob)
                     self._where[place] = name
-                    if not sample.get("constrained"):
-                        self._unmarked.add(place)
+                    if sample.get("constrained"):
+                        self._marked.add(place)
                     self._left[place] += 1
                 elif logprob is not None:
                     self._claims.append((place, logprob, name))
@@ -215,7 +211,9 @@ class _Places:
                 faults.append(f"turn {number}: sampled token {index} (id {place[1]}) has loss {count} times")
             elif (wrong := self._wrong_logprob(place, exchange, index)) is not None:
                 faults.append(f"turn {number}: sampled token {index} {wrong}")
-        if exchange.constraints and not self._unmarked.isdisjoint(_sampled_places(exchange)):
+        if exchange.constraints and not self._marked.issuperset(
+            p for p in _sampled_places(exchange) if p in self._losses
+        ):
             names = ", ".join(exchange.constraints)
             faults.insert(0, f"turn {number}: drawn under {names}, and its sample does not say constrained")
         return Exactness(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,8 +55,7 @@ class Fleet:
 
     async def check(self) -> None:
         """Check every server."""
-        for lane in self.lanes:
-            await lane.client.check()
+        await asyncio.gather(*(lane.client.check() for lane in self.lanes))
 
     async def chat(self, request: ModelRequest) -> ModelReply:
         """Ask the rollout's server."""
@@ -157,7 +157,6 @@ def _token_client(
         parser=parser,
         template_kwargs=template_kwargs_of(config, [server], tokenizer),
         allow_branches=config.allow_branches,
-        allow_constrained=config.allow_constrained,
         sampling=sampling_of(config, [server]),
         max_tokens=config.max_token_length,
     )

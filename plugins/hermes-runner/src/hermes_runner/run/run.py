@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,7 +28,7 @@ from hermes_core.discovery import PluginState, Registry
 from hermes_core.rollout import RolloutSpec
 from hermes_core.specs import Ref
 from hermes_runner.config import RunConfig
-from hermes_runner.exactness import require_exact_run
+from hermes_runner.exactness import require_exact, require_exact_run
 from hermes_runner.output import REPORT, ROLLOUTS, SUMMARY, OutputFolder, without_samples
 from hermes_runner.policy import Policy
 from hermes_runner.report import write_report
@@ -52,6 +53,7 @@ _NEUTRAL = frozenset(
         "sinks",
         "max_attempts",
         "require_exact",
+        "allow_constrained",
         "tasks",
         "engine",
         "engine_options",
@@ -144,14 +146,16 @@ class Run:
             await recorder.close()
             result = await asyncio.to_thread(self._sum_up, folder, plan, recorder, len(specs), seconds)
             if config.require_exact:
-                require_exact_run(result.summary)
+                require_exact_run(result.summary, allow_constrained=config.allow_constrained)
             return result
 
     async def _play(self, pending: list[RolloutSpec], total: int, engine: RunEngine, recorder: Recorder) -> None:
         config = self._config
         with open_progress(total, done=total - len(pending), stream=self._stream) as progress:
             policy = Policy(config.policy, max_attempts=config.max_attempts)
-            scheduler = Scheduler(engine, recorder, policy, progress, must_be_exact=config.require_exact)
+            require = partial(require_exact, allow_constrained=config.allow_constrained)
+            judge = require if config.require_exact else None
+            scheduler = Scheduler(engine, recorder, policy, progress, require=judge)
             self._turned = progress.turn
             try:
                 await scheduler.run(iter(pending), max_concurrent=engine.concurrency(config.max_concurrent))

@@ -15,7 +15,6 @@ from hermes_core.contracts.rollout import Failure, RewardStatus, RolloutOutcome,
 from hermes_core.contracts.sink import Sink
 from hermes_core.rollout import RolloutSpec, to_completion
 from hermes_core.rollout.workers import WorkerThreads
-from hermes_runner.exactness import require_exact
 from hermes_runner.output import OutputFolder
 from hermes_runner.policy import Policy
 from hermes_runner.run.sinks import SinkFeed
@@ -141,7 +140,10 @@ def _error_of(action: Callable[[], None]) -> BaseException | None:
 
 
 class Scheduler:
-    """Plays rollouts from a plan, `max_concurrent` at a time, until all are recorded or a fatal error stops the run."""
+    """Plays rollouts from a plan, `max_concurrent` at a time, until all are recorded or a fatal error stops the run.
+
+    `require` raises for a rollout that the run does not accept; it is recorded all the same.
+    """
 
     def __init__(
         self,
@@ -150,9 +152,9 @@ class Scheduler:
         policy: Policy,
         observer: Observer,
         *,
-        must_be_exact: bool = False,
+        require: Callable[[RolloutOutcome], None] | None = None,
     ) -> None:
-        self._must_be_exact = must_be_exact
+        self._require = require
         self._player = player
         self._recorder = recorder
         self._policy = policy
@@ -183,8 +185,8 @@ class Scheduler:
         self._give_up_on_a_dead_server(outcome)
         settled = self._policy.settled(outcome)
         self._observer.finished(await self._recorder.record(settled))
-        if self._must_be_exact and settled.disposition == "score":
-            require_exact(settled)
+        if self._require is not None and settled.disposition == "score":
+            self._require(settled)
 
     def _give_up_on_a_dead_server(self, outcome: RolloutOutcome) -> None:
         """Stop a run whose server has gone or refuses everything, before every remaining rollout fails the same way."""

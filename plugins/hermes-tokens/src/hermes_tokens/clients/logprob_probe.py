@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from hermes_core.contracts.errors import ModelError, ModelReplyError
+from hermes_core.contracts.errors import ModelError, ModelReplyError, ModelRequestError
 from hermes_core.contracts.model import Message
 from hermes_core.contracts.tokens import GenerateClient, GenerateRequest, TokenIds
 from hermes_tokens.chat_template.template import TemplateError
-from hermes_tokens.exactness import PROBE
+from hermes_tokens.exactness import CHECK_PREFIX
 
 if TYPE_CHECKING:
     from hermes_tokens.append_rule.append import AppendRule
@@ -21,19 +21,21 @@ _SECONDS: Final = 30.0
 async def lacks_logprobs(client: GenerateClient, rule: AppendRule) -> bool:
     """Sample a token and say whether its logprob is null; raises `ModelReplyError` where there is none at all.
 
-    Any other failure may pass, or is the run's to tell of: only what was answered counts.
+    A refused request is raised, too; any other failure may pass, or is the run's to tell of.
     """
     try:
         generated = await client.generate(
             GenerateRequest(
                 prompt=TokenIds(rule.opening([_USER]).ids),
                 sampling={"max_tokens": 1},
-                request_id=f"{PROBE}{secrets.token_hex(4)}",
+                request_id=f"{CHECK_PREFIX}{secrets.token_hex(4)}",
                 timeout=_SECONDS,
             )
         )
-    except ModelReplyError:
+    except (ModelReplyError, ModelRequestError):
         raise
-    except (ModelError, TemplateError):
+    except (ModelError, TemplateError) as error:
+        if error.fatal:
+            raise
         return False
     return None in generated.logprobs

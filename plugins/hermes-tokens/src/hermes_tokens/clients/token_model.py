@@ -39,8 +39,7 @@ class TokenModel:
     `parser` declares tools in the system prompt where the template does not list them: in what is sent, not in the
     conversation. Its stop tokens, at which the model's family ends a turn, are asked for in every request, as far as
     the tokenizer has them. `sampling` is what every request of the run asks for: its stop tokens are held against the
-    template before the run. `allow_constrained`: samples that were drawn under a mask are marked and counted, and no
-    fault. `max_tokens` bounds a turn whose request names no bound.
+    template before the run. `max_tokens` bounds a turn whose request names no bound.
     """
 
     def __init__(
@@ -51,7 +50,6 @@ class TokenModel:
         parser: ToolCallParser | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
         allow_branches: bool | None = None,
-        allow_constrained: bool = False,
         sampling: Mapping[str, Any] | None = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
     ) -> None:
@@ -59,7 +57,6 @@ class TokenModel:
         self.tokenizer = tokenizer
         self.parser = parser
         self.max_tokens = max_tokens
-        self.allow_constrained = allow_constrained
         self._template_kwargs = dict(template_kwargs or {})
         self._allow_branches = allow_branches
         self._sampling = dict(sampling or {})

@@ -109,7 +109,7 @@ class TokenSession:
 
     def exactness(self) -> Exactness:
         """Return the report so far; the last prompt is compared with what the template itself writes."""
-        found = report(self._trajectory, self.samples(), allow_constrained=self._model.allow_constrained)
+        found = report(self._trajectory, self.samples())
         parity = self._parity()
         if parity is None:
             return found
