@@ -346,3 +346,21 @@ async def test_calls_that_are_none_are_refused_or_sent_and_never_a_crash(tokeniz
     with contextlib.suppress(ModelRequestError):
         await play.sample("I see.<|im_end|>")
         assert len(play.reasons()) == 2
+
+
+async def test_an_id_of_the_wire_that_a_client_drops_is_written_all_the_same(tmp_path):
+    template = THINKING.replace("<tool_response>\n", "<tool_response>{{ message.tool_call_id }}\n")
+    tokenizer = ChatTokenizer.load(chatml_folder(tmp_path / "tokenizer", template=template))
+    sent = []
+    for drops in (False, True):
+        play = Play(tokenizer, tells=True)
+        call = {**called(1, "ls"), "wire_id": "wired:0"}
+        answer = {"role": "assistant", "content": None, "tool_calls": [call]}
+        await play.turn(answer)
+        kept = {key: value for key, value in call.items() if key != "wire_id" or not drops}
+        play.messages += [{**answer, "tool_calls": [kept]}, result(1, "x")]
+        await play.sample("Done.<|im_end|>")
+        assert play.reasons() == [""]
+        sent.append(tokenizer.decode(play.sent))
+    assert sent[0] == sent[1]
+    assert "<tool_response>wired:0\n" in sent[0]

@@ -59,10 +59,12 @@ class _Turn:
         """Describe how the turn ended, to the append rule."""
         from hermes_tokens.append_rule.append import ClosedTurn
 
+        told = (self.message or {}).get("tool_calls") or ()
+        wire_ids = {call.get("id"): call.get("wire_id") for call in told}  # which clients of OpenAI's types may drop
         return ClosedTurn(
             last_id=self.last_id,
             finish_reason=self.finish_reason,
-            calls=tuple(_requested(call) for call in message.get("tool_calls") or ()),
+            calls=tuple(_requested(call, wire_ids) for call in message.get("tool_calls") or ()),
             reasoning_open=self.reasoning_open,
         )
 
@@ -285,14 +287,14 @@ class TokenSession:
         return ModelReply(content=text, finish_reason=generated.finish_reason, usage=usage)
 
 
-def _requested(call: Mapping[str, Any]) -> RequestedCall:
-    function = call["function"]
+def _requested(call: Mapping[str, Any], wire_ids: Mapping[Any, str | None]) -> RequestedCall:
+    function = call.get("function") or call
     arguments = function.get("arguments") or "{}"
     return RequestedCall(
         id=call.get("id") or "",
         name=function["name"],
         arguments=arguments if isinstance(arguments, str) else encode(arguments).decode(),
-        wire_id=call.get("wire_id"),
+        wire_id=call.get("wire_id") or wire_ids.get(call.get("id")),
     )
 
 
