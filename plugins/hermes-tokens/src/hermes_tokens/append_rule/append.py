@@ -170,7 +170,8 @@ class AppendRule:
         key = (slotted.key, after_tools)
         shape = self._shapes.get(key)
         if shape is None:
-            shape = Shape.of(self.renderer, self.tokenizer, slotted, after_tools=after_tools)
+            stops = frozenset(filter(self.tokenizer.is_special, self.stop_ids))
+            shape = Shape.of(self.renderer, self.tokenizer, slotted, after_tools=after_tools, stops=stops)
             _remember(self._shapes, key, shape, _MAX_SHAPES)
         return shape, slotted
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -56,20 +56,29 @@ class Shape:
 
     @classmethod
     def of(
-        cls, renderer: StubRenderer, tokenizer: ChatTokenizer, slotted: SlottedMessages, *, after_tools: bool
+        cls,
+        renderer: StubRenderer,
+        tokenizer: ChatTokenizer,
+        slotted: SlottedMessages,
+        *,
+        after_tools: bool,
+        stops: AbstractSet[int] = frozenset(),
     ) -> Shape:
-        """Render it; raises `TemplateError` where the template does not support it."""
+        """Render it; raises `TemplateError` where the template does not support it.
+
+        `stops` end a turn beside the tokenizer's own stop tokens.
+        """
         new = slotted.messages
         stub = renderer.stub(slotted.calls, new, after_tools=after_tools)
         text = stub.after(new)
         require_texts(slotted, text)
         ends = message_ends(text, lambda count: stub.after(new[:count], prompt=False), slotted, first=0)
         tokens = list(_placed(tokenizer.controls, text, _first_text(slotted, text)))
-        close = _close(tokens, tokenizer.stop_ids)
+        close = _known_close(tokens, tokenizer.stop_ids, stops, own_end=ends[0])
         if close is None and stub.has_calls:
-            close = _close(tokens, _content_close(renderer, tokenizer.controls), at_least=ends[0])
-        elif close is None:
-            close = tokens[0] if tokens else None
+            close = _likely_close(tokens, _content_close(renderer, tokenizer.controls), text, own_end=ends[0])
+        elif close is None and tokens and not text[ends[0] : tokens[0].start].strip():
+            close = tokens[0]
         before = [] if close is None else [placed for placed in tokens if placed.end < close.end]
         inner, marks = ([], before) if stub.has_calls else (before, [])
         return cls(
@@ -85,8 +94,9 @@ class Shape:
         )
 
     def filled(self, values: Sequence[str]) -> str:
-        """Return the text with the messages' own texts in it."""
-        return self._piece(0, len(self.text), None).text(values)
+        """Return the text with the messages' own texts in it, as far as none of it is taken for the turn's."""
+        lost = None if self.close is None else SLOT.search(self.text, self.ends[0], self.close.start)
+        return self._piece(0 if lost is None else lost.end(), len(self.text), None).text(values)
 
     def junction(self, last_id: int | None, stop_ids: AbstractSet[int]) -> Junction:
         """Return what follows a turn whose last sampled id this is."""
@@ -146,11 +156,29 @@ def _first_text(slotted: SlottedMessages, text: str) -> int:
     return next(places, len(text))
 
 
-def _close(tokens: Sequence[Placed], ids: AbstractSet[int], *, at_least: int | None = None) -> Placed | None:
-    found = next((placed for placed in tokens if placed.token.id in ids), None)
-    if found is None and at_least is not None:
-        found = next((placed for placed in tokens if placed.start >= at_least), None)
-    return found
+def _close(tokens: Iterable[Placed], ids: AbstractSet[int]) -> Placed | None:
+    return next((placed for placed in tokens if placed.token.id in ids), None)
+
+
+def _known_close(
+    tokens: Sequence[Placed], ids: AbstractSet[int], others: AbstractSet[int], *, own_end: int
+) -> Placed | None:
+    """Return the tokenizer's first stop token, else the last of the others in the turn's own text.
+
+    The first of the others may set a call apart, and one behind the turn may open the next message: not its own close.
+    """
+    own = [placed for placed in tokens if placed.start < own_end]
+    return _close(tokens, ids) or _close(reversed(own), others)
+
+
+def _likely_close(tokens: Sequence[Placed], ids: AbstractSet[int], text: str, *, own_end: int) -> Placed | None:
+    """Return what may close a turn with calls: one of these, a control token right behind it, or the last of its own.
+
+    Further behind it stands text of the next message, which no turn has written. An end of 0 is not known.
+    """
+    near = [placed for placed in tokens if not (own_end and text[own_end : placed.start].strip())]
+    found = _close(near, ids) or next((placed for placed in near if placed.start >= own_end), None)
+    return found or (near[-1] if near and not text[near[-1].end : own_end].strip() else None)
 
 
 def _content_close(renderer: StubRenderer, controls: ControlTokens) -> frozenset[int]:

@@ -22,20 +22,33 @@ _FOLLOWING: Final[tuple[tuple[Sequence[RequestedCall], Message], ...]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnds:
-    """Control ids: `written` end a turn in the template's own text, `marks` set calls or reasoning apart within one."""
+    """Control ids: `closes` are the last of a turn in the template's own text, `marks` set calls or reasoning apart.
 
-    written: frozenset[int]
+    `by_kind` are those at the end of a turn, any of which may be the last that was sampled: before a user's message,
+    and before a tool's result.
+    """
+
+    closes: frozenset[int]
     marks: frozenset[int]
+    by_kind: tuple[frozenset[int], ...]
+
+    @property
+    def written(self) -> frozenset[int]:
+        """Those of all kinds of turns."""
+        return frozenset().union(*self.by_kind)
 
     @classmethod
     def of(cls, rule: AppendRule) -> TurnEnds:
         """Read them off the renderings of a turn before a user's message and of one before a tool's result."""
         shapes = list(_shapes(rule))
-        closes = {shape.close.token.id for shape in shapes if shape.close is not None}
-        written = closes.union(*(shape.inner for shape in shapes))
+        closes = [frozenset(() if shape.close is None else (shape.close.token.id,)) for shape in shapes]
         around = {rule.reasoning.opening, rule.reasoning.closing}
         reasoning = {token.id for text, token in rule.tokenizer.controls.by_text.items() if text in around}
-        return cls(written=frozenset(written), marks=frozenset(reasoning.union(*(shape.marks for shape in shapes))))
+        return cls(
+            closes=frozenset().union(*closes),
+            marks=frozenset(reasoning.union(*(shape.marks for shape in shapes))),
+            by_kind=tuple(close.union(shape.inner) for close, shape in zip(closes, shapes, strict=True)),
+        )
 
 
 def _shapes(rule: AppendRule) -> Iterator[Shape]:

@@ -13,7 +13,6 @@ from typing import Any
 from hermes_core.contracts.model import Message
 from hermes_tokens.append_rule.append import AppendRule
 from hermes_tokens.chat_template.template import TemplateError
-from hermes_tokens.tokenizer import ChatTokenizer
 
 Span = tuple[str, Sequence[int]]
 """A role and ids."""
@@ -61,35 +60,36 @@ def _forms(said: list[Message]) -> Iterator[list[Message]]:
 
 
 def _compared(rule: AppendRule, messages: Sequence[Message], spans: Sequence[Span]) -> Parity:
-    tokenizer = rule.tokenizer
+    controls = rule.tokenizer.control_ids
     fresh = [(span.role, span.ids) for span in rule.opening(messages).spans]
     blank = [(span.role, span.ids) for span in rule.opening([_blanked(message) for message in messages]).spans]
-    own = list(_skeleton(spans, tokenizer))
-    fault = _first_difference(rule, list(_skeleton(fresh, tokenizer)), own)
-    foreign = _count(own, tokenizer.control_ids) - _count(_skeleton(blank, tokenizer), tokenizer.control_ids)
+    own = list(_skeleton(spans, rule))
+    fault = _first_difference(rule, list(_skeleton(fresh, rule)), own)
+    foreign = _count(own, controls) - _count(_skeleton(blank, rule), controls)
     return Parity(fault=fault, foreign=max(0, foreign))
 
 
-def _skeleton(spans: Iterable[Span], tokenizer: ChatTokenizer) -> Iterator[int]:
+def _skeleton(spans: Iterable[Span], rule: AppendRule) -> Iterator[int]:
     """Yield what must be equal. A stop token may be the next role's opener, so the two are one sequence."""
     turn: list[int] = []
     for role, ids in spans:
         if role == "assistant":
             turn += ids
             continue
-        yield from _closes(turn, tokenizer)
+        yield from _closes(turn, rule)
         turn.clear()
         yield from ids
-    yield from _closes(turn, tokenizer)
+    yield from _closes(turn, rule)
 
 
-def _closes(turn: Sequence[int], tokenizer: ChatTokenizer) -> list[int]:
+def _closes(turn: Sequence[int], rule: AppendRule) -> list[int]:
     """Return the stop tokens at a turn's end; what stands within it, between two calls say, is the model's own."""
+    stops = (rule.stop_ids | rule.ends.closes) - rule.ends.marks
     closes = []
     for token in reversed(turn):
-        if token in tokenizer.stop_ids:
+        if token in stops:
             closes.append(token)
-        elif tokenizer.decode([token]).strip():
+        elif rule.tokenizer.decode([token]).strip():
             break
     return closes
 

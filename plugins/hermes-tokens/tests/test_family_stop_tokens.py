@@ -1,0 +1,134 @@
+"""Stop tokens that only the parser knows: models whose folder has no generation_config.json."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import pytest
+from small_tokenizers import tokenizer_for, trl_templates
+from token_rollout import CALL, CALLED, RESULT, USER, Rollout
+from token_server import Sampled, TokenServer, serving_tokens
+
+from hermes_core.contracts.model import RequestedCall
+from hermes_parsers import get_parser
+from hermes_tokens.append_rule.append import AppendRule, ClosedTurn
+from hermes_tokens.chat_template.template_check import prove
+from hermes_tokens.clients.factory import create_generate_client
+from hermes_tokens.clients.stop_tokens import family_stops
+from hermes_tokens.clients.token_model import TokenModel
+
+pytestmark = pytest.mark.skipif(not trl_templates(), reason="the distribution trl is not installed")
+
+ASKED = {"role": "user", "content": "More."}
+ANSWERED = {"role": "assistant", "content": "Done."}
+# A template: its parser, the stop token of tokenizer_config.json, those that only the parser has, and two turns.
+FAMILIES = {
+    "gemma4": (
+        "gemma4",
+        "<eos>",
+        ("<turn|>", "<|tool_response>"),
+        '<|tool_call>call:terminal{command:<|"|>ls<|"|>}<tool_call|><|tool_response>',
+        "Done.<turn|>",
+    ),
+    "glm4moe": (
+        "glm45",
+        "<|endoftext|>",
+        ("<|user|>", "<|observation|>"),
+        "<tool_call>terminal\n<arg_key>command</arg_key>\n<arg_value>ls</arg_value>\n</tool_call><|observation|>",
+        "\n<think></think>\nDone.<|user|>",
+    ),
+    "qwen3": (
+        "hermes",
+        "<|endoftext|>",
+        ("<|im_end|>",),
+        '<tool_call>\n{"name": "terminal", "arguments": {"command": "ls"}}\n</tool_call><|im_end|>',
+        "Done.<|im_end|>",
+    ),
+    "gptoss": (
+        "gpt-oss",
+        "<|return|>",
+        ("<|call|>",),
+        '<|channel|>commentary to=functions.terminal <|constrain|>json<|message|>{"command": "ls"}<|call|>',
+        "<|channel|>final<|message|>Done.<|return|>",
+    ),
+}
+# No token of its own stands between a call and what is written of its result.
+ANSWERING = (
+    "{% for m in messages %}{% if m.role == 'tool' %}Answer to {{ m.tool_call_id }}<|sep|>{% else %}{{ m.role }}: "
+    "{% endif %}{{ m.content }}{% for call in m.tool_calls or [] %}{{ call.function.arguments | tojson }}\n"
+    "{% endfor %}{% if m.role != 'assistant' %}<|im_end|>{% endif %}{% endfor %}"
+)
+GEMMAS = [name for name in trl_templates() if name.startswith(("gemma4", "diffusion_gemma"))]
+
+
+def tokenizer_of(name, *, is_complete=False):
+    _, own, others, *_ = FAMILIES[name]
+    return tokenizer_for(trl_templates()[name], stops=(own, *others) if is_complete else (own,), more=others)
+
+
+@asynccontextmanager
+async def family(name, *, is_complete=False, **options):
+    parser, *_, first, second = FAMILIES[name]
+    tokenizer = tokenizer_of(name, is_complete=is_complete)
+    texts = [first, second, second]
+
+    def sample(_prompt, _sampling):
+        ids = tokenizer.encode_scaffold(texts.pop(0))
+        return Sampled(ids=ids, logprobs=[-0.5] * len(ids), finish_reason="stop", stop_id=ids[-1])
+
+    async with serving_tokens(TokenServer("vllm", sample)) as server:
+        client = create_generate_client("vllm", server.url, "m")
+        model = TokenModel(client, tokenizer, parser=get_parser(parser), **options)
+        try:
+            yield Rollout(server, model, tokenizer)
+        finally:
+            await model.aclose()
+
+
+async def prompts_of(name, **options):
+    """Play two turns, and return what was sent before each, and the report."""
+    async with family(name, **options) as play:
+        await play.ask(USER)
+        await play.ask(USER, CALLED, RESULT)
+        texts = [play.tokenizer.decode(line["prompt_ids"]) for line in play.server.lines]
+        return texts, play.session.exactness()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+async def test_a_family_stop_token_closes_a_turn_as_one_of_the_tokenizer_does(name):
+    texts, report = await prompts_of(name)
+    assert texts == (await prompts_of(name, is_complete=True))[0]
+    assert report.is_exact, report.faults
+    assert report.parity_checked == report.parity_equal == 1
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_rule_appends_the_same_whoever_named_the_stop_token(name):
+    lacking, complete = tokenizer_of(name), tokenizer_of(name, is_complete=True)
+    rule = AppendRule(lacking, stop_ids=family_stops(lacking, get_parser(FAMILIES[name][0])))
+    texts = [tool_delta(each, FAMILIES[name][2][-1]) for each in (rule, AppendRule(complete))]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("name", GEMMAS)
+@pytest.mark.parametrize("last", [None, "<|tool_response>", "<turn|>", "<tool_call|>"])
+def test_where_nobody_names_stop_tokens_no_text_of_the_next_message_is_lost(name, last):
+    rule = AppendRule(tokenizer_for(trl_templates()[name], stops=("<eos>",), more=("<turn|>", "<|tool_response>")))
+    assert prove(rule).is_exact
+    begins = "<|turn>tool" if "<|turn>tool" in tool_delta(rule, None) else "response:terminal"
+    assert begins in tool_delta(rule, last)
+
+
+def test_the_proof_finds_text_of_the_next_message_that_is_taken_for_the_turns():
+    """A stop token of the tokenizer that the template writes behind the call that is answered."""
+    proof = prove(AppendRule(tokenizer_for(ANSWERING, stops=("<|sep|>",))))
+    (case,) = [case for case in proof.cases if case.name == "tool_result"]
+    assert (case.result, case.reason) == ("failed", "the texts differ")
+    assert "Answer to" in case.expected
+
+
+def tool_delta(rule, last):
+    """What follows a turn with a call whose last token has this text."""
+    call = RequestedCall(id=CALL["id"], name="terminal", arguments="{}")
+    last_id = None if last is None else rule.tokenizer.controls.by_text[last].id
+    return rule.tokenizer.decode(rule.delta(ClosedTurn(last_id=last_id, calls=(call,)), [RESULT]).ids)
