@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import asynccontextmanager
 
 import pytest
@@ -14,13 +15,12 @@ from hermes_parsers import get_parser
 from hermes_tokens.append_rule.append import AppendRule, ClosedTurn
 from hermes_tokens.chat_template.template_check import prove
 from hermes_tokens.clients.factory import create_generate_client
-from hermes_tokens.clients.stop_tokens import family_stops
+from hermes_tokens.clients.stop_tokens import branching_stops, family_stops
 from hermes_tokens.clients.token_model import TokenModel
 
 pytestmark = pytest.mark.skipif(not trl_templates(), reason="the distribution trl is not installed")
 
-ASKED = {"role": "user", "content": "More."}
-ANSWERED = {"role": "assistant", "content": "Done."}
+LOOK = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {}}}
 # A template: its parser, the stop token of tokenizer_config.json, those that only the parser has, and two turns.
 FAMILIES = {
     "gemma4": (
@@ -125,6 +125,48 @@ def test_the_proof_finds_text_of_the_next_message_that_is_taken_for_the_turns():
     (case,) = [case for case in proof.cases if case.name == "tool_result"]
     assert (case.result, case.reason) == ("failed", "the texts differ")
     assert "Answer to" in case.expected
+
+
+@pytest.mark.parametrize("tools", [(), (LOOK,)], ids=["no tools", "tools"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_whose_parser_knows_its_stop_tokens_has_nothing_to_be_told(name, tools):
+    tokenizer = tokenizer_of(name)
+    parser = get_parser(FAMILIES[name][0])
+    rule = AppendRule(tokenizer, tools=tools, parser=parser, stop_ids=family_stops(tokenizer, parser))
+    assert list(branching_stops(rule, {})) == []
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_remedy_names_no_token_that_does_not_end_turns(name):
+    """gpt-oss also ends its thoughts by <|end|>: a server that stops there breaks it."""
+    tokenizer = tokenizer_of(name)
+    ends = {tokenizer.controls.by_text[text].id for text in (*FAMILIES[name][2], FAMILIES[name][1])}
+    for fault in branching_stops(AppendRule(tokenizer, tools=(LOOK,)), {}):
+        ids = {int(found) for found in re.findall(r"\d+", fault.error.hint or "")}
+        assert ids <= ends
+
+
+@pytest.mark.parametrize("tools", [(), (LOOK,)], ids=["no tools", "tools"])
+def test_a_stop_token_for_one_kind_of_turn_does_not_settle_the_other(tools):
+    """Gemma 4 ends a turn with calls otherwise; that is an error only where tools are offered."""
+    tokenizer = tokenizer_for(trl_templates()["gemma4"], stops=("<eos>", "<turn|>"), more=("<|tool_response>",))
+    (fault,) = branching_stops(AppendRule(tokenizer, tools=tools), {})
+    assert "expected turns to stop at '<|tool_response>'" in fault.error.message
+    assert fault.is_certain is bool(tools)
+
+
+@pytest.mark.parametrize(
+    ("name", "stops"),
+    [
+        ("llama3_1", ("<|end_of_text|>", "<|eom_id|>", "<|eot_id|>")),
+        ("gptoss", ("<|return|>", "<|call|>", "<|endoftext|>")),
+    ],
+)
+@pytest.mark.parametrize("own", [1, 3])
+def test_usual_stop_tokens_of_a_family_are_no_matter(name, stops, own):
+    tokenizer = tokenizer_for(trl_templates()[name], stops=stops[-own:] if own == 3 else stops[1:2], more=stops)
+    sampling = {"stop_token_ids": [tokenizer.controls.by_text[text].id for text in stops]}
+    assert list(branching_stops(AppendRule(tokenizer, tools=(LOOK,)), sampling)) == []
 
 
 def tool_delta(rule, last):

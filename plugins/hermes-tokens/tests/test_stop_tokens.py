@@ -96,11 +96,32 @@ async def test_a_stop_token_of_the_sampling_that_the_template_does_not_write_is_
         async with rollout(folder, [], sampling=sampling) as play:
             await play.model.check()
     (message,) = warnings(caplog)
-    assert f"got '<|im_start|>' (id {odd})" in message
+    assert f"a turn that ends with '<|im_start|>' (id {odd}) begins a branch" in message
     assert f"take {odd} out of stop_token_ids" in message
-    async with rollout(folder, [], sampling=sampling, allow_branches=False) as play:
-        with pytest.raises(ConfigError, match=r"<\|im_start\|>"):
+
+
+@pytest.mark.parametrize("allowed", [None, True, False])
+@pytest.mark.parametrize("others", [[OTHER], [OTHER, CLOSE]])
+async def test_a_stop_beside_the_templates_own_that_it_never_writes_is_no_matter(tmp_path, caplog, others, allowed):
+    folder = chatml_folder(tmp_path, stops=[CLOSE])
+    sampling = {"stop_token_ids": [id_of(folder, each) for each in others]}
+    with caplog.at_level(logging.WARNING):
+        async with rollout(folder, [], sampling=sampling, allow_branches=allowed) as play:
             await play.model.check()
+    assert warnings(caplog) == []
+
+
+@pytest.mark.parametrize("found", [395, 0, "151645", {5: 1}, ["5"], [5.0], [True], [None], [-1]])
+async def test_stop_token_ids_that_are_no_list_of_ids_are_refused(folder, found):
+    sampling = {"stop_token_ids": found}
+    async with rollout(folder, ["one<|im_end|>"], sampling=sampling) as play:
+        with pytest.raises(ConfigError, match="expected stop_token_ids to be a list of token ids"):
+            await play.model.check()
+    async with rollout(folder, ["one<|im_end|>"]) as play:
+        with pytest.raises(ModelRequestError, match="expected stop_token_ids to be a list of token ids"):
+            await play.ask(USER, **sampling)
+        assert play.server.lines == []
+        assert (await play.ask(USER)).content == "one"
 
 
 @pytest.mark.parametrize("text", ["</tool_call>", "</think>", "fox"])
@@ -216,3 +237,53 @@ async def test_a_familys_stop_token_that_sets_its_calls_apart_stays_in_the_text(
     sampler = stopping(folder, CALL_TEXT, named=True)
     async with rollout(folder, sampler, parser=parser_with("</tool_call>")) as play:
         assert (await play.ask(USER)).content == CALL_TEXT
+
+
+async def test_a_mark_that_the_tokenizer_stops_at_stays_in_the_text_too(tmp_path):
+    folder = chatml_folder(tmp_path, stops=[CLOSE, OTHER, "</tool_call>"])
+    async with rollout(folder, stopping(folder, CALL_TEXT, "done<|im_end|>", named=True), allow_branches=False) as play:
+        assert (await play.ask(USER)).content == CALL_TEXT
+        await play.ask(USER, CALLED, RESULT)
+        assert len(play.session.samples()) == 1
+        assert f"{CALL_TEXT}<|im_end|>\n" in play.text()
+        assert play.session.exactness().is_exact
+
+
+async def test_a_stop_token_of_one_request_gives_way_as_one_of_the_run_does(folder):
+    sampler = stopping(folder, "one<|im_start|>", "two<|im_end|>")
+    async with rollout(folder, sampler) as play:
+        await play.ask(USER, stop_token_ids=[id_of(folder, "<|im_start|>")])
+        await play.ask(USER, *MORE)
+        assert [sample.reason for sample in play.session.samples()] == ["", "junction"]
+        assert "one<|im_end|>\n" in play.text(1)
+        assert play.check().trained == play.check().sampled
+
+
+async def test_a_stop_token_of_one_request_is_refused_where_no_branch_is_allowed(folder):
+    async with rollout(folder, stopping(folder, "one<|im_start|>"), allow_branches=False) as play:
+        await play.ask(USER, stop_token_ids=[id_of(folder, "<|im_start|>")])
+        with pytest.raises(ModelRequestError, match="allow_branches is false"):
+            await play.ask(USER, *MORE)
+
+
+async def test_a_request_that_ignores_the_end_is_not_stopped_by_a_familys_tokens(lacking):
+    async with rollout(lacking, ["one", "two"], parser=parser_with(CLOSE)) as play:
+        await play.ask(USER, ignore_eos=True)
+        assert "stop_token_ids" not in play.server.lines[0]["sampling"]
+
+
+@pytest.mark.parametrize(("allowed", "asked"), [(None, True), (True, True), (False, False)])
+async def test_a_familys_stop_token_that_the_template_does_not_write_is_asked_for_where_it_may_branch(
+    lacking, allowed, asked, caplog
+):
+    """Behind Llama's <|eom_id|> a model makes up what the tool says; some of its templates never write it."""
+    close, odd = id_of(lacking, CLOSE), id_of(lacking, "<|im_start|>")
+    sampler = stopping(lacking, "one<|im_end|>")
+    parser = parser_with(CLOSE, "<|im_start|>")
+    with caplog.at_level(logging.WARNING):
+        async with rollout(lacking, sampler, parser=parser, allow_branches=allowed) as play:
+            await play.model.check()
+            await play.ask(USER)
+            wanted = {close, odd} if asked else {close}
+            assert set(play.server.lines[0]["sampling"]["stop_token_ids"]) == wanted
+    assert warnings(caplog) == []

@@ -40,13 +40,14 @@ _Value = TypeVar("_Value")
 class ClosedTurn:
     """How a sampled turn ended; `last_id` is its last sampled id, None if there is none.
 
-    `reasoning_open`: the turn ended, at a limit, inside its reasoning.
+    `reasoning_open`: the turn ended, at a limit, inside its reasoning. `stop_ids` were asked for in this turn alone.
     """
 
     last_id: int | None = None
     finish_reason: FinishReason = "stop"
     calls: tuple[RequestedCall, ...] = ()
     reasoning_open: bool = False
+    stop_ids: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +142,7 @@ class AppendRule:
         `after_tools`: there was a tool result before this turn. Some templates write the first one differently.
         """
         shape, slotted = self.shape(closing.calls, messages, after_tools=after_tools)
-        junction = shape.junction(closing.last_id, self.stop_ids)
+        junction = shape.junction(closing.last_id, self.stop_ids | closing.stop_ids)
         if junction.replaced and closing.last_id is not None and not self._may_replace:
             raise self._refusal(closing.last_id)
         marker = closing.reasoning_open and not junction.kept

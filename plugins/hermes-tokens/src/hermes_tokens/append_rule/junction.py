@@ -74,11 +74,11 @@ class Shape:
         require_texts(slotted, text)
         ends = message_ends(text, lambda count: stub.after(new[:count], prompt=False), slotted, first=0)
         tokens = list(_placed(tokenizer.controls, text, _first_text(slotted, text)))
-        close = _known_close(tokens, tokenizer.stop_ids, stops, own_end=ends[0])
-        if close is None and stub.has_calls:
-            close = _likely_close(tokens, _content_close(renderer, tokenizer.controls), text, own_end=ends[0])
-        elif close is None and tokens and not text[ends[0] : tokens[0].start].strip():
-            close = tokens[0]
+        others = stops | (_content_close(renderer, tokenizer.controls) if stub.has_calls else frozenset())
+        own_end = ends[0] or (len(text) if stub.has_calls else 0)  # behind a call, 0 says that it is not known
+        close = _known_close(tokens, tokenizer.stop_ids, others, own_end=own_end)
+        if close is None:
+            close = _likely_close(tokens, text, own_end=own_end, has_calls=stub.has_calls)
         before = [] if close is None else [placed for placed in tokens if placed.end < close.end]
         inner, marks = ([], before) if stub.has_calls else (before, [])
         return cls(
@@ -163,21 +163,21 @@ def _close(tokens: Iterable[Placed], ids: AbstractSet[int]) -> Placed | None:
 def _known_close(
     tokens: Sequence[Placed], ids: AbstractSet[int], others: AbstractSet[int], *, own_end: int
 ) -> Placed | None:
-    """Return the tokenizer's first stop token, else the last of the others in the turn's own text.
+    """Return the last stop token in the turn's own text, else the first of the tokenizer's.
 
-    The first of the others may set a call apart, and one behind the turn may open the next message: not its own close.
+    An earlier one may only set a call apart; one of the others behind the turn may open the next message.
     """
     own = [placed for placed in tokens if placed.start < own_end]
-    return _close(tokens, ids) or _close(reversed(own), others)
+    return _close(reversed(own), ids | others) or _close(tokens, ids)
 
 
-def _likely_close(tokens: Sequence[Placed], ids: AbstractSet[int], text: str, *, own_end: int) -> Placed | None:
-    """Return what may close a turn with calls: one of these, a control token right behind it, or the last of its own.
+def _likely_close(tokens: Sequence[Placed], text: str, *, own_end: int, has_calls: bool) -> Placed | None:
+    """Return the first control token behind a turn; with calls, the one right behind it, or the last of its own.
 
-    Further behind it stands text of the next message, which no turn has written. An end of 0 is not known.
+    Further behind it stands text of the next message, which no turn has written.
     """
-    near = [placed for placed in tokens if not (own_end and text[own_end : placed.start].strip())]
-    found = _close(near, ids) or next((placed for placed in near if placed.start >= own_end), None)
+    near = [placed for placed in tokens if not text[own_end : placed.start].strip()]
+    found = next((placed for placed in near if placed.start >= own_end or not has_calls), None)
     return found or (near[-1] if near and not text[near[-1].end : own_end].strip() else None)
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hermes_core.contracts.model import Message, RequestedCall
 from hermes_tokens.chat_template.template import TemplateError
+from hermes_tokens.vocabulary import ControlToken
 
 if TYPE_CHECKING:
     from hermes_tokens.append_rule.append import AppendRule
-    from hermes_tokens.append_rule.junction import Shape
 
 _CALL: Final = RequestedCall(id="call00001", name="look", arguments="{}")
 _FOLLOWING: Final[tuple[tuple[Sequence[RequestedCall], Message], ...]] = (
@@ -21,39 +21,67 @@ _FOLLOWING: Final[tuple[tuple[Sequence[RequestedCall], Message], ...]] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEnd:
+    """How the template ends one kind of turn: before a user's message or nothing, or before a tool's result.
+
+    `ids` may each be the last that was sampled. `certain` are those that also end the last turn of a conversation: no
+    message follows whose beginning they could be.
+    """
+
+    has_calls: bool
+    ids: frozenset[int]
+    certain: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnds:
     """Control ids: `closes` are the last of a turn in the template's own text, `marks` set calls or reasoning apart.
 
-    `by_kind` are those at the end of a turn, any of which may be the last that was sampled: before a user's message,
-    and before a tool's result.
+    `openers` stand in what follows a turn, and at the end of none.
     """
 
+    kinds: tuple[TurnEnd, ...]
     closes: frozenset[int]
     marks: frozenset[int]
-    by_kind: tuple[frozenset[int], ...]
+    openers: frozenset[int]
 
     @property
     def written(self) -> frozenset[int]:
-        """Those of all kinds of turns."""
-        return frozenset().union(*self.by_kind)
+        """What ends a turn of any kind."""
+        return frozenset().union(*(kind.ids for kind in self.kinds))
 
     @classmethod
     def of(cls, rule: AppendRule) -> TurnEnds:
         """Read them off the renderings of a turn before a user's message and of one before a tool's result."""
-        shapes = list(_shapes(rule))
-        closes = [frozenset(() if shape.close is None else (shape.close.token.id,)) for shape in shapes]
+        kinds: list[TurnEnd] = []
+        closes, marks, texts = set[int](), set[int](), set[int]()
+        for calls, message in _FOLLOWING:
+            try:
+                shape, last = rule.shape(calls, [message])[0], _ids_at_last(rule, calls, message)
+            except TemplateError:  # of a template without tools, say
+                continue
+            close = set() if shape.close is None else {shape.close.token.id}
+            closes, marks, texts = closes | close, marks | shape.marks, texts | _ids_in(rule, shape.text)
+            # Some templates end the last turn otherwise than an earlier one: gpt-oss. Behind a call there may be marks.
+            ids = close.union(shape.inner, () if calls else last)
+            kinds.append(TurnEnd(has_calls=bool(calls), ids=frozenset(ids), certain=last & ids))
         around = {rule.reasoning.opening, rule.reasoning.closing}
-        reasoning = {token.id for text, token in rule.tokenizer.controls.by_text.items() if text in around}
+        marks |= {token.id for text, token in rule.tokenizer.controls.by_text.items() if text in around}
+        ends = marks.union(*(kind.ids for kind in kinds))
         return cls(
-            closes=frozenset().union(*closes),
-            marks=frozenset(reasoning.union(*(shape.marks for shape in shapes))),
-            by_kind=tuple(close.union(shape.inner) for close, shape in zip(closes, shapes, strict=True)),
+            kinds=tuple(kinds), closes=frozenset(closes), marks=frozenset(marks), openers=frozenset(texts - ends)
         )
 
 
-def _shapes(rule: AppendRule) -> Iterator[Shape]:
-    for calls, message in _FOLLOWING:
-        try:
-            yield rule.shape(calls, [message])[0]
-        except TemplateError:  # of a template without tools, say
-            continue
+def _ids_at_last(rule: AppendRule, calls: Sequence[RequestedCall], message: Message) -> frozenset[int]:
+    """Return the control ids behind a turn that nothing follows; `message` is what the template must take there."""
+    made = [{"id": call.id, "name": call.name} for call in calls]
+    try:
+        text = rule.renderer.stub(made, [message], after_tools=False).after([], prompt=False)
+    except TemplateError:  # of one that wants an answer to each call
+        return frozenset()
+    return _ids_in(rule, text)
+
+
+def _ids_in(rule: AppendRule, text: str) -> frozenset[int]:
+    return frozenset(piece.id for piece in rule.tokenizer.controls.split(text) if isinstance(piece, ControlToken))

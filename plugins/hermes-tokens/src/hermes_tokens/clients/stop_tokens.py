@@ -7,6 +7,7 @@ ends so begins a branch: what is sent to the trainer grows with the square of th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_core.contracts.errors import ConfigError
@@ -15,13 +16,13 @@ from hermes_core.contracts.tokens import Generated
 
 if TYPE_CHECKING:
     from hermes_tokens.append_rule.append import AppendRule
+    from hermes_tokens.append_rule.turn_ends import TurnEnd
     from hermes_tokens.tokenizer import ChatTokenizer
 
 
 def requested_stops(sampling: Mapping[str, Any]) -> frozenset[int]:
-    """Return the ids that a sampling asks the server to stop at."""
-    found = sampling.get("stop_token_ids") or ()
-    return frozenset(each for each in found if type(each) is int) if isinstance(found, Iterable) else frozenset()
+    """Return the ids that a sampling asks the server to stop at; raises a `ConfigError` for what is no list of ids."""
+    return frozenset(_listed(sampling))
 
 
 def ending_stops(tokenizer: ChatTokenizer, sampling: Mapping[str, Any]) -> frozenset[int]:
@@ -37,19 +38,34 @@ def family_stops(tokenizer: ChatTokenizer, parser: ToolCallParser | None) -> fro
 
 
 def with_stops(sampling: Mapping[str, Any], stops: frozenset[int]) -> dict[str, Any]:
-    """Return the sampling with further stop ids beside its own."""
-    added = sorted(stops - requested_stops(sampling))
-    return {**sampling, "stop_token_ids": [*(sampling.get("stop_token_ids") or ()), *added]} if added else {**sampling}
+    """Return the sampling with further stop ids beside its own, unless it asks to stop at none."""
+    own = _listed(sampling)
+    added = [] if sampling.get("ignore_eos") else sorted(stops.difference(own))
+    return {**sampling, "stop_token_ids": [*own, *added]} if added else {**sampling}
 
 
-def branching_stops(rule: AppendRule, sampling: Mapping[str, Any]) -> Iterator[ConfigError]:
-    """Yield an error for each way to end turns so that every one of them begins a branch."""
-    known, asked = rule.tokenizer.stop_ids, requested_stops(sampling)
-    if known and not (rule.stop_ids | asked) & rule.ends.written:
-        yield _error(rule, sorted(known), _remedy(rule))
-    foreign = sorted(ending_stops(rule.tokenizer, sampling) - rule.ends.written - rule.ends.marks - known)
-    if foreign:
-        yield _error(rule, foreign, f"take {', '.join(map(str, foreign))} out of stop_token_ids")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopFault:
+    """A way to end turns so that every one of them begins a branch; `is_certain`: it is sure to."""
+
+    error: ConfigError
+    is_certain: bool
+
+
+def branching_stops(rule: AppendRule, sampling: Mapping[str, Any]) -> Iterator[StopFault]:
+    """Yield what is wrong with where the turns of a run are to stop."""
+    asked = ending_stops(rule.tokenizer, sampling)
+    stops = rule.stop_ids | asked
+    if missing := [kind for kind in rule.ends.kinds if stops and stops.isdisjoint(kind.ids)]:
+        yield _missing(rule, missing)
+    openers = sorted(asked & rule.ends.openers - rule.tokenizer.stop_ids)
+    if openers:
+        error = ConfigError(
+            f"a turn that ends with {named(rule.tokenizer, openers)} begins a branch: the chat template writes it in "
+            "what follows a turn",
+            hint=f"take {', '.join(map(str, openers))} out of stop_token_ids",
+        )
+        yield StopFault(error=error, is_certain=False)
 
 
 def text_ids(generated: Generated, rule: AppendRule, sampling: Mapping[str, Any]) -> Sequence[int]:
@@ -61,10 +77,10 @@ def text_ids(generated: Generated, rule: AppendRule, sampling: Mapping[str, Any]
     last = generated.ids[-1] if generated.ids else None
     if last is None or generated.finish_reason != "stop":
         return generated.ids
-    is_end = last in rule.tokenizer.stop_ids or last in rule.ends.written
-    is_no_text = last in rule.stop_ids or rule.tokenizer.is_special(last)
-    is_end = is_end or (is_no_text and last not in rule.ends.marks)
-    is_end = is_end or (last == generated.stop_id and last not in requested_stops(sampling) | rule.stop_ids)
+    if last in rule.ends.marks - rule.ends.written:
+        return generated.ids
+    is_end = last in rule.stop_ids | rule.ends.written or rule.tokenizer.is_special(last)
+    is_end = is_end or (last == generated.stop_id and last not in requested_stops(sampling))
     return generated.ids[:-1] if is_end else generated.ids
 
 
@@ -73,19 +89,34 @@ def named(tokenizer: ChatTokenizer, ids: Iterable[int]) -> str:
     return " or ".join(f"{tokenizer.decode([each])!r} (id {each})" for each in ids)
 
 
-def _error(rule: AppendRule, stops: Sequence[int], hint: str) -> ConfigError:
-    written = sorted(rule.ends.written)
-    wanted = f"{named(rule.tokenizer, written)}, which the chat template writes" if written else "one of the template's"
-    return ConfigError(
-        f"expected turns to stop at {wanted}, got {named(rule.tokenizer, stops)}: "
-        "every turn that ends so begins a branch, and training context grows with the square of the turns",
-        hint=hint,
+def _listed(sampling: Mapping[str, Any]) -> Sequence[int]:
+    found = sampling.get("stop_token_ids")
+    if found is None:
+        return ()
+    if isinstance(found, list | tuple) and all(type(each) is int and each >= 0 for each in found):
+        return found
+    raise ConfigError(
+        f"expected stop_token_ids to be a list of token ids, got {found!r}", hint="stop_token_ids: [2], for example"
     )
 
 
-def _remedy(rule: AppendRule) -> str:
-    written = sorted(rule.ends.written)
-    if not written:
+def _missing(rule: AppendRule, kinds: Sequence[TurnEnd]) -> StopFault:
+    """Say what turns should stop at. Only what ends a last turn too is named: gpt-oss also ends thoughts by <|end|>."""
+    ids = sorted(frozenset().union(*(kind.certain for kind in kinds)))
+    written = f"{named(rule.tokenizer, ids)}, which the chat template writes" if ids else "one of the template's"
+    error = ConfigError(
+        f"expected turns to stop at {written}, got {named(rule.tokenizer, sorted(rule.stop_ids))}: "
+        "every turn that ends so begins a branch, and training context grows with the square of the turns",
+        hint=_remedy(ids, is_written=any(kind.ids for kind in kinds)),
+    )
+    sure = [kind for kind in kinds if (kind.certain or not kind.ids) and (rule.tools or not kind.has_calls)]
+    return StopFault(error=error, is_certain=bool(sure))
+
+
+def _remedy(certain: Sequence[int], *, is_written: bool) -> str:
+    if not is_written:
         return "use a chat template that closes turns with the model's stop token"
-    ids = ", ".join(map(str, written))
+    if not certain:
+        return "name the model's parser (--parser), or add the model's stop tokens to eos_token_id"
+    ids = ", ".join(map(str, certain))
     return f"add {ids} to eos_token_id in generation_config.json, or stop_token_ids: [{ids}] to the sampling"

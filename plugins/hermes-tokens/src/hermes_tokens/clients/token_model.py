@@ -38,8 +38,9 @@ class TokenModel:
 
     `parser` declares tools in the system prompt where the template does not list them: in what is sent, not in the
     conversation. Its stop tokens, at which the model's family ends a turn, are asked for in every request, as far as
-    the tokenizer has them. `sampling` is what every request of the run asks for: its stop tokens are held against the
-    template before the run. `max_tokens` bounds a turn whose request names no bound.
+    the tokenizer has them; where no branch may begin, only those that the template writes. `sampling` is what every
+    request of the run asks for: its stop tokens are held against the template before the run. `max_tokens` bounds a
+    turn whose request names no bound.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class TokenModel:
         self._template_kwargs = dict(template_kwargs or {})
         self._allow_branches = allow_branches
         self._sampling = dict(sampling or {})
-        self.family_stops = family_stops(tokenizer, parser)
+        self._family_stops = family_stops(tokenizer, parser)
         self._warnings: set[str] = set()
         self._rules: dict[bytes, tuple[AppendRule, bool]] = {}
         self._proof: Mapping[str, Any] | None = None
@@ -110,6 +111,16 @@ class TokenModel:
             self._rules[tools.encoded] = self._proved(tools)
         return self._rules[tools.encoded]
 
+    def family_stops(self, rule: AppendRule) -> frozenset[int]:
+        """Return the parser's stop tokens to ask for.
+
+        One that the template does not write is not asked for where its branch is not allowed. Elsewhere it is: a model
+        that runs on behind it makes up what the tool says.
+        """
+        if self._allow_branches is False:
+            return self._family_stops & (rule.ends.written | rule.ends.marks)
+        return self._family_stops
+
     def _declarer(self) -> Mapping[str, str]:
         from hermes_tokens.append_rule.offered_tools import PROBE, are_listed, parser_name
 
@@ -126,7 +137,7 @@ class TokenModel:
             tools=_schemas(tools),
             parser=self.parser,
             template_kwargs=self._template_kwargs,
-            stop_ids=ending_stops(self.tokenizer, self._sampling) | self.family_stops,
+            stop_ids=ending_stops(self.tokenizer, self._sampling) | self._family_stops,
             may_replace=self._allow_branches is not False,
         )
         proof = prove(rule)
@@ -139,10 +150,10 @@ class TokenModel:
 
     def _check_stops(self, rule: AppendRule) -> None:
         """Say what makes a branch of every turn: an error where there must be none, else a warning, once."""
-        for error in branching_stops(rule, self._sampling):
-            if self._allow_branches is False:
-                raise error
-            self._warn(f"{error.message}; {error.hint}")
+        for fault in branching_stops(rule, self._sampling):
+            if self._allow_branches is False and fault.is_certain:
+                raise fault.error
+            self._warn(f"{fault.error.message}; {fault.error.hint}")
 
     def _warn(self, message: str) -> None:
         if message not in self._warnings:

@@ -12,7 +12,7 @@ from hermes_core.contracts.errors import ConfigError, ModelReplyError, ModelRequ
 from hermes_core.contracts.model import Message, ModelReply, ModelRequest, RequestedCall, Usage, encode
 from hermes_core.contracts.tokens import Exactness, FinishReason, Generated, GenerateRequest, TrainingSample
 from hermes_tokens.clients.sampling import with_bound
-from hermes_tokens.clients.stop_tokens import text_ids, with_stops
+from hermes_tokens.clients.stop_tokens import ending_stops, text_ids, with_stops
 from hermes_tokens.exactness import report
 from hermes_tokens.history.edit import Edit, History, first_difference
 from hermes_tokens.trajectory import ROOT, BreakReason, Trajectory
@@ -37,6 +37,7 @@ class _Turn:
     last_id: int | None
     finish_reason: FinishReason
     reasoning_open: bool
+    stop_ids: frozenset[int]
     is_cut: bool = False
     """Whether the last id, a stop token that the template does not write, is left behind in a branch of its own."""
     message: Message | None = None
@@ -66,6 +67,7 @@ class _Turn:
             finish_reason=self.finish_reason,
             calls=tuple(_requested(call, wire_ids) for call in message.get("tool_calls") or ()),
             reasoning_open=self.reasoning_open,
+            stop_ids=self.stop_ids,
         )
 
 
@@ -91,11 +93,13 @@ class TokenSession:
         history = self._history.next(request.conversation)
         rule, is_proved = self._model.rule(request.tools)
         try:
+            bounded = with_bound(request.sampling, self._model.max_tokens)
+            sampling = with_stops(bounded, self._model.family_stops(rule))
             self._continue(rule, history, is_proved=is_proved)
         except ConfigError as error:
-            # The template is proved: it refuses this conversation, and other rollouts have others.
+            # The template is proved: it refuses this conversation, and other rollouts have others; so for the sampling.
             raise ModelRequestError(error.message, hint=error.hint) from error
-        generated = await self._sample(request)
+        generated = await self._sample(request, sampling)
         # Only now: the turns that are there were sampled after this conversation, not after one that got no answer.
         self._history, self._rule, self._is_proved = history, rule, is_proved
         return self._answered(generated, request, rule)
@@ -228,9 +232,8 @@ class TokenSession:
             self._trajectory.add_context(span.role, span.ids)
         self._opens_reasoning = appended.opens_reasoning
 
-    async def _sample(self, request: ModelRequest) -> Generated:
+    async def _sample(self, request: ModelRequest, sampling: dict[str, Any]) -> Generated:
         """Sample one turn; one that the server aborts goes on where it stopped."""
-        sampling = with_stops(with_bound(request.sampling, self._model.max_tokens), self._model.family_stops)
         parts: list[Generated] = []
         while True:
             generated = await self._generate(request, sampling)
@@ -276,6 +279,7 @@ class TokenSession:
             last_id=generated.ids[-1] if generated.ids else None,
             finish_reason=generated.finish_reason,
             reasoning_open=reasoning.is_open(sampled, opened=self._opens_reasoning),
+            stop_ids=ending_stops(rule.tokenizer, request.sampling),
         )
         # Turns that the conversation no longer goes through stay in the trajectory, and cannot be continued.
         most = turn.messages - 1 if self._edit is None else min(turn.messages - 1, self._edit.message)
