@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
-from chatml_folder import chatml_folder
+from chatml_folder import TEMPLATE, chatml_folder
 from small_tokenizers import trl_templates, trl_tokenizer
 from token_rollout import CALL_TEXT, CALLED, RESULT, USER, rollout
 from token_server import Sampled
 
 from hermes_core.contracts.errors import ConfigError, ModelRequestError
+from hermes_core.contracts.model import ToolSchemas
 from hermes_parsers import get_parser
 from hermes_tokens.append_rule.append import AppendRule
 from hermes_tokens.clients.stop_tokens import branching_stops
@@ -286,4 +288,45 @@ async def test_a_familys_stop_token_that_the_template_does_not_write_is_asked_fo
             await play.ask(USER)
             wanted = {close, odd} if asked else {close}
             assert set(play.server.lines[0]["sampling"]["stop_token_ids"]) == wanted
+    assert warnings(caplog) == []
+
+
+def with_template_for_tools(path, change):
+    """A tokenizer's folder whose template for conversations with tools is another one."""
+    folder = chatml_folder(path, stops=[CLOSE])
+    named = [{"name": "default", "template": TEMPLATE}, {"name": "tool_use", "template": change(TEMPLATE)}]
+    (folder / "chat_template.jinja").unlink()
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": CLOSE, "chat_template": named}))
+    return folder
+
+
+TOOL_TEMPLATES = {
+    "its stop token": (lambda text: text.replace(CLOSE, OTHER), "expected turns to stop at '<|endoftext|>'"),
+    "its results": (
+        lambda text: text.replace("{{ message.content }}\n</tool_response>", "</tool_response>"),
+        "support for tool results was wanted",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", TOOL_TEMPLATES)
+async def test_a_template_for_tools_alone_is_tried_before_the_run_too(tmp_path, caplog, fault):
+    change, words = TOOL_TEMPLATES[fault]
+    folder = with_template_for_tools(tmp_path, change)
+    with caplog.at_level(logging.WARNING):
+        async with rollout(folder, stopping(folder, "one<|im_end|>"), allow_branches=False) as play:
+            await play.model.check()
+            (message,) = warnings(caplog)
+            assert "a conversation with tools will be refused" in message
+            assert words in message
+            assert (await play.ask(USER, tools=ToolSchemas.of([]))).content == "one"
+            with pytest.raises(ConfigError, match=words):
+                await play.ask(USER)
+
+
+async def test_a_sound_template_for_tools_alone_is_no_matter(tmp_path, caplog):
+    folder = with_template_for_tools(tmp_path, lambda text: text.replace("Tools:", "You may call:"))
+    with caplog.at_level(logging.WARNING):
+        async with rollout(folder, [], allow_branches=False) as play:
+            await play.model.check()
     assert warnings(caplog) == []

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import ModelReply, ModelRequest, ToolSchemas
 from hermes_core.contracts.parsing import DeclaringParser, ToolCallParser
 from hermes_core.contracts.tokens import GenerateClient
@@ -82,10 +83,11 @@ class TokenModel:
         return {**self.client.provenance, "tokenizer": self.tokenizer.fingerprint, **proof, **self._declared_by}
 
     async def check(self) -> None:
-        """Prove the rule without tools, ask the server, and sample one token: without logprobs nothing is trained."""
+        """Prove the rules, ask the server, and sample one token: without logprobs nothing is trained."""
         from hermes_tokens.clients.logprob_probe import lacks_logprobs
 
         rule, _ = self.rule(ToolSchemas())
+        self._check_template_for_tools()
         self._declared_by = self._declarer()
         await self.client.check()
         if await lacks_logprobs(self.client, rule):
@@ -147,6 +149,17 @@ class TokenModel:
         if not tools.encoded:
             self._proof = {name: value for name, value in proof.to_json().items() if name in _REPORTED}
         return rule, proof.is_exact
+
+    def _check_template_for_tools(self) -> None:
+        """Prove a template that is for tools alone. A refusal is no error yet: the run may offer no tools."""
+        from hermes_tokens.append_rule.offered_tools import PROBE
+
+        if self.tokenizer.template_for((PROBE,)) == self.tokenizer.template_for(()):
+            return
+        try:
+            self.rule(ToolSchemas.of([PROBE]))
+        except ConfigError as error:
+            self._warn(f"a conversation with tools will be refused: {error.message}; {error.hint}")
 
     def _check_stops(self, rule: AppendRule) -> None:
         """Say what makes a branch of every turn: an error where there must be none, else a warning, once."""
