@@ -78,7 +78,7 @@ async def family(name, *, is_complete=False, **options):
 
     async with serving_tokens(TokenServer("vllm", sample)) as server:
         client = create_generate_client("vllm", server.url, "m")
-        model = TokenModel(client, tokenizer, parser=get_parser(parser), **options)
+        model = TokenModel(client, tokenizer, **{"parser": get_parser(parser), **options})
         try:
             yield Rollout(server, model, tokenizer)
         finally:
@@ -94,10 +94,11 @@ async def prompts_of(name, **options):
         return texts, play.session.exactness()
 
 
+@pytest.mark.parametrize("options", [{}, {"parser": None}], ids=["known to the parser", "known to the server alone"])
 @pytest.mark.parametrize("name", FAMILIES)
-async def test_a_family_stop_token_closes_a_turn_as_one_of_the_tokenizer_does(name):
-    texts, report = await prompts_of(name)
-    assert texts == (await prompts_of(name, is_complete=True))[0]
+async def test_a_family_stop_token_closes_a_turn_as_one_of_the_tokenizer_does(name, options):
+    texts, report = await prompts_of(name, **options)
+    assert texts == (await prompts_of(name, is_complete=True, **options))[0]
     assert report.is_exact, report.faults
     assert report.parity_checked == report.parity_equal == 1
 
