@@ -91,6 +91,7 @@ def data(place, _folder):
 
 
 EFFORT = {"tokenizer_name": lambda place, _folder: place.tokenizers["effort"]}
+BARE = {"tokenizer_name": lambda place, _folder: place.tokenizers["bare"]}
 DATA = {"dataset_name": data}
 WITHOUT_TOOLS = [name for name in PLUGINS["allow"] if name != "hermes-tools"]
 LONG = {"preview_size_chars": 60}
@@ -112,7 +113,12 @@ BASE: dict[str, list[Any]] = {
     "max_batches_offpolicy": [ShownBy("serve", "test_a_full_queue_pauses_admission_and_what_is_in_flight_is_sent")],
     "tokenizer_name": [
         Changes(lambda place, _: place.tokenizers["plain"], lambda seen: seen.groups[0]["tokens"]),
-        Changes(lambda place, _: place.tokenizers["effort"], error, "vllm", {"reasoning_effort": "low"}),
+        Changes(
+            lambda place, _: place.tokenizers["effort"],
+            lambda seen: seen.prompts[0],
+            "vllm",
+            {"reasoning_effort": "low"},
+        ),
     ],
     "use_wandb": [ShownBy("command", "test_what_is_shown_or_sent_away_has_no_secret_of_any_option_in_it")],
     "rollout_server_url": [ShownBy("serve", "test_an_api_that_is_not_there_is_one_clear_message")],
@@ -134,7 +140,8 @@ BASE: dict[str, list[Any]] = {
     "reasoning_effort": [
         Changes("low", named("reasoning")),
         Changes("low", lambda seen: seen.prompts[0], "sglang", EFFORT),
-        Refused("low", "reasoning_effort: the chat template of .* reads no variable for it", "sglang"),
+        Changes("low", lambda seen: seen.prompts[0], "sglang"),
+        Refused("low", "reasoning_effort: the chat template of .* reads no variable for it", "sglang", BARE),
     ],
     "max_reasoning_tokens": [
         Changes(2048, named("reasoning")),
@@ -173,6 +180,7 @@ BASE: dict[str, list[Any]] = {
         Changes({"top_k": 7}, named("top_k"), "vllm"),
         Changes({"top_k": 7}, named("top_k"), "sglang"),
         Changes({"top_k": 7}, named("top_k"), "atropos"),
+        Refused({"guided_json": {}}, "'guided_json'\n.*write structured_outputs: {json: SCHEMA}", "vllm"),
         Refused({"provider": {}}, "the protocol vllm can carry .*'provider'\n.*it carries", "vllm"),
         Refused({"provider": {}}, "the protocol sglang can carry .*'provider'\n.*it carries", "sglang"),
     ],

@@ -6,11 +6,12 @@ import pytest
 
 pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
-from atropos_envs import PuzzleEnv, config, server
+from atropos_envs import ChatDouble, PuzzleEnv, config, server
 from chat_server import completion, serving_answers
 from chatml_folder import TEMPLATE, chatml_folder
 from token_server import Sampled, TokenServer, serving_tokens
 
+from hermes_atropos.model_servers.request_fields import sampling_of
 from hermes_core.contracts.errors import ConfigError
 from hermes_tokens.tokenizer import ChatTokenizer
 
@@ -26,6 +27,13 @@ SWITCHES = {
     "none": TEMPLATE.replace("{% if thinking %}<think>\n{% endif %}", ""),
 }
 BY_PROTOCOL = {"vllm": "vllm", "sglang": "sglang", "atropos": "vllm"}
+
+
+class OwnModel(PuzzleEnv):
+    """Asks a model of its own."""
+
+    def build_model(self):
+        return ChatDouble()
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +104,9 @@ async def test_template_variables_within_extra_body_are_the_templates(folders):
         ("enable_thinking", {"reasoning_effort": "none", "thinking_mode": True}, "assistant\n"),
         ("enable_thinking", {"max_reasoning_tokens": 2048}, "<think>\n"),
         ("thinking_budget", {"max_reasoning_tokens": 2048}, "<think>2048\n"),
+        ("enable_thinking", {"reasoning_effort": "high"}, "<think>\n"),
+        ("enable_thinking", {"reasoning_effort": "high", "custom_thinking_prompt": "Think."}, "<think>\n"),
+        ("none", {"reasoning_effort": "high", "custom_thinking_prompt": "Think."}, "assistant\n"),
     ],
 )
 async def test_reasoning_is_switched_by_the_templates_own_variables(folders, template, fields, ending):
@@ -106,7 +117,7 @@ async def test_reasoning_is_switched_by_the_templates_own_variables(folders, tem
     ("template", "protocol", "fields", "message"),
     [
         ("none", "vllm", {"thinking_mode": True}, "thinking_mode: .*enable_thinking, thinking.*\n.*custom_thinking"),
-        ("enable_thinking", "vllm", {"reasoning_effort": "high"}, "reasoning_effort: the chat template of"),
+        ("none", "vllm", {"reasoning_effort": "high"}, "reasoning_effort: the chat template of"),
         ("none", "vllm", {"reasoning_effort": "none"}, "reasoning_effort: the chat template of"),
         ("none", "sglang", {"max_reasoning_tokens": 2048}, "max_reasoning_tokens: .*\n.*server_type: vllm"),
         (
@@ -132,17 +143,71 @@ async def test_a_thinking_prompt_stands_before_the_system_prompt_and_will_do_for
     assert "<|im_start|>system\nThink first.<|im_end|>" in prompt
 
 
+def test_an_effort_without_a_place_in_a_template_that_thinks_is_said(folders, caplog):
+    fields = {"reasoning_effort": "high", "tokenizer_name": str(folders["enable_thinking"])}
+    PuzzleEnv(config(**fields), [server(server_type="vllm")])
+    assert "reasoning_effort 'high' only means thinking" in caplog.text
+
+
 @pytest.mark.parametrize(
-    ("fields", "url", "message"),
+    ("protocol", "name", "form"),
     [
-        ({"reasoning_effort": "low", "max_reasoning_tokens": 2048}, "http://127.0.0.1:9/v1", "exclude each other"),
-        ({"max_reasoning_tokens": 2048}, "https://api.openai.com/v1", "api.openai.com takes none"),
-        ({"reasoning_effort": "lots"}, "http://127.0.0.1:9/v1", "Invalid reasoning_effort: lots"),
+        ("vllm", "guided_json", r"structured_outputs: \{json: SCHEMA\}"),
+        ("vllm", "guided_regex", r"structured_outputs: \{regex: PATTERN\}"),
+        ("vllm", "guided_choice", r"structured_outputs: \{choice: "),
+        ("vllm", "response_format", r"structured_outputs: \{json: SCHEMA\}"),
+        ("sglang", "guided_json", "json_schema: SCHEMA"),
+        ("sglang", "guided_regex", "regex: PATTERN"),
+        ("sglang", "response_format", "json_schema: SCHEMA"),
     ],
 )
-def test_what_a_chat_server_would_not_be_sent_is_refused(fields, url, message):
-    with pytest.raises(ConfigError, match=message):
-        PuzzleEnv(config(**fields), [server(base_url=url)])
+def test_a_constraint_as_chat_servers_take_it_is_refused_with_the_form_to_write(folders, protocol, name, form):
+    with pytest.raises(ConfigError, match=f"found '{name}'\n.*write {form}"):
+        PuzzleEnv(
+            config(tokenizer_name=str(folders["none"]), extra_body={name: "x"}),
+            [server(server_type=BY_PROTOCOL[protocol])],
+        )
+
+
+@pytest.mark.parametrize("fields", [{"extra_body": {"provider": {}}}, {"sampling": {"provider": {}}}])
+@pytest.mark.parametrize("server_type", ["vllm", "sglang", "openai"])
+@pytest.mark.parametrize("testing", [False, True])
+def test_servers_that_are_not_asked_refuse_nothing(fields, server_type, testing):
+    """PuzzleEnv in `testing`, or with its own model, never speaks to the entry."""
+    made = (PuzzleEnv if testing else OwnModel)(config(**fields), [server(server_type=server_type)], testing=testing)
+    assert made.server.servers[0].config.server_type == server_type
+
+
+OPENROUTER, OPENAI = "http://127.0.0.1:9/v1", "https://api.openai.com/v1"
+
+
+@pytest.mark.parametrize(
+    ("fields", "url", "body", "warning"),
+    [
+        (
+            {"reasoning_effort": "low", "max_reasoning_tokens": 2048},
+            OPENROUTER,
+            {"reasoning": {"enabled": True, "effort": "low"}},
+            "reasoning_effort takes priority",
+        ),
+        (
+            {"reasoning_effort": "low", "max_reasoning_tokens": 2048},
+            OPENAI,
+            {"reasoning_effort": "low"},
+            "reasoning_effort takes priority",
+        ),
+        ({"max_reasoning_tokens": 2048}, OPENAI, {"reasoning_effort": "medium"}, "api.openai.com takes none"),
+    ],
+)
+def test_what_a_chat_server_is_sent_of_two_wishes_is_what_atroposlib_sends(fields, url, body, warning, caplog):
+    sampling = sampling_of(config(**fields), [server(base_url=url)])
+    assert {name: sampling[name] for name in sampling if name.startswith("reasoning")} == body
+    assert f"max_reasoning_tokens has no effect: {warning}" in caplog.text
+
+
+def test_an_unknown_effort_is_refused():
+    with pytest.raises(ConfigError, match="Invalid reasoning_effort: lots"):
+        config(reasoning_effort="lots")
 
 
 async def test_a_chat_server_is_sent_every_field():

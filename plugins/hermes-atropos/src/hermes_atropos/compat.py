@@ -35,6 +35,8 @@ REPLACED: Final[Mapping[str, str]] = {
 MASKED_LOGPROB: Final = 1.0
 """What Atropos' wire format holds where no token was sampled; its API refuses null, its trainers expect this number."""
 
+logger = logging.getLogger(__name__)
+
 _HINT: Final = "pip install hermes-atropos"
 _IMPORTING: Final = threading.Lock()
 
@@ -115,16 +117,16 @@ def rendered_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]], **option
 def reasoning_body(config: Any, base_url: str | None) -> dict[str, Any]:
     """Return what thinking_mode, reasoning_effort and max_reasoning_tokens add to a request of a chat server.
 
-    Raises a `ConfigError` where atroposlib would leave out max_reasoning_tokens silently.
+    As atroposlib's servers do, an effort takes the place of max_reasoning_tokens; that is said in the log.
     """
     if config.max_reasoning_tokens is not None:
         if config.reasoning_effort is not None:
-            raise ConfigError(
-                "reasoning_effort and max_reasoning_tokens exclude each other at a chat server",
-                hint="remove one of the two",
+            logger.warning("max_reasoning_tokens has no effect: reasoning_effort takes priority at a chat server")
+        elif "api.openai.com" in (base_url or ""):
+            logger.warning(
+                "max_reasoning_tokens has no effect: api.openai.com takes none, and is sent reasoning_effort 'medium';"
+                " set reasoning_effort"
             )
-        if "api.openai.com" in (base_url or ""):
-            raise ConfigError("max_reasoning_tokens: api.openai.com takes none", hint="set reasoning_effort")
     body: dict[str, Any] | None = _reasoning(config).build_extra_body(base_url)
     return body or {}
 

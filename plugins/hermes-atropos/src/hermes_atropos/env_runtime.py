@@ -53,7 +53,7 @@ class Workshop:
         rewarding = RewardRegistry(registry, compute_reward, needs_sandbox=reward_needs_sandbox)
         self.runtime = _runtime(config, rewarding, is_recording=isinstance(self.fleet, RecordingFleet))
         self.server = Servers(self.fleet, self.configs, self.runtime)
-        sampling = sampling_of(config, self.configs)
+        sampling = sampling_of(config, self.configs, is_checked=model is None)
         self.planner = Planner(config, registry, sampling)
         self.generation_params = {
             "temperature": sampling["temperature"],

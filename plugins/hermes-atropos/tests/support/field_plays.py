@@ -23,6 +23,7 @@ REASONING = TEMPLATE.replace(
 )
 # What stands before a message depends on how many there are: nobody can append to that.
 REWRITING = TEMPLATE.replace("<|im_start|>{{ message.role }}\n", "<|im_start|>{{ message.role }} {{ loop.index }}\n")
+BARE = TEMPLATE.replace("{% if thinking %}<think>\n{% endif %}", "")
 PROTOCOLS = {"vllm": "vllm", "sglang": "sglang", "atropos": "vllm"}
 
 
@@ -70,7 +71,7 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        templates = {"plain": TEMPLATE, "effort": REASONING, "rewriting": REWRITING}
+        templates = {"plain": TEMPLATE, "effort": REASONING, "rewriting": REWRITING, "bare": BARE}
         self.tokenizers = {name: str(chatml_folder(folder / name, template=text)) for name, text in templates.items()}
         self.data = folder / "data.jsonl"
         records = [("one?", "uno?", "train"), ("two?", "due?", "test")]

@@ -6,6 +6,7 @@ is applied here, so that reasoning is switched by the template's own variables. 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,14 +18,36 @@ from hermes_core.contracts.tokens import GenerateClient
 if TYPE_CHECKING:
     from hermes_tokens.tokenizer import ChatTokenizer
 
+logger = logging.getLogger(__name__)
+
 _SWITCHES: Final = ("enable_thinking", "thinking")
 """Variables by which chat templates switch reasoning on and off."""
 _TEMPLATE_KWARGS: Final = "chat_template_kwargs"
 _BUDGET: Final = "thinking_token_budget"
+_CONSTRAINTS: Final = {
+    "vllm": {
+        "guided_json": "structured_outputs: {json: SCHEMA}",
+        "guided_regex": "structured_outputs: {regex: PATTERN}",
+        "guided_choice": "structured_outputs: {choice: [TEXT, …]}",
+        "guided_grammar": "structured_outputs: {grammar: GRAMMAR}",
+        "response_format": "structured_outputs: {json: SCHEMA}, or {json_object: true}",
+    },
+    "sglang": {
+        "guided_json": "json_schema: SCHEMA_AS_TEXT",
+        "guided_regex": "regex: PATTERN",
+        "guided_choice": "regex: ONE|OTHER",
+        "guided_grammar": "ebnf: GRAMMAR",
+        "response_format": "json_schema: SCHEMA_AS_TEXT",
+    },
+}
+"""Constraints as chat servers take them, and the form in which a token protocol carries them."""
 
 
-def sampling_of(config: HermesAgentEnvConfig, servers: Sequence[Any]) -> dict[str, Any]:
-    """Return the fields of every model request; raises a `ConfigError` for one that the servers cannot take."""
+def sampling_of(config: HermesAgentEnvConfig, servers: Sequence[Any], *, is_checked: bool = True) -> dict[str, Any]:
+    """Return the fields of every model request; raises a `ConfigError` for one that the servers cannot take.
+
+    Not checked where an environment's own model takes the place of the servers.
+    """
     fields: dict[str, Any] = {"temperature": config.agent_temperature, "max_tokens": config.max_token_length}
     protocol = protocol_of(config, servers)
     if protocol is None:
@@ -36,7 +59,8 @@ def sampling_of(config: HermesAgentEnvConfig, servers: Sequence[Any]) -> dict[st
         fields[_BUDGET] = config.max_reasoning_tokens
     extra = {name: value for name, value in (config.extra_body or {}).items() if name != _TEMPLATE_KWARGS}
     sampling = fields | extra | config.sampling
-    check_sampling_of(protocol, sampling)
+    if is_checked:
+        check_sampling_of(protocol, sampling)
     return sampling
 
 
@@ -56,7 +80,10 @@ def check_sampling_of(protocol: str, sampling: Mapping[str, Any]) -> None:
         new_client(protocol, "http://127.0.0.1", extra_body=sampling)
     except ConfigError as error:
         source = "max_reasoning_tokens" if _BUDGET in error.message else "extra_body or sampling"
-        hint = f"{error.hint}; servers of type openai are sent every field"
+        forms = [form for name, form in _CONSTRAINTS.get(protocol, {}).items() if f"found {name!r}" in error.message]
+        hint = "; ".join(
+            [*(f"write {form}" for form in forms), f"{error.hint}; servers of type openai are sent every field"]
+        )
         raise ConfigError(f"{source}: {error.message}", hint=hint) from error
 
 
@@ -97,7 +124,13 @@ def _reasoning_kwargs(config: HermesAgentEnvConfig, protocol: str | None, variab
     effort, budget = config.reasoning_effort, config.max_reasoning_tokens
     if effort is not None and "reasoning_effort" in variables:
         wanted["reasoning_effort"] = effort
-    elif effort is not None and (effort != "none" or switch is None):
+    elif effort is not None and effort != "none" and (switch is not None or config.custom_thinking_prompt):
+        logger.warning(
+            "reasoning_effort %r only means thinking: the chat template of %s has no place for how much",
+            effort,
+            config.tokenizer_name,
+        )
+    elif effort is not None and switch is None:
         raise _no_place("reasoning_effort", config, "reasoning_effort")
     if budget is not None and "thinking_budget" in variables:
         wanted["thinking_budget"] = budget
