@@ -30,6 +30,7 @@ CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
     ],
     "two": [ASKED, {"role": "assistant", "content": "It is 7"}, ASKED, {"role": "assistant", "content": "clear"}],
 }
+WITH_SPACE = [" It is 7", "    return 7", "\tx = 1", "\n\nIt is 7", " \n It is 7", "\u00a0It is 7"]
 BLOCKS = {
     "lines": ("<think>\n", "\n</think>\n\n"),
     "bare": ("<think>", "</think>"),
@@ -109,6 +110,30 @@ def test_reasoning_that_the_data_has_is_trained_with_its_marks(block, is_opened,
     first, second = trained(tokenizer, [ASKED, thinking, ASKED, without])
     assert first == f"{'' if is_opened else opening}let me see{closing}It is 7<|im_end|>"
     assert second == "clear<|im_end|>"
+
+
+@pytest.mark.parametrize("is_opened", [False, True])
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("content", WITH_SPACE)
+def test_white_space_that_the_model_wrote_at_the_beginning_is_trained(block, content, is_opened, with_template):
+    template = blocks_template(block, is_opened=is_opened)
+    for message in ({}, {"tool_calls": [CALL]}):
+        (text,) = trained(with_template(template), [ASKED, {"role": "assistant", "content": content, **message}])
+        assert text.startswith(content)
+        assert text.endswith("<|im_end|>")
+
+
+@pytest.mark.parametrize("content", WITH_SPACE)
+@pytest.mark.parametrize("method", ["lstrip('\\n')", "rstrip()", "strip('\\n')", "strip()"])
+def test_of_white_space_that_a_template_changes_what_is_left_is_trained(content, method, with_template):
+    template = blocks_template("lines", is_opened=False).replace(
+        "message.content }}", f"message.content.{method} }}}}", 1
+    )
+    (text,) = trained(with_template(template), [ASKED, {"role": "assistant", "content": content + " \n"}])
+    left = {"strip()": content.strip(), "rstrip()": content}.get(method, content.lstrip("\n"))
+    assert text.lstrip("\n").startswith(left.lstrip("\n"))
+    if not content.startswith("\n"):
+        assert text.startswith(left)
 
 
 @pytest.mark.parametrize("block", [name for name in BLOCKS if name != "closing_alone"])

@@ -20,7 +20,8 @@ logger = logging.getLogger(__name__)
 _OPENING: Final = r"(?:<[^<>\s/]*think[^<>\s/]*>|\[THINK\]|<\|channel>thought)"
 _CLOSING: Final = r"(?:<[^<>\s/]*/[^<>\s/]*think[^<>\s/]*>|<\|END_THINKING\|>|\[/THINK\]|<channel\|>)"
 # The opening mark may stand in the prompt already, or the template writes none.
-_EMPTY_REASONING: Final = re.compile(rf"\s*(?:{_OPENING}\s*)?{_CLOSING}\s*", re.IGNORECASE)
+_EMPTY_REASONING: Final = re.compile(rf"\s*(?:{_OPENING}\s*)?{_CLOSING}", re.IGNORECASE)
+_SPACE: Final = re.compile(r"\s*")
 _BEGINS_WITH_MARK: Final = re.compile(rf"\s*(?:{_OPENING}|{_CLOSING})", re.IGNORECASE)
 
 
@@ -96,9 +97,25 @@ def assistant_only(
 
 def _unwritten(message: Mapping[str, Any], turn: str) -> int:
     """Return how many characters at the beginning of a turn are the template's empty block of reasoning."""
+    content = str(message["content"])
     block = _EMPTY_REASONING.match(turn)
-    is_written = _BEGINS_WITH_MARK.match(str(message["content"]))
-    return 0 if block is None or is_written else block.end()
+    if block is None or _BEGINS_WITH_MARK.match(content):
+        return 0
+    return block.end() + _space_before(content, turn[block.end() :])
+
+
+def _space_before(content: str, rendered: str) -> int:
+    """Return how much white space the template wrote before a content, which may begin with some that the model wrote.
+
+    Where the template changes the content, only newlines are taken for the template's.
+    """
+    space = _SPACE.match(rendered)
+    assert space is not None
+    if not content:
+        return space.end()
+    text = content.rstrip()  # templates strip what is at the end
+    begins = (count for count in range(space.end() + 1) if text and rendered.startswith(text, count))
+    return next(begins, len(rendered) - len(rendered.lstrip("\n")))
 
 
 def _is_within(offsets: Sequence[int], spans: Sequence[tuple[int, int]]) -> bool:
