@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
@@ -19,7 +21,7 @@ from hermes_atropos.trainer.api import (
     TrajectoryApi,
 )
 from hermes_atropos.trainer.delivery import Delivery
-from hermes_core.contracts.errors import UserError
+from hermes_core.contracts.errors import ConfigError, UserError
 
 JOINED = Registration(env_id=0, wandb_name="e", starting_step=0, num_steps=9, checkpoint_dir="", checkpoint_interval=-1)
 
@@ -134,6 +136,41 @@ async def test_an_api_that_forgot_us_is_joined_again_before_anything_is_sent(del
     await delivery.send([group("a")])
     assert delivery.api.registered == 2
     assert delivery.api.arrived[0]["env_id"] == 2
+
+
+async def test_a_registration_is_seen_only_with_what_the_trainer_says(delivery):
+    """Whoever adopts it does so once for each, so that one without the new limit would never be put right."""
+    assert delivery.registration.max_token_len == 100
+    asked, gate = asyncio.Event(), asyncio.Event()
+
+    async def info():
+        asked.set()
+        await gate.wait()
+        return {"batch_size": 8, "max_token_len": 200}
+
+    delivery.api.info = info
+    delivery.api.statuses = [ApiForgotError("restarted")]
+    sending = asyncio.create_task(delivery.send([group("a")]))
+    await asked.wait()
+    assert delivery.registration.env_id == 0
+    gate.set()
+    await sending
+    assert (delivery.registration.env_id, delivery.registration.max_token_len) == (2, 200)
+
+
+async def test_an_environment_that_found_no_place_leaves_all_the_same():
+    api = Api()
+    gone = []
+    api.disconnect = lambda env_id: _noted(gone, env_id)
+    made = Delivery(config(group_size=5, api_patience=5), api)
+    with pytest.raises(ConfigError, match="no group would fit"):
+        await made.join()
+    await made.leave()
+    assert gone == [0]
+
+
+async def _noted(gone, env_id):
+    gone.append(env_id)
 
 
 async def test_a_refusal_is_raised_at_once(delivery):

@@ -46,7 +46,7 @@ class ApiAwayError(HermesError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What the API says to a new environment."""
+    """What the API says to a new environment; `max_token_len` is the trainer's, -1 means that it looks after itself."""
 
     env_id: int
     wandb_name: str
@@ -54,6 +54,7 @@ class Registration:
     num_steps: int
     checkpoint_dir: str
     checkpoint_interval: int
+    max_token_len: int = -1
 
 
 class Patience:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hermes_atropos.config import HermesAgentEnvConfig
@@ -25,7 +26,7 @@ class Delivery:
         self._config = config
         self.api = api
         self.registration: Registration | None = None
-        self.max_token_len = -1
+        self._env_id: int | None = None
         self._joining = asyncio.Lock()
         self._queued: deque[Group] = deque()
         self._sent = 0
@@ -45,9 +46,9 @@ class Delivery:
             "min_batch_allocation": config.min_batch_allocation,
             "group_size": config.group_size,
         }
-        self.registration = await self.api.register(fields, self.patience())
+        registered = await self.api.register(fields, self.patience())
+        self._env_id = registered.env_id
         info = await self.api.info()
-        self.max_token_len = int(info["max_token_len"])
         if info["batch_size"] != -1:
             config.batch_size = int(info["batch_size"])
         if config.batch_size == -1:
@@ -57,6 +58,8 @@ class Delivery:
                 f"group_size is {config.group_size}, the trainer's batch_size {config.batch_size}: no group would fit",
                 hint=f"--env.group_size {config.batch_size}, or a part of it",
             )
+        # Only now, complete: whoever looks at it meanwhile would take over half of it, and never look again.
+        self.registration = replace(registered, max_token_len=int(info["max_token_len"]))
         return self.registration
 
     async def status(self) -> Mapping[str, Any]:
@@ -105,9 +108,9 @@ class Delivery:
         """Tell the API that this environment has gone, if it is there to hear it."""
         for task in self._resends:
             task.cancel()
-        if self.registration is not None:
+        if self._env_id is not None:
             try:
-                await self.api.disconnect(self.registration.env_id)
+                await self.api.disconnect(self._env_id)
             except (ApiAwayError, ApiForgotError) as error:
                 logger.info("not disconnected: %s", error.message)
         await self.api.aclose()

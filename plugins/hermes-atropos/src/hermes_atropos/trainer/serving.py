@@ -74,7 +74,7 @@ class Serving:
         self._registration = registration
         env.env_id, env.wandb_prepend = registration.env_id, registration.wandb_name
         env.checkpoint_dir, env.checkpoint_interval = registration.checkpoint_dir, registration.checkpoint_interval
-        env.max_token_len = self._delivery.max_token_len
+        env.max_token_len = registration.max_token_len
         if self._follows_steps:
             env.config.total_steps = registration.num_steps
 
