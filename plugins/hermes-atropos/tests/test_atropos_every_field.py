@@ -20,7 +20,7 @@ import pytest
 pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from atropos_envs import PLUGINS
-from field_plays import FieldAgentEnv, FieldEnv, NeedyEnv, Place, Seen, play
+from field_plays import FieldAgentEnv, FieldEnv, NeedyEnv, OwnCodeEnv, Place, Seen, play
 
 from hermes_atropos import AgentEnvConfig, HermesAgentEnvConfig
 from hermes_atropos.agent.config import OWNERS
@@ -72,6 +72,11 @@ class ShownBy:
 
 def named(name):
     return lambda seen: seen.requests[0].get(name)
+
+
+def everywhere(name):
+    """Look whether every request has the field."""
+    return lambda seen: {name in request for request in seen.requests} == {True}
 
 
 def stop_reason(seen):
@@ -135,16 +140,20 @@ BASE: dict[str, list[Any]] = {
     "worker_timeout": [ShownBy("serve", "test_a_group_that_takes_too_long_is_stopped_with_its_reason")],
     "thinking_mode": [
         Changes(True, named("reasoning")),
+        Changes(True, everywhere("reasoning"), kind=OwnCodeEnv),
         Changes(True, lambda seen: seen.prompts[0], "vllm"),
     ],
     "reasoning_effort": [
         Changes("low", named("reasoning")),
+        Changes("low", everywhere("reasoning"), kind=OwnCodeEnv),
         Changes("low", lambda seen: seen.prompts[0], "sglang", EFFORT),
         Changes("low", lambda seen: seen.prompts[0], "sglang"),
         Refused("low", "reasoning_effort: the chat template of .* reads no variable for it", "sglang", BARE),
     ],
     "max_reasoning_tokens": [
         Changes(2048, named("reasoning")),
+        Changes(2048, everywhere("reasoning"), kind=OwnCodeEnv),
+        Changes(2048, everywhere("thinking_token_budget"), "vllm", kind=OwnCodeEnv),
         Changes(2048, named("thinking_token_budget"), "vllm"),
         Refused(2048, "max_reasoning_tokens: .*\n.*server_type: vllm", "sglang"),
         Refused(2048, "max_reasoning_tokens: .*the protocol atropos", "atropos"),

@@ -115,20 +115,22 @@ def rendered_ids(tokenizer: Any, messages: Sequence[Mapping[str, Any]], **option
 
 
 def reasoning_body(config: Any, base_url: str | None) -> dict[str, Any]:
-    """Return what thinking_mode, reasoning_effort and max_reasoning_tokens add to a request of a chat server.
-
-    As atroposlib's servers do, an effort takes the place of max_reasoning_tokens; that is said in the log.
-    """
-    if config.max_reasoning_tokens is not None:
-        if config.reasoning_effort is not None:
-            logger.warning("max_reasoning_tokens has no effect: reasoning_effort takes priority at a chat server")
-        elif "api.openai.com" in (base_url or ""):
-            logger.warning(
-                "max_reasoning_tokens has no effect: api.openai.com takes none, and is sent reasoning_effort 'medium';"
-                " set reasoning_effort"
-            )
+    """Return what thinking_mode, reasoning_effort and max_reasoning_tokens add to a request of a chat server."""
     body: dict[str, Any] | None = _reasoning(config).build_extra_body(base_url)
     return body or {}
+
+
+def warn_of_budget(config: Any, base_url: str | None) -> None:
+    """Say in the log where a chat server is sent another field in the place of max_reasoning_tokens."""
+    if config.max_reasoning_tokens is None:
+        return
+    if config.reasoning_effort is not None:
+        logger.warning("max_reasoning_tokens has no effect: reasoning_effort takes priority at a chat server")
+    elif "api.openai.com" in (base_url or ""):
+        logger.warning(
+            "max_reasoning_tokens has no effect: api.openai.com takes none, and is sent reasoning_effort 'medium';"
+            " set reasoning_effort"
+        )
 
 
 def is_reasoning(config: Any) -> bool:

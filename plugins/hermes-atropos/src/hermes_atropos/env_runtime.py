@@ -12,7 +12,7 @@ from hermes_atropos.config_redaction import discretion_of
 from hermes_atropos.groups.ledger import Ledger
 from hermes_atropos.groups.planning import Planner
 from hermes_atropos.model_servers.model_pool import Fleet, Lane, RecordingFleet, open_fleet
-from hermes_atropos.model_servers.request_fields import sampling_of
+from hermes_atropos.model_servers.request_fields import reasoning_fields, sampling_of
 from hermes_atropos.model_servers.server_list import server_list
 from hermes_atropos.model_servers.servers import Servers
 from hermes_atropos.trainer.journal import Journal
@@ -52,7 +52,7 @@ class Workshop:
         self.fleet = open_fleet(config, self.configs, registry) if model is None else _fleet_of(model)
         rewarding = RewardRegistry(registry, compute_reward, needs_sandbox=reward_needs_sandbox)
         self.runtime = _runtime(config, rewarding, is_recording=isinstance(self.fleet, RecordingFleet))
-        self.server = Servers(self.fleet, self.configs, self.runtime)
+        self.server = Servers(self.fleet, self.configs, self.runtime, reasoning_fields(config, self.configs))
         sampling = sampling_of(config, self.configs, is_checked=model is None)
         self.planner = Planner(config, registry, sampling)
         self.generation_params = {

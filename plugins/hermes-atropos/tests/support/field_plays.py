@@ -14,7 +14,7 @@ from chat_server import completion, serving_answers
 from chatml_folder import TEMPLATE, chatml_folder
 from token_server import Sampled, TokenServer, serving_tokens
 
-from hermes_atropos import HermesAgentBaseEnv
+from hermes_atropos import AtroposAgent, HermesAgentBaseEnv, HermesAgentLoop
 from hermes_core.contracts.errors import HermesError
 from hermes_tokens.tokenizer import ChatTokenizer
 
@@ -119,6 +119,22 @@ class NeedyEnv(FieldEnv):
     """Its reward wants a sandbox."""
 
     reward_needs_sandbox = True
+
+
+class OwnCodeEnv(FieldEnv):
+    """Its reward asks the servers in every way that an environment's own code has; `requests[1:]` are those."""
+
+    async def compute_reward(self, item, result, ctx):
+        messages = [{"role": "user", "content": "own?"}]
+        await self.server.chat_completion(messages=messages)
+        await HermesAgentLoop(self.server, [], set(), max_turns=1).run(list(messages))
+        await AtroposAgent(self.server).run("own?")
+        if self.server.is_recording:
+            async with self.server.managed_server() as session:
+                await session.chat_completion(messages=messages)
+            async with self.server.managed_server() as session:
+                await HermesAgentLoop(session, [], set(), max_turns=1).run(list(messages))
+        return 1.0
 
 
 class FieldAgentEnv(NotesEnv):

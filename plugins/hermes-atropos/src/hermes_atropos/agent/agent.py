@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hermes_atropos.agent.react import ReactTurn, observation, read_turn, system_prompt
 from hermes_atropos.agent.results import AgentConfig, AgentResult, AgentStep, SequenceData
-from hermes_atropos.agent.server import model_of
+from hermes_atropos.agent.server import model_of, reasoning_of
 from hermes_core.contracts.agent_tools import ToolCall, ToolResult
 from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.model import Message, ModelClient, ModelReply, ModelRequest, ToolSchemas
@@ -90,7 +90,7 @@ class AtroposAgent:
 
     def _record(self, messages: Sequence[Message]) -> RolloutRecord:
         task = Task(id="agent", messages=tuple(messages))
-        sampling: dict[str, Any] = {"temperature": self.config.temperature}
+        sampling: dict[str, Any] = {**reasoning_of(self.server), "temperature": self.config.temperature}
         if self.config.max_tokens is not None:
             sampling["max_tokens"] = self.config.max_tokens
         return RolloutRecord(

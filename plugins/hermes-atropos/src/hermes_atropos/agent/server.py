@@ -21,6 +21,11 @@ def model_of(server: Any, rollout_id: str) -> ModelClient | ModelSession:
     return model if isinstance(model, ModelClient | ModelSession) else CompletionModel(model)
 
 
+def reasoning_of(server: Any) -> Mapping[str, Any]:
+    """Return what the environment's servers want in every request; sessions and strangers add their own."""
+    return server.reasoning if isinstance(server, Servers) else {}
+
+
 class CompletionModel:
     """Chats with a server that has `chat_completion` and answers in OpenAI's types."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hermes_atropos.author_code.author_context import AuthorContext
 from hermes_atropos.author_code.bridged_context import BridgedContext
+from hermes_atropos.model_servers.request_fields import with_reasoning
 from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.model import Message, ToolSchemas
 from hermes_core.contracts.rollout import AgentResult
@@ -106,7 +107,8 @@ class HermesAgentLoop:
         self._task_id = task_id or str(uuid.uuid4())
         self._limits = RolloutLimits(max_agent_turns=max_turns)
         fields = {"temperature": temperature, "max_tokens": max_tokens}
-        self._sampling = {name: value for name, value in fields.items() if value is not None} | dict(extra_body or {})
+        own = {name: value for name, value in fields.items() if value is not None} | dict(extra_body or {})
+        self._sampling = with_reasoning(own, server.reasoning)
         self._tools = self._selection(tool_schemas, frozenset(valid_tool_names))
 
     async def run(self, messages: list[Message]) -> AgentResult:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from hermes_atropos.compat import is_reasoning, reasoning_body
+from hermes_atropos.compat import is_reasoning, reasoning_body, warn_of_budget
 from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.tokens import GenerateClient
@@ -24,6 +24,7 @@ _SWITCHES: Final = ("enable_thinking", "thinking")
 """Variables by which chat templates switch reasoning on and off."""
 _TEMPLATE_KWARGS: Final = "chat_template_kwargs"
 _BUDGET: Final = "thinking_token_budget"
+_REASONING: Final = frozenset({"reasoning", "reasoning_effort", _BUDGET})
 _CONSTRAINTS: Final = {
     "vllm": {
         "guided_json": "structured_outputs: {json: SCHEMA}",
@@ -51,17 +52,32 @@ def sampling_of(config: HermesAgentEnvConfig, servers: Sequence[Any], *, is_chec
     fields: dict[str, Any] = {"temperature": config.agent_temperature, "max_tokens": config.max_token_length}
     protocol = protocol_of(config, servers)
     if protocol is None:
-        body = {**(reasoning_body(config, servers[0].base_url) if servers else {}), **(config.extra_body or {})}
+        if servers:
+            warn_of_budget(config, servers[0].base_url)
+        body = {**reasoning_fields(config, servers), **(config.extra_body or {})}
         if config.chat_template_kwargs:
             body[_TEMPLATE_KWARGS] = {**_within(body), **config.chat_template_kwargs}
         return fields | body | config.sampling
-    if protocol == "vllm" and config.max_reasoning_tokens is not None:
-        fields[_BUDGET] = config.max_reasoning_tokens
+    fields |= reasoning_fields(config, servers)
     extra = {name: value for name, value in (config.extra_body or {}).items() if name != _TEMPLATE_KWARGS}
     sampling = fields | extra | config.sampling
     if is_checked:
         check_sampling_of(protocol, sampling)
     return sampling
+
+
+def reasoning_fields(config: HermesAgentEnvConfig, servers: Sequence[Any]) -> dict[str, Any]:
+    """Return what thinking_mode and its like add to every request, those of an environment's own code too."""
+    protocol = protocol_of(config, servers)
+    if protocol is None:
+        return reasoning_body(config, servers[0].base_url) if servers else {}
+    budget = config.max_reasoning_tokens
+    return {_BUDGET: budget} if protocol == "vllm" and budget is not None else {}
+
+
+def with_reasoning(own: Mapping[str, Any], reasoning: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request's own fields with those of the configuration; one wish about reasoning replaces them all."""
+    return dict(own) if _REASONING & own.keys() else {**reasoning, **own}
 
 
 def protocol_of(config: HermesAgentEnvConfig, servers: Sequence[Any]) -> str | None:

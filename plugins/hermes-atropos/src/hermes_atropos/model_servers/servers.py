@@ -18,6 +18,7 @@ from hermes_atropos.author_code.legacy_loop import OwnRollouts
 from hermes_atropos.groups.group_runner import note_session
 from hermes_atropos.model_servers.model_pool import Fleet, RecordingFleet
 from hermes_atropos.model_servers.nodes import as_nodes
+from hermes_atropos.model_servers.request_fields import with_reasoning
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import Conversation, Message, ModelReply, ModelRequest, ToolSchemas
 from hermes_core.contracts.parsing import ToolCallParser
@@ -45,12 +46,14 @@ class Servers:
 
     Raw text is read by the runtime's parser, if it has one. What cannot be done raises a `ModelError`; nothing is
     repeated here, for the clients have done what helps. `own` are the rollouts that the environment's own code plays.
+    `reasoning` goes into every request that has no wish of its own about it; `skip_reasoning=True` leaves it out.
     """
 
-    def __init__(self, fleet: Fleet, configs: Sequence[Any], runtime: Runtime) -> None:
+    def __init__(self, fleet: Fleet, configs: Sequence[Any], runtime: Runtime, reasoning: Mapping[str, Any]) -> None:
         self._fleet = fleet
         self._parser = runtime.parser
         self.own = OwnRollouts(runtime)
+        self.reasoning = reasoning
         self.servers = [ServerHandle(config) for config in configs]
 
     @property
@@ -76,7 +79,7 @@ class Servers:
         """Ask for `n` chat completions; the options are those of `chat.completions.create`, and `split`."""
         fleet = self._fleet.of_split(str(options.get("split", "train")))
         count = int(options.get("n") or 1)
-        requests = [_request(options, uuid.uuid4().hex) for _ in range(count)]
+        requests = [_request(options, self.reasoning) for _ in range(count)]
         replies = await asyncio.gather(*(fleet.chat(request) for request in requests))
         schemas = list(options.get("tools") or ())
         return _completion(replies, [interpret(reply, self._parser, schemas) for reply in replies], options)
@@ -100,7 +103,7 @@ class Servers:
             raise NotImplementedError("servers of type openai give no token ids; use server_type vllm or sglang")
         session = self._fleet.session(uuid.uuid4().hex)
         note_session(session)
-        yield ManagedSession(session, tool_call_parser or self._parser, self.own)
+        yield ManagedSession(session, tool_call_parser or self._parser, self.own, self.reasoning)
 
     async def update_weight(self, weight: float) -> None:
         """Take this environment's share of the servers."""
@@ -111,9 +114,12 @@ class Servers:
 class ManagedSession:
     """The predecessor's ManagedServer: chat completions whose tokens are kept."""
 
-    def __init__(self, session: ModelSession, parser: ToolCallParser | None, own: OwnRollouts) -> None:
+    def __init__(
+        self, session: ModelSession, parser: ToolCallParser | None, own: OwnRollouts, reasoning: Mapping[str, Any]
+    ) -> None:
         self.own_model = session
         self.own = own
+        self.reasoning = reasoning
         self._parser = parser
         self._used_ids: set[str] = set()
 
@@ -121,7 +127,7 @@ class ManagedSession:
         """Sample one turn of the conversation."""
         if int(options.get("n") or 1) != 1:
             raise ConfigError("a session holds one conversation, n=1 was wanted", hint="open a session for each")
-        reply = await self.own_model.chat(_request(options, uuid.uuid4().hex))
+        reply = await self.own_model.chat(_request(options, self.reasoning))
         turn = interpret(reply, self._parser, list(options.get("tools") or ()), self._used_ids)
         self.own_model.record_message(turn.message)
         return _completion([reply], [turn], options)
@@ -133,16 +139,17 @@ class ManagedSession:
     state = get_state
 
 
-def _request(options: Mapping[str, Any], rollout_id: str) -> ModelRequest:
+def _request(options: Mapping[str, Any], reasoning: Mapping[str, Any]) -> ModelRequest:
     messages: Sequence[Message] = options.get("messages") or ()
     if not messages:
         raise ConfigError("messages were wanted, found none", hint="chat_completion(messages=[…])")
     sampling = {key: value for key, value in options.items() if key not in _NOT_SENT and value is not None}
+    sampling |= options.get("extra_body") or {}
     return ModelRequest(
         conversation=Conversation(messages),
         tools=ToolSchemas.of(options.get("tools") or ()),
-        sampling={**sampling, **(options.get("extra_body") or {})},
-        rollout_id=rollout_id,
+        sampling=sampling if options.get("skip_reasoning") else with_reasoning(sampling, reasoning),
+        rollout_id=uuid.uuid4().hex,
         timeout=options.get("timeout"),
     )
 
