@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -20,7 +21,7 @@ MISSING = [
 
 
 @pytest.mark.parametrize("style", STYLES)
-async def test_a_method_whose_tool_is_not_installed_answers_an_error_that_names_its_package(style):
+async def test_a_method_whose_tool_is_not_installed_answers_an_error_and_a_warning_names_its_package(style, caplog):
     async def use(do):
         return [await do(name, *args) for name, args, _ in MISSING]
 
@@ -28,11 +29,57 @@ async def test_a_method_whose_tool_is_not_installed_answers_an_error_that_names_
     for (name, _, package), answer in zip(MISSING, answers, strict=True):
         assert list(answer) == ["error"]
         assert answer["error"].startswith(f"Unknown tool: {name}. ")
-        assert package in answer["error"]
+        assert "pip install" not in answer["error"]
+        (warning,) = [line for line in caplog.messages if f"tool {name!r} cannot be had" in line]
+        assert f"pip install {package}" in warning
+
+
+@pytest.mark.parametrize("style", STYLES)
+async def test_a_missing_tool_is_named_once_in_one_line(style, caplog):
+    async def use(do):
+        return [await do(*call) for call in [("web_search", "x"), ("call_tool", "web_search", {"query": "x"})] * 2]
+
+    assert len(await played(use, style)) == 4
+    (warning,) = [line for line in caplog.messages if "cannot be had" in line]
+    assert "\n" not in warning
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("strangers", [{"task_id": "x"}, {"task_id": "x", "user_task": None, "9": 9}])
+async def test_call_tool_leaves_out_what_a_tool_does_not_take(style, strangers, caplog):
+    given = {"command": "echo out", **strangers}
+
+    async def use(do):
+        return json.loads(await do("call_tool", "terminal", given))
+
+    assert (await played(use, style))["output"] == "out"
+    assert given == {"command": "echo out", **strangers}
+    assert f"leaves out what tool 'terminal' does not take: {', '.join(sorted(strangers))}" in caplog.text
+
+
+@pytest.mark.parametrize("style", [style for style in STYLES if style != "called"])
+async def test_paths_may_be_path_objects(style, tmp_path):
+    (tmp_path / "a").write_text("a")
+
+    async def use(do):
+        answers = [await do("write_file", Path("w"), "w"), await do("upload_file", tmp_path / "a", Path("u"))]
+        await do("write_bytes", Path("d/x"), b"x")
+        answers += [await do("download_dir", Path("d"), tmp_path / "d"), await do("read_file", Path("u"))]
+        answers += [await do("search", "w", Path("w")), await do("exists", PurePosixPath("d") / "x")]
+        return answers
+
+    written, uploaded, downloaded, read, found, is_there = await played(use, style)
+    assert "error" not in written
+    assert uploaded["exit_code"] == 0
+    assert [answer["success"] for answer in downloaded] == [True]
+    assert "a" in read["content"]
+    assert len(found["matches"]) == 1
+    assert is_there is True
 
 
 BAD_CALLS = {
-    "unknown": ("terminl", {"command": "true"}, "Unknown tool: terminl. ", "did you mean terminal"),
+    "unknown": ("terminl", {"command": "true"}, "Unknown tool: terminl. ", "declared: "),
+    "no_name": (None, {}, "Unknown tool: None. ", "Expected the name of a tool, got NoneType."),
     "elsewhere": ("vision_analyze", {}, "Unknown tool: vision_analyze. ", ""),
     "missing_argument": ("terminal", {}, "Invalid arguments for terminal: ", "missing argument 'command'"),
     "wrong_type": ("sync_square", {"n": "many"}, "Invalid arguments for sync_square: ", "expected integer"),

@@ -6,7 +6,10 @@ import pytest
 
 pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
+from atropos_envs import ChatDouble, PuzzleEnv, calls, environment, says
 from author_styles import STYLES, played
+
+from hermes_atropos import ToolContext
 
 SESSIONS = ("robust", "live")
 PLACES = ("sub", "a b/-c d", "-dash", "deep/er/still", ".", "sub/../sub")
@@ -136,6 +139,64 @@ async def test_in_a_live_session_whose_directory_was_removed_the_methods_say_so(
     assert all("it was removed" in answer.get("error", answer.get("output")) for answer in answers)
     assert [answer["exit_code"] for answer in answers if "exit_code" in answer] == [-1, -1]
     assert [answer["success"] for answer in answers if "success" in answer] == [False, False]
+
+
+SHADOWING = {
+    "functions": "pwd() { echo /etc; }; command() { echo /etc; }",
+    "unset": "unset() { :; }; pwd() { echo /etc; }",
+    "exported": "pwd() { echo /etc; }; command() { echo /etc; }; export -f pwd command",
+    "aliases": "shopt -s expand_aliases; alias pwd='echo /etc' unset=: command=:",
+    "options": "set -u; set -f; set -o noclobber",
+}
+
+
+@pytest.mark.parametrize("session", SESSIONS)
+@pytest.mark.parametrize("shadowing", SHADOWING.values(), ids=SHADOWING)
+async def test_a_session_that_redefines_commands_does_not_lead_elsewhere(session, shadowing):
+    async def use(do):
+        await do("terminal", f"mkdir sub && cd sub && touch mine; {shadowing}")
+        return [await do("exists", "mine"), await do("exists", "passwd")]
+
+    assert await played(use, "awaited", sandbox={"session": session}) == [True, False]
+
+
+@pytest.mark.parametrize("call", [("terminal", "true"), ("call_tool", "terminal", {"command": "true"})])
+async def test_a_context_that_ran_no_command_asks_the_session_nothing(call):
+    """It may be busy, or the model's: paths begin in the workspace, as they do for the model's own tools."""
+
+    class Moving(PuzzleEnv):
+        async def evaluate(self, *args, **kwargs):
+            context = await self.server.own.context("t")
+            await context.terminal("mkdir sub && cd sub && touch mine")
+            self.seen = [await ToolContext("t").exists("mine")]
+            getattr(ToolContext("t"), call[0])(*call[1:])
+            self.seen.append(await ToolContext("t").exists("mine"))
+
+    env = environment(ChatDouble(), kind=Moving)
+    await env._run_evaluate()
+    await env.aclose()
+    assert env.seen == [False, True]
+
+
+@pytest.mark.parametrize("session", SESSIONS)
+async def test_a_reward_begins_in_the_workspace_wherever_the_model_went(session):
+    class Looking(PuzzleEnv):
+        reward_needs_sandbox = True
+
+        async def compute_reward(self, item, result, ctx):
+            before = await ctx.exists("sub"), await ctx.exists("mine")
+            ctx.terminal("true")
+            self.seen = [before, (await ctx.exists("sub"), await ctx.exists("mine"))]
+            return 1.0
+
+    answers = [calls("terminal", '{"command": "mkdir sub && cd sub && touch mine"}'), says("done")]
+    env = environment(
+        ChatDouble(lambda _: answers.pop(0)), kind=Looking, sandbox={"session": session}, enabled_toolsets=["terminal"]
+    )
+    await env.setup()
+    assert (await env.run_item(await env.get_next_item())).reward == 1.0
+    await env.aclose()
+    assert env.seen == [(True, False), (True, False)]
 
 
 async def test_a_models_tools_still_begin_in_the_workspace():

@@ -13,6 +13,7 @@ from hermes_core.rollout import copies
 
 if TYPE_CHECKING:
     from hermes_core.rollout.runtime import Runtime
+    from hermes_core.specs import ToolSpec
 
 VerifyWith = Callable[[str, Mapping[str, Any]], Awaitable[Score]]
 
@@ -95,6 +96,10 @@ class RolloutContext:
     async def browser_snapshot(self) -> dict[str, Any]:
         """Call the tool `browser_snapshot`."""
         return await self._call("browser_snapshot", {})
+
+    def tool_spec(self, tool_name: str) -> ToolSpec:
+        """Return the declaration of any installed tool."""
+        return self._runtime.tool(tool_name).spec
 
     async def call_tool(self, tool_name: str, arguments: dict[str, Any]) -> str:
         """Call any installed tool, also one the model was not offered; raises what the tool raises."""

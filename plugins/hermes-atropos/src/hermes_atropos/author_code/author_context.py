@@ -9,6 +9,7 @@ import functools
 import inspect
 import json
 import logging
+import os
 import posixpath
 from collections.abc import Callable
 from typing import Any, Final
@@ -52,66 +53,115 @@ _NO_DIRECTORY: Final[dict[str, Callable[[str], Any]]] = {
 }
 """What the methods answer in a session whose directory was removed; the others raise."""
 
-_SHOW_DIRECTORY: Final = "command pwd -P >/dev/null && command pwd"
-"""Fails where the directory was removed, which the second one alone would not tell."""
+_MAY_MOVE: Final = frozenset({"terminal", "call_tool", "sandbox"})
+"""By what of a context its session may come to another directory than the workspace."""
+
+_MOVED: Final = "hermes_atropos.session_may_have_moved"
+
+# A function may be called `pwd`, `builtin` or `unset`; in POSIX mode, which an assignment begins, it cannot take the
+# place of `unset`. The first `pwd` fails where the directory was removed, which the second one alone would not tell.
+_PRINT_DIRECTORY: Final = r"( POSIXLY_CORRECT=1; \unset -f pwd; \pwd -P >/dev/null && \pwd )"
 
 
 class AuthorContext:
     """A rollout's context for an environment's own code; what it does not change is the context's.
 
     A tool that is not installed, cannot take its arguments or raises is answered, as hermes-agent did, so that a reward
-    goes on. A sandbox that went away is raised: what cannot be judged has no reward. A relative path of a file method
-    begins in the session's directory, so that it names the file that a command names.
+    goes on; `missing_tools` are those that a warning has named already. A sandbox that went away is raised: what cannot
+    be judged has no reward. A relative path of a file method begins in the session's directory, so that it names the
+    file that a command names.
     """
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, missing_tools: set[str]) -> None:
         self._context = context
+        self._missing_tools = missing_tools
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._context, name)
+        if name in _MAY_MOVE:
+            self._context.state[_MOVED] = True
         if name not in _TOOL_CALLS and name not in _PATHS:
             return method
 
         @functools.wraps(method)
         async def call(*args: Any, **kwargs: Any) -> Any:
-            bound = _bound(name, args, kwargs)
+            bound = _bind(name, args, kwargs)
             try:
                 await self._resolve(bound.arguments, _PATHS.get(name))
             except OSError as error:
                 if name not in _NO_DIRECTORY:
                     raise
                 return _NO_DIRECTORY[name](str(error))
-            return await _answered(name, bound, method)
+            return await self._answer(name, bound, method)
 
         return call
 
     async def _resolve(self, arguments: dict[str, Any], name: str | None) -> None:
+        for key, value in arguments.items():
+            if isinstance(value, os.PathLike):
+                arguments[key] = os.fspath(value)
         sandbox: Sandbox | None = self._context.sandbox_or_none
         if name is not None and sandbox is not None and isinstance(arguments[name], str):
-            arguments[name] = await _resolved(arguments[name], sandbox)
+            arguments[name] = await self._path_in_session(arguments[name], sandbox)
+
+    async def _path_in_session(self, path: str, sandbox: Sandbox) -> str:
+        """Return a path that means in the sandbox's file calls what it means to a command of the session."""
+        path = await expand(path, sandbox)
+        if not path or path.startswith("/") or not self._context.state.get(_MOVED):
+            return path
+        directory = await _session_directory(sandbox)
+        if directory == sandbox.workspace:
+            return path
+        return directory if path == "." else posixpath.join(directory, path)
+
+    async def _answer(self, name: str, bound: inspect.BoundArguments, method: Callable[..., Any]) -> Any:
+        tool = _TOOL_CALLS.get(name) or bound.arguments.get("tool_name")
+        try:
+            if name == "call_tool":
+                self._drop_strangers(tool, bound.arguments)
+            return await method(*bound.args, **bound.kwargs)
+        except (BackendError, ContextUnusableError):
+            raise
+        except Exception as error:  # the plugin boundary: a tool's failure is the author's to judge
+            if name not in _TOOL_CALLS:
+                raise
+            if isinstance(error, PluginError):
+                self._warn_once(name, str(tool), error)
+            answer = {"error": _explain(error, tool)}
+            return json.dumps(answer, ensure_ascii=False) if name == "call_tool" else answer
+
+    def _drop_strangers(self, tool: Any, call: dict[str, Any]) -> None:
+        """Leave out arguments that a tool does not know, as hermes-agent's tools ignored them."""
+        if not isinstance(tool, str):
+            raise ArgumentsError(f"Unknown tool: {tool}. Expected the name of a tool, got {type(tool).__name__}.")
+        schema, arguments = self._context.tool_spec(tool).parameters, call["arguments"]
+        if not isinstance(arguments, dict) or schema.get("additionalProperties") is not False:
+            return
+        strangers = sorted(arguments.keys() - schema.get("properties", {}).keys(), key=str)
+        if strangers and not schema.get("patternProperties"):
+            logger.warning(
+                "ctx.call_tool leaves out what tool %r does not take: %s", tool, ", ".join(map(str, strangers))
+            )
+            call["arguments"] = {key: value for key, value in arguments.items() if key not in strangers}
+
+    def _warn_once(self, name: str, tool: str, error: PluginError) -> None:
+        """Name a tool that cannot be had, which every rollout's reward will miss."""
+        if tool not in self._missing_tools:
+            self._missing_tools.add(tool)
+            reason = " ".join(f"{error.message}; {error.hint or ''}".split()).removesuffix(";")
+            logger.warning("ctx.%s answers an error, because tool %r cannot be had: %s", name, tool, reason)
 
 
-async def _resolved(path: str, sandbox: Sandbox) -> str:
-    """Return a path that means in the sandbox's file calls what it means to a command of the session."""
-    path = await expand(path, sandbox)
-    if not path or path.startswith("/"):
-        return path
-    directory = await _directory(sandbox)
-    if directory == sandbox.workspace:
-        return path
-    return directory if path == "." else posixpath.join(directory, path)
-
-
-async def _directory(sandbox: Sandbox) -> str:
-    shown = await sandbox.exec(_SHOW_DIRECTORY)
-    directory = shown.stdout.decode("utf-8", "surrogateescape").removesuffix("\n")
-    if shown.exit_code != 0 or not directory.startswith("/"):
-        found = shown.output.strip() or f"exit {shown.exit_code}"
+async def _session_directory(sandbox: Sandbox) -> str:
+    result = await sandbox.exec(_PRINT_DIRECTORY)
+    directory = result.stdout.decode("utf-8", "surrogateescape").removesuffix("\n")
+    if result.exit_code != 0 or not directory.startswith("/"):
+        found = result.output.strip() or f"exit {result.exit_code}"
         raise FileNotFoundError(f"Expected the session's directory, got {found}. If it was removed, cd to another.")
     return directory
 
 
-def _bound(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+def _bind(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
     """Return a method's arguments; raises `TypeError` as the call itself would."""
     signature = inspect.signature(getattr(RolloutContext, name))
     own = list(signature.parameters.values())[1:]
@@ -120,25 +170,10 @@ def _bound(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.
     return bound
 
 
-async def _answered(name: str, bound: inspect.BoundArguments, method: Callable[..., Any]) -> Any:
-    try:
-        return await method(*bound.args, **bound.kwargs)
-    except (BackendError, ContextUnusableError):
-        raise
-    except Exception as error:  # the plugin boundary: a tool's failure is the author's to judge
-        if name not in _TOOL_CALLS:
-            raise
-        tool = _TOOL_CALLS[name] or bound.arguments["tool_name"]
-        if isinstance(error, PluginError):  # every rollout's reward will miss it
-            logger.warning("ctx.%s answers an error, because tool %r cannot be had: %s", name, tool, error)
-        answer = {"error": _explain(error, tool)}
-        return json.dumps(answer, ensure_ascii=False) if name == "call_tool" else answer
-
-
-def _explain(error: Exception, tool: str) -> str:
+def _explain(error: Exception, tool: Any) -> str:
     match error:
         case UnknownComponentError():
-            return f"Unknown tool: {tool}. {error.hint or error.message}"
+            return f"Unknown tool: {tool}. {error.message}"
         case ArgumentsError():
             return str(error)
         case EscapedError():

@@ -16,7 +16,6 @@ from typing import Any, Final, NoReturn
 from hermes_atropos.author_code.author_context import AuthorContext
 from hermes_atropos.author_code.bridge import bridged, can_wait, wait
 from hermes_core.contracts.errors import VerifierError
-from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.sync_context import SyncToolContext
 
 CALLED: Final = frozenset(
@@ -28,13 +27,13 @@ CALLED: Final = frozenset(
 """The predecessor's methods, which need no `await`."""
 
 
-async def rewarded(compute: Callable[..., Any], item: Any, result: Any, context: RolloutContext) -> Any:
+async def rewarded(compute: Callable[..., Any], item: Any, result: Any, context: AuthorContext) -> Any:
     """Call an environment's `async def compute_reward` with a context that serves old code and new.
 
     A call that was never awaited where it had to be is a `VerifierError`, though the function came to an end: what it
     judged by has not happened.
     """
-    handle = BridgedContext(AuthorContext(context))
+    handle = BridgedContext(context)
     try:
         value = await bridged(compute(item, result, handle))
         handle.require_awaited()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hermes_atropos.author_code.author_context import AuthorContext
 from hermes_atropos.author_code.bridged_context import BridgedContext
+from hermes_atropos.author_code.reward import RewardRegistry
 from hermes_atropos.model_servers.request_fields import with_reasoning
 from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.model import Message, ToolSchemas
@@ -59,6 +60,8 @@ class OwnRollouts:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
+        registry = runtime.registry
+        self.missing_tools = registry.missing_tools if isinstance(registry, RewardRegistry) else set[str]()
         self._open: dict[str, tuple[RolloutContext, AsyncExitStack]] = {}
 
     async def context(self, task_id: str) -> RolloutContext:
@@ -158,7 +161,7 @@ class _ByTaskId:
 
         @functools.wraps(method)
         async def call(*args: Any, **kwargs: Any) -> Any:
-            context = AuthorContext(await self._own.context(self.task_id))
+            context = AuthorContext(await self._own.context(self.task_id), self._own.missing_tools)
             return await getattr(context, name)(*args, **kwargs)
 
         return call

@@ -27,25 +27,30 @@ Compute = Callable[[Any, AgentResult, Any], Any]
 class AwaitedReward:
     """A `compute_reward` that is a coroutine function; runs on the event loop, its context's calls awaited or not."""
 
-    def __init__(self, compute: Compute, item: Any) -> None:
+    def __init__(self, compute: Compute, item: Any, missing_tools: set[str]) -> None:
         self._compute = compute
         self._item = item
+        self._missing_tools = missing_tools
 
     async def score(self, result: AgentResult, context: Any) -> Score:
         """Judge one rollout."""
-        return as_score(await rewarded(self._compute, self._item, with_nodes(result), context))
+        return as_score(
+            await rewarded(self._compute, self._item, with_nodes(result), AuthorContext(context, self._missing_tools))
+        )
 
 
 class CalledReward:
     """A `compute_reward` that is an ordinary function; runs in a worker thread with the synchronous context."""
 
-    def __init__(self, compute: Compute, item: Any) -> None:
+    def __init__(self, compute: Compute, item: Any, missing_tools: set[str]) -> None:
         self._compute = compute
         self._item = item
+        self._missing_tools = missing_tools
 
     def score(self, result: AgentResult, context: Any) -> Score:
         """Judge one rollout."""
-        context.asynchronous = AuthorContext(context.asynchronous)  # the synchronous one is this call's own
+        # The synchronous context is this call's own.
+        context.asynchronous = AuthorContext(context.asynchronous, self._missing_tools)
         return as_score(self._compute(self._item, with_nodes(result), context))
 
 
@@ -64,11 +69,15 @@ def as_score(value: Any) -> Score:
 
 
 class RewardRegistry:
-    """A registry with one verifier more, `compute_reward` of one environment; all else is the registry's own."""
+    """A registry with one verifier more, `compute_reward` of one environment; all else is the registry's own.
+
+    `missing_tools` are those that the environment's own code asked for and that a warning has named.
+    """
 
     def __init__(self, registry: Registry, compute: Compute, *, needs_sandbox: bool) -> None:
         self._registry = registry
         self._compute = compute
+        self.missing_tools: set[str] = set()
         self._made = AwaitedReward if inspect.iscoroutinefunction(compute) else CalledReward
         self._spec = VerifierSpec(
             name=COMPUTE_REWARD,
@@ -88,7 +97,7 @@ class RewardRegistry:
     def create(self, kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
         """Build a component; see `Registry.create`."""
         if (kind, name) == ("verifier", COMPUTE_REWARD):
-            return self._made(self._compute, (options or {}).get("item"))
+            return self._made(self._compute, (options or {}).get("item"), self.missing_tools)
         return self._registry.create(kind, name, options)
 
 
