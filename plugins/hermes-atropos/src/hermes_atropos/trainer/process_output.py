@@ -18,25 +18,23 @@ import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from hermes_atropos.groups.played_item import ItemPlay
 from hermes_atropos.trainer import transcript as display
 from hermes_atropos.trainer.journal import candidates
+from hermes_atropos.trainer.process_settings import ANOTHER, compare
 from hermes_core.contracts.errors import OutputError
 from hermes_core.contracts.model import encode
-from hermes_core.contracts.secrecy import comparable
 from hermes_runner.output import JsonlFile
 
 logger = logging.getLogger(__name__)
-
-_ANOTHER: Final = "name another file: --env.data_path_to_save_groups FILE"
 
 
 class ProcessOutput:
     """One file of groups, locked for this process. `done` holds the keys of the items that are not played again.
 
-    `begin` comes before the first item; `settings` must be equal to those of the groups that are there.
+    `begin` comes before the first item; `settings` must agree with those of the groups that are there.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
@@ -47,7 +45,8 @@ class ProcessOutput:
         self._lock = _locked(path)
         try:
             self._beginning, self._records = _recovered(path)
-            self._compare(settings)
+            if self._records:
+                compare(path, self._beginning["settings"], settings)
         except BaseException:
             self.close()
             raise
@@ -74,7 +73,7 @@ class ProcessOutput:
         """Open the files; raises `OutputError` where the items of the dataset are other ones than at first."""
         settings = {**self._settings, "dataset_items": dataset}
         if self._records:
-            self._compare({"dataset_items": dataset})
+            compare(self.path, self._beginning["settings"], {"dataset_items": dataset})
         else:
             # Where nothing is recorded, the settings of an earlier start bind nobody.
             output_id = self._beginning.get("output_id") or secrets.token_hex(6)
@@ -129,7 +128,7 @@ class ProcessOutput:
     def _commit(self, play: ItemPlay, *, is_done: bool) -> list[Mapping[str, Any]]:
         assert self._files is not None, "begin() comes first"
         if self._is_broken:
-            raise OutputError(f"{self.path} could not be written before", hint=_ANOTHER)
+            raise OutputError(f"{self.path} could not be written before", hint=ANOTHER)
         progress, data = self._files
         groups = b"".join(play.groups) if is_done else b""
         ledger = play.ledger_lines(is_done=is_done)
@@ -158,18 +157,6 @@ class ProcessOutput:
         else:
             self._interruptions[record["item"]] += 1
 
-    def _compare(self, settings: Mapping[str, Any]) -> None:
-        if not self._records:
-            return
-        old, new = comparable(self._beginning["settings"]), comparable(json.loads(encode(settings)))
-        different = [key for key in settings if old.get(key) != new.get(key)]
-        if different:
-            said = ", ".join(f"{key} ({_brief(old.get(key))} then, {_brief(new.get(key))} now)" for key in different)
-            raise OutputError(
-                f"{self.path} was begun with other settings: {said}",
-                hint=f"give the same settings to continue it, or {_ANOTHER}",
-            )
-
 
 def progress_of(path: Path) -> Path:
     """Return where it is recorded what has been played into a file of groups."""
@@ -182,12 +169,12 @@ def _locked(path: Path) -> int:
         progress.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(progress, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror}", hint=_ANOTHER) from error
+        raise OutputError(f"{path} cannot be written: {error.strerror}", hint=ANOTHER) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(lock)
-        raise OutputError(f"another process is writing to {path}", hint=f"wait for it to end, or {_ANOTHER}") from error
+        raise OutputError(f"another process is writing to {path}", hint=f"wait for it to end, or {ANOTHER}") from error
     return lock
 
 
@@ -204,7 +191,7 @@ def _recovered(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         _ = (beginning["output_id"], beginning["settings"])
     except (ValueError, KeyError, TypeError) as error:
         said = f"{type(error).__name__}: {error}"
-        raise OutputError(f"{progress} does not say what has been played: {said}", hint=_ANOTHER) from error
+        raise OutputError(f"{progress} does not say what has been played: {said}", hint=ANOTHER) from error
     if not records:
         return beginning, []
     size = path.stat().st_size if path.exists() else 0
@@ -212,7 +199,7 @@ def _recovered(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     if size < at:
         raise OutputError(
             f"{path} has {size} bytes, {progress.name} says at least {at}: groups have been taken out of it",
-            hint=f"put them back, remove {progress.name} to begin anew, or {_ANOTHER}",
+            hint=f"put them back, remove {progress.name} to begin anew, or {ANOTHER}",
         )
     if size < at + length:
         os.truncate(path, at)
@@ -229,7 +216,7 @@ def _explained(path: Path) -> Iterator[None]:
     except OutputError as error:
         cause = error.__cause__
         reason = cause.strerror if isinstance(cause, OSError) else error.message
-        hint = f"free space there and give the same command again: it continues; or {_ANOTHER}"
+        hint = f"free space there and give the same command again: it continues; or {ANOTHER}"
         raise OutputError(f"{path} cannot be written: {reason}", hint=hint) from error
 
 
@@ -253,7 +240,3 @@ def _encodable(backlog: list[Any]) -> list[Any]:
         logger.warning("items of the backlog are no JSON: they are lost if this process is killed before they end")
         return []
     return backlog
-
-
-def _brief(value: Any) -> str:
-    return f"{value!r:.60}"

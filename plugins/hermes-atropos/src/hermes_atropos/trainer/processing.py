@@ -13,12 +13,12 @@ import secrets
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from hermes_atropos.config_redaction import displayed
 from hermes_atropos.groups.items import play_item
 from hermes_atropos.groups.played_item import ITEM, ItemPlay
 from hermes_atropos.trainer.process_output import ProcessOutput, keyed
+from hermes_atropos.trainer.process_settings import settings_of
 from hermes_core.contracts.errors import HermesError, OutputError
 from hermes_core.contracts.model import encode
 from hermes_core.rollout.runtime import to_completion
@@ -27,16 +27,6 @@ if TYPE_CHECKING:
     from hermes_atropos.base_env import HermesAgentBaseEnv
 
 logger = logging.getLogger(__name__)
-
-_NEUTRAL: Final = frozenset({
-    "total_steps", "data_path_to_save_groups", "data_dir_to_save_evals", "ledger_path", "use_wandb", "wandb_name",
-    "max_concurrent_groups", "max_num_workers", "max_num_workers_per_node", "max_eval_workers", "tool_pool_size",
-    "max_sandbox_starts", "worker_timeout", "max_attempts", "require_exact", "steps_per_eval", "eval_handling",
-    "eval_limit_ratio", "inference_weight", "batch_size", "max_batches_offpolicy", "min_batch_allocation",
-    "rollout_server_url", "num_rollouts_to_keep", "num_rollouts_per_group_for_logging", "api_patience",
-    "min_items_sent_before_logging", "serve_poll_interval",
-})  # fmt: skip
-"""What may change between two starts: where, how many and how fast, not what a group is."""
 
 
 async def process(env: HermesAgentBaseEnv) -> Mapping[str, Any]:
@@ -49,7 +39,7 @@ async def process(env: HermesAgentBaseEnv) -> Mapping[str, Any]:
     try:
         if env.outlet.path is not None:
             # Before setup, which may start or clear away what another process uses.
-            output = ProcessOutput.open(env.outlet.path, _settings(env))
+            output = ProcessOutput.open(env.outlet.path, settings_of(env))
             env.outlet.lead_to(output.path)
         await env.setup()
         return await _Processing(env, output).run()
@@ -154,13 +144,6 @@ class _Processing:
         if self._output is not None:
             lines = await self._output.commit(item_play, is_done=is_done)
         self._env.ledger.write(lines)
-
-
-def _settings(env: HermesAgentBaseEnv) -> dict[str, Any]:
-    """Return what decides what the groups are; the servers' addresses do not, their models do."""
-    settings = {name: value for name, value in displayed(env.config).items() if name not in _NEUTRAL}
-    servers = [handle.config for handle in env.server.servers]
-    return {**settings, "models": sorted({f"{server.server_type} {server.model_name}" for server in servers})}
 
 
 def _digest_of_items(env: HermesAgentBaseEnv) -> str | None:
