@@ -70,7 +70,10 @@ class Output:
         ledger = lines(self.ledger)
         assert self.tasks() == SCORED
         assert len({line["rollout_id"] for line in ledger}) == len(ledger)
-        assert Counter(line["end"] for line in ledger) == {"sent": 8, "errored": 6}
+        ends = Counter(line["end"] for line in ledger)
+        # The group that fails is played once more at each start.
+        assert (ends["sent"], ends["errored"] > 0, ends["errored"] % 6) == (8, True, 0)
+        assert set(ends) == {"sent", "errored"}
         assert sorted(sent) == sorted(line["rollout_id"] for line in ledger if line["end"] == "sent")
         assert sorted(self.folder.glob("*.jsonl")) == [self.path, self.ledger]
         assert (self.folder / "g.html").read_text().count("<h2") == len(SCORED)

@@ -19,6 +19,7 @@ from hermes_atropos.groups.dataset import load_items
 from hermes_atropos.groups.evaluation import PASSED, evaluate_items
 from hermes_atropos.groups.group_runner import PLACE, GroupPlayer, why_unscored
 from hermes_atropos.groups.grouping import Group
+from hermes_atropos.groups.item_play import ITEM
 from hermes_atropos.groups.ledger import End
 from hermes_atropos.groups.planning import Place
 from hermes_atropos.groups.sequences import Item, conversation_item, exact_items
@@ -241,6 +242,9 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
         model = self._workshop.fleet.of_split(place.group.task.split)
         outcome = self._workshop.discretion.outcome(await self._run(place, model))
         outcome = self._exact_or_dropped(self._policy.settled(outcome))
+        item_play = ITEM.get()
+        if item_play is not None:
+            item_play.note_outcome(outcome)
         place.outcome = outcome
         return outcome
 

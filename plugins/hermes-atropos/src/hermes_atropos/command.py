@@ -78,7 +78,7 @@ async def run(cls: type[HermesAgentBaseEnv], invocation: Invocation) -> None:
         env.process_mode = True
         counts = await env.process_manager()
         if counts is not None:  # as an author's own may return
-            sys.stdout.write(f"{_processed(counts)}\n")
+            sys.stdout.write(f"{_summary_line(counts)}\n")
     else:
         await asyncio.to_thread(_save_config, invocation)
         await env._run_evaluate()
@@ -235,12 +235,15 @@ def shown(invocation: Invocation) -> str:
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
-def _processed(counts: Mapping[str, Any]) -> str:
+def _summary_line(counts: Mapping[str, Any]) -> str:
     """Say in one line what a process came to."""
     path, before = counts["path"] or "no file", counts["groups_before"]
     if counts["is_finished_before"]:
         return f"{path} is finished: it has {before} groups, nothing was played"
-    return f"{path}: {counts['groups_written']} groups written, {counts['groups_failed']} left out, {before} before"
+    said = f"{path}: {counts['groups_written']} groups written, {counts['groups_failed']} left out, {before} before"
+    failed = counts["groups_to_play_again"]
+    again = f"{failed} failed group is" if failed == 1 else f"{failed} failed groups are"
+    return f"{said}; {again} played again by the same command" if failed else said
 
 
 def _save_config(invocation: Invocation) -> None:

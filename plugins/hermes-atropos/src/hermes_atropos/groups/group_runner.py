@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_atropos.groups.grouping import Group, GroupError, group_of
+from hermes_atropos.groups.item_play import ITEM
 from hermes_atropos.groups.ledger import End, Ledger
 from hermes_atropos.groups.planning import Place
 from hermes_atropos.groups.sequences import Item, checked, with_logprobs
@@ -119,6 +120,9 @@ class GroupPlayer:
             self._ledger.close(rollout_id, End.ERRORED, _brief(error))
             if isinstance(error, HermesError) and error.fatal:
                 raise
+            item_play = ITEM.get()
+            if item_play is not None:
+                item_play.note_error(error)
             return Filled(outcome=place.outcome, failure=_brief(error))
         finally:
             PLACE.reset(token)

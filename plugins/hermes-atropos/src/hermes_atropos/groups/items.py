@@ -7,8 +7,8 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hermes_atropos.groups.item_play import ITEM
 from hermes_atropos.groups.ledger import End
-from hermes_atropos.groups.played_item import ITEM
 from hermes_core.contracts.errors import HermesError
 
 if TYPE_CHECKING:
@@ -23,14 +23,16 @@ async def play_item(env: HermesAgentBaseEnv, item: Any, *, to_trainer: bool) -> 
     An author's own code that raises fails this group alone. Raised are cancellation, and errors that would hit every
     other group too.
     """
+    item_play = ITEM.get()
     try:
         played, backlog = await env.collected_group(item)
     except Exception as error:  # noqa: BLE001 - the boundary to an environment's own code
         _tell(error, "collect_trajectories")
         return False
-    item_play = ITEM.get()
     (env.backlog if item_play is None else item_play.backlog).extend(backlog)
     if not played:
+        if item_play is not None:
+            item_play.end_empty()
         return False
     sent = env.items_sent_this_step, env.groups_written
     try:
@@ -65,4 +67,7 @@ def _settle(env: HermesAgentBaseEnv, played: Any, end: End, reason: str) -> None
 def _tell(error: Exception, where: str) -> None:
     if isinstance(error, HermesError) and error.fatal:
         raise error
+    item_play = ITEM.get()
+    if item_play is not None:
+        item_play.end_with_error(error)
     logger.error("a group failed in %s and is left out: %s: %s", where, type(error).__name__, error)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from hermes_atropos.groups.played_item import ITEM
+from hermes_atropos.groups.item_play import ITEM
 from hermes_core.contracts.errors import HermesError
 
 _REMEMBERED: Final = 100_000

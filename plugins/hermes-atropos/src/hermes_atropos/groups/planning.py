@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hermes_atropos.author_code.reward import reward_ref
 from hermes_atropos.config import HermesAgentEnvConfig
-from hermes_atropos.groups.played_item import ITEM, digest, seed_of
+from hermes_atropos.groups.item_play import ITEM, digest, seed_of
 from hermes_core.contracts.errors import ConfigError, TaskError
 from hermes_core.contracts.model import Message
 from hermes_core.contracts.rollout import RolloutOutcome

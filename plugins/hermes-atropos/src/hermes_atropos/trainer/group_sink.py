@@ -12,8 +12,8 @@ from typing import Any, Final
 from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_atropos.groups.group_runner import rollout_ids
 from hermes_atropos.groups.grouping import UNTRAINABLE, Group, Limits, parts, refusal
+from hermes_atropos.groups.item_play import ITEM
 from hermes_atropos.groups.ledger import End, Ledger
-from hermes_atropos.groups.played_item import ITEM
 from hermes_atropos.trainer import transcript as display
 from hermes_atropos.trainer.api import ApiRefusedError
 from hermes_atropos.trainer.journal import Journal, unused

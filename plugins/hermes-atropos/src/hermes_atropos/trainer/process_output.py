@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from hermes_atropos.groups.played_item import ItemPlay
+from hermes_atropos.groups.item_play import ItemPlay
 from hermes_atropos.trainer import transcript as display
 from hermes_atropos.trainer.journal import candidates
 from hermes_atropos.trainer.process_settings import ANOTHER, compare
@@ -42,9 +42,9 @@ class ProcessOutput:
         self._settings = settings
         self._writing = asyncio.Lock()
         self._files: tuple[JsonlFile, JsonlFile] | None = None
-        self._lock = _locked(path)
+        self._lock = _lock_of(path)
         try:
-            self._beginning, self._records = _recovered(path)
+            self._beginning, self._records = _recover(path)
             if self._records:
                 compare(path, self._beginning["settings"], settings)
         except BaseException:
@@ -78,7 +78,7 @@ class ProcessOutput:
             # Where nothing is recorded, the settings of an earlier start bind nobody.
             output_id = self._beginning.get("output_id") or secrets.token_hex(6)
             self._beginning = {"output_id": output_id, "settings": settings}
-        with _explained(self.path):
+        with _error_context(self.path):
             if not self._records:
                 os.truncate(progress_of(self.path), 0)
             progress = JsonlFile(progress_of(self.path))
@@ -93,7 +93,7 @@ class ProcessOutput:
     def backlog(self) -> Iterator[tuple[str, Any]]:
         """Yield, with their keys, items that were to be played later and have not been."""
         for record in self._records:
-            for key, item in keyed(str(record["item"]), record["backlog"]):
+            for key, item in child_items(str(record["item"]), record["backlog"]):
                 if key not in self.done:
                     yield key, item
 
@@ -106,7 +106,7 @@ class ProcessOutput:
         """Return the recorded lines that the ledger's file lacks; cuts off half a line at its end. Blocks."""
         if not self._records:
             return []
-        with _explained(ledger):
+        with _error_context(ledger):
             JsonlFile(ledger).close()
         with ledger.open("rb") as file:
             there = {_rollout_id(line) for line in file}
@@ -138,12 +138,12 @@ class ProcessOutput:
             "groups": len(play.groups) if is_done else 0,
             "at": self.path.stat().st_size,
             "bytes": len(groups),
-            "backlog": _encodable(play.backlog) if is_done else [],
+            "backlog": _json_items(play.backlog) if is_done else [],
             "ledger": ledger,
         }
         # A record without its groups must stay the last one: the next start looks at no other.
         self._is_broken = True
-        with _explained(self.path):
+        with _error_context(self.path):
             progress.append(record)
             data.append_line(groups)
         self._is_broken = False
@@ -163,7 +163,7 @@ def progress_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.progress")
 
 
-def _locked(path: Path) -> int:
+def _lock_of(path: Path) -> int:
     progress = progress_of(path)
     try:
         progress.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +178,7 @@ def _locked(path: Path) -> int:
     return lock
 
 
-def _recovered(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _recover(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Read what was begun and what is recorded; cuts off what a kill has left half written."""
     progress = progress_of(path)
     content = progress.read_bytes()
@@ -209,7 +209,7 @@ def _recovered(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 @contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _error_context(path: Path) -> Iterator[None]:
     """Name the file and what to do, in the words of this command."""
     try:
         yield
@@ -227,12 +227,12 @@ def _rollout_id(line: bytes) -> object:
         return None  # whose line that is, is not for this command to say
 
 
-def keyed(key: str, backlog: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+def child_items(key: str, backlog: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     """Give the items that an item leaves to be played later their keys."""
     return ((f"{key}.{number}", item) for number, item in enumerate(backlog))
 
 
-def _encodable(backlog: list[Any]) -> list[Any]:
+def _json_items(backlog: list[Any]) -> list[Any]:
     """Return the items that can be written down; the others are not played after a kill."""
     try:
         encode(backlog)

@@ -13,13 +13,13 @@ import secrets
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from hermes_atropos.groups.item_play import ITEM, ItemPlay
 from hermes_atropos.groups.items import play_item
-from hermes_atropos.groups.played_item import ITEM, ItemPlay
-from hermes_atropos.trainer.process_output import ProcessOutput, keyed
+from hermes_atropos.trainer.process_output import ProcessOutput, child_items
 from hermes_atropos.trainer.process_settings import settings_of
-from hermes_core.contracts.errors import HermesError, OutputError
+from hermes_core.contracts.errors import HermesError, OutputError, UserError
 from hermes_core.contracts.model import encode
 from hermes_core.rollout.runtime import to_completion
 
@@ -28,12 +28,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_PATIENCE: Final = 4
+"""Groups in a row without any answer, at least: as many as are played at one time may fail together."""
+
 
 async def process(env: HermesAgentBaseEnv) -> Mapping[str, Any]:
     """Play `total_steps` groups and return the ledger's counts and how many groups were written.
 
-    A group that fails is recorded and the next one goes on; an error that would hit every other group too ends it,
-    with everything that was written kept.
+    A group that fails is recorded, to be played again by the next start, and the next one goes on; an error that would
+    hit every other group too ends it, with everything that was written kept.
     """
     output = None
     try:
@@ -60,12 +63,14 @@ class _Processing:
         self._taken = 0
         self._written = 0
         self._failed = 0
+        self._to_play_again = 0
+        self._unanswered_in_a_row = 0
         self._taking = asyncio.Lock()
         self._waiting: deque[tuple[str, Any]] = deque()
 
     async def run(self) -> Mapping[str, Any]:
         """Play until the wanted number of groups has been taken, or there are no more items."""
-        before = await self._resumed()
+        before = await self._resume()
         first = await self._take()
         if first is not None:
             self._waiting.appendleft(first)
@@ -73,12 +78,13 @@ class _Processing:
             self._env.begin_wandb()
             await self._play_all()
         own = {"groups_written": self._written, "groups_failed": self._failed, "groups_before": before}
+        own["groups_to_play_again"] = 0 if self._output is None else self._to_play_again
         about = {"path": self._env.outlet.path, "is_finished_before": first is None}
         counts = {**self._env.ledger.summary(), **own, **about}
         logger.info("processed: %s", counts)
         return counts
 
-    async def _resumed(self) -> int:
+    async def _resume(self) -> int:
         """Take up what is recorded; returns how many groups have been written before."""
         if self._output is None:
             return 0
@@ -123,23 +129,35 @@ class _Processing:
         except BaseException:
             # The error that ends it is the one to be told.
             with contextlib.suppress(OutputError):
-                await to_completion(self._committed(item_play, is_done=False))
+                await to_completion(self._commit(item_play, is_done=False))
             raise
         finally:
             ITEM.reset(token)
         # What an author's own code has put there itself.
         item_play.backlog += self._env.backlog
         self._env.backlog.clear()
-        await to_completion(self._committed(item_play, is_done=True))
-        self._waiting.extend(keyed(key, item_play.backlog))
+        await to_completion(self._commit(item_play, is_done=not item_play.is_failed))
+        if not item_play.is_failed:
+            self._waiting.extend(child_items(key, item_play.backlog))
+        self._give_up_on_a_dead_server(item_play.unanswered)
         if not is_written:
             self._failed += 1
+            self._to_play_again += item_play.is_failed
             return
         self._written += 1
         self._env.curr_step += 1
         await self._env.wandb_log()
 
-    async def _committed(self, item_play: ItemPlay, *, is_done: bool) -> None:
+    def _give_up_on_a_dead_server(self, said: str) -> None:
+        """Stop where the server has gone or refuses everything, before every remaining group fails the same way."""
+        self._unanswered_in_a_row = self._unanswered_in_a_row + 1 if said else 0
+        if self._unanswered_in_a_row >= max(_PATIENCE, min(self._wanted, self._env.config.max_concurrent_groups)):
+            raise UserError(
+                f"the model answered in none of the last {self._unanswered_in_a_row} groups: {said}",
+                hint="mend that and give the same command again: it plays them again",
+            )
+
+    async def _commit(self, item_play: ItemPlay, *, is_done: bool) -> None:
         lines: Sequence[Mapping[str, Any]] = item_play.ledger
         if self._output is not None:
             lines = await self._output.commit(item_play, is_done=is_done)

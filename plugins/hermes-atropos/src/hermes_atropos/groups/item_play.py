@@ -8,6 +8,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hermes_core.contracts.errors import Blame, HermesError, ModelServerError
+from hermes_core.contracts.rollout import RolloutOutcome, StopReason
+
+_HOPELESS: Final = frozenset({Blame.TASK, Blame.USER})
 _BEFORE_WRITTEN: Final = "interrupted before its group was written"
 
 
@@ -27,7 +31,12 @@ class ItemPlay:
     """Lines of the file of groups."""
     ledger: list[Mapping[str, Any]] = field(default_factory=list)
     backlog: list[Any] = field(default_factory=list)
+    is_failed: bool = False
+    """Whether infrastructure or an author's exception, and not what was played, left nothing: worth playing again."""
     _plans: int = 0
+    _has_failures: bool = False
+    _has_answer: bool = False
+    _unanswered: str = ""
 
     def next_number(self) -> str:
         """Return the number of the item's next plan, on which its draw of tools and its seeds depend."""
@@ -38,6 +47,37 @@ class ItemPlay:
     def group_id(self, number: str) -> str:
         """Return the id of the group of a plan."""
         return f"gr_{digest(self.output_id, number, self.interruptions)[:12]}"
+
+    def note_outcome(self, outcome: RolloutOutcome) -> None:
+        """Note how one of the item's rollouts ended."""
+        failure = outcome.reward_failure or outcome.failure
+        if failure is not None and outcome.reward is None and failure.blame not in _HOPELESS:
+            self._has_failures = True
+        if outcome.failure is not None and outcome.turns == 0 and outcome.stop_reason is StopReason.MODEL_ERROR:
+            self._unanswered = outcome.failure.message
+        else:
+            self._has_answer = True
+
+    def note_error(self, error: BaseException) -> None:
+        """Note what an author's own code raised."""
+        if not (isinstance(error, HermesError) and error.blame in _HOPELESS):
+            self._has_failures = True
+        if isinstance(error, ModelServerError):
+            self._unanswered = str(error)
+
+    def end_empty(self) -> None:
+        """Note that no group was returned: the item has failed if a rollout has, and nothing was written otherwise."""
+        self.is_failed = self._has_failures and not self.groups
+
+    def end_with_error(self, error: BaseException) -> None:
+        """Note that the item ended by an exception."""
+        self.note_error(error)
+        self.is_failed = self._has_failures
+
+    @property
+    def unanswered(self) -> str:
+        """What the model server said where it answered nothing at all; empty otherwise."""
+        return "" if self._has_answer else self._unanswered
 
     def ledger_lines(self, *, is_done: bool) -> list[Mapping[str, Any]]:
         """Return the ledger's lines; of an item that was interrupted no group is written, so none was sent."""
