@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections import Counter
 
 import pytest
@@ -130,7 +131,7 @@ async def test_a_second_process_on_the_same_output_is_refused_while_the_first_li
     second = environment(TokenDouble(right), data_path_to_save_groups=str(path))
     task = asyncio.create_task(first.process_manager())
     await asyncio.wait_for(asked.wait(), 60)
-    with pytest.raises(OutputError, match=f"another process is writing to {path}\n.*wait for it to end"):
+    with pytest.raises(OutputError, match=f"process {os.getpid()} is writing to {path}\n.*wait for it to end"):
         await second.process_manager()
     may_answer.set()
     await task

@@ -79,6 +79,7 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
         self._sft = SftTokens(config, self.load_tokenizer)
         self.dataset_items: list[dict[str, Any]] = []
         self._next_item = 0
+        self._is_processed = False
 
     def build_model(self) -> ModelClient | None:
         """Return the model of this environment; None, the default, means the servers of its config."""
@@ -302,6 +303,12 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
         """
         from hermes_atropos.trainer.processing import process
 
+        if self._is_processed:
+            raise ConfigError(
+                f"process_manager() was called before on this {type(self).__name__}",
+                hint="make a new environment for each call: what is live of this one is closed at the end",
+            )
+        self._is_processed = True
         with owned(self.server.own):
             return await process(self)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -45,7 +46,9 @@ class Journal:
                 await asyncio.wait([self._writing])
             self._raise_if_failed()
         finally:
-            self._file.close()
+            # Every line has been flushed; closing fails only where that has failed, with the same cause.
+            with contextlib.suppress(OSError):
+                self._file.close()
 
     async def _flush(self) -> None:
         while self._waiting:

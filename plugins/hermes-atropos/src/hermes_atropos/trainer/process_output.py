@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -23,6 +22,7 @@ from typing import Any, Self
 from hermes_atropos.groups.item_play import ItemPlay
 from hermes_atropos.trainer import transcript as display
 from hermes_atropos.trainer.journal import candidates
+from hermes_atropos.trainer.output_lock import OutputLock, lock_file
 from hermes_atropos.trainer.process_settings import ANOTHER, compare
 from hermes_core.contracts.errors import OutputError
 from hermes_core.contracts.model import encode
@@ -42,9 +42,10 @@ class ProcessOutput:
         self._settings = settings
         self._writing = asyncio.Lock()
         self._files: tuple[JsonlFile, JsonlFile] | None = None
-        self._lock = _lock_of(path)
+        self._lock = OutputLock(path)
         try:
-            self._beginning, self._records = _recover(path)
+            with _error_context(path):
+                self._beginning, self._records = _recover(path)
             if self._records:
                 compare(path, self._beginning["settings"], settings)
         except BaseException:
@@ -56,12 +57,16 @@ class ProcessOutput:
         self.written = sum(int(record["groups"]) for record in self._records)
 
     @classmethod
-    def open(cls, path: Path, settings: Mapping[str, Any]) -> Self:
+    def open(cls, path: Path, settings: Mapping[str, Any], *, ledger: Path | None = None) -> Self:
         """Continue in the file, or create it; a file that is not `process`'s is left alone, as path_1, path_2, ….
 
-        Raises `OutputError` when it cannot be written, is in use, or was begun with other settings.
+        Raises `OutputError` when it cannot be written, is in use, was begun with other settings, or is the ledger's.
         """
         mine = next(one for one in candidates(path) if progress_of(one).exists() or not one.exists())
+        for one in (path, mine):
+            if ledger is not None and ledger.resolve() in _files_of(one):
+                hint = "name another file: --env.ledger_path FILE"
+                raise OutputError(f"ledger_path {ledger} is a file of the groups in {one}", hint=hint)
         return cls(mine, settings)
 
     @property
@@ -121,9 +126,7 @@ class ProcessOutput:
         """Close the files and give the lock back; safe to call twice."""
         for file in self._files or ():
             file.close()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._lock.release()
 
     def _commit(self, play: ItemPlay, *, is_done: bool) -> list[Mapping[str, Any]]:
         assert self._files is not None, "begin() comes first"
@@ -136,7 +139,7 @@ class ProcessOutput:
             "item": play.key,
             "done": is_done,
             "groups": len(play.groups) if is_done else 0,
-            "at": self.path.stat().st_size,
+            "at": self._size(),
             "bytes": len(groups),
             "backlog": _json_items(play.backlog) if is_done else [],
             "ledger": ledger,
@@ -149,6 +152,10 @@ class ProcessOutput:
         self._is_broken = False
         self._count(record)
         return ledger
+
+    def _size(self) -> int:
+        with _error_context(self.path):
+            return self.path.stat().st_size
 
     def _count(self, record: dict[str, Any]) -> None:
         self.written += record["groups"]
@@ -163,24 +170,14 @@ def progress_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.progress")
 
 
-def _lock_of(path: Path) -> int:
-    progress = progress_of(path)
-    try:
-        progress.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(progress, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror}", hint=ANOTHER) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(lock)
-        raise OutputError(f"another process is writing to {path}", hint=f"wait for it to end, or {ANOTHER}") from error
-    return lock
+def _files_of(path: Path) -> set[Path]:
+    return {one.resolve() for one in (path, progress_of(path), path.with_suffix(".html"), lock_file(path))}
 
 
 def _recover(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Read what was begun and what is recorded; cuts off what a kill has left half written."""
     progress = progress_of(path)
+    progress.touch()
     content = progress.read_bytes()
     lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
     if not lines:
@@ -197,9 +194,10 @@ def _recover(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     size = path.stat().st_size if path.exists() else 0
     at, length = starts[-1]
     if size < at:
+        both = " and ".join(one.name for one in (path, progress) if one.exists())
         raise OutputError(
             f"{path} has {size} bytes, {progress.name} says at least {at}: groups have been taken out of it",
-            hint=f"put them back, remove {progress.name} to begin anew, or {ANOTHER}",
+            hint=f"put them back, remove {both} to begin anew, or {ANOTHER}",
         )
     if size < at + length:
         os.truncate(path, at)
@@ -213,9 +211,11 @@ def _error_context(path: Path) -> Iterator[None]:
     """Name the file and what to do, in the words of this command."""
     try:
         yield
-    except OutputError as error:
-        cause = error.__cause__
-        reason = cause.strerror if isinstance(cause, OSError) else error.message
+    except (OutputError, OSError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError):
+            raise
+        reason = cause.strerror
         hint = f"free space there and give the same command again: it continues; or {ANOTHER}"
         raise OutputError(f"{path} cannot be written: {reason}", hint=hint) from error
 

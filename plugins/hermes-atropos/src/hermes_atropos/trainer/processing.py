@@ -42,7 +42,10 @@ async def process(env: HermesAgentBaseEnv) -> Mapping[str, Any]:
     try:
         if env.outlet.path is not None:
             # Before setup, which may start or clear away what another process uses.
-            output = ProcessOutput.open(env.outlet.path, settings_of(env))
+            ledger = env.config.ledger_path
+            output = ProcessOutput.open(
+                env.outlet.path, settings_of(env), ledger=None if ledger is None else Path(ledger)
+            )
             env.outlet.lead_to(output.path)
         await env.setup()
         return await _Processing(env, output).run()

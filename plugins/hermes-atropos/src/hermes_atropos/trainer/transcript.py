@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import html
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hermes_core.contracts.model import Message
+
+logger = logging.getLogger(__name__)
 
 _THINKING = 300
 _ARGUMENTS = 200
@@ -51,8 +54,16 @@ def _cut(text: str, length: int) -> str:
 def write_page(groups: Path, target: Path) -> None:
     """Write one self-contained page with the conversations and scores of a file of groups; blocks.
 
-    The file is read line by line: it may be larger than the memory.
+    Where it cannot be written, for the disk or for what an author put into a group, that is logged: the groups count.
     """
+    try:
+        _write_page(groups, target)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        logger.warning("the page %s cannot be written: %s: %s", target, type(error).__name__, error)
+
+
+def _write_page(groups: Path, target: Path) -> None:
+    # Line by line: the file may be larger than the memory.
     shown = html.escape(groups.stem)
     with groups.open(encoding="utf-8") as lines, target.open("w", encoding="utf-8") as out:
         out.write(
