@@ -27,6 +27,8 @@ class ItemPlay:
     key: str
     output_id: str
     interruptions: int = 0
+    digest: str = ""
+    """Of the item, as it came."""
     groups: list[bytes] = field(default_factory=list)
     """Lines of the file of groups."""
     ledger: list[Mapping[str, Any]] = field(default_factory=list)

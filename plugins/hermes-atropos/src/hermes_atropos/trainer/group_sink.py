@@ -38,6 +38,8 @@ class Outlet:
         self._untrainable = 0
         self.path: Path | None = None
         self.send: Send | None = None
+        self.outside: Callable[[Group], Awaitable[bool]] | None = None
+        """In `process`: takes a group that is delivered by a task that plays no item."""
         if config.data_path_to_save_groups is not None:
             self.path = Path(config.data_path_to_save_groups)
 
@@ -65,6 +67,8 @@ class Outlet:
 
     async def deliver(self, group: Group, *, to_trainer: bool) -> bool:
         """Write a group to the file, if there is one, and send it, if it is meant to be sent; False if refused."""
+        if self.outside is not None and ITEM.get() is None:
+            return await self.outside(group)
         if not self._config.include_messages:
             group = {**group, "messages": None}
         self._untrainable = 0

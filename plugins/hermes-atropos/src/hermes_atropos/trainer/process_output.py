@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import os
 import secrets
 from collections import Counter
@@ -25,10 +24,7 @@ from hermes_atropos.trainer.journal import candidates
 from hermes_atropos.trainer.output_lock import OutputLock, lock_file
 from hermes_atropos.trainer.process_settings import ANOTHER, compare
 from hermes_core.contracts.errors import OutputError
-from hermes_core.contracts.model import encode
 from hermes_runner.output import JsonlFile
-
-logger = logging.getLogger(__name__)
 
 
 class ProcessOutput:
@@ -54,6 +50,8 @@ class ProcessOutput:
         self._is_broken = False
         self._interruptions = Counter(record["item"] for record in self._records if not record["done"])
         self.done = {str(record["item"]) for record in self._records if record["done"]}
+        # A record of an earlier version has no digest.
+        self._digests = {str(one["item"]): one["digest"] for one in self._records if one["done"] and one.get("digest")}
         self.written = sum(int(record["groups"]) for record in self._records)
 
     @classmethod
@@ -102,6 +100,14 @@ class ProcessOutput:
                 if key not in self.done:
                     yield key, item
 
+    def compare_item(self, key: str, digest: str) -> None:
+        """Raise `OutputError` where an item that has been played is another one than then."""
+        if self._digests.get(key, digest) != digest:
+            raise OutputError(
+                f"{self.path} was begun with other items: item {key} is not the one that was played",
+                hint=f"give items in the same order at each start (shuffle with a fixed seed), or {ANOTHER}",
+            )
+
     async def commit(self, play: ItemPlay, *, is_done: bool) -> list[Mapping[str, Any]]:
         """Record what an item came to, and return its ledger's lines; an interrupted one is played again."""
         async with self._writing:
@@ -141,7 +147,8 @@ class ProcessOutput:
             "groups": len(play.groups) if is_done else 0,
             "at": self._size(),
             "bytes": len(groups),
-            "backlog": _json_items(play.backlog) if is_done else [],
+            "digest": play.digest,
+            "backlog": play.backlog if is_done else [],
             "ledger": ledger,
         }
         # A record without its groups must stay the last one: the next start looks at no other.
@@ -230,13 +237,3 @@ def _rollout_id(line: bytes) -> object:
 def child_items(key: str, backlog: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     """Give the items that an item leaves to be played later their keys."""
     return ((f"{key}.{number}", item) for number, item in enumerate(backlog))
-
-
-def _json_items(backlog: list[Any]) -> list[Any]:
-    """Return the items that can be written down; the others are not played after a kill."""
-    try:
-        encode(backlog)
-    except (TypeError, ValueError):
-        logger.warning("items of the backlog are no JSON: they are lost if this process is killed before they end")
-        return []
-    return backlog

@@ -11,12 +11,14 @@ import hashlib
 import logging
 import secrets
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from hermes_atropos.groups.grouping import Group
 from hermes_atropos.groups.item_play import ITEM, ItemPlay
 from hermes_atropos.groups.items import play_item
+from hermes_atropos.trainer.item_digests import ItemDigests, is_json
 from hermes_atropos.trainer.process_output import ProcessOutput, child_items
 from hermes_atropos.trainer.process_settings import settings_of
 from hermes_core.contracts.errors import HermesError, OutputError, UserError
@@ -30,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 _PATIENCE: Final = 4
 """Groups in a row without any answer, at least: as many as are played at one time may fail together."""
+_SETUP: Final = "setup"
+_OUTSIDE: Final = "outside"
+"""Keys of what no call of `get_next_item` gave."""
 
 
 async def process(env: HermesAgentBaseEnv) -> Mapping[str, Any]:
@@ -68,12 +73,15 @@ class _Processing:
         self._failed = 0
         self._to_play_again = 0
         self._unanswered_in_a_row = 0
+        self._digests = ItemDigests()
         self._taking = asyncio.Lock()
         self._waiting: deque[tuple[str, Any]] = deque()
 
     async def run(self) -> Mapping[str, Any]:
         """Play until the wanted number of groups has been taken, or there are no more items."""
         before = await self._resume()
+        # Filled anew by each setup, so they have the same keys after a resume.
+        self._queue(_SETUP, self._taken_backlog())
         first = await self._take()
         if first is not None:
             self._waiting.appendleft(first)
@@ -93,6 +101,7 @@ class _Processing:
             return 0
         self._output.begin(_digest_of_items(self._env))
         self._waiting.extend(self._output.backlog())
+        self._env.outlet.outside = self._deliver_outside
         self._env.curr_step = self._output.written
         ledger = self._env.config.ledger_path
         if ledger is not None:
@@ -120,15 +129,38 @@ class _Processing:
                 item = await self._env.get_next_item()
                 key = str(self._taken)
                 self._taken += 1 if item is not None else self._wanted
-                if item is not None and (self._output is None or key not in self._output.done):
+                if item is not None and self._is_to_be_played(key, item):
                     return key, item
             return None
 
-    async def _play(self, key: str, item: Any) -> None:
+    def _is_to_be_played(self, key: str, item: Any) -> bool:
+        if self._output is None:
+            return True
+        item_digest = self._digests.digest(item)
+        if key not in self._output.done:
+            return True
+        self._output.compare_item(key, item_digest)
+        return False
+
+    def _queue(self, key: str, backlog: Sequence[Any]) -> None:
+        self._waiting.extend(one for one in child_items(key, backlog) if self._is_to_be_played(*one))
+
+    def _taken_backlog(self) -> list[Any]:
+        """Take what an author's own code has put into the environment's backlog itself."""
+        backlog = list(self._env.backlog)
+        self._env.backlog.clear()
+        return backlog
+
+    async def _play(self, key: str, item: Any) -> bool:
+        """Play an item and record it; returns whether it is done, and not to be played again."""
         item_play = ItemPlay(key=key, output_id=self._own_id) if self._output is None else self._output.play(key)
+        item_play.digest = "" if self._output is None else self._digests.digest(item)
         token = ITEM.set(item_play)
         try:
             is_written = await play_item(self._env, item, to_trainer=False)
+            item_play.backlog += self._taken_backlog()
+            with _outside_of_items():
+                await self._play_unrecordable(item_play)
         except BaseException:
             # The error that ends it is the one to be told.
             with contextlib.suppress(OutputError):
@@ -136,20 +168,43 @@ class _Processing:
             raise
         finally:
             ITEM.reset(token)
-        # What an author's own code has put there itself.
-        item_play.backlog += self._env.backlog
-        self._env.backlog.clear()
-        await to_completion(self._commit(item_play, is_done=not item_play.is_failed))
-        if not item_play.is_failed:
-            self._waiting.extend(child_items(key, item_play.backlog))
+        is_done = not item_play.is_failed
+        await to_completion(self._commit(item_play, is_done=is_done))
+        if is_done:
+            self._queue(key, item_play.backlog)
         self._give_up_on_a_dead_server(item_play.unanswered)
-        if not is_written:
-            self._failed += 1
-            self._to_play_again += item_play.is_failed
+        await self._count(is_written=is_written and is_done, is_done=is_done)
+        return is_done
+
+    async def _play_unrecordable(self, item_play: ItemPlay) -> None:
+        """Play, before their parent is recorded, children that could not be read from its record after a kill."""
+        if self._output is None or is_json(item_play.backlog):
             return
-        self._written += 1
-        self._env.curr_step += 1
-        await self._env.wandb_log()
+        backlog, item_play.backlog = item_play.backlog, []
+        for child, item in child_items(item_play.key, backlog):
+            if self._is_to_be_played(child, item) and not await self._play(child, item):
+                item_play.is_failed = True
+
+    async def _count(self, *, is_written: bool, is_done: bool) -> None:
+        self._failed += not is_written
+        self._to_play_again += not is_done
+        if is_written:
+            self._written += 1
+            self._env.curr_step += 1
+            await self._env.wandb_log()
+
+    async def _deliver_outside(self, group: Group) -> bool:
+        """Record a group that a task of the author's own delivers, outside of any item."""
+        assert self._output is not None
+        item_play = self._output.play(f"{_OUTSIDE}.{secrets.token_hex(6)}")
+        token = ITEM.set(item_play)
+        try:
+            await self._env.outlet.deliver(group, to_trainer=False)
+        finally:
+            ITEM.reset(token)
+        await to_completion(self._commit(item_play, is_done=True))
+        await self._count(is_written=True, is_done=True)
+        return True
 
     def _give_up_on_a_dead_server(self, said: str) -> None:
         """Stop where the server has gone or refuses everything, before every remaining group fails the same way."""
@@ -165,6 +220,15 @@ class _Processing:
         if self._output is not None:
             lines = await self._output.commit(item_play, is_done=is_done)
         self._env.ledger.write(lines)
+
+
+@contextlib.contextmanager
+def _outside_of_items() -> Iterator[None]:
+    token = ITEM.set(None)
+    try:
+        yield
+    finally:
+        ITEM.reset(token)
 
 
 def _digest_of_items(env: HermesAgentBaseEnv) -> str | None:
