@@ -47,17 +47,17 @@ def test_any_edit_of_any_message_is_sent_as_the_template_writes_it(tokenizer, ed
             elif not EDITS[name](play.messages, at % len(play.messages)) or not play.messages:
                 play.messages = original
             branches = len(play.reasons())
-            await answered(play, fails=fails)
+            await sample_answer(play, fails=fails)
             assert play.written[: len(before)] != before or len(play.reasons()) == branches
             branches = len(play.reasons())
-            await answered(play)
+            await sample_answer(play)
             assert len(play.reasons()) == branches
             earlier.append(copy.deepcopy(play.messages))
 
     asyncio.run(played())
 
 
-async def answered(play: Play, *, fails: bool = False) -> None:
+async def sample_answer(play: Play, *, fails: bool = False) -> None:
     """Sample one turn that nothing was edited in, and look at what was sent and reported."""
     answer = {"role": "assistant", "content": "I see."}
     if fails:

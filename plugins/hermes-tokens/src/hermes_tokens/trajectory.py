@@ -108,14 +108,14 @@ class Trajectory:
         A branch begins unless the prompt only adds to the present one.
         """
         spans = list(spans)
-        node, size = self.shared([token for _, ids in spans for token in ids])
+        node, size = self.longest_prefix([token for _, ids in spans for token in ids])
         if node != self.head:
             self.rewind(node, reason, detail)
         for role, ids in spans:
             self.add_context(role, ids[size:])
             size = max(0, size - len(ids))
 
-    def shared(self, ids: Sequence[int]) -> tuple[int, int]:
+    def longest_prefix(self, ids: Sequence[int]) -> tuple[int, int]:
         """Return the deepest node that a prompt begins with all ids up to, in any branch, and how many those are."""
         children: dict[int, list[int]] = {}
         for index, node in enumerate(self.nodes):

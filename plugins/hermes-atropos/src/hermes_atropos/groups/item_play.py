@@ -38,7 +38,7 @@ class ItemPlay:
     _plans: int = 0
     _has_failures: bool = False
     _has_answer: bool = False
-    _unanswered: str = ""
+    _no_answer: str = ""
 
     def next_number(self) -> str:
         """Return the number of the item's next plan, on which its draw of tools and its seeds depend."""
@@ -56,7 +56,7 @@ class ItemPlay:
         if failure is not None and outcome.reward is None and failure.blame not in _HOPELESS:
             self._has_failures = True
         if outcome.failure is not None and outcome.turns == 0 and outcome.stop_reason is StopReason.MODEL_ERROR:
-            self._unanswered = outcome.failure.message
+            self._no_answer = outcome.failure.message
         else:
             self._has_answer = True
 
@@ -65,7 +65,7 @@ class ItemPlay:
         if not (isinstance(error, HermesError) and error.blame in _HOPELESS):
             self._has_failures = True
         if isinstance(error, ModelServerError):
-            self._unanswered = str(error)
+            self._no_answer = str(error)
 
     def end_empty(self) -> None:
         """Note that no group was returned: the item has failed if a rollout has, and nothing was written otherwise."""
@@ -77,9 +77,9 @@ class ItemPlay:
         self.is_failed = self._has_failures
 
     @property
-    def unanswered(self) -> str:
+    def no_answer(self) -> str:
         """What the model server said where it answered nothing at all; empty otherwise."""
-        return "" if self._has_answer else self._unanswered
+        return "" if self._has_answer else self._no_answer
 
     def ledger_lines(self, *, is_done: bool) -> list[Mapping[str, Any]]:
         """Return the ledger's lines; of an item that was interrupted no group is written, so none was sent."""

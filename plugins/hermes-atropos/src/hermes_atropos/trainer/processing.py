@@ -172,7 +172,7 @@ class _Processing:
         await to_completion(self._commit(item_play, is_done=is_done))
         if is_done:
             self._queue(key, item_play.backlog)
-        self._give_up_on_a_dead_server(item_play.unanswered)
+        self._give_up_on_a_dead_server(item_play.no_answer)
         await self._count(is_written=is_written and is_done, is_done=is_done)
         return is_done
 

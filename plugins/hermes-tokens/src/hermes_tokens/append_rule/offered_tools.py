@@ -28,10 +28,10 @@ PROBE: Final = {"type": "function", "function": {"name": "look", "description": 
 def without_controls(tools: Sequence[Any], controls: ControlTokens, mark: str = BREAK) -> tuple[Any, ...]:
     """Return the tools with `mark` inside whatever would make a control token or a slot of their texts."""
 
-    def parted(text: str) -> str:
+    def part(text: str) -> str:
         return controls.part(SLOT.sub(lambda found: f"{found[0][:1]}{mark}{found[0][1:]}", text), mark)
 
-    return tuple(map_texts(tool, parted, parted) for tool in tools)
+    return tuple(map_texts(tool, part, part) for tool in tools)
 
 
 def are_listed(template: ChatTemplate, tools: Sequence[Mapping[str, Any]]) -> bool:
@@ -41,9 +41,9 @@ def are_listed(template: ChatTemplate, tools: Sequence[Mapping[str, Any]]) -> bo
     """
     if not tools:
         return True
-    renamed = [_renamed(tool, slot(_FIRST_NAME + number)) for number, tool in enumerate(tools)]
+    renamed = [_with_name(tool, slot(_FIRST_NAME + number)) for number, tool in enumerate(tools)]
     renderer = StubRenderer(template, renamed)
-    texts = [text for messages in OPENINGS if (text := _rendered(renderer, messages)) is not None]
+    texts = [text for messages in OPENINGS if (text := _render(renderer, messages)) is not None]
     names = [slot(_FIRST_NAME + number) for number in range(len(renamed))]
     return bool(texts) and all(name in text for text in texts for name in names)
 
@@ -66,13 +66,13 @@ def parser_name(parser: ToolCallParser) -> str:
     return f"{type(parser).__module__}:{type(parser).__qualname__}"
 
 
-def _renamed(tool: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _with_name(tool: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if isinstance(tool.get("function"), Mapping):
         return {**tool, "function": {**tool["function"], "name": name}}
     return {**tool, "name": name}
 
 
-def _rendered(renderer: StubRenderer, messages: Sequence[Message]) -> str | None:
+def _render(renderer: StubRenderer, messages: Sequence[Message]) -> str | None:
     try:
         return renderer.render(messages)
     except TemplateError:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def requested_stops(sampling: Mapping[str, Any]) -> frozenset[int]:
     """Return the ids that a sampling asks the server to stop at; raises a `ConfigError` for what is no list of ids."""
-    return frozenset(_listed(sampling))
+    return frozenset(_stop_token_ids(sampling))
 
 
 def ending_stops(tokenizer: ChatTokenizer, sampling: Mapping[str, Any]) -> frozenset[int]:
@@ -39,7 +39,7 @@ def family_stops(tokenizer: ChatTokenizer, parser: ToolCallParser | None) -> fro
 
 def with_stops(sampling: Mapping[str, Any], stops: frozenset[int]) -> dict[str, Any]:
     """Return the sampling with further stop ids beside its own, unless it asks to stop at none."""
-    own = _listed(sampling)
+    own = _stop_token_ids(sampling)
     added = [] if sampling.get("ignore_eos") else sorted(stops.difference(own))
     return {**sampling, "stop_token_ids": [*own, *added]} if added else {**sampling}
 
@@ -61,8 +61,8 @@ def branching_stops(rule: AppendRule, sampling: Mapping[str, Any]) -> Iterator[S
     openers = sorted(asked & rule.ends.openers - rule.tokenizer.stop_ids)
     if openers:
         error = ConfigError(
-            f"a turn that ends with {named(rule.tokenizer, openers)} begins a branch: the chat template writes it in "
-            "what follows a turn",
+            f"a turn that ends with {token_names(rule.tokenizer, openers)} begins a branch: the chat template "
+            "writes it in what follows a turn",
             hint=f"take {', '.join(map(str, openers))} out of stop_token_ids",
         )
         yield StopFault(error=error, is_certain=False)
@@ -84,12 +84,12 @@ def text_ids(generated: Generated, rule: AppendRule, sampling: Mapping[str, Any]
     return generated.ids[:-1] if is_end else generated.ids
 
 
-def named(tokenizer: ChatTokenizer, ids: Iterable[int]) -> str:
+def token_names(tokenizer: ChatTokenizer, ids: Iterable[int]) -> str:
     """Return tokens by text and id."""
     return " or ".join(f"{tokenizer.decode([each])!r} (id {each})" for each in ids)
 
 
-def _listed(sampling: Mapping[str, Any]) -> Sequence[int]:
+def _stop_token_ids(sampling: Mapping[str, Any]) -> Sequence[int]:
     found = sampling.get("stop_token_ids")
     if found is None:
         return ()
@@ -103,9 +103,9 @@ def _listed(sampling: Mapping[str, Any]) -> Sequence[int]:
 def _missing(rule: AppendRule, kinds: Sequence[TurnEnd]) -> StopFault:
     """Say what turns should stop at. Only what ends a last turn too is named: gpt-oss also ends thoughts by <|end|>."""
     ids = sorted(frozenset().union(*(kind.certain for kind in kinds)))
-    written = f"{named(rule.tokenizer, ids)}, which the chat template writes" if ids else "one of the template's"
+    written = f"{token_names(rule.tokenizer, ids)}, which the chat template writes" if ids else "one of the template's"
     error = ConfigError(
-        f"expected turns to stop at {written}, got {named(rule.tokenizer, sorted(rule.stop_ids))}: "
+        f"expected turns to stop at {written}, got {token_names(rule.tokenizer, sorted(rule.stop_ids))}: "
         "every turn that ends so begins a branch, and training context grows with the square of the turns",
         hint=_remedy(ids, is_written=any(kind.ids for kind in kinds)),
     )

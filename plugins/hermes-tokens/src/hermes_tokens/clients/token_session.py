@@ -102,7 +102,7 @@ class TokenSession:
         generated = await self._sample(request, sampling)
         # Only now: the turns that are there were sampled after this conversation, not after one that got no answer.
         self._history, self._rule, self._is_proved = history, rule, is_proved
-        return self._answered(generated, request, rule)
+        return self._reply(generated, request, rule)
 
     def record_message(self, message: Message) -> None:
         """Keep the message that the caller made of the last reply, to know an edit of it from a reading."""
@@ -167,7 +167,7 @@ class TokenSession:
             return
         appended = rule.opening(history.messages)
         if edit is not None:
-            self._require_branch(self._trajectory.shared(appended.ids)[0], edit)
+            self._require_branch(self._trajectory.longest_prefix(appended.ids)[0], edit)
         reason: BreakReason = "template" if edit is None else self._reason
         self._trajectory.rebase(((span.role, span.ids) for span in appended.spans), reason, str(edit or ""))
         self._opens_reasoning = appended.opens_reasoning
@@ -267,7 +267,7 @@ class TokenSession:
         _check_echo(generated.prompt_echo, prompt.ids)
         return generated
 
-    def _answered(self, generated: Generated, request: ModelRequest, rule: AppendRule) -> ModelReply:
+    def _reply(self, generated: Generated, request: ModelRequest, rule: AppendRule) -> ModelReply:
         reasoning = rule.reasoning
         sampled = self._model.tokenizer.decode(text_ids(generated, rule, request.sampling))
         self._is_unfinished = False

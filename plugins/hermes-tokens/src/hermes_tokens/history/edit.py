@@ -47,14 +47,14 @@ class History:
     def next(self, conversation: Conversation) -> Self:
         """Read a later request; what is there already is not copied again."""
         encoded = conversation.encoded_messages
-        same = self._shared(encoded, conversation.messages)
+        same = self._equal_count(encoded, conversation.messages)
         copies = copy.deepcopy(list(conversation.messages[same:]))
         return type(self)([*self.messages[:same], *copies], encoded)
 
     def first_edit(self, later: History, reads: Reads) -> Edit | None:
         """Return the first of these messages that a later request has otherwise, or not at all."""
         own, other = self.messages, later.messages
-        for place in range(self._shared(later._encoded, other), len(self)):
+        for place in range(self._equal_count(later._encoded, other), len(self)):
             if place >= len(other):
                 return self.edit(place, "absence")
             field = first_difference(own[place], other[place], reads)
@@ -69,7 +69,7 @@ class History:
         role = roles[place] if place < len(roles) else "assistant"
         return Edit(message=place, turn=roles[:place].count("assistant"), role=role, field=field)
 
-    def _shared(self, encoded: Sequence[bytes], messages: Sequence[Message]) -> int:
+    def _equal_count(self, encoded: Sequence[bytes], messages: Sequence[Message]) -> int:
         """Return how many messages are the same, field by field."""
         for place, (own, other) in enumerate(zip(self._encoded, encoded, strict=False)):
             # A lone surrogate is a question mark in bytes.
@@ -80,12 +80,12 @@ class History:
 
 def first_difference(message: Message, other: Message, reads: Reads) -> str:
     """Return the name of the first field in which two messages differ to a template, "" if in none."""
-    one, two = canonical(message, reads), canonical(other, reads)
+    one, two = canonical_form(message, reads), canonical_form(other, reads)
     fields = ("role", *sorted({*one, *two} - {"role"}))
     return next((key for key in fields if _as_json(one.get(key)) != _as_json(two.get(key))), "")
 
 
-def canonical(message: Message, reads: Reads) -> Message:
+def canonical_form(message: Message, reads: Reads) -> Message:
     """Return a message with one form for what says the same: arguments as values, content and reasoning as text.
 
     A field that the template does not read says nothing. What an assistant message has empty is left out; in others a

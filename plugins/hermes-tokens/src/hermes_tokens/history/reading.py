@@ -42,7 +42,7 @@ def unread_field(rule: AppendRule, message: Message, sampled: str, *, opened: bo
     ):
         return ""
     if rule.parser is not None:
-        return first_difference(_parsed(rule, rule.parser, text), _without_ids(message), rule.template.reads)
+        return first_difference(_parser_reading(rule, rule.parser, text), _without_ids(message), rule.template.reads)
     for name in _TEXTS:
         own = message.get(name)
         if isinstance(own, str) and own not in sampled:
@@ -50,7 +50,7 @@ def unread_field(rule: AppendRule, message: Message, sampled: str, *, opened: bo
     return "tool_calls" if calls else "content"
 
 
-def _parsed(rule: AppendRule, parser: ToolCallParser, text: str) -> Message:
+def _parser_reading(rule: AppendRule, parser: ToolCallParser, text: str) -> Message:
     """Return the message that the run's parser reads in the turn, its calls without ids."""
     read = parser.parse(text, rule.tools)
     calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in read.calls]
