@@ -114,3 +114,22 @@ async def test_single_groups_without_an_answer_do_not_end_it(tmp_path):
 
     counts = await play(tmp_path, every_second, total_steps=12, max_concurrent_groups=1)
     assert (counts["groups_written"], counts["groups_to_play_again"]) == (6, 6)
+
+
+class Swallowing(PuzzleEnv):
+    """An own collect_trajectories that asks the model, and makes nothing of an error."""
+
+    async def collect_trajectories(self, item):
+        try:
+            await self.server.chat_completion(messages=[{"role": "user", "content": item["question"]}])
+        except ModelServerError:
+            return None, []
+        return await super().collect_trajectories(item)
+
+
+async def test_an_error_of_the_server_that_the_authors_own_code_swallows_costs_no_item(tmp_path):
+    counts = await play(tmp_path, down, Swallowing, total_steps=3)
+    assert (counts["groups_failed"], counts["groups_to_play_again"]) == (3, 3)
+    counts = await play(tmp_path, right, Swallowing, total_steps=3)
+    assert (counts["groups_written"], counts["is_finished_before"]) == (3, False)
+    assert tasks(tmp_path) == ["p0", "p1", "p2"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
@@ -166,3 +167,41 @@ values = st.recursive(
 def test_every_item_has_a_digest_that_does_not_depend_on_the_object(value):
     assert ItemDigests().digest([value]) == ItemDigests().digest([value])
     assert ItemDigests().digest(Opaque(value)) == ItemDigests().digest(Opaque(value))
+
+
+async def test_a_finished_output_is_finished_whatever_items_come(tmp_path):
+    await play(tmp_path, shuffled(1), total_steps=5)
+    counts = await play(tmp_path, shuffled(2), total_steps=5)
+    assert counts["is_finished_before"]
+    assert len(tasks(tmp_path)) == 5
+
+
+class Image:
+    """Shows its address in capital letters, as Pillow's images do."""
+
+    def __repr__(self):
+        return f"<Image at 0x{id(self):X}>"
+
+
+@dataclass
+class Tagged:
+    tags: set[str]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: {"image": Image()},
+        lambda: {"tagged": Tagged({"k", "l", "m"})},
+        lambda: {("a", 1): {"a", "b"}},
+        Image,
+    ],
+    ids=["an image", "an object with a set", "a key that is no text", "an object"],
+)
+def test_what_has_no_text_of_its_own_is_not_compared(make):
+    assert ItemDigests().digest(make()) == ""
+
+
+def test_sets_have_one_digest_however_they_were_filled():
+    first, second = frozenset({"a", "b", frozenset("xyz")}), frozenset({frozenset("zyx"), "b", "a"})
+    assert ItemDigests().digest([first]) == ItemDigests().digest([second]) != ItemDigests().digest([frozenset("a")])

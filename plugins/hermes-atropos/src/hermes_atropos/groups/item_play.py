@@ -67,6 +67,10 @@ class ItemPlay:
         if isinstance(error, ModelServerError):
             self._no_answer = str(error)
 
+    def note_answer(self) -> None:
+        """Note that the model server has answered."""
+        self._has_answer = True
+
     def end_empty(self) -> None:
         """Note that no group was returned: the item has failed if a rollout has, and nothing was written otherwise."""
         self.is_failed = self._has_failures and not self.groups

@@ -10,16 +10,17 @@ import asyncio
 import importlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from hermes_atropos.author_code.legacy_loop import OwnRollouts
 from hermes_atropos.groups.group_runner import note_session
+from hermes_atropos.groups.item_play import ITEM
 from hermes_atropos.model_servers.model_pool import Fleet, RecordingFleet
 from hermes_atropos.model_servers.nodes import as_nodes
 from hermes_atropos.model_servers.request_fields import with_reasoning
-from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.errors import ConfigError, ModelError
 from hermes_core.contracts.model import Conversation, Message, ModelReply, ModelRequest, ToolSchemas
 from hermes_core.contracts.parsing import ToolCallParser
 from hermes_core.contracts.tokens import ModelSession
@@ -80,7 +81,8 @@ class Servers:
         fleet = self._fleet.of_split(str(options.get("split", "train")))
         count = int(options.get("n") or 1)
         requests = [_request(options, self.reasoning) for _ in range(count)]
-        replies = await asyncio.gather(*(fleet.chat(request) for request in requests))
+        with _item_notes():
+            replies = await asyncio.gather(*(fleet.chat(request) for request in requests))
         schemas = list(options.get("tools") or ())
         return _completion(replies, [interpret(reply, self._parser, schemas) for reply in replies], options)
 
@@ -127,7 +129,8 @@ class ManagedSession:
         """Sample one turn of the conversation."""
         if int(options.get("n") or 1) != 1:
             raise ConfigError("a session holds one conversation, n=1 was wanted", hint="open a session for each")
-        reply = await self.own_model.chat(_request(options, self.reasoning))
+        with _item_notes():
+            reply = await self.own_model.chat(_request(options, self.reasoning))
         turn = interpret(reply, self._parser, list(options.get("tools") or ()), self._used_ids)
         self.own_model.record_message(turn.message)
         return _completion([reply], [turn], options)
@@ -137,6 +140,20 @@ class ManagedSession:
         return as_nodes(self.own_model.managed_state())
 
     state = get_state
+
+
+@contextmanager
+def _item_notes() -> Iterator[None]:
+    """Tell the item that `process` plays how its model answers, whatever an author's own code makes of an error."""
+    item_play = ITEM.get()
+    try:
+        yield
+    except ModelError as error:
+        if item_play is not None:
+            item_play.note_error(error)
+        raise
+    if item_play is not None:
+        item_play.note_answer()
 
 
 def _request(options: Mapping[str, Any], reasoning: Mapping[str, Any]) -> ModelRequest:

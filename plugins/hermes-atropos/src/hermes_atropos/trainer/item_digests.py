@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from typing import Any, Final
+from typing import Any
 
 from hermes_core.contracts.model import encode
-
-_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 
 class ItemDigests:
@@ -22,9 +19,10 @@ class ItemDigests:
         self._known: dict[int, tuple[Any, str]] = {}
 
     def digest(self, item: Any) -> str:
-        """Return an item's digest; the item is kept, so that no other object has its id."""
+        """Return an item's digest, "" where it cannot be compared; the item is kept, so that no other has its id."""
         if id(item) not in self._known:
-            self._known[id(item)] = (item, hashlib.sha256(_text(item).encode("utf-8", "replace")).hexdigest()[:16])
+            text = _text(item).encode("utf-8", "replace")
+            self._known[id(item)] = (item, hashlib.sha256(text).hexdigest()[:16] if text else "")
         return self._known[id(item)][1]
 
 
@@ -37,13 +35,15 @@ def is_json(value: Any) -> bool:
 
 
 def _text(item: Any) -> str:
+    """Return an item as text that is the same in each process, "" where it holds what has none: images, objects."""
     try:
-        return json.dumps(item, default=_plain, sort_keys=True)
+        return json.dumps(item, default=_sorted_members, sort_keys=True)
     except (TypeError, ValueError, RecursionError):
-        return _plain(item)
+        return ""
 
 
-def _plain(value: Any) -> str:
-    """Return the `repr` of a value without what differs in each process: addresses, and the order of a set."""
-    text = repr(sorted(map(repr, value))) if isinstance(value, set | frozenset) else repr(value)
-    return _ADDRESS.sub("", text)
+def _sorted_members(value: Any) -> list[str]:
+    """Return the members of a set as texts, in order; raises `TypeError` for anything else."""
+    if not isinstance(value, set | frozenset):
+        raise TypeError(type(value).__name__)
+    return sorted(json.dumps(member, default=_sorted_members, sort_keys=True) for member in value)

@@ -102,7 +102,7 @@ class ProcessOutput:
 
     def compare_item(self, key: str, digest: str) -> None:
         """Raise `OutputError` where an item that has been played is another one than then."""
-        if self._digests.get(key, digest) != digest:
+        if digest and self._digests.get(key, digest) != digest:
             raise OutputError(
                 f"{self.path} was begun with other items: item {key} is not the one that was played",
                 hint=f"give items in the same order at each start (shuffle with a fixed seed), or {ANOTHER}",

@@ -74,6 +74,7 @@ class _Processing:
         self._to_play_again = 0
         self._unanswered_in_a_row = 0
         self._digests = ItemDigests()
+        self._other_item: OutputError | None = None
         self._taking = asyncio.Lock()
         self._waiting: deque[tuple[str, Any]] = deque()
 
@@ -130,6 +131,7 @@ class _Processing:
                 key = str(self._taken)
                 self._taken += 1 if item is not None else self._wanted
                 if item is not None and self._is_to_be_played(key, item):
+                    self._require_same_items()
                     return key, item
             return None
 
@@ -139,8 +141,15 @@ class _Processing:
         item_digest = self._digests.digest(item)
         if key not in self._output.done:
             return True
-        self._output.compare_item(key, item_digest)
+        try:
+            self._output.compare_item(key, item_digest)
+        except OutputError as error:  # of no matter where nothing is left to play
+            self._other_item = self._other_item or error
         return False
+
+    def _require_same_items(self) -> None:
+        if self._other_item is not None:
+            raise self._other_item
 
     def _queue(self, key: str, backlog: Sequence[Any]) -> None:
         self._waiting.extend(one for one in child_items(key, backlog) if self._is_to_be_played(*one))
