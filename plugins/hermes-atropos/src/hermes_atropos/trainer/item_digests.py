@@ -1,4 +1,4 @@
-"""Items compared across two starts: by what they say, whatever they are made of."""
+"""Digests of items that are JSON (and sets), to know them again after a restart."""
 
 from __future__ import annotations
 

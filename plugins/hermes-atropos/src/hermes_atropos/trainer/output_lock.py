@@ -11,7 +11,8 @@ from hermes_atropos.trainer.process_settings import ANOTHER
 from hermes_core.contracts.errors import OutputError
 
 _HELD: Final[set[Path]] = set()
-"""Lock files held by this process, for which a record lock is none: it would be given twice, and lost at a close."""
+"""Lock files that this process holds. The system's record locks belong to a process as a whole: it would give one to
+the same process twice, and drop both when either is closed."""
 
 
 class OutputLock:

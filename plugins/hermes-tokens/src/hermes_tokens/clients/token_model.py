@@ -60,18 +60,13 @@ class TokenModel:
         self.parser = parser
         self.max_tokens = max_tokens
         self._template_kwargs = dict(template_kwargs or {})
-        self._allow_branches = allow_branches
+        self.allow_branches = allow_branches
         self._sampling = dict(sampling or {})
         self._family_stops = family_stops(tokenizer, parser)
         self._warnings: set[str] = set()
         self._rules: dict[bytes, tuple[AppendRule, bool]] = {}
         self._proof: Mapping[str, Any] | None = None
         self._declared_by: Mapping[str, str] = {}
-
-    @property
-    def allow_branches(self) -> bool | None:
-        """Where branches may begin: anywhere, nowhere, or (None) only where the template does not rewrite history."""
-        return self._allow_branches
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -119,7 +114,7 @@ class TokenModel:
         One that the template does not write is not asked for where its branch is not allowed. Elsewhere it is: a model
         that runs on behind it makes up what the tool says.
         """
-        if self._allow_branches is False:
+        if self.allow_branches is False:
             return self._family_stops & (rule.ends.written | rule.ends.marks)
         return self._family_stops
 
@@ -140,7 +135,7 @@ class TokenModel:
             parser=self.parser,
             template_kwargs=self._template_kwargs,
             stop_ids=ending_stops(self.tokenizer, self._sampling) | self._family_stops,
-            may_replace=self._allow_branches is not False,
+            may_replace=self.allow_branches is not False,
         )
         proof = prove(rule)
         if not self.allow_branches:
@@ -164,7 +159,7 @@ class TokenModel:
     def _check_stops(self, rule: AppendRule) -> None:
         """Say what makes a branch of every turn: an error where there must be none, else a warning, once."""
         for fault in branching_stops(rule, self._sampling):
-            if self._allow_branches is False and fault.is_certain:
+            if self.allow_branches is False and fault.is_certain:
                 raise fault.error
             self._warn(f"{fault.error.message}; {fault.error.hint}")
 

@@ -1,7 +1,7 @@
-"""Whether a message is a reading of what was sampled, where nobody has said which message the turn became.
+"""Whether a message is a reading of what was sampled, where it is not the one that was recorded, or none was.
 
-The message is written by the template and held against the sampled text. White space around marks, and how JSON is
-written, are a parser's business; everything else must be there.
+It may be the text itself, what the run's parser reads in it, or what the template writes as it was sampled: white space
+around marks, and how JSON is written, are a parser's business; everything else must be there.
 """
 
 from __future__ import annotations
