@@ -7,14 +7,18 @@ are refused, and nothing looser is tried then, because a looser match can only b
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher, get_close_matches
+from difflib import get_close_matches
 from typing import Final
 
-_ANCHOR_SIMILARITY: Final = 0.8
-_ANCHOR_MAX_LINES: Final = 400
+from hermes_tools.files.block_anchor import TooManyError, anchored
+from hermes_tools.files.line_search import Key, SearchableLines, occurrences
+
 _HINT_MAX_LINES: Final = 5000
+_HINT_MAX_LENGTH: Final = 500
+_INDENTATION: Final = re.compile(r"^[^\S\n]+", re.MULTILINE)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "'": "'", "`": "`", "\\": "\\"}
 
 # One character to one character, so that offsets stay valid.
@@ -63,9 +67,9 @@ def _apart(edits: list[Edit]) -> list[Edit]:
 def _closest(text: str, old: str) -> str:
     lines = text.split("\n")
     wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")
-    if len(lines) > _HINT_MAX_LINES or not wanted:
+    if len(lines) > _HINT_MAX_LINES or not wanted or len(wanted) > _HINT_MAX_LENGTH:
         return " Read the file again and quote it exactly."
-    near = get_close_matches(wanted, [line.strip() for line in lines], n=1, cutoff=0.6)
+    near = get_close_matches(wanted, [line for raw in lines if len(line := raw.strip()) <= _HINT_MAX_LENGTH], n=1)
     if not near:
         return " No line of the file is like its first line; read the file again."
     number = next(number for number, line in enumerate(lines, 1) if line.strip() == near[0])
@@ -73,10 +77,7 @@ def _closest(text: str, old: str) -> str:
 
 
 def _exact(text: str, old: str, new: str) -> Iterator[Edit]:
-    starts = [text.find(old)]
-    while starts[-1] >= 0:
-        starts.append(text.find(old, starts[-1] + 1))
-    found = starts[:-1]
+    found = list(occurrences(text, old))
     if not _misquotes_indentation(text, old, new, found):
         yield from (Edit(at, at + len(old), new) for at in found)
 
@@ -85,7 +86,10 @@ def _misquotes_indentation(text: str, old: str, new: str, starts: Sequence[int])
     """Tell whether lines were quoted with too little indentation: then further new lines would come out wrong."""
     if "\n" not in old + new or not old[0].isspace():
         return False
-    return any(text[text.rfind("\n", 0, at) + 1 : at].isspace() for at in starts)
+    # Whether a place, in order of `starts`, lies within a line's indentation and not at its beginning.
+    ordered = sorted(starts)
+    spans = (match.span() for match in _INDENTATION.finditer(text))
+    return any(bisect_left(ordered, begin + 1) != bisect_left(ordered, end + 1) for begin, end in spans)
 
 
 def _typography(text: str, old: str, new: str) -> Iterator[Edit]:
@@ -107,9 +111,6 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\([ntr\"'`\\])", lambda match: _ESCAPES[match[1]], text)
 
 
-Key = Callable[[str], str]
-
-
 def collapsed(line: str) -> str:
     """Reduce every run of white space to one space."""
     return " ".join(line.split())
@@ -118,17 +119,6 @@ def collapsed(line: str) -> str:
 def plain_collapsed(line: str) -> str:
     """Reduce white space and typographic quotes, dashes and spaces."""
     return collapsed(line.translate(_TYPOGRAPHY))
-
-
-def windows(lines: Sequence[str], block: Sequence[str], key: Key) -> Iterator[int]:
-    """Yield where `block` lies in `lines` when both are seen through `key`; a block of blank lines lies nowhere."""
-    wanted = [key(line) for line in block]
-    if not any(wanted):
-        return
-    keys = [key(line) for line in lines]
-    for at in range(len(keys) - len(wanted) + 1):
-        if keys[at] == wanted[0] and keys[at : at + len(wanted)] == wanted:
-            yield at
 
 
 def reindented(new: Sequence[str], old: Sequence[str], found: Sequence[str]) -> list[str] | None:
@@ -171,7 +161,7 @@ def _by_lines(key: Key, *, reindent: bool, trim: bool = False) -> Callable[[str,
         quoted, fresh, whole = _blocks(old, new, trim=trim)
         lines = text.split("\n")
         starts = _starts(lines)
-        for at in windows(lines, quoted, key):
+        for at in SearchableLines(lines).find(quoted, key):
             found = lines[at : at + len(quoted)]
             placed = reindented(fresh, quoted, found) if reindent else fresh
             if placed is not None:
@@ -210,28 +200,23 @@ def _line_edit(text: str, starts: Sequence[int], first: int, after: int, lines: 
 
 def _block_anchor(text: str, old: str, new: str) -> Iterator[Edit]:
     quoted, fresh, whole = _blocks(old, new, trim=True)
-    size = len(quoted)
-    if not 3 <= size <= _ANCHOR_MAX_LINES:
-        return
     lines = text.split("\n")
-    keys = [line.strip() for line in lines]
-    wanted = [line.strip() for line in quoted]
-    slack = max(1, size // 4)
-    matcher = SequenceMatcher(None, b="\n".join(wanted[1:-1]), autojunk=False)
-    for first in (at for at, key in enumerate(keys) if key == wanted[0]):
-        for after in range(first + max(2, size - slack), min(first + size + slack, len(keys)) + 1):
-            if keys[after - 1] != wanted[-1]:
-                continue
-            matcher.set_seq1("\n".join(keys[first + 1 : after - 1]))
-            if matcher.real_quick_ratio() < _ANCHOR_SIMILARITY or matcher.ratio() < _ANCHOR_SIMILARITY:
-                continue
-            window = lines[first:after]
-            # Lines that are the same tell how the indentation moved; the anchors always are.
-            same = [(a, b) for a, b in zip(quoted, window, strict=False) if a.strip() == b.strip()]
-            same.append((quoted[-1], window[-1]))
-            placed = reindented(fresh, [a for a, _ in same], [b for _, b in same])
-            if placed is not None:
-                yield _line_edit(text, _starts(lines), first, after, placed, whole=whole)
+    try:
+        places = list(anchored([line.strip() for line in lines], [line.strip() for line in quoted]))
+    except TooManyError:
+        raise MatchError(
+            "old_string was not found, and too many places begin and end like it to compare all of them. Nothing was "
+            "changed. Read the file again and quote fewer lines exactly."
+        ) from None
+    starts = _starts(lines)
+    for first, after in places:
+        window = lines[first:after]
+        # Lines that are the same tell how the indentation moved; the first and the last always are.
+        same = [(a, b) for a, b in zip(quoted, window, strict=False) if a.strip() == b.strip()]
+        same.append((quoted[-1], window[-1]))
+        placed = reindented(fresh, [a for a, _ in same], [b for _, b in same])
+        if placed is not None:
+            yield _line_edit(text, starts, first, after, placed, whole=whole)
 
 
 STRATEGIES: Final[dict[str, Callable[[str, str, str], Iterator[Edit]]]] = {

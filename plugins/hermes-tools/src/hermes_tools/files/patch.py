@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from hermes_core.contracts.sandbox import Sandbox
 from hermes_core.contracts.tool import ToolContext, ToolResult
 from hermes_core.tooling.sandbox_paths import expand
+from hermes_tools.files.diff import unified_diff
 from hermes_tools.files.fuzzy import MatchError, find_edits
 from hermes_tools.files.read_file import looks_binary, similar_files
-from hermes_tools.files.textfile import TextFile, unified_diff
+from hermes_tools.files.textfile import TextFile
 from hermes_tools.files.v4a import FileChange, PatchFormatError, parse_patch, place_hunks
 from hermes_tools.results import answered, explain, failed
 
 SIZE_LIMIT: Final = 16 * 2**20
-_THREAD_ABOVE: Final = 100_000
-
-_T = TypeVar("_T")
 
 
 class PatchTool:
@@ -80,11 +77,11 @@ class _Draft:
             raise FileNotFoundError(2, "No such file", path)
         return entry, entry.after
 
-    async def text(self, path: str) -> tuple[_Entry, TextFile]:
+    async def text(self, path: str) -> tuple[_Entry, bytes]:
         entry, data = await self.existing(path)
         if looks_binary(data[:8192]):
             raise _RefusedError(f"{path} is a binary file and cannot be patched.")
-        return entry, TextFile.decode(data)
+        return entry, data
 
     async def _load(self, place: str, path: str) -> _Entry:
         try:
@@ -112,8 +109,7 @@ class _Draft:
     async def diff(self) -> str:
         if not self.changed():
             raise _RefusedError("The change leaves every file as it is. Nothing was changed.")
-        size = sum(len(entry.before or b"") + len(entry.after or b"") for entry in self.changed().values())
-        return await _off_loop(self._diff, size)
+        return await asyncio.to_thread(self._diff)
 
     def _diff(self) -> str:
         parts = []
@@ -160,11 +156,6 @@ def _shown(data: bytes | None) -> str:
     return "" if data is None else data.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
 
 
-async def _off_loop(work: Callable[[], _T], size: int) -> _T:
-    # Comparing long texts takes long enough to delay every other rollout.
-    return await asyncio.to_thread(work) if size > _THREAD_ABOVE else work()
-
-
 async def _replace(draft: _Draft, arguments: dict[str, Any]) -> dict[str, Any]:
     absent = [name for name in ("path", "old_string", "new_string") if arguments.get(name) is None]
     if absent:
@@ -175,18 +166,24 @@ async def _replace(draft: _Draft, arguments: dict[str, Any]) -> dict[str, Any]:
         raise _RefusedError("old_string is empty; use write_file to create a file or replace all of it.")
     if old == new:
         raise _RefusedError("old_string and new_string are the same. Nothing was changed.")
-    entry, file = await draft.text(path)
+    entry, data = await draft.text(path)
     every = bool(arguments.get("replace_all"))
-    strategy, edits = await _off_loop(lambda: find_edits(file.text, old, new, replace_all=every), len(file.text))
-    entry.after = file.apply(edits)
-    return _matched({strategy}, replacements=len(edits))
+
+    def apply() -> tuple[bytes, str, int]:
+        file = TextFile.decode(data)
+        strategy, edits = find_edits(file.text, old, new, replace_all=every)
+        return file.apply(edits), strategy, len(edits)
+
+    # Searching a long file would delay every other rollout on the event loop.
+    entry.after, strategy, replacements = await asyncio.to_thread(apply)
+    return _matched({strategy}, replacements=replacements)
 
 
 async def _apply_patch(draft: _Draft, arguments: dict[str, Any]) -> dict[str, Any]:
     if not arguments.get("patch"):
         raise _RefusedError("Mode 'patch' needs patch. Nothing was changed.")
     used: set[str] = set()
-    for change in parse_patch(arguments["patch"]):
+    for change in await asyncio.to_thread(parse_patch, arguments["patch"]):
         match change.kind:
             case "add":
                 await _add(draft, change)
@@ -208,9 +205,14 @@ async def _add(draft: _Draft, change: FileChange) -> None:
 async def _update(draft: _Draft, change: FileChange) -> set[str]:
     used: set[str] = set()
     if change.hunks:
-        entry, file = await draft.text(change.path)
-        edits, used = await _off_loop(lambda: place_hunks(file.text, change.hunks, change.path), len(file.text))
-        entry.after = file.apply(edits)
+        entry, data = await draft.text(change.path)
+
+        def apply() -> tuple[bytes, set[str]]:
+            file = TextFile.decode(data)
+            edits, used = place_hunks(file.text, change.hunks, change.path)
+            return file.apply(edits), used
+
+        entry.after, used = await asyncio.to_thread(apply)
     if change.move_to:
         source, data = await draft.existing(change.path)
         target = await draft.entry(change.move_to)
