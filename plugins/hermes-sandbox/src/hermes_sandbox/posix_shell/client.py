@@ -120,8 +120,10 @@ class ShellClient:
             async with asyncio.timeout(timeout):
                 await client._greet(place)
         except (asyncio.IncompleteReadError, OSError, TimeoutError) as error:
-            said = (await stream.diagnose()).strip()[-2000:]
-            await client.aclose()
+            try:
+                said = (await stream.diagnose()).strip()[-2000:]
+            finally:
+                await client.aclose()
             what = str(error) or type(error).__name__
             raise BackendError(f"the shell did not start ({what}); it said: {said}") from error
         except BaseException:

@@ -133,9 +133,10 @@ class AgentClient:
         Raises:
             BackendError: Something else answered, or nothing.
         """
-        stream.writer.write(await asyncio.to_thread(agent_message))
         client = cls(stream, patience=max(patience, timeout))
         try:
+            # Within: who is cancelled here has not handed the stream to anybody else who closes it.
+            stream.writer.write(await asyncio.to_thread(agent_message))
             # Its own deadline: a cancelled request would wait for an answer to that, from an agent that gives none.
             answer, _ = await client.request({"op": "hello", **hello}, deadline=timeout)
         except (SandboxLostError, OSError) as error:
