@@ -35,6 +35,7 @@ async def start_confined(
             os.write(writer, b"\n")
         except OSError as error:
             # It has not been let in, so it is this one process.
+            agent.stream.writer.transport.abort()
             await complete(agent.end(0.0))
             raise failure("the sandbox's control group cannot be entered", error) from error
     finally:

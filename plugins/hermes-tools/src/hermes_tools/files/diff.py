@@ -80,7 +80,7 @@ def _common(old: Sequence[str], new: Sequence[str], i: int, j: int) -> int:
     return size
 
 
-def _hunk(group: Sequence[Opcode], old: Sequence[str], new: Sequence[str]) -> list[str]:
+def _hunk(group: Sequence[tuple[str, int, int, int, int]], old: Sequence[str], new: Sequence[str]) -> list[str]:
     (_, a1, _, b1, _), (_, _, a2, _, b2) = group[0], group[-1]
     lines = [f"@@ -{_range(a1, a2 - a1)} +{_range(b1, b2 - b1)} @@\n"]
     for tag, i1, i2, j1, j2 in group:
