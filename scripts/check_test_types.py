@@ -27,7 +27,8 @@ def _check(folder: Path) -> int:
     command = [sys.executable, "-m", "mypy", "--config-file", str(CONFIG), str(folder)]
     # What several tests of a package share lies in `support/`, and is imported by its bare name; tests/ takes those of
     # hermes-tokens as well.
-    places = dict.fromkeys([str(folder / "support"), "plugins/hermes-tokens/tests/support"])
+    supports = [str(folder / "support"), *map(str, sorted(folder.glob("*/support")))]
+    places = dict.fromkeys([*supports, "plugins/hermes-tokens/tests/support"])
     variables = {**os.environ, "MYPYPATH": os.pathsep.join(places)}
     return subprocess.run(command, cwd=ROOT, env=variables, check=False).returncode
 

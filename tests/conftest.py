@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+# Tests of a real engine, which has to be installed: `make engine` names their folder.
+collect_ignore = ["engine"]
 SUPPORT = Path(__file__).parent / "support"
 # What several test modules share; importlib mode puts no test folder on the path by itself.
 sys.path.insert(0, str(SUPPORT))
