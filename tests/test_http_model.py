@@ -50,6 +50,15 @@ def run(hermes, tasks, small_task, url, *extra):
     return hermes("run", path, "--model", url, "--model-name", "m", "--out", "out", "--max-attempts", "1", *extra)
 
 
+@pytest.mark.parametrize("models", [(500, {"detail": "no list"}), (200, {"object": "list", "data": []})])
+def test_a_server_without_a_list_of_models_plays_and_that_is_said(hermes, tasks, small_task, rollouts, models):
+    with server(lambda count: done(), models=models) as (url, _):
+        result = run(hermes, tasks, small_task, url)
+    assert result.returncode == 0
+    assert "Expected a list of models" in result.stderr
+    assert rollouts()[0]["stop_reason"] == "final_answer"
+
+
 def test_a_rate_limit_is_waited_for_and_the_rollout_goes_on(hermes, tasks, small_task, rollouts):
     with server(lambda count: (429, {"Retry-After": "0"}, {}) if count < 3 else done()) as (url, seen):
         assert run(hermes, tasks, small_task, url).returncode == 0

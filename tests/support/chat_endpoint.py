@@ -7,19 +7,34 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from hermes_testing.chat_engines import refusal_of, usage_of
+
 
 @contextmanager
-def server(answer):
-    """Serve `answer(request count) -> (status, headers, body)`; yields its address and the requests."""
+def server(answer, *, engine="other", models=(200, {"object": "list", "data": []})):
+    """Serve `answer(request count) -> (status, headers, body)`; yields its address and the requests.
+
+    What an engine of `hermes_testing.chat_engines` refuses is refused here, and a question for one token is answered
+    with what it counts; neither is among the requests.
+    """
     seen = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            self._reply(200, {}, {"object": "list", "data": []})
+            status, body = models
+            self._reply(status, {}, body)
 
         def do_POST(self):
-            seen.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self._reply(*answer(len(seen)))
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if (refusal := refusal_of(engine, body)) is not None:
+                self._reply(refusal[0], {}, refusal[1])
+            elif body.get("max_tokens") == 1:
+                message = {"role": "assistant", "content": "h"}
+                choices = [{"message": message, "finish_reason": "length"}]
+                self._reply(200, {}, {"choices": choices, "usage": usage_of(engine, body)})
+            else:
+                seen.append(body)
+                self._reply(*answer(len(seen)))
 
         def _reply(self, status, headers, body):
             data = json.dumps(body).encode()

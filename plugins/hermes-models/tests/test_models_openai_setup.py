@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+
 import aiohttp
 import pytest
 from aiohttp import web
@@ -11,14 +14,13 @@ from hermes_core.contracts.errors import (
     ConfigError,
     ModelAuthError,
     ModelError,
-    ModelReplyError,
     ModelRequestError,
-    ModelServerError,
     ModelUnreachableError,
 )
 from hermes_models.clients.address import ServerAddress
 from hermes_models.clients.http_errors import of_transport
 from hermes_models.clients.openai import OpenAIChatClient
+from hermes_testing.servers import nobody
 
 KEY = "sk-very-secret-0123456789"
 
@@ -41,16 +43,43 @@ async def test_the_check_lists_models_and_never_samples(server, connect):
     assert (server.lists, server.chats) == (1, [])
 
 
-@pytest.mark.parametrize("status", [404, 405, 429, 501])
-async def test_a_server_that_lists_no_models_passes_the_check(server, connect, status):
-    server.models = web.Response(status=status)
-    await connect().check()
+UNLISTED = [
+    (web.Response(status=500, text="Internal Server Error"), "answered 500: Internal Server Error"),
+    (web.Response(status=502, text="<p>Bad gateway"), "answered 502: <p>Bad gateway"),
+    *((web.Response(status=status), f"answered {status}") for status in (400, 404, 405, 422, 429, 501, 503)),
+    (web.json_response({"data": []}), "answered an empty list"),
+    (web.Response(text="<p>Welcome"), "its list of models is not JSON: <p>Welcome"),
+    (web.Response(body=b""), "its list of models is not JSON: an empty body"),
+    *((web.json_response(body), "it is no list of models") for body in ({"models": ["x"]}, [], "x", None)),
+    (web.json_response({"data": [{"name": "x"}]}), "it is no list of models"),
+]
 
 
-@pytest.mark.parametrize("body", [{"data": []}, {"models": ["x"]}, [], {"data": [{"name": "x"}]}])
-async def test_a_list_without_names_passes_the_check(server, connect, body):
-    server.models = web.json_response(body)
-    await connect().check()
+@pytest.mark.parametrize(("answer", "found"), UNLISTED, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(("given", "name"), [("m", "m"), ("", "default")], ids=["named", "nameless"])
+async def test_a_server_that_lists_no_models_is_used_with_a_warning(
+    server, connect, caplog, answer, found, given, name
+):
+    """`transformers serve` answers 500 or an empty list, and plays well otherwise."""
+    server.models = answer
+    server.plays(completion())
+    client = connect(model_name=given)
+    await client.check()
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert found in record.getMessage()
+    assert f"the model {name!r}" in record.getMessage()
+    await client.chat(ask())
+    assert (server.lists, server.chats[-1][1]["model"]) == (1, name)
+
+
+async def test_a_list_that_does_not_come_in_time_is_a_warning(server, connect, caplog):
+    async def never(_request):
+        await asyncio.Event().wait()
+
+    server.lists_with = never
+    await connect(timeout=0.2).check()
+    assert "did not answer within 0.2 s" in caplog.text
 
 
 @pytest.mark.parametrize("listed", ["m:latest", "models/m", "m"])
@@ -67,7 +96,7 @@ async def test_a_wrong_model_name_is_found_by_the_check_which_names_the_others(s
 
 
 @pytest.mark.parametrize(
-    ("models", "name"), [([{"id": "qwen"}], "qwen"), ([], "default")], ids=["the only one", "no list"]
+    ("models", "name"), [([{"id": "qwen"}], "qwen"), ([], "default")], ids=["the only one", "an empty list"]
 )
 async def test_a_client_without_a_models_name_takes_what_there_is(server, connect, models, name):
     server.models = web.json_response({"data": models})
@@ -86,14 +115,19 @@ async def test_a_client_without_a_models_name_chooses_none_of_several(server, co
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind"),
-    [((401, b""), ModelAuthError), ((500, b"x"), ModelServerError), ((200, b"<p>"), ModelReplyError)],
+    ("status", "kind"), [(401, ModelAuthError), (402, ModelAuthError), (403, ModelAuthError), (307, ModelRequestError)]
 )
-async def test_the_check_reports_what_a_run_would_stumble_over(server, connect, answer, kind):
-    server.models = web.Response(status=answer[0], body=answer[1])
+async def test_the_check_reports_what_a_run_would_stumble_over(server, connect, status, kind):
+    server.models = web.Response(status=status, headers={"Location": "http://other/v1"} if status == 307 else {})
     with pytest.raises(kind):
         await connect().check()
     assert server.lists == 1
+
+
+async def test_a_refused_connection_stays_an_error(connect):
+    async with nobody() as url:
+        with pytest.raises(ModelUnreachableError):
+            await connect(base_url=url).check()
 
 
 async def test_the_key_is_sent_and_shown_nowhere(server, connect):

@@ -28,6 +28,7 @@ class Server:
         self.chats: list[tuple[dict, dict]] = []
         self.lists = 0
         self.models = web.json_response({"data": [{"id": "m"}]})
+        self.lists_with: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None
         self.url = ""
 
     def plays(self, *answers):
@@ -38,8 +39,10 @@ class Server:
         handler = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return await handler(request)
 
-    async def list_models(self, _request: web.Request) -> web.StreamResponse:
+    async def list_models(self, request: web.Request) -> web.StreamResponse:
         self.lists += 1
+        if self.lists_with is not None:
+            return await self.lists_with(request)
         # A copy: an answer can be sent once.
         return web.Response(status=self.models.status, body=self.models.body, headers=self.models.headers)
 

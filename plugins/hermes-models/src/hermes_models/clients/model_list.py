@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final
 
-from hermes_core.contracts.errors import ModelReplyError, ModelRequestError
-from hermes_models.clients.http import HttpChannel
+from hermes_core.contracts.errors import ModelAuthError, ModelReplyError, ModelRequestError
+from hermes_models.clients.http import Answer, HttpChannel
 from hermes_models.clients.http_errors import Refusal
 from hermes_models.clients.replies import decode_json
 
@@ -16,9 +17,11 @@ UNNAMED: Final = "default"
 
 
 async def check_listed(channel: HttpChannel, url: str, model_name: str) -> None:
-    """Raise a `ModelError` if the server refuses, or lists models and not this one."""
+    """Raise a `ModelError` if the server refuses, or lists models and not this one; warn if it lists none."""
     listed = await _listed(channel, url)
-    if listed and _plain_name(model_name) not in {_plain_name(name) for name in listed}:
+    if not isinstance(listed, list):
+        _warn(listed, model_name)
+    elif _plain_name(model_name) not in {_plain_name(name) for name in listed}:
         raise ModelRequestError(
             f"{channel.address.shown} has no model {model_name!r}; it lists {_shown(listed)}",
             hint=f"--model-name {listed[0]}",
@@ -28,38 +31,66 @@ async def check_listed(channel: HttpChannel, url: str, model_name: str) -> None:
 async def only_listed(channel: HttpChannel, url: str) -> str:
     """Return the name of the one model that a server lists, `UNNAMED` if it lists none; a `ModelError` if several."""
     listed = await _listed(channel, url)
+    if not isinstance(listed, list):
+        _warn(listed, UNNAMED)
+        return UNNAMED
     if len(listed) > 1:
         raise ModelRequestError(
             f"{channel.address.shown}: the name of one model was wanted; it lists {_shown(listed)}",
             hint=f"--model-name {listed[0]}",
         )
-    return listed[0] if listed else UNNAMED
+    return listed[0]
 
 
-async def _listed(channel: HttpChannel, url: str) -> list[str]:
-    """Return the names of a server's models; none where it is there and does not list them, or not now."""
-    outcome = await channel.exchange("GET", url, min(channel.timeout, CHECK_TIMEOUT))
+async def _listed(channel: HttpChannel, url: str) -> list[str] | str:
+    """Return the names of a server's models, or say what was found in their place.
+
+    Servers that sample well may have no such list, or one that fails (`transformers serve` answers 500). An error is
+    only what the run's own requests would end in too: nobody answers, the key is refused, the address is another.
+    """
+    seconds = min(channel.timeout, CHECK_TIMEOUT)
+    outcome = await channel.exchange("GET", url, seconds)
     if isinstance(outcome, Refusal):
-        raise outcome.error()
-    if outcome.status in {404, 405, 429, 501}:
-        return []
+        if not outcome.unanswered:
+            raise outcome.error()
+        return outcome.message
     if outcome.status != 200:
-        raise channel.refused(*outcome).error()
+        refusal = channel.refused(*outcome)
+        if issubclass(refusal.kind, ModelAuthError) or 300 <= outcome.status < 400:
+            raise refusal.error()
+        return refusal.message
+    return _named(channel, outcome)
+
+
+def _named(channel: HttpChannel, answer: Answer) -> list[str] | str:
     try:
-        return _listed_models(decode_json(outcome.body))
-    except ValueError as error:
-        raise channel.unreadable(ModelReplyError("its list of models is not JSON"), outcome).error() from error
+        names = _listed_models(decode_json(answer.body))
+    except ValueError:
+        return channel.unreadable(ModelReplyError("its list of models is not JSON"), answer).message
+    if names is None:
+        return channel.unreadable(ModelReplyError("it is no list of models"), answer).message
+    return names or f"{channel.address.shown} answered an empty list"
+
+
+def _warn(found: str, model_name: str) -> None:
+    logging.getLogger(__name__).warning(
+        "Expected a list of models, but %s; the run goes on and asks for the model %r: --model-name NAME names another",
+        found,
+        model_name,
+    )
 
 
 def _shown(listed: list[str]) -> str:
     return ", ".join(listed[:10]) + (f" and {len(listed) - 10} more" if len(listed) > 10 else "")
 
 
-def _listed_models(data: Any) -> list[str]:
+def _listed_models(data: Any) -> list[str] | None:
+    """Return the names in a list of models, None if it is none."""
     entries = data.get("data") if isinstance(data, dict) else None
     if not isinstance(entries, list):
-        return []
-    return [entry["id"] for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
+        return None
+    names = [entry["id"] for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
+    return names if names or not entries else None
 
 
 def _plain_name(name: str) -> str:
