@@ -28,12 +28,12 @@ def task():
 def play(hermes, tasks, task, rollouts):
     """Play the task against a server that gives the texts in turn; returns its line and the requests it made."""
 
-    def _play(texts, *arguments):
+    def _play(texts, *arguments, engine="other"):
         def answer(count):
             message = {"role": "assistant", "content": texts[count - 1]}
             return 200, {}, {"choices": [{"message": message, "finish_reason": "stop"}], "usage": {}}
 
-        with server(answer) as (url, requests):
+        with server(answer, engine=engine) as (url, requests):
             result = hermes("run", tasks(task), "--model", url, *arguments, "--out", "out")
         assert result.returncode == 0, result.stderr
         return rollouts()[0], requests
@@ -51,6 +51,31 @@ def test_calls_in_raw_text_are_made(play):
     assistant = next(message for message in line["messages"] if message["role"] == "assistant")
     assert assistant["content"] == "I will write it."
     assert json.loads(assistant["tool_calls"][0]["function"]["arguments"]) == {"path": "answer.txt", "content": "42"}
+
+
+ASKED_FOR_TEXT = {
+    "vllm": {"tool_choice": "none", "skip_special_tokens": False},
+    "sglang": {"skip_special_tokens": False},
+    "transformers": {},
+}
+
+
+@pytest.mark.parametrize("engine", list(ASKED_FOR_TEXT))
+def test_an_engine_that_reads_no_calls_shows_the_tools_and_returns_text(play, engine):
+    """A default vLLM answered 400 to every request: "auto" tool choice requires …"""
+    line, requests = play([WRITE, "done"], *named("hermes"), engine=engine)
+    assert line["reward"] == 1.0
+    assert line["provenance"]["model"]["raw_text"] == {"fields": ASKED_FOR_TEXT[engine], "tools_in_prompt": True}
+    for request in requests:
+        assert request["tools"]
+        assert {name: request[name] for name in request if name in ASKED_FOR_TEXT["vllm"]} == ASKED_FOR_TEXT[engine]
+
+
+def test_tools_that_the_server_hides_are_said_before_the_run(hermes, tasks, task):
+    with server(lambda count: (500, {}, {}), engine="plain") as (url, _):
+        command = ("run", tasks(task), "--model", url, *named("hermes"), "--model-retries", "0", "--out", "out")
+        result = hermes(*command, "--max-attempts", "1")
+    assert "does not show the tools to the model" in result.stderr
 
 
 def test_the_parser_is_chosen_by_the_model_s_name(play):

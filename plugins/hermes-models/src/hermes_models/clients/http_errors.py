@@ -39,6 +39,10 @@ _OVERFLOW: Final = re.compile(
 )
 _NO_CREDIT: Final = re.compile(r"insufficient_quota|insufficient (?:balance|credits)", re.IGNORECASE)
 
+# What a vLLM that parses no calls itself answers to any request with tools.
+_NO_PARSER: Final = "tool choice requires --enable-auto-tool-choice"
+# In the message, because a rollout's record keeps no hint.
+_READ_HERE: Final = "; or let a parser read the calls here: --parser NAME"
 _AUTH_HINT: Final = "--api-key-env VAR, where the environment variable VAR holds the key"
 
 
@@ -81,11 +85,14 @@ def of_status(
 ) -> Refusal:
     """Judge an HTTP answer that is no success; `now` is the wall clock, for a Retry-After that is a date."""
     said = excerpt(body, secret)
-    kind = _kind(status, body[:20_000].decode("utf-8", "replace"))
+    text = body[:20_000].decode("utf-8", "replace")
+    kind = _kind(status, text)
     repeatable = kind in {ModelRateLimitError, ModelServerError}
     return Refusal(
         kind=kind,
-        message=f"{address.shown} answered {status}" + (f": {said}" if said else ""),
+        message=f"{address.shown} answered {status}"
+        + (f": {said}" if said else "")
+        + (_READ_HERE if _NO_PARSER in text else ""),
         hint=_hint(kind, status, headers, address),
         repeatable=repeatable,
         after=retry_after(headers, now) if repeatable else None,

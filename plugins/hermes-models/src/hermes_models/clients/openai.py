@@ -7,6 +7,7 @@ is joined from bytes that were serialised once.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final, Unpack
 
 from hermes_core.contracts.errors import ConfigError, ModelReplyError
@@ -15,6 +16,7 @@ from hermes_models.clients.address import ServerAddress
 from hermes_models.clients.http import HttpChannel, HttpOptions, rollout_headers
 from hermes_models.clients.http_errors import Refusal, embedded_status
 from hermes_models.clients.model_list import check_listed, only_listed
+from hermes_models.clients.raw_text import RawText, choose_fields
 from hermes_models.clients.replies import decode_json, read_reply
 
 _OURS: Final = frozenset({"model", "messages", "tools", "stream", "n", "extra_body"})
@@ -23,8 +25,9 @@ _OURS: Final = frozenset({"model", "messages", "tools", "stream", "n", "extra_bo
 class OpenAIChatClient:
     """Talks to one model of one server; implements `ModelClient`.
 
-    `extra_body` is merged into every request; a rollout's sampling fields win over it. The other options, and what is
-    repeated when, are those of `HttpChannel`.
+    `extra_body` is merged into every request; a rollout's sampling fields win over it. With `raw_text_beside`, the
+    sampling fields of a run whose replies a parser of ours reads, `check` finds out how the server returns raw text.
+    The other options, and what is repeated when, are those of `HttpChannel`.
     """
 
     def __init__(
@@ -33,12 +36,15 @@ class OpenAIChatClient:
         base_url: str,
         model_name: str = "",
         extra_body: Mapping[str, Any] | None = None,
+        raw_text_beside: Mapping[str, Any] | None = None,
         **http: Unpack[HttpOptions],
     ) -> None:
         self._address = ServerAddress.parse(base_url)
         self._http = HttpChannel(self._address, **http)
         self._extra_body = dict(extra_body or {})
         _refuse_our_fields(self._extra_body, "extra_body")
+        self._raw_text_beside = raw_text_beside
+        self._raw_text: RawText | None = None
         self._take_name(model_name)
 
     def __repr__(self) -> str:
@@ -46,8 +52,9 @@ class OpenAIChatClient:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """Protocol, address without credentials, model name."""
-        return {"protocol": "openai-chat", "base_url": self._address.shown, "model_name": self._model_name}
+        """Protocol, address without credentials, model name; and how the raw text is asked for, if it is."""
+        found = {"protocol": "openai-chat", "base_url": self._address.shown, "model_name": self._model_name}
+        return found if self._raw_text is None else found | {"raw_text": asdict(self._raw_text)}
 
     async def chat(self, request: ModelRequest) -> ModelReply:
         """Sample one assistant turn; raises a `ModelError` after bounded retries, in the request's own time."""
@@ -60,11 +67,18 @@ class OpenAIChatClient:
         return await self._http.repeat(attempt, timeout=request.timeout)
 
     async def check(self) -> None:
-        """Ask for the list of models; a client without a model's name takes the only one."""
+        """Ask for the list of models; a client without a model's name takes the only one.
+
+        Samples nothing, but for a client that wants raw text: then a token, up to four times.
+        """
         if self._model_name:
             await check_listed(self._http, self._address.models, self._model_name)
         else:
             self._take_name(await only_listed(self._http, self._address.models))
+        if self._raw_text_beside is not None:
+            self._raw_text = None
+            given = {**self._extra_body, **self._raw_text_beside}
+            self._raw_text = await choose_fields(self.chat, given, self._address.shown)
 
     async def aclose(self) -> None:
         """Close connections."""
@@ -77,13 +91,16 @@ class OpenAIChatClient:
     def _body(self, request: ModelRequest) -> bytes:
         """Join the request: our fields first, then sampling, messages and tools as they were serialised once."""
         parts = [self._head]
-        if request.sampling:
-            _refuse_our_fields(request.sampling, "sampling")
-            overridden = self._extra_body.keys() & request.sampling.keys()
+        sampling = request.sampling
+        if self._raw_text is not None and request.tools.encoded:
+            sampling = {**self._raw_text.fields, **sampling}
+        if sampling:
+            _refuse_our_fields(sampling, "sampling")
+            overridden = self._extra_body.keys() & sampling.keys()
             if overridden:  # a JSON object must not have a key twice
                 rest = {k: v for k, v in self._extra_body.items() if k not in overridden}
                 parts = [encode({"model": self._model_name, **rest})[:-1]]
-            parts += [b",", encode(request.sampling)[1:-1]]
+            parts += [b",", encode(sampling)[1:-1]]
         parts += [b',"messages":', request.conversation.encoded()]
         if request.tools.encoded:
             parts += [b',"tools":', request.tools.encoded]

@@ -17,7 +17,14 @@ from hermes_runner.config import RunConfig
 def open_model(config: RunConfig, *, api_key: str | None, tasks: Iterable[Task], registry: Registry) -> ModelClient:
     """Make the run's model client; opens no connection."""
     provider = cast("ModelProvider", registry.create("model", _provider_name(config, registry)))
-    options = ("mistake_rate", "tokenizer", "chat_template_kwargs", "allow_branches", "logprobs_mode")
+    options = (
+        "mistake_rate",
+        "tokenizer",
+        "chat_template_kwargs",
+        "allow_branches",
+        "logprobs_mode",
+        "tool_call_parser",
+    )
 
     def choose(template: str) -> ToolCallParser | None:
         ref = _parser_ref(config, config.model_name or "", template, registry)

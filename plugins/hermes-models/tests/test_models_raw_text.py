@@ -1,0 +1,162 @@
+"""Raw text for a parser of ours: the tools are in the model's prompt, and the marks of its calls in the answer."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from aiohttp import web
+from chat_server import ask, completion, connecting, serving_answers
+
+from hermes_core.contracts.errors import ModelAuthError, ModelRequestError
+from hermes_core.contracts.model import ModelSettings, ToolSchemas
+from hermes_models.providers import Chat
+from hermes_testing.chat_engines import refusal_of, usage_of
+
+TOOL = {"type": "function", "function": {"name": "terminal", "description": "Runs.", "parameters": {"type": "object"}}}
+TOOLS = ToolSchemas.of([TOOL])
+WITH_MARKS = {"skip_special_tokens": False}
+NONE = {"tool_choice": "none", **WITH_MARKS}
+
+
+@pytest.fixture
+async def server():
+    async with serving_answers() as server:
+        yield server
+
+
+@pytest.fixture
+async def connect(server):
+    async with connecting(server) as make:
+        yield make
+
+
+def be(server, engine):
+    async def play(_request):
+        body = server.chats[-1][1]
+        status, answer = refusal_of(engine, body) or (200, completion() | {"usage": usage_of(engine, body)})
+        return web.json_response(answer, status=status)
+
+    server.plays(play)
+
+
+def sent(server):
+    """The fields of the last request that decide what is shown and what comes back."""
+    return {name: value for name, value in server.chats[-1][1].items() if name not in {"model", "messages", "tools"}}
+
+
+@pytest.mark.parametrize(
+    ("engine", "fields", "requests"),
+    [("vllm", NONE, 2), ("sglang", WITH_MARKS, 3), ("transformers", {}, 4)],
+)
+async def test_tools_are_sent_so_that_the_engine_shows_them_and_returns_raw_text(
+    server, connect, caplog, engine, fields, requests
+):
+    be(server, engine)
+    client = connect(raw_text_beside={})
+    await client.check()
+    assert len(server.chats) == requests
+    assert all(body["max_tokens"] == 1 for _, body in server.chats)
+    await client.chat(ask(tools=TOOLS, sampling={"temperature": 1.0}))
+    assert sent(server) == {**fields, "temperature": 1.0}
+    assert client.provenance["raw_text"] == {"fields": fields, "tools_in_prompt": True}
+    assert not caplog.records
+
+
+async def test_without_tools_nothing_is_chosen(server, connect):
+    be(server, "vllm")
+    client = connect(raw_text_beside={})
+    await client.check()
+    await client.chat(ask())
+    assert sent(server) == {}
+
+
+@pytest.mark.parametrize(
+    ("engine", "fields"), [("vllm-excluding", NONE), ("plain", {})], ids=["excluded", "a template without tools"]
+)
+async def test_tools_that_no_way_shows_are_said_before_the_run(server, connect, caplog, engine, fields):
+    be(server, engine)
+    client = connect(raw_text_beside={})
+    await client.check()
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "does not show the tools to the model: it counts 9 prompt tokens" in record.getMessage()
+    assert "--chat-template FILE" in record.getMessage()
+    assert client.provenance["raw_text"] == {"fields": fields, "tools_in_prompt": False}
+
+
+async def test_a_server_that_counts_nothing_is_asked_as_any_other_and_that_is_said(server, connect, caplog):
+    be(server, "uncounted")
+    client = connect(raw_text_beside={})
+    await client.check()
+    assert "counts no prompt tokens" in caplog.text
+    await client.chat(ask(tools=TOOLS))
+    assert sent(server) == {}
+    assert client.provenance["raw_text"] == {"fields": {}, "tools_in_prompt": None}
+
+
+@pytest.mark.parametrize("place", ["raw_text_beside", "extra_body"])
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [({"tool_choice": "none"}, WITH_MARKS), ({"skip_special_tokens": True}, {"tool_choice": "none"}), (NONE, {})],
+)
+async def test_what_the_user_chose_is_not_chosen_again_nor_written_twice(server, connect, place, given, chosen):
+    raw = []
+
+    async def play(request):
+        raw.append(await request.read())
+        return web.json_response(completion() | {"usage": usage_of("vllm", server.chats[-1][1])})
+
+    server.plays(play)
+    client = connect(**{"raw_text_beside": {}, place: given})
+    await client.check()
+    await client.chat(ask(tools=TOOLS, sampling={} if place == "extra_body" else given))
+    assert client.provenance["raw_text"]["fields"] == chosen
+    keys = json.loads(raw[-1], object_pairs_hook=lambda pairs: [key for key, _ in pairs])
+    assert sorted(keys) == sorted({"model", "messages", "tools", *given, *chosen})
+    assert sent(server) == {**given, **chosen}
+
+
+async def test_a_probe_that_the_server_refuses_leaves_requests_as_they_are(server, connect, caplog):
+    """OpenAI's newer models take no `max_tokens`."""
+    server.plays((400, {"error": {"message": "Unsupported parameter: 'max_tokens'"}}, {}))
+    client = connect(raw_text_beside={})
+    await client.check()
+    assert "could not be found out" in caplog.text
+    assert "Unsupported parameter" in caplog.text
+    assert client.provenance["raw_text"] == {"fields": {}, "tools_in_prompt": None}
+
+
+async def test_a_refused_key_is_an_error_before_the_run(server, connect):
+    server.plays((401, {}, {}))
+    with pytest.raises(ModelAuthError):
+        await connect(raw_text_beside={}).check()
+
+
+async def test_tools_that_are_refused_in_any_way_are_an_error_before_the_run(server, connect):
+    async def play(_request):
+        tools = server.chats[-1][1].get("tools")
+        return web.json_response({"error": "no tools"} if tools else completion(), status=400 if tools else 200)
+
+    server.plays(play)
+    with pytest.raises(ModelRequestError, match="no tools"):
+        await connect(raw_text_beside={}).check()
+
+
+async def test_a_vllm_that_parses_no_calls_says_what_to_type(server, connect):
+    be(server, "vllm")
+    with pytest.raises(ModelRequestError) as caught:
+        await connect().chat(ask(tools=TOOLS))
+    assert "requires --enable-auto-tool-choice and --tool-call-parser" in caught.value.message
+    assert "let a parser read the calls here: --parser NAME" in caught.value.message
+
+
+@pytest.mark.parametrize(("parser", "requests"), [("hermes", 2), (None, 0)])
+async def test_raw_text_is_asked_for_where_the_run_names_a_parser(server, parser, requests):
+    be(server, "vllm")
+    options = {"tool_call_parser": parser, "sampling": {"temperature": 1.0}}
+    client = Chat().client(ModelSettings(address=server.url, model_name="m", options=options))
+    await client.check()
+    assert len(server.chats) == requests
+    await client.aclose()
