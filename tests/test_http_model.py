@@ -110,3 +110,46 @@ def test_a_server_that_refuses_everything_stops_the_run_early(hermes, tasks, sma
     assert result.returncode == 2
     assert "answered none" in result.stderr
     assert len(rollouts()) < 30
+
+
+def reply(content, finish, tokens):
+    choice = {"message": {"role": "assistant", "content": content}, "finish_reason": finish}
+    return 200, {}, {"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": tokens}}
+
+
+NO_ANSWERS = [
+    *((content, "stop", 0) for content in (None, "", " \n")),
+    *(("half a sente", finish, 4) for finish in ("abort", "error", "content_filter", "insufficient_system_resource")),
+    (None, "abort", 0),
+]
+
+
+@pytest.mark.parametrize(("content", "finish", "tokens"), NO_ANSWERS)
+def test_a_reply_that_the_model_did_not_mean_is_asked_for_again(
+    hermes, tasks, small_task, rollouts, content, finish, tokens
+):
+    with server(lambda count: reply(content, finish, tokens) if count < 2 else done()) as (url, seen):
+        result = run(hermes, tasks, small_task, url)
+    assert (result.returncode, len(seen)) == (0, 2)
+    outcome = rollouts()[0]
+    assert (outcome["stop_reason"], outcome["messages"][-1]["content"]) == ("final_answer", "done")
+
+
+def test_a_server_that_answers_nothing_else_gives_no_reward(hermes, tasks, small_task, rollouts):
+    with server(lambda count: reply("", "stop", 0)) as (url, _):
+        result = run(hermes, tasks, small_task, url, "--model-retries", "0")
+    outcome = rollouts()[0]
+    assert (result.returncode, outcome["reward"], outcome["disposition"]) == (1, None, "drop")
+    assert "of 0 sampled tokens" in outcome["failure"]["message"]
+
+
+@pytest.mark.parametrize(("content", "tokens"), [("", 1), (None, 1), ("\n\n", 2)])
+def test_a_model_that_says_nothing_is_judged_and_the_summary_says_so(
+    hermes, tasks, small_task, rollouts, content, tokens
+):
+    with server(lambda count: reply(content, "stop", tokens)) as (url, seen):
+        result = run(hermes, tasks, small_task, url)
+    outcome = rollouts()[0]
+    assert (len(seen), outcome["stop_reason"], outcome["reward"]) == (1, "final_answer", 0.0)
+    assert outcome["counters"]["empty_replies"] == 1
+    assert "1 rollout ended with a reply without text and calls" in result.stdout + result.stderr

@@ -7,17 +7,17 @@ is joined from bytes that were serialised once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final, Unpack
 
 from hermes_core.contracts.errors import ConfigError, ModelReplyError
 from hermes_core.contracts.model import ModelReply, ModelRequest, encode
 from hermes_models.clients.address import ServerAddress
-from hermes_models.clients.http import HttpChannel, HttpOptions, rollout_headers
+from hermes_models.clients.http import Answer, HttpChannel, HttpOptions, rollout_headers
 from hermes_models.clients.http_errors import Refusal, embedded_status
 from hermes_models.clients.model_list import check_listed, only_listed
 from hermes_models.clients.raw_text import RawText, choose_fields
-from hermes_models.clients.replies import decode_json, read_reply
+from hermes_models.clients.replies import decode_json, read_reply, why_no_answer
 
 _OURS: Final = frozenset({"model", "messages", "tools", "stream", "n", "extra_body"})
 
@@ -119,9 +119,15 @@ class OpenAIChatClient:
             inner = embedded_status(data)
             if inner is not None:
                 return self._http.refused(inner, answer_headers, answer)
-            return read_reply(data, sent=body, number=number, body=answer)
+            reply = read_reply(data, sent=body, number=number, body=answer)
+            reason = why_no_answer(reply, data)
+            return reply if reason is None else self._no_answer(reason, outcome)
         except (ValueError, ModelReplyError) as error:
             return self._http.unreadable(error, outcome)
+
+    def _no_answer(self, reason: str, answer: Answer) -> Refusal:
+        """Judge a reply that the model did not mean: it is asked again, and never taken for its last word."""
+        return replace(self._http.unreadable(ModelReplyError(reason), answer), repeatable=True)
 
 
 def _refuse_our_fields(fields: Mapping[str, Any], where: str) -> None:

@@ -152,6 +152,8 @@ def _facts(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "unreadable", f"{unreadable} tool calls could not be read; the model was told why"
     if unparsed := summary["counters"].get("unparsed_replies"):
         yield "unparsed", f"{unparsed} replies look like raw tool calls, and no parser was chosen: --parser NAME"
+    if empty := summary["counters"].get("empty_replies"):
+        yield "empty", f"{plural(empty, 'rollout')} ended with a reply without text and calls"
     if summary["tool_errors"]["total"]:
         yield "tool errors", _names(summary["tool_errors"]["by_tool"])
     yield "time", _time(summary["time"])
