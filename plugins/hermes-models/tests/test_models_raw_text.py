@@ -54,7 +54,7 @@ async def test_tools_are_sent_so_that_the_engine_shows_them_and_returns_raw_text
     server, connect, caplog, engine, fields, requests
 ):
     be(server, engine)
-    client = connect(raw_text_beside={})
+    client = connect(raw_text_sampling={})
     await client.check()
     assert len(server.chats) == requests
     assert all(body["max_tokens"] == 1 for _, body in server.chats)
@@ -66,7 +66,7 @@ async def test_tools_are_sent_so_that_the_engine_shows_them_and_returns_raw_text
 
 async def test_without_tools_nothing_is_chosen(server, connect):
     be(server, "vllm")
-    client = connect(raw_text_beside={})
+    client = connect(raw_text_sampling={})
     await client.check()
     await client.chat(ask())
     assert sent(server) == {}
@@ -77,7 +77,7 @@ async def test_without_tools_nothing_is_chosen(server, connect):
 )
 async def test_tools_that_no_way_shows_are_said_before_the_run(server, connect, caplog, engine, fields):
     be(server, engine)
-    client = connect(raw_text_beside={})
+    client = connect(raw_text_sampling={})
     await client.check()
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
@@ -88,7 +88,7 @@ async def test_tools_that_no_way_shows_are_said_before_the_run(server, connect, 
 
 async def test_a_server_that_counts_nothing_is_asked_as_any_other_and_that_is_said(server, connect, caplog):
     be(server, "uncounted")
-    client = connect(raw_text_beside={})
+    client = connect(raw_text_sampling={})
     await client.check()
     assert "counts no prompt tokens" in caplog.text
     await client.chat(ask(tools=TOOLS))
@@ -96,7 +96,7 @@ async def test_a_server_that_counts_nothing_is_asked_as_any_other_and_that_is_sa
     assert client.provenance["raw_text"] == {"fields": {}, "tools_in_prompt": None}
 
 
-@pytest.mark.parametrize("place", ["raw_text_beside", "extra_body"])
+@pytest.mark.parametrize("place", ["raw_text_sampling", "extra_body"])
 @pytest.mark.parametrize(
     ("given", "chosen"),
     [({"tool_choice": "none"}, WITH_MARKS), ({"skip_special_tokens": True}, {"tool_choice": "none"}), (NONE, {})],
@@ -109,7 +109,7 @@ async def test_what_the_user_chose_is_not_chosen_again_nor_written_twice(server,
         return web.json_response(completion() | {"usage": usage_of("vllm", server.chats[-1][1])})
 
     server.plays(play)
-    client = connect(**{"raw_text_beside": {}, place: given})
+    client = connect(**{"raw_text_sampling": {}, place: given})
     await client.check()
     await client.chat(ask(tools=TOOLS, sampling={} if place == "extra_body" else given))
     assert client.provenance["raw_text"]["fields"] == chosen
@@ -121,7 +121,7 @@ async def test_what_the_user_chose_is_not_chosen_again_nor_written_twice(server,
 async def test_a_probe_that_the_server_refuses_leaves_requests_as_they_are(server, connect, caplog):
     """OpenAI's newer models take no `max_tokens`."""
     server.plays((400, {"error": {"message": "Unsupported parameter: 'max_tokens'"}}, {}))
-    client = connect(raw_text_beside={})
+    client = connect(raw_text_sampling={})
     await client.check()
     assert "could not be found out" in caplog.text
     assert "Unsupported parameter" in caplog.text
@@ -131,7 +131,7 @@ async def test_a_probe_that_the_server_refuses_leaves_requests_as_they_are(serve
 async def test_a_refused_key_is_an_error_before_the_run(server, connect):
     server.plays((401, {}, {}))
     with pytest.raises(ModelAuthError):
-        await connect(raw_text_beside={}).check()
+        await connect(raw_text_sampling={}).check()
 
 
 async def test_tools_that_are_refused_in_any_way_are_an_error_before_the_run(server, connect):
@@ -141,7 +141,7 @@ async def test_tools_that_are_refused_in_any_way_are_an_error_before_the_run(ser
 
     server.plays(play)
     with pytest.raises(ModelRequestError, match="no tools"):
-        await connect(raw_text_beside={}).check()
+        await connect(raw_text_sampling={}).check()
 
 
 async def test_a_vllm_that_parses_no_calls_says_what_to_type(server, connect):

@@ -25,7 +25,7 @@ def create_model(
     timeout: float = 600.0,
     max_retries: int = 4,
     extra_body: Mapping[str, Any] | None = None,
-    raw_text_beside: Mapping[str, Any] | None = None,
+    raw_text_sampling: Mapping[str, Any] | None = None,
 ) -> ModelClient:
     """Make a client for `oracle`, `nop` or the base URL of an OpenAI-compatible server; opens no connection."""
     if model == "oracle":
@@ -47,7 +47,7 @@ def create_model(
         timeout=timeout,
         max_retries=max_retries,
         extra_body=extra_body,
-        raw_text_beside=raw_text_beside,
+        raw_text_sampling=raw_text_sampling,
     )
 
 

@@ -25,7 +25,7 @@ _OURS: Final = frozenset({"model", "messages", "tools", "stream", "n", "extra_bo
 class OpenAIChatClient:
     """Talks to one model of one server; implements `ModelClient`.
 
-    `extra_body` is merged into every request; a rollout's sampling fields win over it. With `raw_text_beside`, the
+    `extra_body` is merged into every request; a rollout's sampling fields win over it. With `raw_text_sampling`, the
     sampling fields of a run whose replies a parser of ours reads, `check` finds out how the server returns raw text.
     The other options, and what is repeated when, are those of `HttpChannel`.
     """
@@ -36,14 +36,14 @@ class OpenAIChatClient:
         base_url: str,
         model_name: str = "",
         extra_body: Mapping[str, Any] | None = None,
-        raw_text_beside: Mapping[str, Any] | None = None,
+        raw_text_sampling: Mapping[str, Any] | None = None,
         **http: Unpack[HttpOptions],
     ) -> None:
         self._address = ServerAddress.parse(base_url)
         self._http = HttpChannel(self._address, **http)
         self._extra_body = dict(extra_body or {})
         _refuse_our_fields(self._extra_body, "extra_body")
-        self._raw_text_beside = raw_text_beside
+        self._raw_text_sampling = raw_text_sampling
         self._raw_text: RawText | None = None
         self._take_name(model_name)
 
@@ -75,9 +75,9 @@ class OpenAIChatClient:
             await check_listed(self._http, self._address.models, self._model_name)
         else:
             self._take_name(await only_listed(self._http, self._address.models))
-        if self._raw_text_beside is not None:
+        if self._raw_text_sampling is not None:
             self._raw_text = None
-            given = {**self._extra_body, **self._raw_text_beside}
+            given = {**self._extra_body, **self._raw_text_sampling}
             self._raw_text = await choose_fields(self.chat, given, self._address.shown)
 
     async def aclose(self) -> None:
