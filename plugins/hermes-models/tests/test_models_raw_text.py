@@ -118,6 +118,14 @@ async def test_what_the_user_chose_is_not_chosen_again_nor_written_twice(server,
     assert sent(server) == {**given, **chosen}
 
 
+async def test_a_probe_without_an_answer_leaves_requests_as_they_are(server, connect, caplog):
+    server.plays((200, completion("") | {"usage": {"prompt_tokens": 9, "completion_tokens": 0}}, {}))
+    client = connect(raw_text_sampling={}, max_retries=0)
+    await client.check()
+    assert "could not be found out" in caplog.text
+    assert client.provenance["raw_text"] == {"fields": {}, "tools_in_prompt": None}
+
+
 async def test_a_probe_that_the_server_refuses_leaves_requests_as_they_are(server, connect, caplog):
     """OpenAI's newer models take no `max_tokens`."""
     server.plays((400, {"error": {"message": "Unsupported parameter: 'max_tokens'"}}, {}))

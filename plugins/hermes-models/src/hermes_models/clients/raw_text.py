@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hermes_core.contracts.errors import ModelRequestError
+from hermes_core.contracts.errors import ModelReplyError, ModelRequestError
 from hermes_core.contracts.model import Conversation, ModelReply, ModelRequest, ToolSchemas
 
 _WITH_MARKS: Final = {"skip_special_tokens": False}
@@ -15,6 +15,8 @@ _WITH_MARKS: Final = {"skip_special_tokens": False}
 # special tokens from the text, and with them most formats' marks; others refuse a field that they do not know.
 _WAYS: Final[tuple[Mapping[str, Any], ...]] = ({"tool_choice": "none", **_WITH_MARKS}, _WITH_MARKS, {})
 _DECIDE_THE_PROMPT: Final = ("tool_choice", "chat_template", "chat_template_kwargs")
+# A refusal, or one token that is no answer: what a request of the run gets may be another thing.
+_NO_PROOF: Final = (ModelRequestError, ModelReplyError)
 _NO_TOOLS: Final = ToolSchemas()
 _TOOL: Final = ToolSchemas.of(
     [
@@ -52,7 +54,7 @@ async def choose_fields(
     prompt = {name: given[name] for name in _DECIDE_THE_PROMPT if name in given}
     try:
         without = await _prompt_tokens(ask, _NO_TOOLS, {k: v for k, v in prompt.items() if k != "tool_choice"})
-    except ModelRequestError as error:
+    except _NO_PROOF as error:
         _warn(f"whether {shown} shows the tools to the model could not be found out: {error.message}")
         return RawText()
     accepted, refusal = [], None
@@ -62,7 +64,7 @@ async def choose_fields(
             continue
         try:
             count = await _prompt_tokens(ask, _TOOL, prompt | fields)
-        except ModelRequestError as error:
+        except _NO_PROOF as error:
             refusal = error
             continue
         if without and count > without:
