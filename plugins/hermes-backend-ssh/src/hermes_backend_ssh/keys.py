@@ -43,6 +43,7 @@ def candidate_keys(login: Login) -> Generator[tuple[str, PKey | None], None, Non
 def _load(path: Path, login: Login) -> PKey:
     passphrase = login.passphrase.get_secret_value() if login.passphrase is not None else None
     try:
+        _require_private(path)
         return _parse(path, passphrase)
     except FileNotFoundError as error:
         raise SandboxRefusedError(
@@ -58,6 +59,16 @@ def _load(path: Path, login: Login) -> PKey:
     except (SSHException, UnknownKeyType, ValueError) as error:
         what = "the passphrase is wrong, or the file is damaged" if passphrase else "it is no private key, or damaged"
         raise SandboxRefusedError(f"the private key {path} cannot be used: {what}", hint=_hint(path)) from error
+
+
+def _require_private(path: Path) -> None:
+    """Refuse what OpenSSH refuses: a key of one's own that others may read, write or run."""
+    found = path.stat()
+    if found.st_uid == os.getuid() and found.st_mode & 0o077:
+        raise SandboxRefusedError(
+            f"the private key {path} is open to others (mode {found.st_mode & 0o777:04o}), and so is what it opens",
+            hint=f"`chmod 600 {path}`; make a new key where others may have copied it",
+        )
 
 
 def _hint(path: Path) -> str:
