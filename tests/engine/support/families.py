@@ -26,7 +26,8 @@ _MAKER: Final = Path(__file__).with_name("make_tiny_model.py")
 class Family:
     """How models of one family write.
 
-    `stops` end a turn, the first is the tokenizer's own. `marks` are the control tokens that are text: they stand
+    `stops` end a turn: what the template writes behind a call, and nothing else, for a random model takes any of
+    several. `marks` are the control tokens that are text: they stand
     around calls and thoughts. `call` is one call of the tool `terminal`, with `COMMAND` in place of the command, and
     `final` an answer without calls; both are regular expressions.
     """
@@ -81,7 +82,8 @@ _LISTED: Final = (
     Family(
         name="qwen3",
         parser="hermes",
-        stops=("<|im_end|>", "<|endoftext|>"),
+        stops=("<|im_end|>",),
+        more=("<|endoftext|>",),
         marks=("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
         call=r'<tool_call>\n\{"name": "terminal", "arguments": \{"command": "COMMAND"\}\}\n</tool_call>',
     ),
@@ -89,9 +91,9 @@ _LISTED: Final = (
         name="llama3_1",
         parser="llama3_json",
         begin="<|begin_of_text|>",
-        stops=("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
+        stops=("<|eot_id|>",),
         marks=(),
-        more=("<|python_tag|>",),
+        more=("<|python_tag|>", "<|eom_id|>", "<|end_of_text|>"),
         call=r'\{"name": "terminal", "parameters": \{"command": "COMMAND"\}\}',
     ),
     Family(
@@ -108,7 +110,8 @@ _LISTED: Final = (
     Family(
         name="glm4moe",
         parser="glm45",
-        stops=("<|endoftext|>", "<|user|>", "<|observation|>"),
+        stops=("<|observation|>",),
+        more=("<|endoftext|>", "<|user|>"),
         marks=(
             *("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
             *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
@@ -123,7 +126,8 @@ _LISTED: Final = (
         name="gemma4",
         parser="gemma4",
         begin="<bos>",
-        stops=("<turn|>", "<|tool_response>", "<eos>"),
+        stops=("<|tool_response>",),
+        more=("<turn|>", "<eos>"),
         marks=("<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>"),
         call=r'<\|tool_call>call:terminal\{command:<\|"\|>COMMAND<\|"\|>\}<tool_call\|>',
     ),

@@ -1,0 +1,90 @@
+"""Runs of `hermes-core run` against an engine at token level, with a proxy in between that writes down what passes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from families import Family
+from vllm_engine import Engine
+
+from hermes_tokens.audit.recording_proxy import RecordingProxy, recording
+from hermes_tokens.exactness import Exchange, check
+
+
+def task(name: str = "words", **fields: Any) -> dict[str, Any]:
+    """Return a task that any model can play, and few solve."""
+    checks = [{"path": "out.txt", "equals": "never\n"}]
+    verifier = {"name": "file_content", "options": {"checks": checks}}
+    return {"id": name, "prompt": "Write words into out.txt.", "verifier": verifier, **fields}
+
+
+def drawn_from(expression: str) -> tuple[str, str]:
+    """Return the flag by which a random model writes only what fits an expression; its samples are constrained."""
+    return "--extra-body", json.dumps({"structured_outputs": {"regex": expression}})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """A run that is over: its folder, what it printed, and what the proxy has seen."""
+
+    out: Path
+    log: Path
+    code: int
+    output: str
+
+    @cached_property
+    def outcomes(self) -> list[dict[str, Any]]:
+        """Return the recorded rollouts."""
+        return [json.loads(line) for line in (self.out / "rollouts.jsonl").read_text(encoding="utf-8").splitlines()]
+
+    @cached_property
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the wire log, without the request that tries the server before a run."""
+        text = self.log.read_text(encoding="utf-8") if self.log.exists() else ""
+        return [line for line in map(json.loads, text.splitlines()) if line["rollout_id"]]
+
+    def lines_of(self, outcome: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return what passed for one rollout."""
+        return [line for line in self.lines if line["rollout_id"] == outcome["rollout_id"]]
+
+    def require_exact(self) -> None:
+        """Hold each rollout's samples against the wire log, and its report against them."""
+        for outcome in self.outcomes:
+            exchanges = [found for line in self.lines_of(outcome) if (found := Exchange.of_line(line)) is not None]
+            found = check(exchanges, outcome["samples"])
+            assert found.is_exact or not found.why_not_exact(allow_constrained=True), found.to_json()
+            report = outcome["exactness"]
+            assert (report["sampled_trained_share"], report["faults"]) == (1.0, []), report
+            assert report["counts"]["sampled"] == sum(len(exchange.ids) for exchange in exchanges)
+
+
+async def run_cli(*arguments: object) -> tuple[int, str]:
+    """Run `hermes-core` in a process of its own; returns its exit code and all that it printed."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hermes_core.cli", *map(str, arguments)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    return process.returncode or 0, output.decode()
+
+
+async def play(
+    engine: Engine, family: Family, folder: Path, *flags: object, tasks: Sequence[dict[str, Any]] = ()
+) -> Played:
+    """Run tasks on an engine by way of the recording proxy."""
+    path, log = folder / "tasks.jsonl", folder / "wire.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in tasks or [task()]), encoding="utf-8")
+    async with recording(RecordingProxy(engine.url, log)) as url:
+        code, output = await run_cli(
+            *("run", path, "--out", folder / "out", "--model", url, "--model-name", engine.model_name),
+            *("--model-protocol", "vllm", "--tokenizer", engine.tokenizer_dir, "--parser", family.parser, *flags),
+        )
+    return Played(out=folder / "out", log=log, code=code, output=output)

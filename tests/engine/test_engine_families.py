@@ -1,0 +1,45 @@
+"""Runs with tools at token level in families of different kinds: what a real vLLM samples is what is trained."""
+
+from __future__ import annotations
+
+import pytest
+from engine_runs import drawn_from, play, run_cli
+from families import FAMILIES
+
+
+async def test_sixty_four_rollouts_in_flight_have_each_sampled_id_once(engine, tmp_path):
+    """A random model writes any token there is, control tokens among them, and never ends by itself."""
+    played = await play(
+        *(engine, FAMILIES["qwen3"], tmp_path, "--require-exact", "--group-size", 128, "--max-concurrent", 64),
+        *("--max-tokens", 96, "--max-agent-turns", 1),
+    )
+    assert played.code == 0, played.output
+    assert len(played.outcomes) == 128
+    played.require_exact()
+    assert len({line["request_id"] for line in played.lines}) == len(played.lines) >= 128
+    code, output = await run_cli("exactness", played.out, "--log", played.log)
+    assert code == 0, output
+    assert engine.becomes_idle()
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+async def test_rollouts_of_several_turns_with_calls_are_exact_by_the_wire_log(engines, tmp_path, family):
+    engine = engines.serve(family)
+    either = f"({family.calls('echo [a-z]{1,8}')}|{family.final})"
+    played = await play(
+        *(engine, family, tmp_path, *drawn_from(either)),
+        *("--require-exact", "--allow-constrained", "--no-allow-branches", "--group-size", 8, "--max-agent-turns", 4),
+        *("--max-tokens", 200, "--enabled-toolsets", "terminal"),
+    )
+    assert played.code == 0, played.output
+    played.require_exact()
+    assert sum(outcome["counters"]["tool_calls_executed_ok"] for outcome in played.outcomes) >= 4
+    for outcome in played.outcomes:
+        assert len(played.lines_of(outcome)) == outcome["turns"]
+        assert {line["finish_reason"] for line in played.lines_of(outcome)} == {"stop"}
+        assert [sample["constrained"] for sample in outcome["samples"]] == [True]
+        assert outcome["exactness"]["template_parity"] == 1.0
+        assert outcome["exactness"]["foreign_control_tokens"] == 0
+    code, output = await run_cli("exactness", played.out, "--log", played.log)
+    assert code == 0, output
+    assert "sampled_trained_share    1.000000" in output
