@@ -58,8 +58,8 @@ class Played:
         """Hold each rollout's samples against the wire log, and its report against them."""
         for outcome in self.outcomes:
             exchanges = [found for line in self.lines_of(outcome) if (found := Exchange.of_line(line)) is not None]
-            found = check(exchanges, outcome["samples"])
-            assert found.is_exact or not found.why_not_exact(allow_constrained=True), found.to_json()
+            seen = check(exchanges, outcome["samples"])
+            assert not seen.why_not_exact(allow_constrained=True), seen.to_json()
             report = outcome["exactness"]
             assert (report["sampled_trained_share"], report["faults"]) == (1.0, []), report
             assert report["counts"]["sampled"] == sum(len(exchange.ids) for exchange in exchanges)
