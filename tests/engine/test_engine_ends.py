@@ -25,9 +25,9 @@ async def test_a_prompt_longer_than_the_context_ends_the_rollout_at_once(engine,
 
 async def test_a_tool_result_longer_than_the_context_ends_the_rollout_with_all_that_was_sampled(engine, tmp_path):
     played = await play(
-        *(engine, QWEN, tmp_path, *drawn_from(QWEN.calls("cat long.txt")), *ALLOWED),
+        *(engine, QWEN, tmp_path, *drawn_from(QWEN.calls("cat words")), *ALLOWED),
         *("--max-tokens", 200, "--max-agent-turns", 9, "--group-size", 4),
-        tasks=[task(files={"long.txt": LONG})],
+        tasks=[task(files={"words": LONG})],
     )
     assert played.code == 0, played.output
     played.require_exact()
@@ -51,7 +51,7 @@ async def test_a_turn_has_what_room_the_context_leaves_it(engine, tmp_path):
     played.require_exact()
     (line,) = played.lines
     assert len(line["prompt_ids"]) + len(line["ids"]) == MAX_MODEL_LEN
-    assert (line["finish_reason"], played.outcomes[0]["stop_reason"]) == ("length", "token_limit")
+    assert line["finish_reason"] == "length"
 
 
 @pytest.mark.parametrize("stop", ["</tool_call>", 'b"}}'])
@@ -64,7 +64,9 @@ async def test_a_turn_that_a_stop_string_ends_goes_on_exactly(engine, tmp_path, 
     played.require_exact()
     for outcome in played.outcomes:
         assert (outcome["turns"], len(outcome["samples"])) == (3, 1)
-        assert outcome["counters"]["tool_calls_executed_ok"] == (3 if stop == "</tool_call>" else 0)
+        assert (
+            outcome["counters"]["tool_calls_executed_ok"] == 3
+        )  # each call is whole, whether its mark is closed or not
         assert outcome["exactness"]["template_parity"] == 1.0
 
 
