@@ -70,13 +70,17 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
+def begun_requests(engine: Engine) -> int:
+    """Return for how many requests the engine has sampled a token, by its own metrics."""
+    return _total(engine.get("/metrics"), "time_to_first_token_seconds_count")
+
+
 def unfinished_requests(engine: Engine) -> int:
-    """Return how many requests have sampled a token and not ended, by the engine's own metrics.
+    """Return how many of the begun requests have not ended.
 
     Those that were aborted stay in the number: vLLM 0.32 counts them under no reason to finish.
     """
-    text = engine.get("/metrics")
-    return _total(text, "time_to_first_token_seconds_count") - _total(text, "request_success_total")
+    return begun_requests(engine) - _total(engine.get("/metrics"), "request_success_total")
 
 
 def _total(metrics: str, name: str) -> int:
