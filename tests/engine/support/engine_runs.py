@@ -54,12 +54,17 @@ class Played:
         """Return what passed for one rollout."""
         return [line for line in self.lines if line["rollout_id"] == outcome["rollout_id"]]
 
-    def require_exact(self) -> None:
-        """Hold each rollout's samples against the wire log, and its report against them."""
+    def require_exact(self, *, but_for_stops: bool = False) -> None:
+        """Hold each rollout's samples against the wire log, and its report against them.
+
+        `but_for_stops` allows branches that begin where a turn ends with a token that the template does not write.
+        """
         for outcome in self.outcomes:
             exchanges = [found for line in self.lines_of(outcome) if (found := Exchange.of_line(line)) is not None]
             seen = check(exchanges, outcome["samples"])
-            assert not seen.why_not_exact(allow_constrained=True), seen.to_json()
+            shares = seen.to_json()
+            assert (shares["sampled_trained_share"], shares["logprob_coverage"], seen.faults) == (1.0, 1.0, ()), shares
+            assert but_for_stops or not seen.why_not_exact(allow_constrained=True), shares
             report = outcome["exactness"]
             assert (report["sampled_trained_share"], report["faults"]) == (1.0, []), report
             assert report["counts"]["sampled"] == sum(len(exchange.ids) for exchange in exchanges)

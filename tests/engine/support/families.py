@@ -26,10 +26,12 @@ _MAKER: Final = Path(__file__).with_name("make_tiny_model.py")
 class Family:
     """How models of one family write.
 
-    `stops` end a turn: what the template writes behind a call, and nothing else, for a random model takes any of
-    several. `marks` are the control tokens that are text: they stand
-    around calls and thoughts. `call` is one call of the tool `terminal`, with `COMMAND` in place of the command, and
-    `final` an answer without calls; both are regular expressions.
+    `stops` end a turn: what the template writes behind a call. `marks` are the control tokens that are text: they
+    stand around calls and thoughts. `call` is one call of the tool `terminal`, with `COMMAND` in place of the
+    command, and `final` an answer without calls; both are regular expressions.
+
+    `may_branch` says that the family's parser knows further stop tokens, one for each kind of turn. A random model
+    takes any of them, also the one that the template writes behind another kind, and then a branch begins.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Family:
     call: str
     final: str = "Done[a-z]{1,8}"
     begin: str | None = None
+    may_branch: bool = False
     more: tuple[str, ...] = ()
 
     @property
@@ -111,6 +114,7 @@ _LISTED: Final = (
         name="glm4moe",
         parser="glm45",
         stops=("<|observation|>",),
+        may_branch=True,
         more=("<|endoftext|>", "<|user|>"),
         marks=(
             *("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"),
@@ -127,6 +131,7 @@ _LISTED: Final = (
         parser="gemma4",
         begin="<bos>",
         stops=("<|tool_response>",),
+        may_branch=True,
         more=("<turn|>", "<eos>"),
         marks=("<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>"),
         call=r'<\|tool_call>call:terminal\{command:<\|"\|>COMMAND<\|"\|>\}<tool_call\|>',
