@@ -128,10 +128,10 @@ def _cleared(out: Path) -> Path:
     return out
 
 
-def _played(out: Path, seeds: int, plan: Plan) -> list[dict[str, Any]]:
+def _played(out: Path, seeds: Sequence[int], plan: Plan) -> list[dict[str, Any]]:
     """Play all seeds; after each, what is known so far is written."""
     results: list[dict[str, Any]] = []
-    for seed in range(seeds):
+    for seed in seeds:
         results.append(SeedRun(out / f"seed-{seed}", out / "models", seed, plan).play())
         sys.stdout.write(json.dumps(results[-1]) + "\n")
         sys.stdout.flush()
@@ -140,21 +140,30 @@ def _played(out: Path, seeds: int, plan: Plan) -> list[dict[str, Any]]:
     return results
 
 
-def main() -> int:
-    """Run all seeds; returns 1 when one of them does not show what it must."""
+_SFT_STEPS: Final = 480
+"""After 220, one model of three still read its first file by luck, and reinforcement gave it a favourite one."""
+
+
+def options(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    """Read the command line; the defaults are the run that the README reports."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/tiny_rl"), help="what an earlier run left is removed")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--sft-steps", type=int, default=220)
-    parser.add_argument("--steps", type=int, default=32)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="which seeds to play, in this order")
+    parser.add_argument("--sft-steps", type=int, default=_SFT_STEPS)
+    parser.add_argument("--steps", type=int, default=64)
     parser.add_argument("--rate", type=float, default=3e-4)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--eval-tasks", type=int, default=100)
     parser.add_argument("--write", action="store_true", help="put results.json and curve.svg beside the README")
-    options = vars(parser.parse_args())
-    out, seeds, keep = _cleared(options.pop("out").absolute()), options.pop("seeds"), options.pop("write")
+    return vars(parser.parse_args(arguments))
+
+
+def main() -> int:
+    """Run all seeds; returns 1 when one of them does not show what it must."""
+    given = options()
+    out, seeds, keep = _cleared(given.pop("out").absolute()), given.pop("seeds"), given.pop("write")
     try:
-        results = _played(out, seeds, Plan(**options))
+        results = _played(out, seeds, Plan(**given))
     except ProgramError as error:
         sys.stderr.write(f"{error}\n")
         return 1

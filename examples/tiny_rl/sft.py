@@ -127,7 +127,7 @@ def main() -> None:
     """Teach a fresh model."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="gets the tokenizer and model.npz")
-    parser.add_argument("--steps", type=int, default=220)
+    parser.add_argument("--steps", type=int, default=480)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     keep_compiled(options.folder.parent / "compiled")
