@@ -100,16 +100,24 @@ def _loss(params: Params, tokens: Array, trained: Array, recorded: Array, advant
     return -jnp.sum(gain * trained)
 
 
+def count(batch: Sequence[Arrays]) -> float:
+    """Return the number of trained tokens."""
+    return sum(float(part.trained.sum()) for part in batch)
+
+
 _gradient: Final = jax.jit(jax.grad(_loss))
 _move: Final = jax.jit(optimizer.step)
 _logprobs: Final = jax.jit(model.logprobs)
 
 
 def step(
-    params: Params, moments: optimizer.Moments, batch: Sequence[Arrays], rate: float
+    params: Params, moments: optimizer.Moments, batch: Sequence[Arrays], rate: float, *, tokens: float
 ) -> tuple[Params, optimizer.Moments, float]:
-    """Take one step on a batch, every trained token counting the same; returns the gradient's norm, too."""
-    total = sum(float(part.trained.sum()) for part in batch)
+    """Take one step on a batch, every trained token counting the same; returns the gradient's norm, too.
+
+    `tokens` is how many trained ones the gradient is shared among, those of sequences left out of the batch included:
+    where one group of eight still has differences, it must not move the weights as far as eight would.
+    """
     gradients = None
     for part in batch:
         if not part.advantages.any():
@@ -118,7 +126,7 @@ def step(
         gradients = found if gradients is None else jax.tree.map(jnp.add, gradients, found)
     if gradients is None:
         return params, moments, 0.0
-    gradients = jax.tree.map(lambda leaf: leaf / total, gradients)
+    gradients = jax.tree.map(lambda leaf: leaf / tokens, gradients)
     params, moments, norm = _move(params, gradients, moments, jnp.float32(rate))
     return params, moments, float(norm)
 

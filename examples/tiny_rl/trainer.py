@@ -18,6 +18,8 @@ from tiny_rl.model import Params
 
 _KEPT: Final = 16
 """Versions of the weights to check data against; data that is older is not trained on."""
+_WARM: Final = 10
+"""Steps until the full rate: Adam's first ones are as long for noise as for a signal, and one model forgot to copy."""
 _PAUSE: Final = 0.05
 _PATIENCE: Final = 600.0
 
@@ -60,7 +62,9 @@ class Trainer:
         found = grpo.agreement(batch, dict(self._kept))
         # What does not move the weights need not be computed: all rollouts of its group scored the same.
         useful = grpo.arrays([row for row in rows if row.advantage])
-        self._params, self._moments, norm = grpo.step(self._params, self._moments, useful, self._rate)
+        rate = self._rate * min(1.0, int(version[1:]) / _WARM)
+        tokens = grpo.count(batch)
+        self._params, self._moments, norm = grpo.step(self._params, self._moments, useful, rate, tokens=tokens)
         self._hand_out(version)
         scores = [score for group in groups for score in group["scores"]]
         behind = [int(version[1:]) - 1 - int(name[1:]) for row in rows for name in set(row.versions) if name]

@@ -65,7 +65,7 @@ def forced(params, data):
 def test_a_step_makes_what_scored_well_likelier_and_the_rest_less_likely():
     data = group([1.0, 0.0, 0.0])
     batch = grpo.arrays(grpo.sequences([data]))
-    params, _, norm = grpo.step(PARAMS, optimizer.start(PARAMS), batch, 1e-3)
+    params, _, norm = grpo.step(PARAMS, optimizer.start(PARAMS), batch, 1e-3, tokens=6)
     change = forced(params, data) - forced(PARAMS, data)
     assert norm > 0
     assert change[0] > 0 > max(change[1:])
@@ -73,7 +73,7 @@ def test_a_step_makes_what_scored_well_likelier_and_the_rest_less_likely():
 
 def test_groups_without_differences_move_nothing():
     batch = grpo.arrays(grpo.sequences([group([1.0, 1.0])]))
-    params, _, norm = grpo.step(PARAMS, optimizer.start(PARAMS), batch, 1e-3)
+    params, _, norm = grpo.step(PARAMS, optimizer.start(PARAMS), batch, 1e-3, tokens=4)
     assert norm == 0.0
     assert all(jax.tree.leaves(jax.tree.map(lambda a, b: bool((a == b).all()), params, PARAMS)))
 
@@ -152,3 +152,29 @@ def test_the_trainer_registers_takes_batches_and_hands_out_weights(tmp_path, mon
     assert [(step["reward"], step["unknown_tokens"]) for step in steps] == [(0.5, 0), (0.5, 0)]
     assert steps[0]["largest_difference"] < 1e-4 < steps[1]["largest_difference"]
     assert [path.name for path in (tmp_path / "weights").iterdir()] == ["v2.npz"]
+
+
+def trained(tmp_path, monkeypatch, *batches, rate=1e-4):
+    """Train on batches, one step each; returns what each step noted, and the last weights."""
+    monkeypatch.setattr("tiny_rl.trainer._ask", Wire(batches))
+    trainer = Trainer(PARAMS, api="http://api", server="http://model", folder=tmp_path, steps=len(batches), rate=rate)
+    tmp_path.mkdir(exist_ok=True)
+    trainer.run(2)
+    steps = [json.loads(line) for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
+    return steps, model.load(tmp_path / "weights" / f"v{len(batches)}.npz")
+
+
+@pytest.mark.parametrize("flat", [1, 3, 7])
+def test_groups_without_differences_share_the_gradient_of_the_others(tmp_path, monkeypatch, flat):
+    """One group with differences among eight says less than eight: it must not move the weights as far."""
+    one, without = group([1.0, 0.0]), group([1.0, 1.0])
+    (alone,), _ = trained(tmp_path / "alone", monkeypatch, [one])
+    (beside,), _ = trained(tmp_path / "beside", monkeypatch, [one, *[without] * flat])
+    assert beside["gradient"] == pytest.approx(alone["gradient"] / (1 + flat), abs=1e-3)
+
+
+def test_the_first_steps_are_the_shortest(tmp_path, monkeypatch):
+    """Adam's first step moves every weight by the whole rate, whatever its gradient is."""
+    _, params = trained(tmp_path, monkeypatch, [group([1.0, 0.0])], rate=1e-3)
+    moves = jax.tree.leaves(jax.tree.map(lambda a, b: float(abs(a - b).max()), params, PARAMS))
+    assert 0 < max(moves) < 2e-4
