@@ -150,7 +150,7 @@ def options(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--out", type=Path, default=Path("runs/tiny_rl"), help="what an earlier run left is removed")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="which seeds to play, in this order")
     parser.add_argument("--sft-steps", type=int, default=_SFT_STEPS)
-    parser.add_argument("--steps", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=48)
     parser.add_argument("--rate", type=float, default=3e-4)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--eval-tasks", type=int, default=100)

@@ -122,7 +122,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="folder for what comes out")
     parser.add_argument("--api", default="http://127.0.0.1:8000", help="Atropos' trajectory API")
     parser.add_argument("--server", default="http://127.0.0.1:8900", help="the model's server")
-    parser.add_argument("--steps", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=48)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--rate", type=float, default=3e-4)
     options = parser.parse_args()
