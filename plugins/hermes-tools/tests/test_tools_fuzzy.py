@@ -6,9 +6,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hermes_tools.files.diff import unified_diff
 from hermes_tools.files.fuzzy import STRATEGIES, Edit, MatchError, find_edits
-from hermes_tools.files.textfile import TextFile
+from hermes_tools.files.textfile import TextFile, unified_diff
 
 
 def replaced(text, old, new, **options):

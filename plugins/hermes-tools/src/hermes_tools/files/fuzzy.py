@@ -7,24 +7,27 @@ are refused, and nothing looser is tried then, because a looser match can only b
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from typing import Final
 
-from hermes_tools.files.block_anchor import TooManyError, anchored
-from hermes_tools.files.line_search import Key, SearchableLines, occurrences
-
+_ANCHOR_SIMILARITY: Final = 0.8
+_ANCHOR_MAX_LINES: Final = 400
+# Pairs of characters that one search may compare: some seconds.
+_ANCHOR_MAX_WORK: Final = 1_000_000_000
 _HINT_MAX_LINES: Final = 5000
-_HINT_MAX_LENGTH: Final = 500
-_INDENTATION: Final = re.compile(r"^[^\S\n]+", re.MULTILINE)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "'": "'", "`": "`", "\\": "\\"}
 
 # One character to one character, so that offsets stay valid.
 _TYPOGRAPHY: Final = str.maketrans(
     "\u201c\u201d\u201e\u201f\u2018\u2019\u201a\u201b\u2010\u2011\u2012\u2013\u2014\u2212\u00a0\u2002\u2003\u2009\u202f",
     "\"\"\"\"''''------     ",
+)
+
+_TOO_MUCH: Final = (
+    "old_string was not found, and too much of the file begins and ends like it to compare all of it. "
+    "Nothing was changed. Read the file again and quote fewer lines exactly."
 )
 
 
@@ -67,9 +70,9 @@ def _apart(edits: list[Edit]) -> list[Edit]:
 def _closest(text: str, old: str) -> str:
     lines = text.split("\n")
     wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")
-    if len(lines) > _HINT_MAX_LINES or not wanted or len(wanted) > _HINT_MAX_LENGTH:
+    if len(lines) > _HINT_MAX_LINES or not wanted:
         return " Read the file again and quote it exactly."
-    near = get_close_matches(wanted, [line for raw in lines if len(line := raw.strip()) <= _HINT_MAX_LENGTH], n=1)
+    near = get_close_matches(wanted, [line.strip() for line in lines], n=1, cutoff=0.6)
     if not near:
         return " No line of the file is like its first line; read the file again."
     number = next(number for number, line in enumerate(lines, 1) if line.strip() == near[0])
@@ -77,7 +80,10 @@ def _closest(text: str, old: str) -> str:
 
 
 def _exact(text: str, old: str, new: str) -> Iterator[Edit]:
-    found = list(occurrences(text, old))
+    starts = [text.find(old)]
+    while starts[-1] >= 0:
+        starts.append(text.find(old, starts[-1] + 1))
+    found = starts[:-1]
     if not _misquotes_indentation(text, old, new, found):
         yield from (Edit(at, at + len(old), new) for at in found)
 
@@ -86,10 +92,7 @@ def _misquotes_indentation(text: str, old: str, new: str, starts: Sequence[int])
     """Tell whether lines were quoted with too little indentation: then further new lines would come out wrong."""
     if "\n" not in old + new or not old[0].isspace():
         return False
-    # Whether a place, in order of `starts`, lies within a line's indentation and not at its beginning.
-    ordered = sorted(starts)
-    spans = (match.span() for match in _INDENTATION.finditer(text))
-    return any(bisect_left(ordered, begin + 1) != bisect_left(ordered, end + 1) for begin, end in spans)
+    return any(text[text.rfind("\n", 0, at) + 1 : at].isspace() for at in starts)
 
 
 def _typography(text: str, old: str, new: str) -> Iterator[Edit]:
@@ -111,6 +114,9 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\([ntr\"'`\\])", lambda match: _ESCAPES[match[1]], text)
 
 
+Key = Callable[[str], str]
+
+
 def collapsed(line: str) -> str:
     """Reduce every run of white space to one space."""
     return " ".join(line.split())
@@ -119,6 +125,17 @@ def collapsed(line: str) -> str:
 def plain_collapsed(line: str) -> str:
     """Reduce white space and typographic quotes, dashes and spaces."""
     return collapsed(line.translate(_TYPOGRAPHY))
+
+
+def windows(lines: Sequence[str], block: Sequence[str], key: Key) -> Iterator[int]:
+    """Yield where `block` lies in `lines` when both are seen through `key`; a block of blank lines lies nowhere."""
+    wanted = [key(line) for line in block]
+    if not any(wanted):
+        return
+    keys = [key(line) for line in lines]
+    for at in range(len(keys) - len(wanted) + 1):
+        if keys[at] == wanted[0] and keys[at : at + len(wanted)] == wanted:
+            yield at
 
 
 def reindented(new: Sequence[str], old: Sequence[str], found: Sequence[str]) -> list[str] | None:
@@ -161,7 +178,7 @@ def _by_lines(key: Key, *, reindent: bool, trim: bool = False) -> Callable[[str,
         quoted, fresh, whole = _blocks(old, new, trim=trim)
         lines = text.split("\n")
         starts = _starts(lines)
-        for at in SearchableLines(lines).find(quoted, key):
+        for at in windows(lines, quoted, key):
             found = lines[at : at + len(quoted)]
             placed = reindented(fresh, quoted, found) if reindent else fresh
             if placed is not None:
@@ -200,23 +217,36 @@ def _line_edit(text: str, starts: Sequence[int], first: int, after: int, lines: 
 
 def _block_anchor(text: str, old: str, new: str) -> Iterator[Edit]:
     quoted, fresh, whole = _blocks(old, new, trim=True)
+    size = len(quoted)
+    if not 3 <= size <= _ANCHOR_MAX_LINES:
+        return
     lines = text.split("\n")
-    try:
-        places = list(anchored([line.strip() for line in lines], [line.strip() for line in quoted]))
-    except TooManyError:
-        raise MatchError(
-            "old_string was not found, and too many places begin and end like it to compare all of them. Nothing was "
-            "changed. Read the file again and quote fewer lines exactly."
-        ) from None
-    starts = _starts(lines)
-    for first, after in places:
-        window = lines[first:after]
-        # Lines that are the same tell how the indentation moved; the first and the last always are.
-        same = [(a, b) for a, b in zip(quoted, window, strict=False) if a.strip() == b.strip()]
-        same.append((quoted[-1], window[-1]))
-        placed = reindented(fresh, [a for a, _ in same], [b for _, b in same])
-        if placed is not None:
-            yield _line_edit(text, starts, first, after, placed, whole=whole)
+    keys = [line.strip() for line in lines]
+    wanted = [line.strip() for line in quoted]
+    slack = max(1, size // 4)
+    work = _ANCHOR_MAX_WORK
+    middle = "\n".join(wanted[1:-1])
+    matcher = SequenceMatcher(None, b=middle, autojunk=False)
+    for first in (at for at, key in enumerate(keys) if key == wanted[0]):
+        for after in range(first + max(2, size - slack), min(first + size + slack, len(keys)) + 1):
+            if keys[after - 1] != wanted[-1]:
+                continue
+            between = "\n".join(keys[first + 1 : after - 1])
+            matcher.set_seq1(between)
+            if matcher.real_quick_ratio() < _ANCHOR_SIMILARITY or matcher.quick_ratio() < _ANCHOR_SIMILARITY:
+                continue
+            work -= len(between) * len(middle)
+            if work < 0:
+                raise MatchError(_TOO_MUCH)
+            if matcher.ratio() < _ANCHOR_SIMILARITY:
+                continue
+            window = lines[first:after]
+            # Lines that are the same tell how the indentation moved; the anchors always are.
+            same = [(a, b) for a, b in zip(quoted, window, strict=False) if a.strip() == b.strip()]
+            same.append((quoted[-1], window[-1]))
+            placed = reindented(fresh, [a for a, _ in same], [b for _, b in same])
+            if placed is not None:
+                yield _line_edit(text, _starts(lines), first, after, placed, whole=whole)
 
 
 STRATEGIES: Final[dict[str, Callable[[str, str, str], Iterator[Edit]]]] = {

@@ -10,10 +10,9 @@ from typing import Any, Final
 from hermes_core.contracts.sandbox import Sandbox
 from hermes_core.contracts.tool import ToolContext, ToolResult
 from hermes_core.tooling.sandbox_paths import expand
-from hermes_tools.files.diff import unified_diff
 from hermes_tools.files.fuzzy import MatchError, find_edits
 from hermes_tools.files.read_file import looks_binary, similar_files
-from hermes_tools.files.textfile import TextFile
+from hermes_tools.files.textfile import TextFile, unified_diff
 from hermes_tools.files.v4a import FileChange, PatchFormatError, parse_patch, place_hunks
 from hermes_tools.results import answered, explain, failed
 
@@ -174,7 +173,7 @@ async def _replace(draft: _Draft, arguments: dict[str, Any]) -> dict[str, Any]:
         strategy, edits = find_edits(file.text, old, new, replace_all=every)
         return file.apply(edits), strategy, len(edits)
 
-    # Searching a long file would delay every other rollout on the event loop.
+    # However short the texts are: comparing them on the event loop would delay every other rollout.
     entry.after, strategy, replacements = await asyncio.to_thread(apply)
     return _matched({strategy}, replacements=replacements)
 

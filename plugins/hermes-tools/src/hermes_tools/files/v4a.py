@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from hermes_tools.files.fuzzy import Edit, MatchError, collapsed, plain_collapsed, reindented
-from hermes_tools.files.line_search import SearchableLines
+from hermes_tools.files.fuzzy import Edit, MatchError, collapsed, plain_collapsed, reindented, windows
 
 _HEADERS: Final = {"*** Add File:": "add", "*** Delete File:": "delete", "*** Update File:": "update"}
 _RANGE: Final = re.compile(r"-(\d+)(?:,\d+)? \+\d+(?:,\d+)? ?@@ ?(.*)")
@@ -161,7 +160,6 @@ def _unexpected(number: int, line: str, wanted: str) -> PatchFormatError:
 def place_hunks(text: str, hunks: Sequence[Hunk], path: str) -> tuple[list[Edit], set[str]]:
     """Find every hunk in `text`, whose last line is ended; return the edits in order and how they were matched."""
     lines = text.removesuffix("\n").split("\n") if text else []
-    searched = SearchableLines(lines)
     edits: list[Edit] = []
     used: set[str] = set()
     taken: list[tuple[int, int]] = []
@@ -170,7 +168,7 @@ def place_hunks(text: str, hunks: Sequence[Hunk], path: str) -> tuple[list[Edit]
         starts.append(starts[-1] + len(line) + 1)
     after = 0
     for hunk in hunks:
-        place = _locate(searched, hunk, path, after, taken)
+        place = _locate(lines, hunk, path, after, taken)
         used.add(place.how)
         taken.append((place.at, place.at + len(hunk.quoted)))
         after = place.at + len(hunk.quoted)
@@ -185,14 +183,13 @@ class _Place:
     added: Sequence[str]
 
 
-def _locate(searched: SearchableLines, hunk: Hunk, path: str, after: int, taken: list[tuple[int, int]]) -> _Place:
-    lines = searched.lines
-    floor = _below_anchors(searched.keys(collapsed) if hunk.anchors else (), hunk, path, after)
+def _locate(lines: list[str], hunk: Hunk, path: str, after: int, taken: list[tuple[int, int]]) -> _Place:
+    floor = _below_anchors(lines, hunk, path, after)
     quoted, fresh = hunk.quoted, [text for mark, text in hunk.body if mark == "+"]
     if not quoted:
         return _Place(_insertion(lines, hunk, path, floor), "exact", fresh)
     for how, key in _KEYS.items():
-        found = [at for at in searched.find(quoted, key) if at >= floor and _is_free(at, len(quoted), taken)]
+        found = [at for at in windows(lines, quoted, key) if at >= floor and _is_free(at, len(quoted), taken)]
         if hunk.at_end:
             found = [at for at in found if at + len(quoted) == len(lines)]
         if found:
@@ -212,13 +209,13 @@ def _is_free(at: int, size: int, taken: Iterable[tuple[int, int]]) -> bool:
     return all(at + size <= first or at >= last for first, last in taken)
 
 
-def _below_anchors(keys: Sequence[str], hunk: Hunk, path: str, after: int) -> int:
+def _below_anchors(lines: list[str], hunk: Hunk, path: str, after: int) -> int:
     """Return the first line a hunk may begin at: the one after its anchors, which are looked for in order."""
     floor = 0
     for number, anchor in enumerate(hunk.anchors):
         wanted = collapsed(anchor)
-        places = [at for at in range(floor, len(keys)) if keys[at] == wanted]
-        places = places or [at for at in range(floor, len(keys)) if keys[at].startswith(wanted)]
+        places = [at for at in range(floor, len(lines)) if collapsed(lines[at]) == wanted]
+        places = places or [at for at in range(floor, len(lines)) if collapsed(lines[at]).startswith(wanted)]
         if not places:
             raise MatchError(f"{path}: the line '@@ {anchor}' was not found. Nothing was changed.")
         later = [at for at in places if at >= after]
@@ -227,7 +224,7 @@ def _below_anchors(keys: Sequence[str], hunk: Hunk, path: str, after: int) -> in
         at = (later or places)[0]
         if len(places) > 1 and not later:
             raise _ambiguous(places, hunk, path)
-        begins = last and bool(hunk.quoted) and collapsed(hunk.quoted[0]) == keys[at]
+        begins = last and bool(hunk.quoted) and collapsed(hunk.quoted[0]) == collapsed(lines[at])
         floor = at if begins else at + 1
     return floor
 
@@ -248,7 +245,7 @@ def _ambiguous(places: list[int], hunk: Hunk, path: str) -> MatchError:
     )
 
 
-def _insertion(lines: Sequence[str], hunk: Hunk, path: str, floor: int) -> int:
+def _insertion(lines: list[str], hunk: Hunk, path: str, floor: int) -> int:
     if hunk.at_end or not lines:
         return len(lines)
     if hunk.anchors:
