@@ -45,6 +45,10 @@ def install(environment: Path) -> None:
     """Bring vLLM and its stub into the environment; the stub is written last, and says that all is there."""
     if is_complete(environment):
         return
+    if environment.is_symlink():
+        raise EngineError(
+            f"{environment} is a link to an environment without vLLM {VERSION}: remove the link, or install it there"
+        )
     python = environment / "bin" / "python"
     if not python.exists():
         _say(f"making {environment}")
@@ -59,7 +63,9 @@ def install(environment: Path) -> None:
 
 def is_complete(environment: Path) -> bool:
     """Say whether an environment has this version of vLLM."""
-    return any(environment.glob(f"lib/python3.*/site-packages/vllm-{VERSION}.dist-info/RECORD"))
+    folders = "lib/python3.*/site-packages"
+    places = (environment.glob(f"{folders}/vllm-{VERSION}{build}.dist-info/RECORD") for build in ("", "+cpu"))
+    return any(path for found in places for path in found)
 
 
 def unsuitable(machine: str, cpuinfo: str) -> str | None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from setup_engine import VERSION, install, is_complete, unsuitable
+from setup_engine import VERSION, EngineError, install, is_complete, unsuitable
 from workspace import ROOT
 
 
@@ -22,14 +22,23 @@ def test_a_machine_with_the_instructions_lacks_nothing():
     assert unsuitable("x86_64", "flags : sse avx512f avx512vl\n") is None
 
 
-def test_an_environment_that_has_this_version_is_left_alone(tmp_path):
-    record = tmp_path / "lib" / "python3.11" / "site-packages" / f"vllm-{VERSION}.dist-info" / "RECORD"
+@pytest.mark.parametrize("build", ["", "+cpu"])
+def test_an_environment_that_has_this_version_is_left_alone(tmp_path, build):
+    record = tmp_path / "lib" / "python3.11" / "site-packages" / f"vllm-{VERSION}{build}.dist-info" / "RECORD"
     assert not is_complete(tmp_path)
     record.parent.mkdir(parents=True)
     record.touch()
     before = sorted(tmp_path.rglob("*"))
     install(tmp_path)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_environment_of_somebody_else_that_lacks_it_is_not_changed(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "venv").symlink_to(tmp_path / "theirs")
+    with pytest.raises(EngineError, match="remove the link"):
+        install(tmp_path / "venv")
+    assert list((tmp_path / "theirs").iterdir()) == []
 
 
 def test_no_other_command_collects_the_tests_of_the_engine():

@@ -119,7 +119,7 @@ def reply(content, finish, tokens):
 
 NO_ANSWERS = [
     *((content, "stop", 0) for content in (None, "", " \n")),
-    *(("half a sente", finish, 4) for finish in ("abort", "error", "content_filter", "insufficient_system_resource")),
+    *(("half a sente", finish, 4) for finish in ("abort", "error", "insufficient_system_resource")),
     (None, "abort", 0),
 ]
 
@@ -153,3 +153,24 @@ def test_a_model_that_says_nothing_is_judged_and_the_summary_says_so(
     assert (len(seen), outcome["stop_reason"], outcome["reward"]) == (1, "final_answer", 0.0)
     assert outcome["counters"]["empty_replies"] == 1
     assert "1 rollout ended with a reply without text and calls" in result.stdout + result.stderr
+
+
+def without_count(answer, **choice):
+    status, headers, body = answer
+    body["choices"][0].update(choice)
+    return status, headers, {**body, "usage": {"prompt_tokens": 0, "completion_tokens": 0}}
+
+
+JUDGED = {
+    "a server that does not count": without_count(reply("", "stop", 0)),
+    "a filter": reply("something bad", "content_filter", 4),
+    "a call that cannot be read": without_count(reply("", "error", 0), native_finish_reason="MALFORMED_FUNCTION_CALL"),
+    "a full context": reply("", "length", 0),
+}
+
+
+@pytest.mark.parametrize("answer", JUDGED.values(), ids=JUDGED)
+def test_what_a_model_can_bring_about_itself_is_judged_at_once(hermes, tasks, small_task, rollouts, answer):
+    with server(lambda count: answer) as (url, seen):
+        run(hermes, tasks, small_task, url)
+    assert (len(seen), rollouts()[0]["reward"]) == (1, 0.0)

@@ -32,7 +32,7 @@ def test_an_ended_run_leaves_no_request_and_the_same_command_continues_it(engine
         process = run.start()
         assert run.has_recorded(), engine.log_tail()
         # The first ones are about to end by themselves by now; those of the second wave have far to go.
-        assert wait_until(lambda: begun_requests(engine) - begun >= IN_FLIGHT + 6, 60)
+        assert wait_until(lambda: begun_requests(engine) - begun >= IN_FLIGHT + 6, 300)
         process.send_signal(number)
         code, output = end_of(process)
         assert code == (-signal.SIGKILL if number is signal.SIGKILL else 130), output

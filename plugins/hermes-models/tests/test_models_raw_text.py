@@ -48,7 +48,7 @@ def sent(server):
 
 @pytest.mark.parametrize(
     ("engine", "fields", "requests"),
-    [("vllm", NONE, 2), ("sglang", WITH_MARKS, 3), ("transformers", {}, 4)],
+    [("vllm", NONE, 2), ("sglang", WITH_MARKS, 3), ("transformers", {"tool_choice": "none"}, 4)],
 )
 async def test_tools_are_sent_so_that_the_engine_shows_them_and_returns_raw_text(
     server, connect, caplog, engine, fields, requests

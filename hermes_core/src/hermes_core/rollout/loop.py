@@ -57,8 +57,8 @@ class AgentLoop:
         record.final_response = turn.content or ""
         record.counters["tool_parse_errors"] += turn.malformed
         record.counters["unparsed_replies"] += turn.is_unparsed
-        record.counters["empty_replies"] += not (turn.calls or turn.complaint or record.final_response.strip())
         if not turn.calls and turn.complaint is None:
+            record.counters["empty_replies"] += not record.final_response.strip() and reply.finish_reason != "length"
             return StopReason.TOKEN_LIMIT if reply.finish_reason == "length" else StopReason.FINAL_ANSWER
         return self._over_budget(len(turn.calls)) or await self._act(turn)
 

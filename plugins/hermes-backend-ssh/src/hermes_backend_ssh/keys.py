@@ -43,8 +43,8 @@ def candidate_keys(login: Login) -> Generator[tuple[str, PKey | None], None, Non
 def _load(path: Path, login: Login) -> PKey:
     passphrase = login.passphrase.get_secret_value() if login.passphrase is not None else None
     try:
+        key = _parse(path, passphrase)
         _require_private(path)
-        return _parse(path, passphrase)
     except FileNotFoundError as error:
         raise SandboxRefusedError(
             f"the private key {path} for {login.name} does not exist", hint=f"`ssh-keygen -t ed25519 -f {path}`"
@@ -59,6 +59,7 @@ def _load(path: Path, login: Login) -> PKey:
     except (SSHException, UnknownKeyType, ValueError) as error:
         what = "the passphrase is wrong, or the file is damaged" if passphrase else "it is no private key, or damaged"
         raise SandboxRefusedError(f"the private key {path} cannot be used: {what}", hint=_hint(path)) from error
+    return key
 
 
 def _require_private(path: Path) -> None:

@@ -46,7 +46,7 @@ async def _listed(channel: HttpChannel, url: str) -> list[str] | str:
     """Return the names of a server's models, or say what was found in their place.
 
     Servers that sample well may have no such list, or one that fails (`transformers serve` answers 500). An error is
-    only what the run's own requests would end in too: nobody answers, the key is refused, the address is another.
+    only what the run's own requests would surely end in too: nobody answers, the key is refused, the server moved.
     """
     seconds = min(channel.timeout, CHECK_TIMEOUT)
     outcome = await channel.exchange("GET", url, seconds)
@@ -58,7 +58,7 @@ async def _listed(channel: HttpChannel, url: str) -> list[str] | str:
         refusal = channel.refused(*outcome)
         if issubclass(refusal.kind, ModelAuthError) or 300 <= outcome.status < 400:
             raise refusal.error()
-        return refusal.message
+        return _words(refusal)
     return _named(channel, outcome)
 
 
@@ -66,10 +66,14 @@ def _named(channel: HttpChannel, answer: Answer) -> list[str] | str:
     try:
         names = _listed_models(decode_json(answer.body))
     except ValueError:
-        return channel.unreadable(ModelReplyError("its list of models is not JSON"), answer).message
+        return _words(channel.unreadable(ModelReplyError("its list of models is not JSON"), answer))
     if names is None:
-        return channel.unreadable(ModelReplyError("it is no list of models"), answer).message
+        return _words(channel.unreadable(ModelReplyError("it is no list of models"), answer))
     return names or f"{channel.address.shown} answered an empty list"
+
+
+def _words(refusal: Refusal) -> str:
+    return refusal.message + (f" ({refusal.hint})" if refusal.hint else "")
 
 
 def _warn(found: str, model_name: str) -> None:

@@ -69,7 +69,7 @@ class OpenAIChatClient:
     async def check(self) -> None:
         """Ask for the list of models; a client without a model's name takes the only one.
 
-        Samples nothing, but for a client that wants raw text: then a token, up to four times.
+        Samples nothing, but for a client that wants raw text: then a token, up to five times.
         """
         if self._model_name:
             await check_listed(self._http, self._address.models, self._model_name)

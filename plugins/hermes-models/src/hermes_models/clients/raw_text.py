@@ -7,16 +7,27 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hermes_core.contracts.errors import ModelReplyError, ModelRequestError
+from hermes_core.contracts.errors import (
+    ModelRateLimitError,
+    ModelReplyError,
+    ModelRequestError,
+    ModelServerError,
+    ModelTimeoutError,
+)
 from hermes_core.contracts.model import Conversation, ModelReply, ModelRequest, ToolSchemas
+from hermes_models.clients.model_list import CHECK_TIMEOUT
 
 _WITH_MARKS: Final = {"skip_special_tokens": False}
 # vLLM shows the tools with "none" and refuses "auto" unless it parses itself; SGLang hides them with "none". Both drop
 # special tokens from the text, and with them most formats' marks; others refuse a field that they do not know.
-_WAYS: Final[tuple[Mapping[str, Any], ...]] = ({"tool_choice": "none", **_WITH_MARKS}, _WITH_MARKS, {})
+_NONE: Final = {"tool_choice": "none"}
+_WAYS: Final[tuple[Mapping[str, Any], ...]] = ({**_NONE, **_WITH_MARKS}, _WITH_MARKS, _NONE, {})
 _DECIDE_THE_PROMPT: Final = ("tool_choice", "chat_template", "chat_template_kwargs")
 # A refusal, or one token that is no answer: what a request of the run gets may be another thing.
-_NO_PROOF: Final = (ModelRequestError, ModelReplyError)
+_NO_PROOF: Final = (
+    *(ModelRequestError, ModelReplyError, ModelServerError),
+    *(ModelRateLimitError, ModelTimeoutError),
+)
 _NO_TOOLS: Final = ToolSchemas()
 _TOOL: Final = ToolSchemas.of(
     [
@@ -48,7 +59,7 @@ async def choose_fields(
 ) -> RawText:
     """Find the fields with which the server shows the tools to the model, by the prompt tokens that it counts.
 
-    Asks for one token two to four times. What is among `given`, the run's own fields, is not chosen here. Without a
+    Asks for one token two to five times. What is among `given`, the run's own fields, is not chosen here. Without a
     proof the request stays as it is, where the server takes it, and that is said in a warning.
     """
     prompt = {name: given[name] for name in _DECIDE_THE_PROMPT if name in given}
@@ -73,15 +84,17 @@ async def choose_fields(
     if not accepted and refusal is not None:
         raise refusal
     _warn(_unproven(shown, without))
-    return RawText(fields=accepted[-1], tools_in_prompt=False if without else None)
+    return RawText(fields={} if {} in accepted else accepted[0], tools_in_prompt=False if without else None)
 
 
 async def _prompt_tokens(
     ask: Callable[[ModelRequest], Awaitable[ModelReply]], tools: ToolSchemas, fields: Mapping[str, Any]
 ) -> int:
     conversation = Conversation([{"role": "user", "content": "hello"}])
-    reply = await ask(ModelRequest(conversation=conversation, tools=tools, sampling={**fields, "max_tokens": 1}))
-    return reply.usage.prompt_tokens
+    request = ModelRequest(
+        conversation=conversation, tools=tools, sampling={**fields, "max_tokens": 1}, timeout=CHECK_TIMEOUT
+    )
+    return (await ask(request)).usage.prompt_tokens
 
 
 def _unproven(shown: str, count: int) -> str:

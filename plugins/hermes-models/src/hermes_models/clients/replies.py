@@ -13,9 +13,9 @@ from hermes_core.contracts.model import ModelReply, RequestedCall, Usage, encode
 # Half of a character pair: legal in JSON text, but it can be written to no UTF-8 file and sent to no server.
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _ESCAPED_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-# What servers call an end that neither the model nor a limit has set.
+# What servers call an end that neither the model nor a limit has set. A filter's judgement is of what the model wrote.
 _BROKEN_OFF: Final = frozenset(
-    {"abort", "aborted", "cancelled", "content_filter", "error", "insufficient_system_resource", "network_error"}
+    {"abort", "aborted", "cancelled", "error", "insufficient_system_resource", "network_error"}
 )
 
 
@@ -58,14 +58,17 @@ def read_reply(data: Any, *, sent: bytes, number: int, body: bytes = b"") -> Mod
 def why_no_answer(reply: ModelReply, data: Any) -> str | None:
     """Return why a chat completion is, by the server's own word, none that the model meant; None where it is one.
 
-    A model that samples its end at once has sampled one token, and meant it.
+    A model that samples its end at once has sampled one token, and meant it. A server that counts no prompt either does
+    not count.
     """
-    if reply.finish_reason in _BROKEN_OFF:
+    native = str(data["choices"][0].get("native_finish_reason") or "").lower()
+    if reply.finish_reason in _BROKEN_OFF and not native.startswith("malformed"):
         return f"the model was broken off (finish_reason {reply.finish_reason})"
-    usage = data.get("usage")
-    counted = usage.get("completion_tokens") if isinstance(usage, dict) else None
     is_empty = not (reply.tool_calls or (reply.content or "").strip() or reply.reasoning)
-    return "it has no text and no call, of 0 sampled tokens" if counted == 0 and is_empty else None
+    usage = data.get("usage")
+    if not is_empty or reply.finish_reason == "length" or not isinstance(usage, dict) or not usage.get("prompt_tokens"):
+        return None
+    return "it has no text and no call, of 0 sampled tokens" if usage.get("completion_tokens") == 0 else None
 
 
 def _content(message: Mapping[str, Any]) -> tuple[str | None, str | None]:
