@@ -56,7 +56,7 @@ def test_calls_in_raw_text_are_made(play):
 ASKED_FOR_TEXT = {
     "vllm": {"tool_choice": "none", "skip_special_tokens": False},
     "sglang": {"skip_special_tokens": False},
-    "transformers": {},
+    "transformers": {"tool_choice": "none"},
 }
 
 
