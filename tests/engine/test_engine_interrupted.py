@@ -7,7 +7,8 @@ import signal
 
 import pytest
 from families import FAMILIES
-from live_runs import LiveRun, audit, begun_requests, end_of, recorder, unfinished_requests, wait_until
+from live_runs import LiveRun, audit, begun_requests, end_of, recorder, unfinished_requests
+from vllm_engine import wait_until
 
 TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
 ROLLOUTS = 24

@@ -8,12 +8,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from vllm_engine import Engine, signal_group
+from vllm_engine import Engine, signal_group, wait_until
 
 # Seconds; they only end a hang.
 _LIMIT: Final = 400.0
@@ -57,17 +56,6 @@ class LiveRun:
         path = self.out / "rollouts.jsonl"
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-
-
-def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Look again and again, less and less often, until a condition holds; False when the time is up."""
-    end, pause = time.monotonic() + seconds, 0.02
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(pause)
-        pause = min(0.5, pause * 1.3)
-    return True
 
 
 def begun_requests(engine: Engine) -> int:

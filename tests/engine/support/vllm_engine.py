@@ -64,7 +64,7 @@ class Engine:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
-        if not _wait(self._is_settled, _START_LIMIT) or not self.is_alive:
+        if not wait_until(self._is_settled, _START_LIMIT) or not self.is_alive:
             self.kill()
             raise AssertionError(f"Expected vLLM to answer at {self.url}, got:\n{self.log_tail()}")
 
@@ -89,11 +89,11 @@ class Engine:
 
     def becomes_idle(self, seconds: float = _IDLE_LIMIT) -> bool:
         """Wait until no request runs or waits; False when the time is up."""
-        return _wait(lambda: self.running_requests() == 0, seconds)
+        return wait_until(lambda: self.running_requests() == 0, seconds)
 
     def becomes_busy(self, requests: int = 1, seconds: float = _IDLE_LIMIT) -> bool:
         """Wait until so many requests run or wait; False when the time is up."""
-        return _wait(lambda: self.running_requests() >= requests, seconds)
+        return wait_until(lambda: self.running_requests() >= requests, seconds)
 
     def get(self, path: str) -> str:
         """Return what the server answers to a GET."""
@@ -146,7 +146,7 @@ def _free_port() -> int:
         return port
 
 
-def _wait(condition: Callable[[], bool], seconds: float) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     """Look again and again, less and less often, until a condition holds; False when the time is up."""
     end, pause = time.monotonic() + seconds, 0.02
     while not condition():

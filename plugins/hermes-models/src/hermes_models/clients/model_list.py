@@ -18,7 +18,7 @@ UNNAMED: Final = "default"
 
 async def check_listed(channel: HttpChannel, url: str, model_name: str) -> None:
     """Raise a `ModelError` if the server refuses, or lists models and not this one; warn if it lists none."""
-    listed = await _listed(channel, url)
+    listed = await _find_names(channel, url)
     if not isinstance(listed, list):
         _warn(listed, model_name)
     elif _plain_name(model_name) not in {_plain_name(name) for name in listed}:
@@ -30,7 +30,7 @@ async def check_listed(channel: HttpChannel, url: str, model_name: str) -> None:
 
 async def only_listed(channel: HttpChannel, url: str) -> str:
     """Return the name of the one model that a server lists, `UNNAMED` if it lists none; a `ModelError` if several."""
-    listed = await _listed(channel, url)
+    listed = await _find_names(channel, url)
     if not isinstance(listed, list):
         _warn(listed, UNNAMED)
         return UNNAMED
@@ -42,7 +42,7 @@ async def only_listed(channel: HttpChannel, url: str) -> str:
     return listed[0]
 
 
-async def _listed(channel: HttpChannel, url: str) -> list[str] | str:
+async def _find_names(channel: HttpChannel, url: str) -> list[str] | str:
     """Return the names of a server's models, or say what was found in their place.
 
     Servers that sample well may have no such list, or one that fails (`transformers serve` answers 500). An error is
@@ -59,10 +59,10 @@ async def _listed(channel: HttpChannel, url: str) -> list[str] | str:
         if issubclass(refusal.kind, ModelAuthError) or 300 <= outcome.status < 400:
             raise refusal.error()
         return _words(refusal)
-    return _named(channel, outcome)
+    return _names_in(channel, outcome)
 
 
-def _named(channel: HttpChannel, answer: Answer) -> list[str] | str:
+def _names_in(channel: HttpChannel, answer: Answer) -> list[str] | str:
     try:
         names = _listed_models(decode_json(answer.body))
     except ValueError:
