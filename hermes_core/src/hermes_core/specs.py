@@ -128,13 +128,15 @@ class VerifierSpec(ComponentSpec):
     `access` is the sandbox it is given: the rollout's own (`live`), another one with a copy of the workspace that
     nothing can change (`read_only`), or another one with the task's own files and only the rollout's `artifacts`
     (`fresh`), which are paths relative to the workspace. A task or a run may ask for more trust, never for less, and a
-    task may name other artifacts. `bounds` is the closed range its score lies in.
+    task may name other artifacts. `bounds` is the closed range its score lies in, `lowest` the score of a rollout that
+    is why it cannot be judged: the lower bound where None, which is 0 where it is infinite.
     """
 
     access: Access = "live"
     artifacts: tuple[str, ...] = ()
     needs_sandbox: bool = True
     bounds: tuple[float, float] = (0.0, 1.0)
+    lowest: float | None = None
 
     def __post_init__(self) -> None:
         ComponentSpec.__post_init__(self)

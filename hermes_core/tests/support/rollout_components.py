@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import threading
 from pathlib import Path
@@ -80,6 +81,12 @@ def hermes_verifiers():
         spec("asks_in_vain", "AsksInVain"),
         spec("counts_in_metadata", "CountsInMetadata"),
         spec("loses_sandbox", "LosesSandbox"),
+        spec("reads", "Reads", needs_sandbox=True),
+        spec("reads_unbounded", "Reads", needs_sandbox=True, bounds=(-math.inf, math.inf)),
+        spec("reads_from_minus_one", "Reads", needs_sandbox=True, bounds=(-1.0, 1.0)),
+        spec("reads_with_lowest", "Reads", needs_sandbox=True, bounds=(-math.inf, 1.0), lowest=-3.0),
+        spec("writes", "Writes", needs_sandbox=True),
+        spec("gives_up", "GivesUp", needs_sandbox=True),
         spec("waits_for_the_writer", "WaitsForTheWriter", needs_sandbox=True),
     ]
 
@@ -276,6 +283,32 @@ class FileIsOk:
         if not await context.exists("answer.txt"):
             return Score(value=0.0)
         return Score(value=float((await context.read_bytes("answer.txt")).strip() == b"ok"))
+
+
+class Reads:
+    """Takes for granted that there is an answer."""
+
+    async def score(self, result, context):
+        return Score(value=float((await context.read_bytes("answer.txt")).strip() == b"ok"))
+
+
+class Writes:
+    """Puts something of its own into the workspace."""
+
+    async def score(self, result, context):
+        await context.write_bytes("expected/answer.txt", b"ok")
+        return Score(value=float((await context.read_bytes("answer.txt")).strip() == b"ok"))
+
+
+class GivesUp:
+    """Cannot work where there is a file called `mess`."""
+
+    async def score(self, result, context):
+        from hermes_core.contracts.errors import WorkspaceError
+
+        if await context.exists("mess"):
+            raise WorkspaceError("there is a mess")
+        return Score(value=1.0)
 
 
 class Looks:

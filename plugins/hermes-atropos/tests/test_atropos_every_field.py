@@ -232,6 +232,7 @@ BASE: dict[str, list[Any]] = {
     ],
     "require_exact": [ShownBy("fields", "test_require_exact_drops_what_is_not")],
     "failed_rollouts": [ShownBy("fields", "test_a_group_shrinks_where_the_config_says_so")],
+    "lowest_reward": [ShownBy("fields", "test_a_model_that_ends_its_sandbox_gets_the_lowest_reward")],
     "max_attempts": [
         Changes(1, lambda seen: len(seen.ledger), beside={"policy": {"max_turns": "drop"}, "max_agent_turns": 1}),
         ShownBy("fields", "test_max_attempts_bounds_the_replacements"),

@@ -389,3 +389,37 @@ def test_an_openai_server_is_spoken_to_by_the_plain_chat_client():
     env = PuzzleEnv(PuzzleEnv.config_init()[0], [server()])
     assert isinstance(env._workshop.fleet.lanes[0].client, OpenAIChatClient)
     assert env._use_managed_server() is False
+
+
+class SandboxEnv(PuzzleEnv):
+    reward_needs_sandbox = True
+
+    async def compute_reward(self, item, result, ctx):
+        return 1.0 if (await ctx.terminal("true"))["exit_code"] == 0 else 0.5
+
+
+def ending_its_sandbox(request):
+    """Kill the agent in the first turn, in each attempt."""
+    return calls("terminal", json.dumps({"command": "kill -9 $PPID"}))
+
+
+@pytest.mark.parametrize("failed_rollouts", ["replace", "shrink", "reject"])
+async def test_a_model_that_ends_its_sandbox_gets_the_lowest_reward(failed_rollouts):
+    fields = {"enabled_toolsets": ["terminal"], "failed_rollouts": failed_rollouts, "lowest_reward": -2.0}
+    group, env = await play(TokenDouble(ending_its_sandbox), SandboxEnv, ensure_scores_are_not_same=False, **fields)
+    assert group["scores"] == [-2.0, -2.0]
+    assert env.ledger.summary()["errored"] == 2
+
+
+async def test_an_item_of_an_evaluation_that_lost_its_sandbox_is_played_once_more():
+    seen = []
+
+    def once_only(request):
+        seen.append(request)
+        return ending_its_sandbox(request) if len(seen) == 1 else says("0")
+
+    env = environment(TokenDouble(once_only), kind=SandboxEnv, enabled_toolsets=["terminal"])
+    await env.setup()
+    outcome = await env.run_item(await env.get_next_item())
+    await env.aclose()
+    assert (outcome.reward, outcome.attempt) == (1.0, 2)

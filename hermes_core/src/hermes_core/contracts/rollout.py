@@ -21,6 +21,7 @@ class StopReason(StrEnum):
     TOKEN_LIMIT = "token_limit"  # noqa: S105 - not a password
     TIME_LIMIT = "time_limit"
     TOOL_CALL_LIMIT = "tool_call_limit"
+    SANDBOX_DESTROYED = "sandbox_destroyed"
     MODEL_ERROR = "model_error"
     TOOL_BACKEND_ERROR = "tool_backend_error"
     TASK_ERROR = "task_error"
@@ -121,6 +122,8 @@ class RolloutOutcome:
     timings: Timings = Timings()
     provenance: Mapping[str, Any] = field(default_factory=dict)
     attempt: int = 1
+    suspect: bool = False
+    """Whether the model may be why there is no reward, and something else, too: it must be played once more."""
     disposition: str = "score"
     """What the run's policy made of it: score, mask or drop."""
     samples: Sequence[TrainingSample] = ()

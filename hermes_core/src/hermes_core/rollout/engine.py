@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import cast
 
-from hermes_core.contracts.errors import HermesError
+from hermes_core.contracts.errors import BackendError, HermesError
 from hermes_core.contracts.events import RolloutFinished, RolloutStarted
 from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.rollout import RolloutOutcome, StopReason
@@ -19,7 +19,7 @@ from hermes_core.rollout.plan import RolloutSpec
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.runtime import Runtime
 from hermes_core.rollout.seals import Seal
-from hermes_core.rollout.verification import verify
+from hermes_core.rollout.verification import settle_loss, verify
 from hermes_core.rollout.world import set_up
 from hermes_core.specs import VerifierSpec
 
@@ -92,7 +92,7 @@ class _Play:
         record = self._record
         context = RolloutContext(self._runtime, rollout_id=record.spec.rollout_id, sandbox=sandbox)
         stack.callback(context.close)
-        seal = Seal()
+        seal, lost = Seal(), None
         try:
             if sandbox is not None:
                 await self._set_up(sandbox)
@@ -103,11 +103,15 @@ class _Play:
             if error.fatal:
                 raise
             record.fail(error)  # and go on: a context overflow is judged like any other end
+            lost = error if isinstance(error, BackendError) else None
         context.close()
         judge = RolloutContext(self._runtime, rollout_id=record.spec.rollout_id, sandbox=sandbox)
         judge.state.update(context.state)
         stack.callback(judge.close)
-        await verify(self._runtime, judge, record, seal)
+        if lost is None:
+            await verify(self._runtime, judge, record, seal)
+        else:
+            await settle_loss(self._runtime, record, lost)
 
     def _needs_sandbox(self) -> bool:
         task = self._task

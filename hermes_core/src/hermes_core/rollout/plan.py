@@ -49,6 +49,7 @@ class RolloutSpec:
     """One rollout.
 
     `sampling` goes into every model request, `provenance` into the outcome; `attempt` counts from 1 over retries.
+    `suspect` says that an earlier attempt was: where this one ends in the same way, that counts as the model's doing.
     """
 
     rollout_id: str
@@ -59,6 +60,7 @@ class RolloutSpec:
     sampling: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     attempt: int = 1
+    suspect: bool = False
 
     @property
     def task(self) -> Task:

@@ -69,6 +69,8 @@ class RolloutRecord:
         self.score: Score | None = None
         self.reward_failure: Failure | None = None
         self.reward_status = RewardStatus.SKIPPED
+        self.suspect = False
+        """See `RolloutOutcome.suspect`."""
         self.provenance: dict[str, Any] = dict(spec.provenance)
         if "category" in spec.task.metadata:
             self.provenance["category"] = spec.task.metadata["category"]
@@ -148,6 +150,7 @@ class RolloutRecord:
             timings=self._timings(),
             provenance=self.provenance,
             attempt=spec.attempt,
+            suspect=self.suspect,
             samples=() if self.session is None else self.session.samples(),
             exactness=None if self.session is None else self.session.exactness(),
             **self._reward(),

@@ -6,16 +6,17 @@ import asyncio
 import copy
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, cast
 
-from hermes_core.contracts.errors import HermesError, VerifierError
+from hermes_core.contracts.errors import BackendError, HermesError, VerifierError
 from hermes_core.contracts.events import RolloutScored
-from hermes_core.contracts.rollout import AgentResult, Failure, RewardStatus
+from hermes_core.contracts.rollout import AgentResult, Failure, RewardStatus, StopReason
 from hermes_core.contracts.verifier import Score
 from hermes_core.rollout.boundary import EscapedError, contained
 from hermes_core.rollout.context import RolloutContext
+from hermes_core.rollout.control import is_of_the_workspace, is_suspect, works_untouched
 from hermes_core.rollout.places import Places
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.runtime import Runtime
@@ -33,13 +34,44 @@ async def verify(runtime: Runtime, context: RolloutContext, record: RolloutRecor
     ref = record.spec.task.verifier
     if ref is None or not record.can_be_judged:
         return
-    try:
-        with record.phase("verifier"):
+    with record.phase("verifier"):
+        try:
             record.score = await _judge(runtime, context, record, ref, seal)
-        record.reward_status = RewardStatus.OK
-    except Exception as error:  # noqa: BLE001 - whatever went wrong, there is no reward, and the run goes on
-        record.reward_status, record.reward_failure = RewardStatus.ERROR, Failure.of(error)
+        except Exception as error:  # noqa: BLE001 - whatever went wrong, the run goes on
+            record.score = await _score_unjudged(runtime, record, ref, error)
+            record.reward_failure = Failure.of(error) if record.score is None else None
+    record.reward_status = RewardStatus.ERROR if record.score is None else RewardStatus.OK
     _announce(runtime, record)
+
+
+async def settle_loss(runtime: Runtime, record: RolloutRecord, error: BackendError) -> None:
+    """Decide about a rollout whose sandbox failed under its model: no reward, but the lowest where it is a repeat."""
+    ref = record.spec.task.verifier
+    if ref is None:
+        return
+    with record.phase("verifier"):
+        record.score = await _score_unjudged(runtime, record, ref, error)
+    if record.score is not None:
+        record.stop_reason, record.reward_status = StopReason.SANDBOX_DESTROYED, RewardStatus.OK
+        _announce(runtime, record)
+
+
+async def _score_unjudged(runtime: Runtime, record: RolloutRecord, ref: Ref, error: Exception) -> Score | None:
+    """Return the lowest score where the rollout is why it cannot be judged, None where it is not.
+
+    Where that cannot be told the rollout becomes suspect, which a second attempt decides.
+    """
+    suspect = is_suspect(record, error)
+    record.suspect = suspect and not record.spec.suspect
+    if record.suspect or not (suspect or is_of_the_workspace(record, error)):
+        return None
+
+    async def judge(places: Places, result: AgentResult) -> Score:
+        return await _Judge(runtime, places, result).score(ref.name, ref.options)
+
+    if not await works_untouched(runtime, record, judge):
+        return None
+    return _lowest(runtime, ref, f"the rollout is why it cannot be judged: {str(error)[:500]}")
 
 
 def _announce(runtime: Runtime, record: RolloutRecord) -> None:
@@ -60,16 +92,17 @@ async def _judge(runtime: Runtime, context: RolloutContext, record: RolloutRecor
     used = record.provenance["verification"] = {"inputs": seal.inputs, "protected": seal.protected}
     if context.sandbox_or_none is not None and (broken := await seal.broken_in(context.sandbox)):
         used["tampered"] = broken
-        return _lowest(runtime, ref, broken)
+        more = f" and {len(broken) - 4} more" if len(broken) > 4 else ""
+        return _lowest(runtime, ref, f"the rollout changed what is protected: {', '.join(broken[:4])}{more}")
     result = record.agent_result(copy.deepcopy(list(record.conversation.messages)))
     async with Places(runtime, context, record) as places:
         return await _Judge(runtime, places, result).score(ref.name, ref.options)
 
 
-def _lowest(runtime: Runtime, ref: Ref, broken: Sequence[str]) -> Score:
+def _lowest(runtime: Runtime, ref: Ref, detail: str) -> Score:
     spec = cast("VerifierSpec", runtime.registry.spec("verifier", ref.name))
-    more = f" and {len(broken) - 4} more" if len(broken) > 4 else ""
-    return Score(value=spec.bounds[0], detail=f"the rollout changed what is protected: {', '.join(broken[:4])}{more}")
+    low = spec.bounds[0] if math.isfinite(spec.bounds[0]) else 0.0
+    return Score(value=low if spec.lowest is None else spec.lowest, detail=detail)
 
 
 class _Judge:

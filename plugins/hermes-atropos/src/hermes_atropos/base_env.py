@@ -227,7 +227,11 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
 
     async def run_item(self, item: Any, *, split: str = "eval") -> RolloutOutcome:
         """Play one rollout outside of any group, in the same way as for training; it is labelled with its split."""
-        place = Place(group=self.plan_group(item, split=split))
+        plan = self.plan_group(item, split=split)
+        outcome = await self._play_in(Place(group=plan), split)
+        return await self._play_in(Place(group=plan, attempt=2, suspect=True), split) if outcome.suspect else outcome
+
+    async def _play_in(self, place: Place, split: str) -> RolloutOutcome:
         with self.ledger.line(place.rollout_id, group_id=place.group.group_id, split=split):
             outcome = await self._played(place)
             end = End.ERRORED if outcome.reward is None else End.REJECTED

@@ -95,6 +95,11 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
     )
     max_attempts: int = Field(default=3, ge=1, description="Rollouts played for one place of a group.")
     min_group_size: int = Field(default=2, ge=1, description="A group with fewer scored rollouts is rejected.")
+    lowest_reward: float = Field(
+        default=0.0,
+        allow_inf_nan=False,
+        description="Reward of a rollout that is why it cannot be judged, such as one that ended its own sandbox.",
+    )
     policy: dict[str, Action] = Field(default_factory=dict, description="Cause → retry, drop, score or mask.")
 
     max_concurrent_groups: int = Field(default=64, ge=1, description="Groups in flight in `process`.")

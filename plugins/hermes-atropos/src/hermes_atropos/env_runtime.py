@@ -50,7 +50,9 @@ class Workshop:
         self.discretion = discretion_of(config, self.configs, registry)
         model = build_model() or (NopModel() if testing else None)
         self.fleet = open_fleet(config, self.configs, registry) if model is None else _fleet_of(model)
-        rewarding = RewardRegistry(registry, compute_reward, needs_sandbox=reward_needs_sandbox)
+        rewarding = RewardRegistry(
+            registry, compute_reward, needs_sandbox=reward_needs_sandbox, lowest=config.lowest_reward
+        )
         self.runtime = _runtime(config, rewarding, is_recording=isinstance(self.fleet, RecordingFleet))
         self.server = Servers(self.fleet, self.configs, self.runtime, reasoning_fields(config, self.configs))
         sampling = sampling_of(config, self.configs, is_checked=model is None)

@@ -17,6 +17,9 @@ class Policy:
     - `drop`: the outcome is recorded and its group goes on without it.
     - `score`: the reward counts as it is.
     - `mask`: recorded and counted in the group, but no token of it is trained.
+
+    A suspect rollout is played again whatever the actions are: without a second attempt a model that ends its sandbox
+    would have no reward where it deserves a bad one.
     """
 
     def __init__(self, overrides: Mapping[str, Action], *, max_attempts: int) -> None:
@@ -25,6 +28,8 @@ class Policy:
 
     def wants_retry(self, outcome: RolloutOutcome) -> bool:
         """Tell whether the rollout is to be played again."""
+        if outcome.suspect:
+            return True
         if self._action(outcome) != "retry" or outcome.attempt >= self._max_attempts:
             return False
         failure = outcome.reward_failure or outcome.failure
@@ -42,6 +47,6 @@ class Policy:
             failure = outcome.reward_failure
             lost = failure is not None and failure.blame is Blame.BACKEND
             return self._actions["tool_backend_error" if lost else "verifier_error"]
-        if outcome.stop_reason in {StopReason.FINAL_ANSWER, StopReason.CANCELLED}:
+        if outcome.stop_reason in {StopReason.FINAL_ANSWER, StopReason.SANDBOX_DESTROYED, StopReason.CANCELLED}:
             return "score"
         return self._actions[outcome.stop_reason]

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from hermes_core.contracts.errors import VerifierError
+from hermes_core.contracts.errors import VerifierError, WorkspaceError
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.sandbox import ExecResult
 from hermes_core.contracts.verifier import Score
@@ -119,7 +119,7 @@ class HiddenTestsVerifier:
             raise VerifierError(f"hidden tests took more than {self._options.timeout:g} s")
         outcomes = _Outcomes.of(objects_with(nonce, ended.stdout))
         if outcomes.unusable:
-            raise VerifierError(f"hidden tests cannot run: {outcomes.unusable}", hint=self._hint(outcomes.unusable))
+            raise WorkspaceError(f"hidden tests cannot run: {outcomes.unusable}", hint=self._hint(outcomes.unusable))
         return self._counted(outcomes, ended)
 
     async def _run(self, room: Room, nonce: str) -> ExecResult:
@@ -152,7 +152,7 @@ class HiddenTestsVerifier:
         if outcomes.hopeless:
             return Score(value=0.0, detail=outcomes.hopeless)
         if not outcomes.names and not ended.timed_out:
-            raise VerifierError(
+            raise WorkspaceError(
                 f"hidden tests reported nothing; {self._options.python} exited {ended.exit_code}: "
                 f"{ended.output.strip()[-400:]}",
                 hint=f"is {self._options.python!r} installed in the sandbox, and do the files hold tests?",

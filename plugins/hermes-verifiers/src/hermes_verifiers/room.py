@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
-from hermes_core.contracts.errors import VerifierError
+from hermes_core.contracts.errors import WorkspaceError
 from hermes_core.contracts.sandbox import ExecResult, Sandbox
 
 _logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ async def open_room(sandbox: Sandbox) -> AsyncIterator[Room]:
     made = await sandbox.exec(command, timeout=30, cwd="/")
     lines = made.stdout.decode("utf-8", "replace").splitlines()
     if made.exit_code != 0 or len(lines) != 3:
-        raise VerifierError(f"no private directory in the sandbox: {made.output.strip()[-300:]}")
+        raise WorkspaceError(f"no private directory in the sandbox: {made.output.strip()[-300:]}")
     path, search_path, home = lines
     if made.stderr:
         complaint = made.stderr.decode("utf-8", "replace").strip()
@@ -106,7 +106,11 @@ async def open_room(sandbox: Sandbox) -> AsyncIterator[Room]:
     try:
         yield Room(sandbox, path, trusted_path(search_path, untrusted=(sandbox.workspace, home)))
     finally:
-        await sandbox.remove(path)
+        try:
+            await sandbox.remove(path)
+        except OSError as error:
+            # What a judged program made of the room must not cost the verdict that was reached in it.
+            _logger.warning("a verifier's private directory stays in the sandbox: %s", error)
 
 
 def _fed(command: str, path: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from hermes_core.contracts.errors import VerifierError
+from hermes_core.contracts.errors import VerifierError, WorkspaceError
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.sandbox import ExecResult
 from hermes_core.contracts.verifier import Score
@@ -33,7 +33,8 @@ class ScriptVerifier:
     class Options(ProtectedOptions):
         """Either `script` (its text) or `command`; `files` are put beside the script, `upload` copies local folders.
 
-        `on_timeout` and `on_silence` say what a script that hangs or gives no judgement is worth.
+        `on_timeout` and `on_silence` say what a script that hangs or gives no judgement is worth. After silence that is
+        an error there is no reward, unless an untouched sandbox is judged: then the rollout is why, and scores lowest.
         """
 
         script: str | None = None
@@ -144,7 +145,7 @@ class ScriptVerifier:
     def _silent(self, what: str, ended: ExecResult) -> Score:
         text = f"the judging script {what}; {_ending(ended)}"
         if self._options.on_silence == "error":
-            raise VerifierError(text, hint="set on_silence to 'zero' if the model's work can cause this")
+            raise WorkspaceError(text, hint="set on_silence to 'zero' if the model's work can cause this")
         return Score(value=0.0, detail=text)
 
 
@@ -152,7 +153,7 @@ async def _upload(context: Any, local: str, remote: str) -> None:
     answers = await context.upload_dir(local, remote)
     failed = [answer for answer in answers if answer["exit_code"] != 0]
     if failed:
-        raise VerifierError(f"{local} cannot be copied to {remote}: {failed[0]['output']}")
+        raise WorkspaceError(f"{local} cannot be copied to {remote}: {failed[0]['output']}")
 
 
 def _from_text(text: str, path: str) -> Score:
@@ -162,9 +163,9 @@ def _from_text(text: str, path: str) -> Score:
     try:
         named = {str(name): _number(value, f"{path}, {name}") for name, value in json.loads(text).items()}
     except ValueError as error:
-        raise VerifierError(f"{path} holds no JSON: {error}") from error
+        raise WorkspaceError(f"{path} holds no JSON: {error}") from error
     if "reward" not in named and len(named) != 1:
-        raise VerifierError(f"{path} names the rewards {', '.join(named) or 'none'}, wanted one called 'reward'")
+        raise WorkspaceError(f"{path} names the rewards {', '.join(named) or 'none'}, wanted one called 'reward'")
     value = named.get("reward", next(iter(named.values())))
     return Score(value=value, parts=named, detail=f"read from {path}")
 
@@ -175,7 +176,7 @@ def _number(text: object, where: str) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise VerifierError(f"{where}: wanted a finite number, found {text!r}")
+        raise WorkspaceError(f"{where}: wanted a finite number, found {text!r}")
     return number
 
 

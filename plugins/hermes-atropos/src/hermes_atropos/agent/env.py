@@ -273,6 +273,9 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
 
     async def _run_play(self, place: Place, model: ModelClient, play: AgentPlay) -> RolloutOutcome:
         spec = play.spec(self._workshop.planner.rollout(place))
+        if isinstance(self._tool_executor, RemoteToolExecutor):
+            # What fails there may be the executor itself, which no sandbox of this process can stand in for.
+            spec = dataclasses.replace(spec, suspect=False)
         try:
             return play.completed(await run_rollout(spec, self._workshop.runtime, model, agent=play))
         finally:

@@ -74,7 +74,7 @@ class RewardRegistry:
     `missing_tools` are those that the environment's own code asked for and that a warning has named.
     """
 
-    def __init__(self, registry: Registry, compute: Compute, *, needs_sandbox: bool) -> None:
+    def __init__(self, registry: Registry, compute: Compute, *, needs_sandbox: bool, lowest: float) -> None:
         self._registry = registry
         self._compute = compute
         self.missing_tools: set[str] = set()
@@ -85,6 +85,7 @@ class RewardRegistry:
             target=f"hermes_atropos.author_code.reward:{self._made.__name__}",
             needs_sandbox=needs_sandbox,
             bounds=(-math.inf, math.inf),
+            lowest=lowest,
         )
 
     def __getattr__(self, name: str) -> Any:

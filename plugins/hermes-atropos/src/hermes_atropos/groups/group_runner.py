@@ -102,11 +102,16 @@ class GroupPlayer:
     async def _fill(self, plan: GroupPlan, index: int, item: Any) -> Filled:
         attempts = self._config.max_attempts if self._config.failed_rollouts == "replace" else 1
         backlog: list[Any] = []
-        for attempt in range(1, attempts + 1):
-            filled = await self._attempt(Place(group=plan, index=index, attempt=attempt), item)
+        attempt, suspect, is_again = 0, False, True
+        while is_again:
+            attempt += 1
+            filled = await self._attempt(Place(group=plan, index=index, attempt=attempt, suspect=suspect), item)
             backlog += filled.backlog
-            if filled.items or _is_hopeless(filled.outcome):
-                break
+            # A suspect rollout is played once more in any case: the model must not end one that it would be scored for.
+            is_first_suspect = not suspect and filled.outcome is not None and filled.outcome.suspect
+            suspect |= is_first_suspect
+            is_again = attempt < attempts and not filled.items and not _is_hopeless(filled.outcome)
+            is_again |= is_first_suspect
         return Filled(items=filled.items, backlog=backlog, outcome=filled.outcome, failure=filled.failure)
 
     async def _attempt(self, place: Place, item: Any) -> Filled:

@@ -27,12 +27,14 @@ _TRIALS: Final = 64
 class Place:
     """One place of a group while it is being filled; `outcome` is set when its rollout has ended.
 
-    Without a `rollout_id` of its own a rollout is named after its group, place and attempt.
+    Without a `rollout_id` of its own a rollout is named after its group, place and attempt. `suspect` says that an
+    earlier attempt was.
     """
 
     group: GroupPlan
     index: int = 0
     attempt: int = 1
+    suspect: bool = False
     rollout_id: str = ""
     outcome: RolloutOutcome | None = None
     sessions: list[ModelSession] = field(default_factory=list)
@@ -129,6 +131,7 @@ class Planner:
             sampling=self._sampling,
             provenance={"toolsets": list(group.tools.drawn), "skipped_toolsets": list(group.tools.skipped)},
             attempt=place.attempt,
+            suspect=place.suspect,
         )
 
 

@@ -30,6 +30,7 @@ _DECISIVE: Final = frozenset({
     "singularity_image", "modal_image", "allow_network",
     "max_agent_turns", "agent_max_steps", "time_limit", "max_total_tokens", "max_tool_calls", "max_token_length",
     "group_size", "min_group_size", "failed_rollouts", "policy", "ensure_scores_are_not_same", "allow_branches",
+    "lowest_reward",
 })  # fmt: skip
 """The items of `dataset_name` are compared, not how it is spelled."""
 _NEUTRAL: Final = frozenset({

@@ -180,7 +180,7 @@ class Scheduler:
         outcome = await self._player.play(spec)
         while self._policy.wants_retry(outcome):
             await self._recorder.superseded(outcome)
-            spec = dataclasses.replace(spec, attempt=spec.attempt + 1)
+            spec = dataclasses.replace(spec, attempt=spec.attempt + 1, suspect=spec.suspect or outcome.suspect)
             outcome = await self._player.play(spec)
         self._give_up_on_a_dead_server(outcome)
         settled = self._policy.settled(outcome)

@@ -162,7 +162,10 @@ async def _try(name: str, model: ModelClient, group: GroupPlan, runtime: Runtime
         rollout_id = f"check-{group.task.id}-{name}-{index}"
         limits = RolloutLimits(max_agent_turns=1000).replaced(_without_turns(group.task.limits))
         spec = RolloutSpec(rollout_id=rollout_id, group=group, index=index, limits=limits)
-        outcomes.append(await run_rollout(spec, runtime, model))
+        outcome = await run_rollout(spec, runtime, model)
+        if outcome.suspect:
+            outcome = await run_rollout(dataclasses.replace(spec, attempt=2, suspect=True), runtime, model)
+        outcomes.append(outcome)
     return Trial(
         name=name,
         rewards=tuple(outcome.reward for outcome in outcomes),

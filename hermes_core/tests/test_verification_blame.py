@@ -1,0 +1,201 @@
+"""Who is why a rollout cannot be judged: the rollout, the verifier, the infrastructure; and what each of them costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+
+import pytest
+from rollout_script import Script, call, calls, says
+from sandbox_support import agent_of
+
+from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.rollout import RewardStatus, StopReason
+from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.contracts.task import Task, TaskFile
+from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
+from hermes_core.specs import Ref
+from hermes_core.tooling.selection import select_tools
+
+ANSWER = (TaskFile(path="answer.txt", data=b"no"),)
+
+
+@pytest.fixture
+def play(registry):
+    """Play commands or calls and have a verifier judge; `opened` gets the sandboxes, of which there are `refuse`."""
+
+    async def play(verifier, *steps, suspect=False, refuse=None, options=None, opened=None, runtime=None, **fields):
+        ref = Ref(kind="verifier", name=verifier, options=options or {})
+        task = Task(id="t", messages=({"role": "user", "content": "do it"},), verifier=ref, **fields)
+        tools = select_tools(registry, enabled_toolsets=["terminal", "testing"])
+        turns = [step if callable(step) else calls(_command(step)) for step in steps]
+        spec = RolloutSpec(rollout_id="r", group=GroupPlan(group_id="g", task=task, tools=tools), suspect=suspect)
+        async with Runtime(registry, sandbox=SandboxSpec(), **(runtime or {})) as made:
+            _watch(made.backend, [] if opened is None else opened, refuse)
+            return await run_rollout(spec, made, Script(*turns, says("done")))
+
+    return play
+
+
+def _command(step):
+    return call("terminal", json.dumps({"command": step})) if isinstance(step, str) else step
+
+
+def _watch(backend, opened, refuse):
+    """Note each sandbox that is opened, and let the engine be down from the given one on."""
+    really = backend.open
+
+    async def open_one(spec):
+        if refuse is not None and len(opened) >= refuse:
+            raise BackendError("the engine is down")
+        opened.append(await really(spec))
+        return opened[-1]
+
+    backend.open = open_one
+
+
+def told(outcome):
+    return outcome.reward, outcome.reward_status, outcome.suspect
+
+
+LOWEST = (0.0, RewardStatus.OK, False)
+NONE = (None, RewardStatus.ERROR, False)
+SUSPECT = (None, RewardStatus.ERROR, True)
+UNREADABLE = {
+    "deleted": "rm answer.txt",
+    "a directory": "rm answer.txt; mkdir answer.txt",
+    "a loop of links": "rm answer.txt; ln -s answer.txt answer.txt",
+    "below a file": "rm answer.txt; touch x; ln -s x/y answer.txt",
+    "a name too long": 'rm answer.txt; ln -s "$(printf "%0300d" 1)" answer.txt',
+}
+UNWRITABLE = {
+    "a file in the place of a directory": "touch expected",
+    "a directory in the place of a file": "mkdir -p expected/answer.txt",
+    "a loop of links": "ln -s expected expected",
+    "a link to nowhere": "ln -s /proc/none expected",
+}
+
+
+@pytest.mark.parametrize("spoil", UNREADABLE.values(), ids=UNREADABLE)
+async def test_a_workspace_in_which_the_verifier_cannot_read_scores_the_lowest(play, spoil):
+    outcome = await play("reads", spoil, files=ANSWER)
+    assert told(outcome) == LOWEST
+    assert outcome.stop_reason is StopReason.FINAL_ANSWER
+    assert outcome.reward_detail.startswith("the rollout is why it cannot be judged: verifier 'reads' raised ")
+    assert outcome.provenance["verification"]["control"]["problem"] == ""
+
+
+@pytest.mark.parametrize("spoil", UNWRITABLE.values(), ids=UNWRITABLE)
+async def test_a_workspace_in_which_the_verifier_cannot_write_scores_the_lowest(play, spoil):
+    assert told(await play("writes", spoil, files=ANSWER)) == LOWEST
+    honest = await play("writes", "echo ok > answer.txt", files=ANSWER)
+    assert (honest.reward, "control" in honest.provenance["verification"]) == (1.0, False)
+
+
+@pytest.mark.parametrize(
+    ("verifier", "lowest"),
+    [("reads", 0.0), ("reads_from_minus_one", -1.0), ("reads_unbounded", 0.0), ("reads_with_lowest", -3.0)],
+)
+async def test_the_lowest_score_is_what_the_verifier_declares(play, verifier, lowest):
+    assert (await play(verifier, "rm answer.txt", files=ANSWER)).reward == lowest
+
+
+async def test_a_verifier_says_itself_that_it_cannot_work_in_what_was_left(play):
+    assert told(await play("gives_up", "touch mess")) == LOWEST
+    opened = []
+    outcome = await play("gives_up", "true", files=(TaskFile(path="mess", data=b""),), opened=opened)
+    assert told(outcome) == NONE
+    assert outcome.reward_failure.type == "WorkspaceError"
+    assert outcome.provenance["verification"]["control"]["problem"] == "there is a mess"
+    assert len(opened) == 2
+
+
+async def test_what_an_untouched_sandbox_lacks_too_is_the_verifiers_own_mistake(play):
+    outcome = await play("reads", "true")
+    assert told(outcome) == NONE
+    assert "answer.txt" in outcome.provenance["verification"]["control"]["problem"]
+
+
+async def test_a_bug_of_the_verifier_gives_no_reward_and_needs_no_control(play):
+    opened = []
+    outcome = await play("raising", "true", opened=opened)
+    assert told(outcome) == NONE
+    assert len(opened) == 1
+
+
+async def test_without_an_untouched_sandbox_nobody_is_found_guilty(play):
+    assert told(await play("reads", "rm answer.txt", files=ANSWER, refuse=1)) == NONE
+
+
+LOST = call("lost")
+
+
+async def test_a_sandbox_that_is_lost_makes_the_rollout_suspect_and_lost_again_scores_the_lowest(play):
+    first = await play("file_is_ok", "true", LOST)
+    assert told(first) == (None, RewardStatus.SKIPPED, True)
+    assert first.stop_reason is StopReason.TOOL_BACKEND_ERROR
+    second = await play("file_is_ok", "true", LOST, suspect=True)
+    assert told(second) == LOWEST
+    assert (second.stop_reason, second.failure.type) == (StopReason.SANDBOX_DESTROYED, "SandboxLostError")
+
+
+async def test_a_real_agent_that_the_model_kills_is_lost_in_both_attempts(play):
+    kill = "kill -9 $PPID"
+    assert (await play("file_is_ok", kill)).suspect
+    assert told(await play("file_is_ok", kill, suspect=True)) == LOWEST
+
+
+async def test_a_repeat_counts_for_nothing_while_no_sandbox_can_be_had(play):
+    outcome = await play("file_is_ok", "true", LOST, suspect=True, refuse=1)
+    assert told(outcome) == (None, RewardStatus.SKIPPED, False)
+    assert outcome.stop_reason is StopReason.TOOL_BACKEND_ERROR
+
+
+async def test_a_repeat_that_ends_well_is_judged_as_ever(play):
+    outcome = await play("file_is_ok", "echo ok > answer.txt", suspect=True)
+    assert (outcome.reward, outcome.stop_reason) == (1.0, StopReason.FINAL_ANSWER)
+
+
+async def test_who_has_called_no_tool_has_destroyed_nothing(play):
+    for suspect in (False, True):
+        assert told(await play("loses_sandbox", suspect=suspect, files=ANSWER)) == NONE
+        outcome = await play("file_is_ok", files=ANSWER, refuse=0, suspect=suspect)
+        assert told(outcome) == (None, RewardStatus.SKIPPED, False)
+
+
+async def test_a_verifier_under_which_every_sandbox_is_lost_is_to_blame_itself(play):
+    assert told(await play("loses_sandbox", "true")) == SUSPECT
+    assert told(await play("loses_sandbox", "true", suspect=True)) == NONE
+
+
+async def test_a_task_without_a_verifier_is_not_judged_after_a_loss(play, registry):
+    task = Task(id="t", messages=({"role": "user", "content": "do it"},))
+    tools = select_tools(registry, enabled_toolsets=["testing"])
+    spec = RolloutSpec(rollout_id="r", group=GroupPlan(group_id="g", task=task, tools=tools))
+    async with Runtime(registry) as runtime:
+        for suspect in (False, True):
+            outcome = await run_rollout(dataclasses.replace(spec, suspect=suspect), runtime, Script(calls(LOST)))
+            assert told(outcome) == (None, RewardStatus.SKIPPED, False)
+
+
+async def test_what_the_verifier_reads_of_this_machine_makes_suspect_where_it_changes(play, tmp_path):
+    read = tmp_path / "read"
+    spoil = f"echo x >> {read}"
+    for suspect, expected in ((False, SUSPECT), (True, LOWEST)):
+        read.write_text("as it was")
+        outcome = await play("depends", spoil, options={"reads": [str(read)]}, suspect=suspect)
+        assert told(outcome) == expected
+
+
+async def test_an_agent_that_is_killed_from_outside_costs_one_attempt_and_no_reward(play):
+    opened = []
+
+    async def is_killed():
+        os.kill(agent_of(opened[-1].id), signal.SIGKILL)
+        return calls(call("terminal", json.dumps({"command": "true"})))
+
+    first = await play("reads", "echo ok > answer.txt", is_killed, opened=opened, files=ANSWER)
+    assert told(first) == (None, RewardStatus.SKIPPED, True)
+    assert (await play("reads", "echo ok > answer.txt", suspect=True, files=ANSWER)).reward == 1.0
