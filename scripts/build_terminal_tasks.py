@@ -1,8 +1,8 @@
 """Writes examples/terminal_tasks.jsonl and attack_tasks.jsonl from scripts/terminal_tasks/ and scripts/attack_tasks/.
 
 A task in YAML is a task as in JSONL, with short forms: `category` and `needs` (programs that a sandbox may lack) go to
-the metadata, a verifier with a `test` stands for the verifier `pytest` on unittest, with judge.py beside the test, and
-`@sha256:NAME` is the hash of a placed file.
+the metadata, a verifier with a `test` stands for the verifier `pytest` on unittest, with judge.py beside the test,
+`@sha256:NAME` is the hash of a placed file, and cheats `@NAME` are those of shared/NAME.yaml.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ def _task(path: Path, judge: str) -> dict[str, Any]:
     task = yaml.safe_load(path.read_text(encoding="utf-8"))
     metadata = {key: task.pop(key) for key in ("category", "needs") if key in task}
     verifier = task.pop("verifier")
+    if isinstance(cheats := task.get("cheats"), str):
+        shared = path.parent / "shared" / f"{cheats.removeprefix('@')}.yaml"
+        task["cheats"] = yaml.safe_load(shared.read_text(encoding="utf-8"))
     built = {"id": path.stem, **task, "metadata": metadata}
     built["verifier"] = _with_hashes(_verifier(verifier, judge), task.get("files", {}))
     return built
@@ -45,6 +48,7 @@ def _verifier(verifier: dict[str, Any], judge: str) -> dict[str, Any]:
         return verifier
     files = {"test_task.py": verifier["test"], "judge.py": judge}
     options = {"runner": "unittest", "files": files, "required": verifier["required"]}
+    options |= {key: verifier[key] for key in ("timeout",) if key in verifier}
     return {"name": "pytest", "options": options}
 
 

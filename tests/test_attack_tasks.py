@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import os
 import pwd
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.contracts.task import Cheat, Step
 from hermes_core.discovery import PluginSettings, load_plugins
 from hermes_core.rollout import Runtime
 from hermes_core.specs import Ref
@@ -221,3 +223,33 @@ async def test_every_attack_scores_nothing_in_a_container(task, level, small_ima
     listed = subprocess.run(["docker", "ps", "-aq", "--filter", f"label={mark}"], capture_output=True, check=True)
     assert listed.stdout == b""
     assert outside() == before
+
+
+ON_THE_IMAGE = {
+    "no place for temporary files": "chmod 000 /tmp",
+    "a read-only place for temporary files": "chmod 555 /tmp",
+    "programs that are gone": "rm -f /bin/env /bin/mktemp /bin/readlink /usr/bin/env /usr/bin/mktemp /usr/bin/readlink",
+    "no Python": "rm -f $(command -v python3) /usr/bin/python3*",
+    "no bash": "rm -f /bin/bash /usr/bin/bash",
+    "programs that fail": """for name in env mktemp mkdir chmod rm readlink python3; do
+        file=$(readlink -f "$(command -v $name)"); printf '#!/bin/sh\\nexit 1\\n' > "$file.new"; mv "$file.new" "$file"
+    done""",
+}
+"""What a model that is root in a container can do to its image. Never without one: these would be the machine's own."""
+
+
+@pytest.mark.slow
+@pytest.mark.component("docker")
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("attack", ON_THE_IMAGE.values(), ids=ON_THE_IMAGE)
+@pytest.mark.parametrize("task", [t for t in LOADED.tasks if t.id.startswith("opt-out")], ids=lambda task: task.id)
+async def test_who_breaks_the_image_has_the_lowest_score(task, attack, small_image, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    registry = load_plugins(PluginSettings(allow=(*ALLOWED, "hermes-backend-docker"), strict=True), environ={})
+    backend = Ref(kind="backend", name="docker", options={"image": small_image, "pull": "never"})
+    steps = (Step(tool="terminal", arguments={"command": attack}),)
+    cheat = Cheat(name="breaks the image", kind="tampering", steps=steps)
+    async with Runtime(registry, backend=backend, sandbox=SandboxSpec(isolation="container")) as runtime:
+        check = await check_task(dataclasses.replace(task, cheats=(cheat,)), runtime)
+    assert check.passed, "\n".join(check.problems)
+    assert {trial.reward for trial in check.trials if trial.name != SOLUTION} == {0.0}

@@ -147,6 +147,10 @@ async def test_a_real_agent_that_the_model_kills_is_lost_in_both_attempts(play):
     assert told(await play("file_is_ok", kill, suspect=True)) == LOWEST
 
 
+async def test_after_a_loss_a_sandbox_that_is_not_lost_is_enough_though_nothing_in_it_can_be_judged(play):
+    assert told(await play("reads", "true", LOST, suspect=True)) == LOWEST
+
+
 async def test_a_repeat_counts_for_nothing_while_no_sandbox_can_be_had(play):
     outcome = await play("file_is_ok", "true", LOST, suspect=True, refuse=1)
     assert told(outcome) == (None, RewardStatus.SKIPPED, False)

@@ -53,17 +53,19 @@ Judge = Callable[[Places, AgentResult], Awaitable[object]]
 """Judges one result with the task's verifier in the given places."""
 
 
-async def works_untouched(runtime: Runtime, record: RolloutRecord, judge: Judge) -> bool:
-    """Judge an untouched sandbox of the rollout's task; tell whether nothing but the verifier's own word stops that.
+async def works_untouched(runtime: Runtime, record: RolloutRecord, judge: Judge, *, of_files: bool) -> bool:
+    """Judge an untouched sandbox of the rollout's task; tell whether that can be had and the verifier can work in it.
 
-    What was used is recorded under `control` of the rollout's `verification`.
+    Without `of_files` it need not work: a sandbox that is not lost is enough. What was used is recorded under `control`
+    of the rollout's `verification`.
     """
     control = RolloutRecord(record.spec)
     try:
         await _judge_untouched(runtime, record, control, judge)
         problem = ""
     except Exception as error:  # noqa: BLE001 - whatever a plugin raises, it says how the control ended
-        problem = str(error) if isinstance(error, BackendError | TaskError) or _is_of_files(error) else ""
+        is_lost = isinstance(error, BackendError | TaskError)
+        problem = str(error) if is_lost or (of_files and _is_of_files(error)) else ""
     note = control.provenance.get("verification", {}) | {"problem": problem}
     record.provenance.setdefault("verification", {})["control"] = note
     return not problem

@@ -69,7 +69,7 @@ async def _score_unjudged(runtime: Runtime, record: RolloutRecord, ref: Ref, err
     async def judge(places: Places, result: AgentResult) -> Score:
         return await _Judge(runtime, places, result).score(ref.name, ref.options)
 
-    if not await works_untouched(runtime, record, judge):
+    if not await works_untouched(runtime, record, judge, of_files=not suspect):
         return None
     return _lowest(runtime, ref, f"the rollout is why it cannot be judged: {str(error)[:500]}")
 
