@@ -15,6 +15,7 @@ DEMO_OUT ?= runs/demo
 DEMO_ARGS ?=
 TINY_RL_ARGS ?=
 FUZZ_ARGS ?=
+ATTACK_ARGS ?=
 # Where `make engine` keeps vLLM and its models between runs.
 ENGINE ?= .engine
 
@@ -25,7 +26,7 @@ TEST_FOLDERS := $(wildcard */tests plugins/*/tests examples/*/tests tests)
 # The set-up is called every time: it takes a tenth of a second when there is nothing to do.
 setup = python=$$(PYTHON="$(PYTHON)" sh scripts/find_python.sh) && "$$python" scripts/setup_env.py --venv "$(VENV)" --group
 
-.PHONY: help demo smoke test test-components test-deep check check-format check-lint check-style check-requirements check-types check-test-types format wheels install-alone lowest bench bench-parsers bench-tokens bench-sandboxes bench-capacity bench-pool bench-cluster soak fuzz engine tiny-rl lock env clean
+.PHONY: help demo smoke test test-components test-deep check check-format check-lint check-style check-requirements check-types check-test-types format wheels install-alone lowest bench bench-parsers bench-tokens bench-sandboxes bench-capacity bench-pool bench-cluster soak fuzz attack engine tiny-rl lock env clean
 
 help:
 	@echo "make demo           set up and run the shipped tasks on the embedded oracle model; writes $(DEMO_OUT)"
@@ -47,6 +48,7 @@ help:
 	@echo "make bench-cluster  measure Slurm, Nomad and Ray beside the local session, and runs on 1 to 4 hosts"
 	@echo "make soak           play 1,000 rollouts on each backend while sandboxes and the caller are killed"
 	@echo "make fuzz           play 1,000,000 spoilt messages against every tool-call parser; ten minutes (FUZZ_ARGS=...)"
+	@echo "make attack         play the shipped attacks on every level of isolation that this machine offers (ATTACK_ARGS=...)"
 	@echo "make engine         play runs against a real vLLM on this machine's processors (AVX-512); installs it in $(ENGINE)"
 	@echo "make tiny-rl        teach and train a small transformer through Atropos, three seeds; writes runs/tiny_rl"
 	@echo "make lock           pin the requirements anew (UPGRADE=1: to the newest versions)"
@@ -165,6 +167,11 @@ soak:
 fuzz:
 	@$(setup) dev
 	$(BIN)/python scripts/fuzz_parsers.py --texts 1000000 $(FUZZ_ARGS)
+
+# They kill, fork and fill: nothing that they start outlives the bound.
+attack:
+	@$(setup) dev
+	scripts/bounded.sh -p 3000 $(BIN)/python scripts/play_attacks.py $(ATTACK_ARGS)
 
 # One engine at a time, and never in CI: 3.5 GB, which are kept.
 engine:
