@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import signal
@@ -203,3 +204,28 @@ async def test_an_agent_that_is_killed_from_outside_costs_one_attempt_and_no_rew
     first = await play("reads", "echo ok > answer.txt", is_killed, opened=opened, files=ANSWER)
     assert told(first) == (None, RewardStatus.SKIPPED, True)
     assert (await play("reads", "echo ok > answer.txt", suspect=True, files=ANSWER)).reward == 1.0
+
+
+@pytest.mark.component("bwrap")
+async def test_a_workspace_that_the_model_has_filled_scores_the_lowest(play):
+    if os.geteuid() != 0:
+        pytest.skip("limiting the disk needs root")
+    small = {"isolation": "bwrap", "disk_mb": 8}
+    outcome = await play("writes", "head -c 20000000 /dev/zero > big", sandbox=small, files=ANSWER)
+    assert told(outcome) == LOWEST
+    assert "No space left on device" in outcome.reward_detail
+
+
+async def test_a_disk_of_the_machine_that_is_full_costs_no_reward(play, monkeypatch):
+    from hermes_sandbox.backend.agent_sandbox import AgentSandbox
+
+    async def fail(_sandbox, path, _data, *, mode=None):
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    async def fills_up():
+        monkeypatch.setattr(AgentSandbox, "write_file", fail)
+        return calls(call("terminal", json.dumps({"command": "true"})))
+
+    outcome = await play("writes", "echo ok > answer.txt", fills_up, files=ANSWER)
+    assert told(outcome) == NONE
+    assert "cannot be placed" in outcome.provenance["verification"]["control"]["problem"]
