@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,12 +15,12 @@ from hermes_verifiers.room import open_room
 
 
 @asynccontextmanager
-async def sandbox(root, level="none", **env):
+async def sandbox(root, level="none", disk_mb=None, **env):
     """Open a sandbox below a folder whose name a shell would take for several words."""
     (root / "two words").mkdir()
     backend = LocalBackend(LocalOptions(root_dir=root / "two words"))
     backend.lease_dir = root / "leases"
-    async with aclosing(backend), await backend.open(SandboxSpec(isolation=level, env=env)) as opened:
+    async with aclosing(backend), await backend.open(SandboxSpec(isolation=level, disk_mb=disk_mb, env=env)) as opened:
         yield opened
 
 
@@ -89,3 +90,20 @@ async def test_a_directory_that_the_model_has_spoilt_is_passed_by(tmp_path, spoi
         async with open_room(opened) as room:
             assert room.path.startswith("/tmp/verify.")
             assert (await room.run("echo here", timeout=60)).output == "here\n"
+
+
+@pytest.mark.component("bwrap")
+async def test_a_rollout_that_has_filled_its_disk_leaves_a_room_all_the_same():
+    if os.geteuid() != 0:
+        pytest.skip("limiting the disk needs root")
+    with TemporaryDirectory(prefix="hermes-test-") as folder:
+        Path(folder).chmod(0o755)
+        async with sandbox(Path(folder), "bwrap", disk_mb=8) as opened:
+            places = '. ~ "$TMPDIR" /tmp /var/tmp /dev/shm'
+            full = f'for place in {places}; do head -c 20000000 /dev/zero > "$place/big"; done'
+            assert "No space left on device" in (await opened.exec(full)).output
+            await opened.renew()
+            async with open_room(opened) as room:
+                await room.put("large", bytes(1_000_000))
+                assert (await room.run("echo ok", timeout=60, stdin="x" * 1000)).output == "ok\n"
+                assert room.path.startswith("/dev/shm/verify.")

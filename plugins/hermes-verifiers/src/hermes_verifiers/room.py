@@ -24,8 +24,9 @@ DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 
 # The room lies below the sandbox's own TMPDIR: without isolation /tmp is the whole machine's, and every other sandbox's
 # attack on a judge would meet this one. But not where that leads into the workspace, in which a room would be seen, nor
-# where it cannot be used. `command -p` searches the system's own directories and skips functions and aliases; the
-# parentheses keep all of this out of the session.
+# where it cannot be used or is full. The last resort, /dev/shm, is new with every agent under bubblewrap: what a model
+# has filled is not there any more. `command -p` searches the system's own directories and skips functions and aliases.
+# The parentheses keep all of this out of the session.
 _MAKE: Final = """(
 umask 077
 w=$(command cd -P -- {workspace} && command pwd -P)
@@ -36,9 +37,19 @@ t=${{TMPDIR:-/tmp}}
 t=$(command cd -P -- "$t" && command pwd -P) || t=/tmp
 case $t in "$w" | "$w"/*) t=/tmp ;; esac
 [ "$t" = /tmp ] || command -p chmod u+rwx -- "$t"
-d=$(command -p mktemp -d "$t/verify.XXXXXXXXXX") || d=$(command -p mktemp -d /tmp/verify.XXXXXXXXXX) || exit
-command -p mkdir "$d/home" && printf "%s\\n" "$d" "$PATH" "$HOME"
+for t in "$t" /tmp /dev/shm; do
+d=$(command -p mktemp -d "$t/verify.XXXXXXXXXX") || continue
+command -p mkdir "$d/home" && printf %0{reserve}d 0 >"$d/space" && command -p rm "$d/space" || {{
+command -p rm -rf -- "$d"
+continue
+}}
+printf "%s\\n" "$d" "$PATH" "$HOME"
+exit
+done
+exit 1
 )"""
+_RESERVE: Final = 1 << 20
+"""Bytes that must be free where a room is made: without space for its files a judge would fail halfway."""
 
 # Overrides of what a repository's own config may hold; the command scope is the strongest one git has.
 _GIT_OVERRIDES: Final = (
@@ -94,7 +105,7 @@ class Room:
 @asynccontextmanager
 async def open_room(sandbox: Sandbox) -> AsyncIterator[Room]:
     """Make a room and remove it afterwards."""
-    command = _MAKE.format(workspace=shlex.quote(sandbox.workspace.rstrip("/")))
+    command = _MAKE.format(workspace=shlex.quote(sandbox.workspace.rstrip("/")), reserve=_RESERVE)
     made = await sandbox.exec(command, timeout=30, cwd="/")
     lines = made.stdout.decode("utf-8", "replace").splitlines()
     if made.exit_code != 0 or len(lines) != 3:
