@@ -16,7 +16,6 @@ from typing import Any
 
 from our_rollouts import Silent, cpu_seconds, specs
 
-from hermes_core.contracts.tokens import Generated, GenerateRequest
 from hermes_core.discovery import PluginSettings, load_plugins
 from hermes_core.rollout import Runtime
 from hermes_core.specs import Ref
@@ -26,6 +25,7 @@ from hermes_runner.run.local_engine import Player
 from hermes_runner.run.scheduling import Recorder, Scheduler
 from hermes_tokens.clients.token_model import TokenModel
 from hermes_tokens.clients.vllm import VllmGenerateClient
+from hermes_tokens.generation import Generated, GenerateRequest
 from hermes_tokens.tokenizer import ChatTokenizer
 
 

@@ -11,9 +11,11 @@ from token_clients import PROTOCOLS, connecting_tokens, request
 from token_server import Fault, Sampled, TokenServer, serving_tokens
 from token_wire import SglangWire, VllmWire
 
+import hermes_tokens
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.contracts.tokens import GenerateClient, TokenIds, WeightSpan
+from hermes_core.contracts.tokens import WeightSpan
 from hermes_tokens.clients.generate import joined
+from hermes_tokens.generation import GenerateClient, TokenIds
 
 
 @pytest.fixture(params=PROTOCOLS)
@@ -256,3 +258,11 @@ async def test_a_tokens_only_server_refuses_stop_strings(connect):
         with pytest.raises(Exception, match="stop strings are not supported"):
             await connect(server).generate(request(sampling={"stop": ["x"]}))
     assert len(server.received) == 1
+
+
+def test_what_another_client_is_written_with_is_in_the_front():
+    assert hermes_tokens.__all__ == ["FinishReason", "GenerateClient", "GenerateRequest", "Generated", "TokenIds"]
+    assert hermes_tokens.GenerateClient is GenerateClient
+    assert all(hasattr(hermes_tokens, name) for name in hermes_tokens.__all__)
+    with pytest.raises(AttributeError, match="Generation"):
+        hermes_tokens.Generation  # noqa: B018 - the access is the test

@@ -12,10 +12,11 @@ from token_server import Fault, Sampled, TokenServer, serving_tokens
 from token_wire import WIRES
 
 from hermes_core.contracts.errors import ModelReplyError
-from hermes_core.contracts.tokens import Generated, WeightSpan
+from hermes_core.contracts.tokens import WeightSpan
 from hermes_tokens.clients.factory import create_generate_client
 from hermes_tokens.clients.generate import HttpGenerateClient
 from hermes_tokens.clients.generate_response import read_weight_spans
+from hermes_tokens.generation import Generated
 
 
 @pytest.fixture(params=PROTOCOLS)

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from hermes_core.contracts.tokens import IGNORED, Generated, TokenIds, WeightSpan
+from hermes_core.contracts.tokens import IGNORED, WeightSpan
 from hermes_tokens.exactness import Exchange, check, report
+from hermes_tokens.generation import Generated, TokenIds
 from hermes_tokens.trajectory import ROOT, Trajectory
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Final, Literal
 
-from hermes_core.contracts.tokens import IGNORED, Generated, TokenIds, TrainingSample, WeightSpan
+from hermes_core.contracts.tokens import IGNORED, TrainingSample, WeightSpan
+from hermes_tokens.generation import Generated, TokenIds
 
 BreakReason = Literal["template", "junction", "history_edited", "engine"]
 """Why a branch begins: the template rewrites history, a stop token had to be replaced, the caller changed history, the

@@ -12,11 +12,11 @@ from chatml_folder import TEMPLATE
 
 from hermes_core.contracts.errors import ModelServerError
 from hermes_core.contracts.model import Conversation, Message, ModelRequest, ToolSchemas
-from hermes_core.contracts.tokens import Generated, GenerateRequest
 from hermes_tokens.append_rule.append import AppendRule
 from hermes_tokens.clients.token_model import TokenModel
 from hermes_tokens.clients.token_session import TokenSession
 from hermes_tokens.exactness import Exchange, check
+from hermes_tokens.generation import Generated, GenerateRequest
 from hermes_tokens.tokenizer import ChatTokenizer
 
 _REASONING = "{% if message.reasoning_content %}<think>\n{{ message.reasoning_content }}\n</think>\n\n{% endif %}"

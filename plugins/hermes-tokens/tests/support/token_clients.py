@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from hermes_core.contracts.tokens import GenerateClient, GenerateRequest, TokenIds
 from hermes_tokens.clients.factory import create_generate_client
+from hermes_tokens.generation import GenerateClient, GenerateRequest, TokenIds
 
 NOON = 1_800_000_000.0
 PROTOCOLS = ("vllm", "sglang", "atropos")

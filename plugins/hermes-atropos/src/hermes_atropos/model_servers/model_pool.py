@@ -15,10 +15,11 @@ from hermes_atropos.model_servers.request_fields import check_sampling_of, new_c
 from hermes_core.contracts.errors import ConfigError, ModelRequestError
 from hermes_core.contracts.model import Message, ModelClient, ModelReply, ModelRequest
 from hermes_core.contracts.parsing import ToolCallParser
-from hermes_core.contracts.tokens import Exactness, GenerateClient, ModelSession, RecordingModel, TrainingSample
+from hermes_core.contracts.tokens import Exactness, ModelSession, RecordingModel, TrainingSample
 from hermes_core.discovery import Registry
 
 if TYPE_CHECKING:
+    from hermes_tokens.generation import GenerateClient
     from hermes_tokens.tokenizer import ChatTokenizer
 
 

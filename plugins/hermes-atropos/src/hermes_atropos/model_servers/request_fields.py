@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from hermes_atropos.compat import is_reasoning, reasoning_body, warn_of_budget
 from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.contracts.tokens import GenerateClient
 
 if TYPE_CHECKING:
+    from hermes_tokens.generation import GenerateClient
     from hermes_tokens.tokenizer import ChatTokenizer
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,6 @@ from typing import Any, Final, TypeVar
 
 from hermes_core.contracts.model import Message, RequestedCall
 from hermes_core.contracts.parsing import ToolCallParser
-from hermes_core.contracts.tokens import FinishReason
 from hermes_tokens.append_rule.junction import Shape, require_texts
 from hermes_tokens.append_rule.message_boundaries import message_ends
 from hermes_tokens.append_rule.offered_tools import are_listed, declaration_of, without_controls
@@ -26,6 +25,7 @@ from hermes_tokens.append_rule.template_skeleton import ContextSpan, Scaffold, t
 from hermes_tokens.append_rule.turn_ends import TurnEnds
 from hermes_tokens.chat_template.reasoning import Reasoning
 from hermes_tokens.chat_template.template import TemplateError
+from hermes_tokens.generation import FinishReason
 from hermes_tokens.tokenizer import ChatTokenizer
 
 # Shapes are few: how many results of which tools' calls come back at once. White space is part of a shape.

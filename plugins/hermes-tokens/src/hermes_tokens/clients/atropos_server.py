@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final, final
 
 from hermes_core.contracts.errors import ModelReplyError
-from hermes_core.contracts.tokens import Generated, GenerateRequest
 from hermes_tokens.clients.generate import HttpGenerateClient, joined
 from hermes_tokens.clients.generate_response import (
     entries,
@@ -20,6 +19,7 @@ from hermes_tokens.clients.generate_response import (
     same_tokens,
 )
 from hermes_tokens.clients.sampling import SamplingNames
+from hermes_tokens.generation import Generated, GenerateRequest
 
 _MISSING: Final = (
     "logprobs: 0 was sent and ignored; Atropos' example_trainer/vllm_api_server.py answers it, "

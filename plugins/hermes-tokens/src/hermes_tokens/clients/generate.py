@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 from hermes_core.contracts.errors import ConfigError, ModelReplyError
 from hermes_core.contracts.model import encode
-from hermes_core.contracts.tokens import Generated, GenerateRequest
 from hermes_models.clients.address import ServerAddress
 from hermes_models.clients.http import Answer, HttpChannel, HttpOptions, rollout_headers
 from hermes_models.clients.http_errors import Refusal, embedded_status
@@ -20,6 +19,7 @@ from hermes_models.clients.model_list import CHECK_TIMEOUT
 from hermes_models.clients.replies import decode_json
 from hermes_tokens.clients.sampling import SamplingNames
 from hermes_tokens.constraints import constraints
+from hermes_tokens.generation import Generated, GenerateRequest
 
 DEFAULT_MAX_TOKENS: Final = 4096
 REQUEST_HEADER: Final = "X-Request-Id"

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from hermes_core.contracts.errors import ModelReplyError
 from hermes_core.contracts.model import Usage
-from hermes_core.contracts.tokens import FinishReason, WeightSpan
+from hermes_core.contracts.tokens import WeightSpan
+from hermes_tokens.generation import FinishReason
 
 # Rounding can lift the logprob of a certain token a little above 0; logits, which some modes send, go far above.
 _MOST: Final = 0.01

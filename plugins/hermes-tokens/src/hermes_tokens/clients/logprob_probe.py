@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from hermes_core.contracts.errors import ModelError, ModelReplyError, ModelRequestError
 from hermes_core.contracts.model import Message
-from hermes_core.contracts.tokens import GenerateClient, GenerateRequest, TokenIds
 from hermes_tokens.chat_template.template import TemplateError
 from hermes_tokens.exactness import CHECK_PREFIX
+from hermes_tokens.generation import GenerateClient, GenerateRequest, TokenIds
 
 if TYPE_CHECKING:
     from hermes_tokens.append_rule.append import AppendRule

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, final
 
 from hermes_core.contracts.errors import ModelReplyError
 from hermes_core.contracts.model import encode
-from hermes_core.contracts.tokens import FinishReason, Generated, GenerateRequest, WeightSpan
+from hermes_core.contracts.tokens import WeightSpan
 from hermes_tokens.clients.generate import HttpGenerateClient, joined
 from hermes_tokens.clients.generate_response import (
     entries,
@@ -23,6 +23,7 @@ from hermes_tokens.clients.generate_response import (
     same_tokens,
 )
 from hermes_tokens.clients.sampling import SamplingNames
+from hermes_tokens.generation import FinishReason, Generated, GenerateRequest
 
 _MISSING: Final = (
     "return_logprob was sent and ignored; look at what rewrites requests in between, "

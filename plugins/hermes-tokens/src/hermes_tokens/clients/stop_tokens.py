@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.parsing import StoppingParser, ToolCallParser
-from hermes_core.contracts.tokens import Generated
+from hermes_tokens.generation import Generated
 
 if TYPE_CHECKING:
     from hermes_tokens.append_rule.append import AppendRule

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import ModelReply, ModelRequest, ToolSchemas
 from hermes_core.contracts.parsing import DeclaringParser, ToolCallParser
-from hermes_core.contracts.tokens import GenerateClient
 from hermes_tokens.clients.stop_tokens import branching_stops, ending_stops, family_stops
+from hermes_tokens.generation import GenerateClient
 
 if TYPE_CHECKING:
     from hermes_tokens.append_rule.append import AppendRule

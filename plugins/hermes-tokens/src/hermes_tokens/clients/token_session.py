@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.errors import ConfigError, ModelReplyError, ModelRequestError, ModelServerError
 from hermes_core.contracts.model import Message, ModelReply, ModelRequest, RequestedCall, Usage, encode
-from hermes_core.contracts.tokens import Exactness, FinishReason, Generated, GenerateRequest, TrainingSample
+from hermes_core.contracts.tokens import Exactness, TrainingSample
 from hermes_tokens.clients.sampling import with_bound
 from hermes_tokens.clients.stop_tokens import ending_stops, text_ids, with_stops
 from hermes_tokens.exactness import report
+from hermes_tokens.generation import FinishReason, Generated, GenerateRequest
 from hermes_tokens.history.edit import Edit, History, first_difference
 from hermes_tokens.trajectory import ROOT, BreakReason, Trajectory
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, ClassVar, Final, final
 
 from hermes_core.contracts.model import encode
-from hermes_core.contracts.tokens import Generated, GenerateRequest
 from hermes_models.clients.http_errors import Refusal
 from hermes_models.clients.model_list import check_listed
 from hermes_tokens.clients.generate import HttpGenerateClient, joined
@@ -25,6 +24,7 @@ from hermes_tokens.clients.generate_response import (
     same_tokens,
 )
 from hermes_tokens.clients.sampling import SamplingNames
+from hermes_tokens.generation import Generated, GenerateRequest
 
 _ABORT: Final = "/inference/v1/abort_requests"
 _FLAG_HINT: Final = "restart the server with it: vllm serve MODEL --enable-scale-out"
