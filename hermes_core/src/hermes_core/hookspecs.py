@@ -4,6 +4,9 @@ Hooks are synchronous declarations and events; a coroutine function is rejected 
 belongs to the methods of components (see `hermes_core.contracts`).
 """
 
+# A specification is never called: it has no body that could return what its annotation says.
+# mypy: disable-error-code="empty-body"
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -25,67 +28,56 @@ hookimpl = pluggy.HookimplMarker("hermes_core")
 @hookspec
 def hermes_tools() -> Iterable[specs.ToolSpec]:
     """Declare tools. Called once per plugin when a registry loads it; must not import the implementations."""
-    raise NotImplementedError
 
 
 @hookspec
 def hermes_backends() -> Iterable[specs.BackendSpec]:
     """Declare terminal backends. Called once per plugin when a registry loads it."""
-    raise NotImplementedError
 
 
 @hookspec
 def hermes_parsers() -> Iterable[specs.ParserSpec]:
     """Declare tool-call parsers. Called once per plugin when a registry loads it."""
-    raise NotImplementedError
 
 
 @hookspec
 def hermes_models() -> Iterable[specs.ModelSpec]:
     """Declare model clients and embedded models. Called once per plugin when a registry loads it."""
-    raise NotImplementedError
 
 
 @hookspec
 def hermes_verifiers() -> Iterable[specs.VerifierSpec]:
     """Declare reward verifiers. Called once per plugin when a registry loads it."""
-    raise NotImplementedError
 
 
 @hookspec
 def hermes_toolsets() -> Iterable[specs.ToolsetSpec]:
     """Declare toolsets. Called once per plugin when a registry loads it."""
-    raise NotImplementedError
 
 
 @hookspec
 def hermes_task_sources() -> Iterable[specs.TaskSourceSpec]:
     """Declare readers of task files and folders. Called once per plugin when a registry loads it."""
-    raise NotImplementedError
 
 
 @hookspec
 def hermes_sinks() -> Iterable[specs.SinkSpec]:
     """Declare writers of finished rollouts. Called once per plugin when a registry loads it."""
-    raise NotImplementedError
 
 
 @hookspec
 def hermes_engines() -> Iterable[specs.EngineSpec]:
     """Declare rollout engines. Called once per plugin when a registry loads it."""
-    raise NotImplementedError
 
 
 @hookspec
 def hermes_runtime_services() -> Iterable[specs.ServiceSpec]:
     """Declare what tools keep for all rollouts of one runtime. Called once per plugin when a registry loads it."""
-    raise NotImplementedError
 
 
 @hookspec
 def hermes_lease_stores() -> Iterable[specs.LeaseStoreSpec]:
     """Declare where leases of sandboxes are written. Called once per plugin when a registry loads it."""
-    raise NotImplementedError
 
 
 @hookspec
@@ -94,7 +86,6 @@ def hermes_cli_commands() -> Iterable[specs.CommandSpec]:
 
     A name of the core's own commands is refused. Plugins are not loaded for the core's commands' sake.
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -104,7 +95,6 @@ def hermes_parser_for(model_id: str, chat_template: str) -> str | None:
     `chat_template` is the Jinja text of the run's tokenizer, "" if there is none. Called when a run has a model but no
     parser; the config's `tool_call_parser` always wins.
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -114,31 +104,26 @@ def hermes_run_backends(config: Path) -> run_backends.RunBackends | None:
     Called by commands that look at backends without a run, as `doctor --config` does. A `HermesError` says what is
     wrong with the file; it counts where no other plugin answers.
     """
-    raise NotImplementedError
 
 
 @hookspec(historic=True)
 def hermes_configured(settings: PluginSettings) -> None:
     """Receive the plugin settings once, when the registry is built; plugins registered later still receive it."""
-    raise NotImplementedError
 
 
 @hookspec
 def hermes_rollout_started(event: events.RolloutStarted) -> None:
     """Observe that a rollout has begun. Called on the event loop; must not block; an error is recorded, not raised."""
-    raise NotImplementedError
 
 
 @hookspec
 def hermes_tool_called(event: events.ToolCalled) -> None:
     """Observe one finished tool call. Called on the event loop; must not block; an error is recorded, not raised."""
-    raise NotImplementedError
 
 
 @hookspec
 def hermes_rollout_scored(event: events.RolloutScored) -> None:
     """Observe a verifier's score. Called on the event loop; must not block; an error is recorded, not raised."""
-    raise NotImplementedError
 
 
 @hookspec
@@ -147,7 +132,6 @@ def hermes_rollout_finished(event: events.RolloutFinished) -> None:
 
     Called on the event loop; must not block; an error is recorded, not raised.
     """
-    raise NotImplementedError
 
 
 @hookspec
@@ -156,4 +140,3 @@ def hermes_process_updated(event: events.ProcessUpdated) -> None:
 
     Called on the event loop; must not block; an error is recorded, not raised.
     """
-    raise NotImplementedError
