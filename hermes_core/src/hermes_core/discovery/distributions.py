@@ -12,7 +12,7 @@ from typing import Any
 from importlib_metadata import Distribution, distributions
 
 from hermes_core import __version__
-from hermes_core.discovery.metadata import CORE
+from hermes_core.discovery.metadata import CORE, header
 from hermes_core.discovery.records import FoundPlugin
 
 
@@ -51,18 +51,8 @@ def fingerprint(plugin: FoundPlugin) -> dict[str, Any]:
 
 def _sources(distribution: str) -> list[tuple[Distribution, str]]:
     """Return the copies whose metadata can be read and have a version, with it, in the order of the path."""
-    found = ((source, _version(source)) for source in distributions(name=distribution))
-    return [(source, version) for source, version in found if version is not None]
-
-
-def _version(source: Distribution) -> str | None:
-    # Read by hand: the mail parser behind `source.version` goes through the whole README.
-    try:
-        text = source.read_text("METADATA") or source.read_text("PKG-INFO") or ""
-    except (OSError, ValueError):
-        return None
-    match = re.search(r"^Version: *(\S+)", text.partition("\n\n")[0], re.MULTILINE)
-    return None if match is None else match[1]
+    found = ((source, header(source.read_text).get("Version")) for source in distributions(name=distribution))
+    return [(source, version) for source, version in found if version]
 
 
 def _origin(text: str | None) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ asked of the metadata is in `distributions`; its library takes the place of the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import Final
 
@@ -66,10 +66,15 @@ def _entries(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _identity(source: metadata.Distribution) -> tuple[str, str]:
-    # Read by hand: the mail parser behind `source.metadata` goes through the whole README of every distribution.
+    fields = header(source.read_text)
+    return normalise(fields.get("Name", "unknown")), fields.get("Version", "unknown")
+
+
+def header(read_text: Callable[[str], str | None]) -> dict[str, str]:
+    """Return the first word of each field of a distribution's metadata, none where it cannot be read."""
+    # By hand: the mail parser of the library goes through the whole README of every distribution.
     try:
-        text = source.read_text("METADATA") or source.read_text("PKG-INFO") or ""
+        text = read_text("METADATA") or read_text("PKG-INFO") or ""
     except (OSError, ValueError):
-        text = ""
-    header = dict(line.split(": ", 1) for line in text.partition("\n\n")[0].splitlines() if ": " in line)
-    return normalise(header.get("Name", "unknown")), header.get("Version", "unknown")
+        return {}
+    return dict(reversed(re.findall(r"^([\w-]+): *(\S+)", text.partition("\n\n")[0], re.MULTILINE)))
