@@ -52,7 +52,7 @@ def add_local(found: Iterable[FoundPlugin], extra: Iterable[str]) -> tuple[Found
 def blocked(plugins: Sequence[FoundPlugin], settings: PluginSettings) -> dict[str, str]:
     """Return the ids of the plugins that must not load, with the reason; unknown names in a filter are errors."""
     reasons: dict[str, str] = {}
-    asked = {plugin.id for plugin in plugins if _is_asked_for(plugin, settings.extra)}
+    asked = {plugin.id for plugin in plugins if is_asked_for(plugin, settings)}
     if settings.allow is not None:
         names = ", ".join(settings.allow) or "nothing"
         admitted = {p.id for name in settings.allow for p in named(name, plugins, "the allow-list (HERMES_PLUGINS)")}
@@ -65,13 +65,9 @@ def blocked(plugins: Sequence[FoundPlugin], settings: PluginSettings) -> dict[st
     return reasons
 
 
-def _is_asked_for(plugin: FoundPlugin, extra: Iterable[str]) -> bool:
-    return plugin.is_local or any(matches(item, plugin) or plugin.value == item for item in extra)
-
-
 def is_asked_for(plugin: FoundPlugin, settings: PluginSettings) -> bool:
     """Tell whether the user named this plugin to be loaded, so that its failure cannot be passed over."""
-    return _is_asked_for(plugin, settings.extra)
+    return plugin.is_local or any(matches(item, plugin) or plugin.value == item for item in settings.extra)
 
 
 def _local(item: str) -> FoundPlugin:
