@@ -35,13 +35,15 @@ class ArgumentChecker:
 
     def prepare(self, spec: ToolSpec, text: str) -> dict[str, Any]:
         """Return the arguments as the tool expects them, or raise `ArgumentsError`."""
+        from referencing.exceptions import Unresolvable
+
         validator = self._validator(spec)
         try:
             arguments = coerce(decode_arguments(text), spec.parameters)
             errors = list(validator.iter_errors(arguments))
         except RecursionError:
             raise ArgumentsError(_invalid("it is nested too deeply")) from None
-        except _unresolvable() as error:
+        except Unresolvable as error:
             raise _broken(spec, str(error)) from error
         if errors:
             raise ArgumentsError(_explain(spec, errors))
@@ -183,12 +185,6 @@ def _compile(spec: ToolSpec) -> Draft202012Validator:
         raise _broken(spec, error.message) from error
     # An empty registry: a "$ref" to an address is never fetched.
     return Draft202012Validator(dict(spec.parameters), registry=Registry())
-
-
-def _unresolvable() -> type[Exception]:
-    from referencing.exceptions import Unresolvable
-
-    return Unresolvable
 
 
 def _broken(spec: ToolSpec, reason: str) -> BrokenComponentError:
