@@ -84,11 +84,7 @@ class RolloutRecord:
         try:
             yield
         finally:
-            self.spend(name, time.perf_counter() - started)
-
-    def spend(self, name: str, seconds: float) -> None:
-        """Count seconds towards a phase."""
-        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+            self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - started
 
     def answered(self, reply: ModelReply) -> None:
         """Count an answered model call."""
