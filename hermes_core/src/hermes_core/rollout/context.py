@@ -24,12 +24,11 @@ class RolloutContext:
     After the rollout has ended every method raises, so that an abandoned worker thread cannot touch what is gone.
     """
 
-    def __init__(self, runtime: Runtime, *, rollout_id: str, sandbox: Sandbox | None, workdir: str = ".") -> None:
+    def __init__(self, runtime: Runtime, *, rollout_id: str, sandbox: Sandbox | None) -> None:
         self.rollout_id = rollout_id
         self.task_id = rollout_id  # the predecessor's two names for the same key
         self.trajectory_id = rollout_id
         self.state: dict[str, Any] = {}
-        self.workdir = workdir
         self.session_key = ""
         self.verify_with: VerifyWith | None = None
         self._runtime = runtime
