@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 def marked(registry: Registry | None, kind: str, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return a component's options with a `SecretStr` for each secret: for all, where it cannot be known which are."""
-    model = _model(registry, kind, name) if options else None
-    if registry is None or model is None:
+    if registry is None or not options or (model := _model(registry, kind, name)) is None:
         return unknown(options)
     # Options of a component that is made of others: `parts` gives those by the paths of their own options.
     try:
@@ -34,9 +33,7 @@ def discretion(registry: Registry, kind: str, name: str, options: Mapping[str, A
     return Discretion(texts(marked(registry, kind, name, options)))
 
 
-def _model(registry: Registry | None, kind: str, name: str) -> Any:
-    if registry is None:
-        return None
+def _model(registry: Registry, kind: str, name: str) -> Any:
     try:
         return getattr(registry.load(kind, name), "Options", None)
     except HermesError:
