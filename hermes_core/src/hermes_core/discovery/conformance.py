@@ -34,7 +34,8 @@ def complaints(target: Any, protocol: type) -> list[str]:
             continue
         method = getattr(target, name, None)
         if not callable(method):
-            found.append(f"it has no method {name}{_signature_text(wanted)}")
+            names = list(inspect.signature(wanted).parameters)[1:]
+            found.append(f"it has no method {name}({', '.join(names)})")
         else:
             found += _method_complaints(target, name, method, wanted)
     return found
@@ -84,8 +85,3 @@ def _is_surely_synchronous(method: Callable[..., Any]) -> bool:
     answer = str(inspect.signature(function).return_annotation)
     # A plain function that hands on somebody else's awaitable is fine, and says so in its annotation.
     return not any(word in answer for word in _ASYNC_WORDS)
-
-
-def _signature_text(function: Callable[..., Any]) -> str:
-    names = list(inspect.signature(function).parameters)[1:]
-    return f"({', '.join(names)})"
