@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import posixpath
 import shlex
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 from hermes_core.contracts.errors import BackendError
@@ -39,7 +39,8 @@ async def copy_artifacts(source: Sandbox, target: Sandbox, paths: Iterable[str])
 
 
 async def _copy_artifact(source: Sandbox, target: Sandbox, path: str) -> str:
-    await _remove(target, path)
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        await target.remove(path)
     real = await _real_path(source, path)
     if real is None:
         return MISSING
@@ -64,13 +65,6 @@ async def _copy_artifact(source: Sandbox, target: Sandbox, path: str) -> str:
         if count
     ]
     return f"{COPIED} without {' and '.join(left_out)}" if left_out else COPIED
-
-
-async def _remove(sandbox: Sandbox, path: str) -> None:
-    try:
-        await sandbox.remove(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return
 
 
 async def _real_path(sandbox: Sandbox, path: str) -> str | None:
@@ -104,7 +98,7 @@ def _is_below(path: str, base: str) -> bool:
     return path == base or path.startswith(base + os.sep)
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def _private_directory() -> AsyncIterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="hermes-judged-"))
     try:
