@@ -45,13 +45,16 @@ def _dispatch(arguments: list[str], environ: Mapping[str, str]) -> int:
     before, command, after = _split(arguments)
     if command is None:
         return _without_command(before, environ)
+    import importlib
+
     from hermes_core.discovery.commands import CORE_COMMANDS
     from hermes_core.discovery.settings import PluginSettings
 
     plugin_options, rest = _take_global_options([*before, *after])
     settings = PluginSettings.from_environment(environ).with_options(plugin_options)
-    module = _core_command(command) if command in CORE_COMMANDS else _plugin_command(command, settings, environ)
-    return _run(command, module, settings, rest)
+    if command in CORE_COMMANDS:
+        return _run(command, importlib.import_module(f"hermes_core.cli.{command}"), settings, rest)
+    return _run(command, _plugin_command(command, settings, environ), settings, rest)
 
 
 def _split(arguments: list[str]) -> tuple[list[str], str | None, list[str]]:
@@ -157,12 +160,6 @@ def _take_global_options(arguments: list[str]) -> tuple[list[str], list[str]]:
     _add_global_options(parser)
     known, rest = parser.parse_known_args(arguments[:cut])
     return known.plugin_options, rest + arguments[cut:]
-
-
-def _core_command(command: str) -> Any:
-    import importlib
-
-    return importlib.import_module(f"hermes_core.cli.{command}")
 
 
 def _plugin_command(command: str, settings: PluginSettings, environ: Mapping[str, str]) -> Any:
