@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hermes_core.contracts.sandbox import ExecResult
-from hermes_core.tooling.command_output import count_unfinished_bytes, process_limit_note, shorten, without_escapes
+from hermes_core.tooling.command_output import process_limit_note, shorten, without_escapes
 
 
 def read(output: str, limit: int = 50_000, **fields: object) -> str:
@@ -54,21 +54,6 @@ def test_what_the_sandbox_did_not_keep_is_counted_apart() -> None:
 def test_escape_sequences_are_left_out(text: str, left: str) -> None:
     assert without_escapes(text) == left
     assert read(f" {text}\n") == left.strip()
-
-
-@pytest.mark.parametrize("whole", ["\x1b[1;31m", "\x1b]0;title\x07", "\x1b(B", "é", "日", "🙂"])
-def test_what_has_only_begun_is_counted_to_its_first_byte(whole: str) -> None:
-    data = whole.encode()
-    assert count_unfinished_bytes(b"text" + data) == 0
-    for length in range(1, len(data)):
-        assert count_unfinished_bytes(b"text" + data[:length]) == length
-
-
-def test_bytes_that_begin_nothing_are_not_waited_for() -> None:
-    assert count_unfinished_bytes(b"") == 0
-    assert count_unfinished_bytes(b"text") == 0
-    assert count_unfinished_bytes(b"\x80\x80\x80\x80") == 0
-    assert count_unfinished_bytes(b"\x1b]" + b"x" * 300) == 0
 
 
 def limited(pids: object) -> Any:

@@ -11,14 +11,10 @@ from hermes_core.contracts.sandbox import ExecResult, Sandbox
 OUTPUT_LIMIT: Final = 50_000
 _HEAD_SHARE: Final = 0.4
 
-# CSI sequences, OSC strings up to BEL or ST, and two-byte escapes.
-_ESCAPE: Final = re.compile(
+ESCAPE: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[ -/]*[0-~])"
 )
-# What begins like a long sequence is none of two bytes, unless the end of the text cut it off.
-_COMPLETE: Final = re.compile(_ESCAPE.pattern.replace("[0-~]", r"[0-OQ-WYZ\\`-~]"))
-_LONGEST: Final = 256
-"""Bytes behind an escape character after which it is no unfinished sequence any more."""
+"""CSI sequences, OSC strings up to BEL or ST, and two-byte escapes."""
 _NO_START: Final = (
     "cannot fork", "can't fork", "can't start new thread", "to create native thread", "to create new native thread",
     "to create new os thread", "what():  resource temporarily unavailable",
@@ -47,7 +43,7 @@ def shorten(result: ExecResult, limit: int = OUTPUT_LIMIT) -> str:
 
 def without_escapes(text: str) -> str:
     """Return the text without escape sequences."""
-    return _ESCAPE.sub("", text)
+    return ESCAPE.sub("", text)
 
 
 def process_limit_note(output: str, sandbox: Sandbox) -> str | None:
@@ -74,21 +70,3 @@ def _lacks_a_process(output: str) -> bool:
             return True
     # It is also what a socket says that has nothing to read. Of a program that comes in no file no line is shown.
     return _FORK_IN_PYTHON in output and ("fork" in output or 'file "<' in output)
-
-
-def count_unfinished_bytes(data: bytes) -> int:
-    """Return how many bytes at the end are the beginning of a character or of an escape sequence."""
-    start = data.rfind(b"\x1b", -_LONGEST)
-    if start >= 0 and not _COMPLETE.match(data[start:].decode("latin-1")):
-        return len(data) - start
-    for length in range(1, min(4, len(data) + 1)):
-        byte = data[-length]
-        if byte >= 0xC0:
-            return length if length < _size(byte) else 0
-        if byte < 0x80:
-            break
-    return 0
-
-
-def _size(lead: int) -> int:
-    return 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4

@@ -12,10 +12,10 @@ from typing import Final, Self, TypeVar, final
 
 from hermes_core.contracts.errors import BackendError, ToolFailureError
 from hermes_core.contracts.sandbox import ProcessInfo, Sandbox
-from hermes_core.tooling.command_output import count_unfinished_bytes
 from hermes_tools.interactive import shell_integration as shell
 from hermes_tools.interactive.prompt_command import CommandEnd, TypedCommand
 from hermes_tools.interactive.terminal_requirements import private_directory, require_emulation
+from hermes_tools.unfinished_output import count_unfinished_bytes
 
 _PIECE: Final = 1 << 16
 _BITE: Final = 1 << 13

@@ -1,0 +1,31 @@
+"""Output that is read in pieces: what at the end of a piece has only begun."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from hermes_core.tooling.command_output import ESCAPE
+
+# What begins like a long sequence is none of two bytes, unless the end of the text cut it off.
+_COMPLETE: Final = re.compile(ESCAPE.pattern.replace("[0-~]", r"[0-OQ-WYZ\\`-~]"))
+_LONGEST: Final = 256
+"""Bytes behind an escape character after which it is no unfinished sequence any more."""
+
+
+def count_unfinished_bytes(data: bytes) -> int:
+    """Return how many bytes at the end are the beginning of a character or of an escape sequence."""
+    start = data.rfind(b"\x1b", -_LONGEST)
+    if start >= 0 and not _COMPLETE.match(data[start:].decode("latin-1")):
+        return len(data) - start
+    for length in range(1, min(4, len(data) + 1)):
+        byte = data[-length]
+        if byte >= 0xC0:
+            return length if length < _size(byte) else 0
+        if byte < 0x80:
+            break
+    return 0
+
+
+def _size(lead: int) -> int:
+    return 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
