@@ -17,7 +17,7 @@ from hermes_core.specs import ToolsetSpec, ToolSpec
 from hermes_core.tooling.distributions import DISTRIBUTIONS, draw_toolsets
 from hermes_core.tooling.selection import select_tools
 from hermes_core.tooling.toolset_table import LEGACY_NAMES, TOOLSETS
-from hermes_core.tooling.toolsets import get_all_toolsets, resolve_toolset, validate_toolset
+from hermes_core.tooling.toolsets import resolve_toolset, validate_toolset
 from hermes_tools.catalog import TOOLS
 
 STATEFUL = ("terminal_stateful", "tmux")
@@ -220,7 +220,7 @@ def test_a_plugin_does_not_join_a_declared_toolset_silently():
 def test_tools_of_a_toolset_nobody_declared_are_reached_by_its_name():
     registry = registry_of([*TOOLS, tool("one", "acme"), tool("two", "acme")])
     assert selected(registry, enabled_toolsets=["acme"]) == ("one", "two")
-    assert get_all_toolsets(registry)["acme"].tools == ("one", "two")
+    assert resolve_toolset(registry, "acme") == ("one", "two")
 
 
 def test_the_declared_tools_are_what_the_model_reads():

@@ -29,14 +29,6 @@ class ComponentRegistry(Protocol):
         ...
 
 
-def get_all_toolsets(registry: ComponentRegistry) -> dict[str, ToolsetSpec]:
-    """Return every declared toolset, and one for each group of tools whose toolset nobody declared."""
-    found = {name: toolset(registry, name) for name in registry.names("toolset")}
-    for name in sorted(set(_grouped(registry)) - set(found)):
-        found[name] = toolset(registry, name)
-    return found
-
-
 def validate_toolset(registry: ComponentRegistry, name: str) -> bool:
     """Tell whether a name, current or legacy, is a toolset."""
     name = LEGACY_NAMES.get(name, name)
