@@ -95,7 +95,8 @@ class _Play:
         seal, lost = Seal(), None
         try:
             if sandbox is not None:
-                await self._set_up(sandbox)
+                with record.phase("sandbox_start"):
+                    await set_up(self._task, sandbox)
             seal = await Seal.of(self._runtime, self._task, sandbox)
             model = record.session or self._model
             record.stop_reason = await self._agent(self._runtime, model, context, record)
@@ -131,7 +132,3 @@ class _Play:
 
     def _note(self, sandbox: Sandbox) -> None:
         self._record.provenance["sandbox"] = dict(sandbox.provenance)
-
-    async def _set_up(self, sandbox: Sandbox) -> None:
-        with self._record.phase("sandbox_start"):
-            await set_up(self._task, sandbox)
