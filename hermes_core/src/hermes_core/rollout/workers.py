@@ -82,13 +82,10 @@ class WorkerThreads:
             try:
                 return await job.future
             except asyncio.CancelledError:
-                self._abandon(job)
+                if job.abandon():
+                    self.abandoned += 1
+                    self._threads -= 1
                 raise
-
-    def _abandon(self, job: _Job[Any]) -> None:
-        if job.abandon():
-            self.abandoned += 1
-            self._threads -= 1
 
     def _ensure_thread(self) -> None:
         if self._threads < self._size:
