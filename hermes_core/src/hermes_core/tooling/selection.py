@@ -119,7 +119,9 @@ def _absent(name: str, tools: list[str], installed: frozenset[str]) -> list[str]
     if not absent:
         return []
     which = "none of its tools is installed" if len(absent) == len(tools) else "not installed"
-    return [f"{name}: {which}: {', '.join(absent)}{_packages(absent)}"]
+    packages = _packages_of(absent)
+    hint = f" (pip install {' '.join(packages)})" if packages else ""
+    return [f"{name}: {which}: {', '.join(absent)}{hint}"]
 
 
 def _outside(registry: ComponentRegistry, name: str, tools: list[str]) -> list[str]:
@@ -127,11 +129,6 @@ def _outside(registry: ComponentRegistry, name: str, tools: list[str]) -> list[s
         return []
     strangers = [spec.name for spec in tool_specs(registry) if spec.toolset == name and spec.name not in tools]
     return [f"{tool}: says it is of toolset {name}, which does not list it; name the tool" for tool in strangers]
-
-
-def _packages(tools: Iterable[str]) -> str:
-    packages = _packages_of(tools)
-    return f" (pip install {' '.join(packages)})" if packages else ""
 
 
 def _packages_of(tools: Iterable[str]) -> list[str]:
