@@ -176,16 +176,13 @@ class _BufferedStream:
         return ()
 
     def finish(self) -> Sequence[ParseEvent]:
-        result = self._parser.parse("".join(self._pieces), self._tools, self._mode)
-        self._result = result
-        return [_event(segment, result) for segment in result.segments]
+        result = self._result = self._parser.parse("".join(self._pieces), self._tools, self._mode)
+        return [
+            ParseEvent(kind=part.kind, text=part.raw, call=None if part.call is None else result.calls[part.call])
+            for part in result.segments
+        ]
 
     def result(self) -> ParseResult:
         if self._result is None:
             raise RuntimeError("result() is there after finish()")
         return self._result
-
-
-def _event(segment: ParseSegment, result: ParseResult) -> ParseEvent:
-    call = None if segment.call is None else result.calls[segment.call]
-    return ParseEvent(kind=segment.kind, text=segment.raw, call=call)
