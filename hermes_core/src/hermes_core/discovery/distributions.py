@@ -11,8 +11,7 @@ from typing import Any
 
 from importlib_metadata import Distribution, distributions
 
-from hermes_core import __version__
-from hermes_core.discovery.metadata import CORE, header
+from hermes_core.discovery.metadata import header
 from hermes_core.discovery.records import FoundPlugin
 
 
@@ -26,12 +25,6 @@ def copies(distribution: str) -> list[str]:
     # A folder that is on the path twice holds one copy.
     found = ((version, Path(str(source.locate_file(""))).resolve()) for source, version in _sources(distribution))
     return [version for version, _ in dict.fromkeys(found)]
-
-
-def core_distribution() -> FoundPlugin:
-    """Return the core's own distribution, which is recorded whether or not its plugin is admitted."""
-    version = installed_version(CORE)
-    return FoundPlugin(distribution=CORE, version=version or __version__, name="core", value="hermes_core.plugin")
 
 
 def fingerprint(plugin: FoundPlugin) -> dict[str, Any]:

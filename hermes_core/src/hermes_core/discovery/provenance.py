@@ -7,15 +7,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from hermes_core import __version__
 from hermes_core.discovery.components import Component
-from hermes_core.discovery.distributions import core_distribution, fingerprint
+from hermes_core.discovery.distributions import fingerprint, installed_version
 from hermes_core.discovery.metadata import CORE
 from hermes_core.discovery.records import FoundPlugin, PluginRecord, PluginState
 
 
 def describe(components: Iterable[Component]) -> list[dict[str, Any]]:
     """Return one entry per plugin of the components, sorted by id; the core's own is always there."""
-    core = core_distribution()
+    # Recorded whether or not its plugin is admitted.
+    version = installed_version(CORE) or __version__
+    core = FoundPlugin(distribution=CORE, version=version, name="core", value="hermes_core.plugin")
     entries = {core.id: _entry(core)}
     used: dict[str, set[str]] = {core.id: set()}
     for component in components:
@@ -31,8 +34,6 @@ def loaded_versions(plugins: Iterable[PluginRecord]) -> dict[str, str]:
 
     Two processes with equal versions may exchange a run's rollouts.
     """
-    from hermes_core import __version__
-
     loaded = [record for record in plugins if record.state is PluginState.LOADED]
     versions = {record.id: _version(record) for record in loaded if record.found.distribution != CORE}
     return {CORE: __version__, **versions}
