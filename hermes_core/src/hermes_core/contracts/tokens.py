@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Protocol, runtime_checkable
@@ -138,12 +139,11 @@ class Exactness:
 
     def __add__(self, other: Exactness) -> Exactness:
         counts = {name: getattr(self, name) + getattr(other, name) for name in COUNTS}
-        reasons = dict(self.break_reasons)
-        for reason, count in other.break_reasons.items():
-            reasons[reason] = reasons.get(reason, 0) + count
+        reasons = Counter(self.break_reasons)
+        reasons.update(other.break_reasons)
         return Exactness(
             **counts,
-            break_reasons=reasons,
+            break_reasons=dict(reasons),
             constraints=self.constraints + other.constraints,
             faults=self.faults + other.faults,
         )
