@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import shutil
 from collections.abc import Iterable, Mapping
+from operator import eq, ge, gt, le, lt, ne
 from typing import Final
 
 _DISTRIBUTION: Final = re.compile(r"([A-Za-z0-9][\w.-]*)\s*((?:(?:[<>]=?|==|!=|~=)\s*[\w.+!*-]+\s*,?\s*)*)")
 _CLAUSE: Final = re.compile(r"([<>]=?|==|!=|~=)\s*([\w.+!*-]+)")
 _VERSION: Final = re.compile(r"v?(?:\d+!)?(\d+(?:\.\d+)*)(?:[._-]?(dev|a|b|c|rc|alpha|beta|pre|preview)[._-]?(\d*))?")
 _STAGES: Final = {"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "c": -1, "rc": -1, "pre": -1, "preview": -1}
+_COMPARISONS: Final = {">=": ge, "~=": ge, "<=": le, ">": gt, "<": lt, "==": eq, "!=": ne}
 
 FORMS: Final = "dist:NAME[>=VERSION], bin:PROGRAM or env:VARIABLE"
 
@@ -62,13 +63,9 @@ def _satisfies(installed: str, operator: str, wanted: str) -> bool:
         parts = wanted[:-2].split(".")
         is_same = [str(part) for part in _release(installed)][: len(parts)] == parts
         return is_same if operator == "==" else not is_same
-    order = _compare(_key(installed), _key(wanted))
-    if operator == "~=":
-        fixed = _release(wanted)[:-1]
-        return order >= 0 and _release(installed)[: len(fixed)] == fixed
-    return {">=": order >= 0, "<=": order <= 0, ">": order > 0, "<": order < 0, "==": order == 0, "!=": order != 0}[
-        operator
-    ]
+    fixed = _release(wanted)[:-1] if operator == "~=" else []
+    is_near = _release(installed)[: len(fixed)] == fixed
+    return is_near and _COMPARISONS[operator](_order(installed), _order(wanted))
 
 
 def _release(version: str) -> list[int]:
@@ -83,8 +80,8 @@ def _key(version: str) -> tuple[list[int], int, int]:
     return release, _STAGES.get(match[2] or "", 0), int(match[3] or 0)
 
 
-def _compare(left: tuple[list[int], int, int], right: tuple[list[int], int, int]) -> int:
-    for one, other in itertools.zip_longest(left[0], right[0], fillvalue=0):
-        if one != other:
-            return 1 if one > other else -1
-    return (left[1:] > right[1:]) - (left[1:] < right[1:])
+def _order(version: str) -> tuple[list[int], int, int]:
+    release, stage, number = _key(version)
+    while release[-1:] == [0]:
+        release.pop()  # 1.0 is 1
+    return release, stage, number
