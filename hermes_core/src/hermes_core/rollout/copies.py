@@ -61,8 +61,9 @@ async def download_dir(sandbox: Sandbox, remote_dir: str, local_dir: str) -> lis
         return [{"success": False, "error": f"{remote_dir}: {error}"}]
     omitted = dict(done.omitted)
     copied = [path for path in listed if path not in omitted]
-    sizes = await asyncio.to_thread(lambda: [_size(Path(local_dir, path)) for path in copied])
-    answers = [_answer(f"{remote_dir}/{path}", size) for path, size in zip(copied, sizes, strict=True)]
+    answers = await asyncio.to_thread(
+        lambda: [_answer(f"{remote_dir}/{path}", Path(local_dir, path)) for path in copied]
+    )
     return answers + [{"success": False, "error": f"{remote_dir}/{path}: {why}"} for path, why in omitted.items()]
 
 
@@ -84,19 +85,12 @@ async def _listed(sandbox: Sandbox, root: str) -> list[str]:
     return sorted(found)
 
 
-def _answer(remote: str, size: int | None) -> Answer:
-    if size is None:
+def _answer(remote: str, local: Path) -> Answer:
+    try:
+        size = 0 if local.is_symlink() else local.stat().st_size
+    except FileNotFoundError:
         return {"success": False, "error": f"{remote}: was deleted while the directory was copied"}
     return {"success": True, "bytes": size}
-
-
-def _size(path: Path) -> int | None:
-    if path.is_symlink():
-        return 0
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
 
 
 def _files_below(root: Path) -> Iterator[tuple[str, str]]:
