@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from hermes_core.contracts.errors import SandboxRefusedError, VerifierError
-from hermes_core.contracts.sandbox import Freezable, Sandbox, SandboxSpec
+from hermes_core.contracts.sandbox import Freezable, Sandbox
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.copying import copy_artifacts, copy_workspace
 from hermes_core.rollout.record import RolloutRecord
@@ -28,7 +28,6 @@ class Places:
     def __init__(self, runtime: Runtime, live: RolloutContext, record: RolloutRecord) -> None:
         self._runtime = runtime
         self._live = live
-        self._record = record
         self._task = record.spec.task
         self._stack = AsyncExitStack()
         self._open: dict[tuple[Access, tuple[str, ...]], RolloutContext] = {}
@@ -77,7 +76,8 @@ class Places:
         self._used.setdefault("places", []).append(note)
         if live is None or not spec.needs_sandbox:
             return self._context(None)
-        sandbox = await self._stack.enter_async_context(self._runtime.open_sandbox(self._wanted()))
+        wanted = self._runtime.sandbox_for(self._task, rollout_id=self._live.rollout_id)
+        sandbox = await self._stack.enter_async_context(self._runtime.open_sandbox(wanted))
         note["sandbox"] = dict(sandbox.provenance)
         self._stack.callback(lambda: note.update(sandbox=dict(sandbox.provenance)))
         await set_up(self._task, sandbox)
@@ -88,9 +88,6 @@ class Places:
             # What the task's setup has started, and its session, are no part of what is judged.
             await sandbox.renew()
         return self._context(sandbox)
-
-    def _wanted(self) -> SandboxSpec:
-        return self._runtime.sandbox_for(self._task, rollout_id=self._record.spec.rollout_id)
 
     def _context(self, sandbox: Sandbox | None) -> RolloutContext:
         context = RolloutContext(self._runtime, rollout_id=self._live.rollout_id, sandbox=sandbox)
