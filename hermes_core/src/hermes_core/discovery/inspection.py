@@ -30,7 +30,9 @@ def describe(
     plugins = []
     for record in chosen or registry.plugins:
         current = next((r for r in registry.plugins if r.found == record.found), record)
-        declared = [pair for pair in current.declared if chosen or _means(name, pair)]
+        declared = [
+            (kind, spec) for kind, spec in current.declared if chosen or name in {spec.name, f"{kind}:{spec.name}"}
+        ]
         if chosen or declared:
             shown = record if record.state is PluginState.BLOCKED else current
             plugins.append(_plugin(registry, shown, declared, with_schema=with_schema))
@@ -45,11 +47,6 @@ def _only(chosen: Iterable[PluginRecord], settings: PluginSettings) -> PluginSet
     installed = tuple(plugin.id for plugin in found if not plugin.is_local)
     local = tuple(plugin.value for plugin in found if plugin.is_local)
     return dataclasses.replace(settings, allow=installed, extra=local, disable=(), prefer={})
-
-
-def _means(name: str, declared: tuple[str, Declaration]) -> bool:
-    kind, spec = declared
-    return name in {spec.name, f"{kind}:{spec.name}"}
 
 
 def _plugin(
