@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from hermes_core.rollout.engine import Agent, run_rollout
 from hermes_core.rollout.plan import GroupPlan, RolloutLimits, RolloutSpec
-from hermes_core.rollout.runtime import LOCAL_BACKEND, BoundTool, Runtime, overridden, to_completion
+from hermes_core.rollout.runtime import Runtime, overridden, to_completion
 
 __all__ = [
-    "LOCAL_BACKEND",
     "Agent",
-    "BoundTool",
     "GroupPlan",
     "RolloutLimits",
     "RolloutSpec",
