@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.model import ToolSchemas
+from hermes_core.discovery import Registry
 from hermes_core.discovery.suggestions import package_for
 from hermes_core.specs import ToolSpec
 from hermes_core.tooling.distributions import draw_toolsets
 from hermes_core.tooling.toolset_table import ALL_NAMES, LEGACY_NAMES
-from hermes_core.tooling.toolsets import ComponentRegistry, resolve_toolset, tool_specs, validate_toolset, walk
+from hermes_core.tooling.toolsets import resolve_toolset, tool_specs, validate_toolset, walk
 
 DEFAULT_TOOLSETS = ("terminal", "file")
 """Offered when a run names nothing."""
@@ -37,7 +38,7 @@ class ToolSelection:
 
 
 def select_tools(
-    registry: ComponentRegistry,
+    registry: Registry,
     *,
     enabled_toolsets: Sequence[str] | None = None,
     disabled_toolsets: Sequence[str] | None = (),
@@ -83,13 +84,13 @@ def _listed(key: str, names: Sequence[str] | None) -> Sequence[str]:
     return names or ()
 
 
-def _members(registry: ComponentRegistry, name: str) -> list[tuple[str, bool]]:
+def _members(registry: Registry, name: str) -> list[tuple[str, bool]]:
     if not validate_toolset(registry, name) and name in registry.names("tool"):
         return [(name, True)]
     return list(walk(registry, name))
 
 
-def _installed(registry: ComponentRegistry, drawn: tuple[str, ...]) -> tuple[list[ToolSpec], list[str]]:
+def _installed(registry: Registry, drawn: tuple[str, ...]) -> tuple[list[ToolSpec], list[str]]:
     members = {name: _members(registry, name) for name in drawn}
     # A tool is named when any of the toolsets lists it, wherever `all` may have met it before.
     named = {tool for pairs in members.values() for tool, listed in pairs if listed}
@@ -124,7 +125,7 @@ def _absent(name: str, tools: list[str], installed: frozenset[str]) -> list[str]
     return [f"{name}: {which}: {', '.join(absent)}{hint}"]
 
 
-def _outside(registry: ComponentRegistry, name: str, tools: list[str]) -> list[str]:
+def _outside(registry: Registry, name: str, tools: list[str]) -> list[str]:
     if name in ALL_NAMES or name not in registry.names("toolset"):
         return []
     strangers = [spec.name for spec in tool_specs(registry) if spec.toolset == name and spec.name not in tools]
@@ -135,7 +136,7 @@ def _packages_of(tools: Iterable[str]) -> list[str]:
     return sorted({package for tool in tools if (package := package_for("tool", tool))})
 
 
-def _nothing_left(registry: ComponentRegistry, drawn: tuple[str, ...], skipped: list[str]) -> ConfigError:
+def _nothing_left(registry: Registry, drawn: tuple[str, ...], skipped: list[str]) -> ConfigError:
     wanted = [tool for name in drawn if validate_toolset(registry, name) for tool in resolve_toolset(registry, name)]
     packages = _packages_of(wanted)
     hint = (

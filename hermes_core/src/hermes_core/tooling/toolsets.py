@@ -5,37 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import Protocol
 
 from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError
-from hermes_core.discovery import Component
-from hermes_core.specs import Declaration, ToolsetSpec, ToolSpec
+from hermes_core.discovery import Registry
+from hermes_core.specs import ToolsetSpec, ToolSpec
 from hermes_core.tooling.toolset_table import ALL_NAMES, LEGACY_NAMES
 
 
-class ComponentRegistry(Protocol):
-    """The part of the registry that toolsets need."""
-
-    def names(self, kind: str) -> tuple[str, ...]:
-        """List the declared names of a kind."""
-        ...
-
-    def spec(self, kind: str, name: str) -> Declaration:
-        """Return one declaration; a name that two plugins declare is refused."""
-        ...
-
-    def component(self, kind: str, name: str) -> Component:
-        """Return one component with its state; requirements are looked at, nothing is imported."""
-        ...
-
-
-def validate_toolset(registry: ComponentRegistry, name: str) -> bool:
+def validate_toolset(registry: Registry, name: str) -> bool:
     """Tell whether a name, current or legacy, is a toolset."""
     name = LEGACY_NAMES.get(name, name)
     return name in ALL_NAMES or name in registry.names("toolset") or name in _grouped(registry)
 
 
-def toolset(registry: ComponentRegistry, name: str) -> ToolsetSpec:
+def toolset(registry: Registry, name: str) -> ToolsetSpec:
     """Return a toolset by its current or legacy name; an unknown one is a `ConfigError` with near names.
 
     A declared list is exact: a further plugin whose tool names the same toolset does not join it, so that installing a
@@ -52,12 +35,12 @@ def toolset(registry: ComponentRegistry, name: str) -> ToolsetSpec:
     return ToolsetSpec(name=name, summary=f"The tools that name the toolset {name}.", tools=tuple(members))
 
 
-def resolve_toolset(registry: ComponentRegistry, name: str) -> tuple[str, ...]:
+def resolve_toolset(registry: Registry, name: str) -> tuple[str, ...]:
     """List the tools of a toolset, installed or not, following its includes; `all` lists every installed tool."""
     return tuple(dict.fromkeys(tool for tool, _ in walk(registry, name)))
 
 
-def walk(registry: ComponentRegistry, name: str, seen: frozenset[str] = frozenset()) -> Iterator[tuple[str, bool]]:
+def walk(registry: Registry, name: str, seen: frozenset[str] = frozenset()) -> Iterator[tuple[str, bool]]:
     """Yield each tool with whether a list names it; a toolset that includes itself, at any depth, is met once."""
     if name in ALL_NAMES:
         yield from ((tool, False) for tool in registry.names("tool"))
@@ -69,7 +52,7 @@ def walk(registry: ComponentRegistry, name: str, seen: frozenset[str] = frozense
             yield from walk(registry, included, seen | {name})
 
 
-def tool_specs(registry: ComponentRegistry) -> Iterator[ToolSpec]:
+def tool_specs(registry: Registry) -> Iterator[ToolSpec]:
     """Yield the tools that have a name of their own; one that two plugins declare fails when it is asked for."""
     for name in registry.names("tool"):
         with contextlib.suppress(AmbiguousComponentError):
@@ -78,14 +61,14 @@ def tool_specs(registry: ComponentRegistry) -> Iterator[ToolSpec]:
             yield spec
 
 
-def _grouped(registry: ComponentRegistry) -> dict[str, list[str]]:
+def _grouped(registry: Registry) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for spec in tool_specs(registry):
         groups.setdefault(spec.toolset, []).append(spec.name)
     return groups
 
 
-def _unknown(registry: ComponentRegistry, name: str) -> ConfigError:
+def _unknown(registry: Registry, name: str) -> ConfigError:
     known = sorted({*registry.names("toolset"), *_grouped(registry), "all"})
     near = get_close_matches(name, [*known, *LEGACY_NAMES, *registry.names("tool")], n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "run: hermes-core plugins list"
