@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -128,7 +128,7 @@ class RolloutRecord:
 
     def outcome(self) -> RolloutOutcome:
         """Return the outcome; called once, at the end."""
-        spec = self.spec
+        spec, score = self.spec, self.score
         return RolloutOutcome(
             rollout_id=spec.rollout_id,
             task_id=spec.task.id,
@@ -139,8 +139,13 @@ class RolloutRecord:
             messages=self.conversation.messages,
             turns=self.turns,
             stop_reason=self.stop_reason or StopReason.CANCELLED,
+            reward_status=self.reward_status,
+            reward=None if score is None else float(score.value),
+            reward_parts={} if score is None else dict(score.parts),
+            reward_detail="" if score is None else score.detail,
             final_response=self.final_response,
             failure=self.failure,
+            reward_failure=self.reward_failure,
             tool_errors=self.tool_errors,
             counters=dict(self.counters),
             timings=self._timings(),
@@ -149,18 +154,7 @@ class RolloutRecord:
             suspect=self.suspect,
             samples=() if self.session is None else self.session.samples(),
             exactness=None if self.session is None else self.session.exactness(),
-            **self._reward(),
         )
-
-    def _reward(self) -> Mapping[str, Any]:
-        fields: dict[str, Any] = {"reward_status": self.reward_status, "reward_failure": self.reward_failure}
-        if self.score is not None:
-            fields |= {
-                "reward": float(self.score.value),
-                "reward_parts": dict(self.score.parts),
-                "reward_detail": self.score.detail,
-            }
-        return fields
 
     def _timings(self) -> Timings:
         total = time.perf_counter() - self._started
