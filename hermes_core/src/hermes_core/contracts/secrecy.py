@@ -220,7 +220,7 @@ class _Walk:
             befores = ("", *value)  # an option's value may be the next word
             return [
                 self._withheld(item, f"{path}.{n}")
-                if _is_value(item, befores[n])
+                if isinstance(item, str) and not item.startswith("-") and _is_option(befores[n])
                 else self.walk(item, "", f"{path}.{n}")
                 for n, item in enumerate(value)
             ]
@@ -360,10 +360,6 @@ def _is_option(text: Any) -> bool:
     """Tell whether it is an option of a command line whose value is secret, and which is the next word."""
     found = _OPTION.fullmatch(text) if isinstance(text, str) else None
     return found is not None and is_secret_name(found[1])
-
-
-def _is_value(item: Any, before: Any) -> bool:
-    return isinstance(item, str) and not item.startswith("-") and _is_option(before)
 
 
 def _login(match: re.Match[str]) -> str:
