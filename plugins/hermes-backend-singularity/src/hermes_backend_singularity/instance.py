@@ -18,7 +18,8 @@ from hermes_sandbox.protocol.agent_process import kill_and_wait
 from hermes_sandbox.protocol.cancellation import complete
 
 _NAMESPACES: Final = ("pid", "mnt", "ipc")
-_KILL: Final = 6.0
+_KILL: Final = 20.0
+"""Seconds in which nothing of an instance has run, after which it counts as unkillable: a busy machine takes its time."""
 _TIDY: Final = 3.0
 """Seconds in which the instance's parent unmounts its image and forgets it; it takes 20 ms."""
 

@@ -33,6 +33,8 @@ _SCRATCH: Final = 64 << 20
 """Bytes of /dev/shm and of the agent's own directory each, where the disk is limited."""
 _GRACE: Final = 6.0
 """Seconds an agent gets to end everything by itself; it gives up after five."""
+_UNKILLABLE: Final = 20.0
+"""Seconds in which nothing of a sandbox has run since it was killed; a busy machine takes its time."""
 
 
 class LocalHost(SandboxHost):
@@ -197,7 +199,7 @@ class BubblewrapHost(LocalHost):
                 # for ever as an orphan, since it asks to die with its parent only afterwards.
                 await kill_processes(self._id, self._root, known=agent.pid)
             # The first process of a PID namespace takes all others with it, and is gone only after them.
-            elif not await kill_and_wait(init, _GRACE):
+            elif not await kill_and_wait(init, _UNKILLABLE):
                 raise BackendError(f"the first process of sandbox {self._id} cannot be killed")
         finally:
             await agent.end(_GRACE)
