@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 import errno
 import json
@@ -12,7 +14,7 @@ import pytest
 from rollout_script import Script, call, calls, says
 from sandbox_support import agent_of
 
-from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.errors import BackendError, SandboxLostError, UnavailableComponentError
 from hermes_core.contracts.rollout import RewardStatus, StopReason
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import Task, TaskFile
@@ -27,14 +29,14 @@ ANSWER = (TaskFile(path="answer.txt", data=b"no"),)
 def play(registry):
     """Play commands or calls and have a verifier judge; `opened` gets the sandboxes, of which there are `refuse`."""
 
-    async def play(verifier, *steps, suspect=False, refuse=None, options=None, opened=None, runtime=None, **fields):
+    async def play(verifier, *steps, suspect=False, refuse=None, error=None, options=None, opened=None, **fields):
         ref = Ref(kind="verifier", name=verifier, options=options or {})
         task = Task(id="t", messages=({"role": "user", "content": "do it"},), verifier=ref, **fields)
         tools = select_tools(registry, enabled_toolsets=["terminal", "testing"])
         turns = [step if callable(step) else calls(_command(step)) for step in steps]
         spec = RolloutSpec(rollout_id="r", group=GroupPlan(group_id="g", task=task, tools=tools), suspect=suspect)
-        async with Runtime(registry, sandbox=SandboxSpec(), **(runtime or {})) as made:
-            _watch(made.backend, [] if opened is None else opened, refuse)
+        async with Runtime(registry, sandbox=SandboxSpec()) as made:
+            _watch(made.backend, [] if opened is None else opened, refuse, error or BackendError("the engine is down"))
             return await run_rollout(spec, made, Script(*turns, says("done")))
 
     return play
@@ -44,13 +46,13 @@ def _command(step):
     return call("terminal", json.dumps({"command": step})) if isinstance(step, str) else step
 
 
-def _watch(backend, opened, refuse):
+def _watch(backend, opened, refuse, error):
     """Note each sandbox that is opened, and let the engine be down from the given one on."""
     really = backend.open
 
     async def open_one(spec):
         if refuse is not None and len(opened) >= refuse:
-            raise BackendError("the engine is down")
+            raise error
         opened.append(await really(spec))
         return opened[-1]
 
@@ -69,6 +71,10 @@ UNREADABLE = {
     "a directory": "rm answer.txt; mkdir answer.txt",
     "a loop of links": "rm answer.txt; ln -s answer.txt answer.txt",
     "below a file": "rm answer.txt; touch x; ln -s x/y answer.txt",
+    "a pipe": "rm answer.txt; mkfifo answer.txt",
+    "a device": "rm answer.txt; ln -s /dev/null answer.txt",
+    "no end": "rm answer.txt; ln -s /dev/zero answer.txt",
+    "memory": "rm answer.txt; ln -s /proc/self/mem answer.txt",
     "a name too long": 'rm answer.txt; ln -s "$(printf "%0300d" 1)" answer.txt',
 }
 UNWRITABLE = {
@@ -76,6 +82,8 @@ UNWRITABLE = {
     "a directory in the place of a file": "mkdir -p expected/answer.txt",
     "a loop of links": "ln -s expected expected",
     "a link to nowhere": "ln -s /proc/none expected",
+    "a pipe": "mkdir expected; mkfifo expected/answer.txt",
+    "a device": "mkdir expected; ln -s /dev/null expected/answer.txt",
 }
 
 
@@ -111,6 +119,33 @@ async def test_a_verifier_says_itself_that_it_cannot_work_in_what_was_left(play)
     assert outcome.reward_failure.type == "WorkspaceError"
     assert outcome.provenance["verification"]["control"]["problem"] == "there is a mess"
     assert len(opened) == 2
+
+
+FAILS = [
+    OSError(errno.ENOSPC, "full"),
+    FileNotFoundError(errno.ENOENT, "gone", "/run/judge.sock"),
+    OSError(errno.EPERM, "no"),
+]
+
+
+@pytest.mark.parametrize("error", FAILS, ids=lambda error: type(error).__name__)
+async def test_what_fails_once_and_not_again_costs_nothing(play, monkeypatch, error):
+    errors = [error]
+    monkeypatch.setattr("rollout_components.Reads.fails", lambda _self: errors and errors.pop())
+    outcome = await play("reads", "echo ok > answer.txt", files=ANSWER)
+    assert (outcome.reward, outcome.reward_status) == (1.0, RewardStatus.OK)
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(errno.ECONNREFUSED, "no"), RuntimeError("a bug"), None])
+async def test_a_control_that_gives_no_score_finds_nobody_guilty(play, monkeypatch, error):
+    answers = [FileNotFoundError(errno.ENOENT, "gone"), error or OSError(errno.EIO, "broken")]
+    monkeypatch.setattr("rollout_components.Reads.fails", lambda _self: answers and answers.pop(0))
+    assert told(await play("reads", "true", files=ANSWER)) == NONE
+
+
+async def test_a_control_that_no_rollout_could_have_either_stops_the_run(play):
+    with pytest.raises(UnavailableComponentError):
+        await play("reads", "rm answer.txt", files=ANSWER, refuse=1, error=UnavailableComponentError("no engine"))
 
 
 async def test_what_an_untouched_sandbox_lacks_too_is_the_verifiers_own_mistake(play):
@@ -175,6 +210,21 @@ async def test_a_verifier_under_which_every_sandbox_is_lost_is_to_blame_itself(p
     assert told(await play("loses_sandbox", "true", suspect=True)) == NONE
 
 
+async def test_a_sandbox_that_ended_by_its_own_terms_makes_nobody_suspect(play):
+    async def waits():
+        with contextlib.suppress(SandboxLostError):
+            while True:  # until the sandbox says that it has ended
+                await opened[-1].stat(".")
+                await asyncio.sleep(1.5)
+        return calls(call("terminal", json.dumps({"command": "true"})))
+
+    for suspect in (False, True):
+        opened = []
+        outcome = await play("reads", "true", waits, opened=opened, suspect=suspect, sandbox={"lifetime": 1})
+        assert told(outcome) == (None, RewardStatus.SKIPPED, False)
+        assert outcome.provenance["sandbox"]["expired"] == "nothing was asked of it for 1 s"
+
+
 async def test_a_task_without_a_verifier_is_not_judged_after_a_loss(play, registry):
     task = Task(id="t", messages=({"role": "user", "content": "do it"},))
     tools = select_tools(registry, enabled_toolsets=["testing"])
@@ -185,13 +235,10 @@ async def test_a_task_without_a_verifier_is_not_judged_after_a_loss(play, regist
             assert told(outcome) == (None, RewardStatus.SKIPPED, False)
 
 
-async def test_what_the_verifier_reads_of_this_machine_makes_suspect_where_it_changes(play, tmp_path):
+async def test_what_the_verifier_reads_of_this_machine_gives_no_reward_where_it_changes(play, tmp_path):
     read = tmp_path / "read"
-    spoil = f"echo x >> {read}"
-    for suspect, expected in ((False, SUSPECT), (True, LOWEST)):
-        read.write_text("as it was")
-        outcome = await play("depends", spoil, options={"reads": [str(read)]}, suspect=suspect)
-        assert told(outcome) == expected
+    read.write_text("as it was")
+    assert told(await play("depends", f"echo x >> {read}", options={"reads": [str(read)]})) == NONE
 
 
 async def test_an_agent_that_is_killed_from_outside_costs_one_attempt_and_no_reward(play):

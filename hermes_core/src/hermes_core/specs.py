@@ -7,6 +7,7 @@ component is first used, so this module stays on the standard library and is che
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -144,6 +145,9 @@ class VerifierSpec(ComponentSpec):
             raise ValueError(
                 f"verifier {self.name!r}: access is one of {', '.join(ACCESS_LEVELS)}, found {self.access!r}"
             )
+        low, high = self.bounds
+        if self.lowest is not None and not (math.isfinite(self.lowest) and low <= self.lowest <= high):
+            raise ValueError(f"verifier {self.name!r}: lowest is {self.lowest!r}, wanted a number within its bounds")
         for path in self.artifacts:
             require_inner_path(path)
 

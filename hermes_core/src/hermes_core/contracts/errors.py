@@ -92,14 +92,10 @@ class VerifierError(HermesError):
     blame = Blame.VERIFIER
 
 
-class InputsChangedError(VerifierError):
-    """A file of this machine that a verifier reads was changed while the rollout ran."""
-
-
 class WorkspaceError(HermesError):
     """A verifier cannot work in what it found in the sandbox.
 
-    The rollout gets the lowest score if an untouched sandbox of its task can be judged, and no reward if not.
+    The rollout gets the lowest score if an untouched sandbox of its task can be judged and its own still cannot.
     """
 
     blame = Blame.VERIFIER

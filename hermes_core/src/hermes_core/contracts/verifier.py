@@ -27,7 +27,7 @@ class Verifier(Protocol):
     synchronous context. When it is called every process of the rollout has been stopped and the sandbox is served by a
     newly started agent. Raise to say "cannot be judged": the rollout gets no reward, never 0.0. Where what it finds in
     the sandbox keeps it from working it raises `WorkspaceError`, or lets an error of a file call pass: an untouched
-    sandbox is judged then, by another object, and if that can be judged the rollout scores the lowest.
+    sandbox is judged then, by another object, and if only the rollout's own cannot be judged, it scores the lowest.
 
     Three further methods may be there, each of them called on an object of its own before the model's part begins:
     `inputs() -> Iterable[Path]` names files and directories of this machine that judging reads: when one has changed

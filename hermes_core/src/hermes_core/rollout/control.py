@@ -7,7 +7,7 @@ import errno
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from hermes_core.contracts.errors import BackendError, InputsChangedError, TaskError, WorkspaceError
+from hermes_core.contracts.errors import BackendError, HermesError, WorkspaceError
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.places import Places
@@ -17,69 +17,69 @@ from hermes_core.rollout.world import set_up
 if TYPE_CHECKING:
     from hermes_core.rollout.runtime import Runtime
 
-_OF_FILES: Final = frozenset(
+_OF_NETWORKS: Final = (ConnectionError, TimeoutError, BlockingIOError, InterruptedError)
+_OF_THIS_PROCESS: Final = frozenset(
     {
-        *(errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EFBIG, errno.EISDIR, errno.ELOOP, errno.EMLINK),
-        *(errno.ENAMETOOLONG, errno.ENOENT, errno.ENOSPC, errno.ENOTDIR, errno.ENOTEMPTY, errno.EPERM, errno.EROFS),
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENETDOWN, errno.ENETUNREACH),
+        *(errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EADDRINUSE, errno.EADDRNOTAVAIL),
     }
 )
-"""What a file call answers because of what lies in the sandbox; errors of networks have other numbers."""
 
 
-def is_of_the_workspace(record: RolloutRecord, error: Exception) -> bool:
-    """Tell whether a verifier stopped at what it found in the rollout's sandbox.
+def is_workspace_error(record: RolloutRecord, error: BaseException | None) -> bool:
+    """Tell whether a verifier may have stopped at what it found in the rollout's sandbox.
 
-    It says so itself, or a file call says it. An untouched sandbox then tells whether that is the rollout's doing.
+    It says so itself, or a file call did. That is no proof: it may have been a file of this machine.
     """
-    return "sandbox" in record.provenance and _is_of_files(error)
+    if error is None or "sandbox" not in record.provenance:
+        return False
+    # Libraries of networks have classes of their own below `OSError`.
+    is_of_files = isinstance(error, OSError) and type(error).__module__ == "builtins"
+    if is_of_files and not isinstance(error, _OF_NETWORKS) and error.errno not in _OF_THIS_PROCESS:  # type: ignore[attr-defined]
+        return True
+    return isinstance(error, WorkspaceError) or is_workspace_error(record, error.__cause__)
 
 
-def _is_of_files(error: BaseException | None) -> bool:
-    if error is None or isinstance(error, WorkspaceError):
-        return error is not None
-    return (isinstance(error, OSError) and error.errno in _OF_FILES) or _is_of_files(error.__cause__)
+def is_suspect(record: RolloutRecord, error: Exception) -> bool:
+    """Tell whether the model may have ended its sandbox, though the infrastructure or a person may have, too.
 
-
-def is_suspect(record: RolloutRecord, error: BaseException) -> bool:
-    """Tell whether the model may have brought an error about, though the infrastructure or a person may have, too.
-
-    It is no suspect as long as it has called no tool, or had no sandbox.
+    It is no suspect before its first valid call, nor where the sandbox ended by its own terms.
     """
-    is_of_either = isinstance(error, BackendError | InputsChangedError)
-    return is_of_either and "sandbox" in record.provenance and record.counters["tool_calls_attempted"] > 0
+    place = record.provenance.get("sandbox")
+    has_acted = record.counters["tool_calls_schema_valid"] > 0
+    return isinstance(error, BackendError) and has_acted and place is not None and not place.get("expired")
 
 
-Judge = Callable[[Places, AgentResult], Awaitable[object]]
-"""Judges one result with the task's verifier in the given places."""
+JudgeIn = Callable[[Places, AgentResult], Awaitable[object]]
+"""Judges a result with the task's verifier in the given places."""
 
 
-async def works_untouched(runtime: Runtime, record: RolloutRecord, judge: Judge, *, of_files: bool) -> bool:
-    """Judge an untouched sandbox of the rollout's task; tell whether that can be had and the verifier can work in it.
+async def works_untouched(
+    runtime: Runtime, live: RolloutContext, record: RolloutRecord, judge_in: JudgeIn, *, must_score: bool
+) -> bool:
+    """Judge an untouched sandbox of the rollout's task; tell whether that gives a score.
 
-    Without `of_files` it need not work: a sandbox that is not lost is enough. What was used is recorded under `control`
-    of the rollout's `verification`.
+    Without `must_score` it is enough that the sandbox can be had, and is not lost while the verifier works. What was
+    used is recorded under `control` of the rollout's `verification`.
+
+    Raises:
+        HermesError: One that would hit every other rollout as well.
     """
-    control = RolloutRecord(record.spec)
+    control, is_open, problem = RolloutRecord(record.spec), False, ""
     try:
-        await _judge_untouched(runtime, record, control, judge)
-        problem = ""
-    except Exception as error:  # noqa: BLE001 - whatever a plugin raises, it says how the control ended
-        is_lost = isinstance(error, BackendError | TaskError)
-        problem = str(error) if is_lost or (of_files and _is_of_files(error)) else ""
+        async with runtime.open_sandbox(runtime.sandbox_for(record.spec.task, rollout_id=live.rollout_id)) as sandbox:
+            await set_up(record.spec.task, sandbox)
+            await sandbox.renew()
+            is_open = True
+            context = RolloutContext(runtime, rollout_id=live.rollout_id, sandbox=sandbox)
+            context.state = live.state
+            async with Places(runtime, context, control) as places:
+                await judge_in(places, record.agent_result(copy.deepcopy(list(record.conversation.messages))))
+    except Exception as error:
+        if isinstance(error, HermesError) and error.fatal:
+            raise
+        if must_score or not is_open or isinstance(error, BackendError):
+            problem = str(error) or type(error).__name__
     note = control.provenance.get("verification", {}) | {"problem": problem}
     record.provenance.setdefault("verification", {})["control"] = note
     return not problem
-
-
-async def _judge_untouched(runtime: Runtime, record: RolloutRecord, control: RolloutRecord, judge: Judge) -> None:
-    spec = runtime.sandbox_for(record.spec.task, rollout_id=record.spec.rollout_id)
-    result = record.agent_result(copy.deepcopy(list(record.conversation.messages)))
-    async with runtime.open_sandbox(spec) as sandbox:
-        await set_up(record.spec.task, sandbox)
-        await sandbox.renew()
-        context = RolloutContext(runtime, rollout_id=record.spec.rollout_id, sandbox=sandbox)
-        try:
-            async with Places(runtime, context, control) as places:
-                await judge(places, result)
-        finally:
-            context.close()

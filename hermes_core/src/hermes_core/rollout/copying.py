@@ -85,10 +85,12 @@ async def _real_path(sandbox: Sandbox, path: str) -> str | None:
 
 def _drop_links_that_lead_out(root: Path) -> int:
     base, dropped = os.path.realpath(root), 0
-    for folder, folders, files in os.walk(root):
-        for name in (*folders, *files):
-            path = Path(folder, name)
-            if path.is_symlink() and (path.readlink().is_absolute() or not _is_below(os.path.realpath(path), base)):
+    waiting = [root] if root.is_dir() and not root.is_symlink() else []
+    while waiting:  # os.walk calls itself for each level, and a tree may be deeper than that works
+        for path in waiting.pop().iterdir():
+            if not path.is_symlink():
+                waiting += [path] if path.is_dir() else []
+            elif path.readlink().is_absolute() or not _is_below(os.path.realpath(path), base):
                 path.unlink()
                 dropped += 1
     return dropped
@@ -103,6 +105,11 @@ async def _private_directory() -> AsyncIterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="hermes-judged-"))
     try:
         yield folder
+    except OSError as error:
+        # An error of a sandbox names a path in it; one that names none, or one of here, is this machine's own.
+        if error.filename is None or str(error.filename).startswith(str(folder)):
+            raise BackendError(f"this machine cannot hold what is to be judged: {error}") from error
+        raise
     finally:
         await to_completion(asyncio.to_thread(_delete_tree, folder))
 

@@ -105,6 +105,8 @@ class _Play:
                 raise
             record.fail(error)  # and go on: a context overflow is judged like any other end
             lost = error if isinstance(error, BackendError) else None
+        if sandbox is not None:
+            self._note(sandbox)
         context.close()
         judge = RolloutContext(self._runtime, rollout_id=record.spec.rollout_id, sandbox=sandbox)
         judge.state.update(context.state)
@@ -112,7 +114,7 @@ class _Play:
         if lost is None:
             await verify(self._runtime, judge, record, seal)
         else:
-            await settle_loss(self._runtime, record, lost)
+            await settle_loss(lost, self._runtime, judge, record, seal)
 
     def _needs_sandbox(self) -> bool:
         task = self._task

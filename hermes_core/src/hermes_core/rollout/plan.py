@@ -49,7 +49,7 @@ class RolloutSpec:
     """One rollout.
 
     `sampling` goes into every model request, `provenance` into the outcome; `attempt` counts from 1 over retries.
-    `suspect` says that an earlier attempt was: where this one ends in the same way, that counts as the model's doing.
+    `suspect` says that an earlier attempt was: another loss of the sandbox counts as the model's doing.
     """
 
     rollout_id: str

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hermes_core.contracts.errors import BackendError, InputsChangedError, VerifierError
+from hermes_core.contracts.errors import BackendError, VerifierError
 from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.contracts.task import Task
 
@@ -56,12 +56,12 @@ class Seal:
         return seal
 
     async def check_inputs(self) -> None:
-        """Raise what a verifier that cannot be asked has raised, or `InputsChangedError` for a file of this machine."""
+        """Raise what a verifier that cannot be asked has raised, `VerifierError` for a changed file of this machine."""
         if self.problem is not None:
             raise self.problem
         now = await asyncio.to_thread(hashes, self._sources)
         if changed := _differences(self.inputs, now):
-            raise InputsChangedError(
+            raise VerifierError(
                 f"{changed[0]} was changed while the rollout ran; the verifier reads it",
                 hint="keep what verifiers read out of reach of the sandboxes: --isolation bwrap, or another user",
             )

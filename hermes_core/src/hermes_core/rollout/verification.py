@@ -7,16 +7,17 @@ import copy
 import inspect
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from hermes_core.contracts.errors import BackendError, HermesError, VerifierError
+from hermes_core.contracts.errors import BackendError, Blame, HermesError, VerifierError
 from hermes_core.contracts.events import RolloutScored
 from hermes_core.contracts.rollout import AgentResult, Failure, RewardStatus, StopReason
 from hermes_core.contracts.verifier import Score
 from hermes_core.rollout.boundary import EscapedError, contained
 from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.control import is_of_the_workspace, is_suspect, works_untouched
+from hermes_core.rollout.control import is_suspect, is_workspace_error, works_untouched
 from hermes_core.rollout.places import Places
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.runtime import Runtime
@@ -38,39 +39,52 @@ async def verify(runtime: Runtime, context: RolloutContext, record: RolloutRecor
         try:
             record.score = await _judge(runtime, context, record, ref, seal)
         except Exception as error:  # noqa: BLE001 - whatever went wrong, the run goes on
-            record.score = await _score_unjudged(runtime, record, ref, error)
+            record.score = await _score_after(error, runtime, context, record, seal)
             record.reward_failure = Failure.of(error) if record.score is None else None
     record.reward_status = RewardStatus.ERROR if record.score is None else RewardStatus.OK
     _announce(runtime, record)
 
 
-async def settle_loss(runtime: Runtime, record: RolloutRecord, error: BackendError) -> None:
+async def settle_loss(
+    error: BackendError, runtime: Runtime, context: RolloutContext, record: RolloutRecord, seal: Seal
+) -> None:
     """Decide about a rollout whose sandbox failed under its model: no reward, but the lowest where it is a repeat."""
-    ref = record.spec.task.verifier
-    if ref is None:
+    if record.spec.task.verifier is None:
         return
     with record.phase("verifier"):
-        record.score = await _score_unjudged(runtime, record, ref, error)
+        record.score = await _score_after(error, runtime, context, record, seal)
     if record.score is not None:
+        record.failure = replace(Failure.of(error), blame=Blame.MODEL, retryable=False)
         record.stop_reason, record.reward_status = StopReason.SANDBOX_DESTROYED, RewardStatus.OK
         _announce(runtime, record)
 
 
-async def _score_unjudged(runtime: Runtime, record: RolloutRecord, ref: Ref, error: Exception) -> Score | None:
+async def _score_after(
+    error: Exception, runtime: Runtime, context: RolloutContext, record: RolloutRecord, seal: Seal
+) -> Score | None:
     """Return the lowest score where the rollout is why it cannot be judged, None where it is not.
 
-    Where that cannot be told the rollout becomes suspect, which a second attempt decides.
+    Where that cannot be told the rollout becomes suspect, which a second attempt decides. What is shared with others
+    may have been ended by them, in both attempts.
     """
+    ref = cast("Ref", record.spec.task.verifier)
     suspect = is_suspect(record, error)
     record.suspect = suspect and not record.spec.suspect
-    if record.suspect or not (suspect or is_of_the_workspace(record, error)):
+    is_blameless = suspect and record.provenance["sandbox"].get("shared", False)
+    if record.suspect or is_blameless or not (suspect or is_workspace_error(record, error)):
         return None
 
-    async def judge(places: Places, result: AgentResult) -> Score:
+    async def judge_in(places: Places, result: AgentResult) -> Score:
         return await _Judge(runtime, places, result).score(ref.name, ref.options)
 
-    if not await works_untouched(runtime, record, judge, of_files=not suspect):
+    if not await works_untouched(runtime, context, record, judge_in, must_score=not suspect):
         return None
+    if not suspect:
+        try:
+            return await _judge(runtime, context, record, ref, seal)  # what has passed by now was not the rollout's
+        except Exception as repeated:  # noqa: BLE001 - whatever went wrong, the run goes on
+            if not is_workspace_error(record, repeated):
+                return None
     return _lowest(runtime, ref, f"the rollout is why it cannot be judged: {str(error)[:500]}")
 
 
@@ -89,7 +103,8 @@ async def _judge(runtime: Runtime, context: RolloutContext, record: RolloutRecor
     if context.sandbox_or_none is not None:
         await context.sandbox.renew()
     await seal.check_inputs()
-    used = record.provenance["verification"] = {"inputs": seal.inputs, "protected": seal.protected}
+    used = record.provenance.setdefault("verification", {})
+    used |= {"inputs": seal.inputs, "protected": seal.protected}
     if context.sandbox_or_none is not None and (broken := await seal.broken_in(context.sandbox)):
         used["tampered"] = broken
         more = f" and {len(broken) - 4} more" if len(broken) > 4 else ""

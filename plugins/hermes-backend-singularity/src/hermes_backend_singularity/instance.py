@@ -19,7 +19,7 @@ from hermes_sandbox.protocol.cancellation import complete
 
 _NAMESPACES: Final = ("pid", "mnt", "ipc")
 _KILL: Final = 20.0
-"""Seconds in which nothing of an instance has run, after which it counts as unkillable: a busy machine takes its time."""
+"""Seconds in which nothing of an instance has run, until it counts as unkillable; a busy machine takes its time."""
 _TIDY: Final = 3.0
 """Seconds in which the instance's parent unmounts its image and forgets it; it takes 20 ms."""
 

@@ -26,9 +26,9 @@ class Policy:
         self._actions: dict[str, Action] = {**DEFAULT_POLICY, **overrides}
         self._max_attempts = max_attempts
 
-    def wants_retry(self, outcome: RolloutOutcome) -> bool:
-        """Tell whether the rollout is to be played again."""
-        if outcome.suspect:
+    def wants_retry(self, outcome: RolloutOutcome, *, was_suspect: bool = False) -> bool:
+        """Tell whether the rollout is to be played again; `was_suspect` says that it had been so already."""
+        if outcome.suspect and not was_suspect:
             return True
         if self._action(outcome) != "retry" or outcome.attempt >= self._max_attempts:
             return False

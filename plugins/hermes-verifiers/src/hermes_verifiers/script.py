@@ -33,8 +33,8 @@ class ScriptVerifier:
     class Options(ProtectedOptions):
         """Either `script` (its text) or `command`; `files` are put beside the script, `upload` copies local folders.
 
-        `on_timeout` and `on_silence` say what a script that hangs or gives no judgement is worth. After silence that is
-        an error there is no reward, unless an untouched sandbox is judged: then the rollout is why, and scores lowest.
+        `on_timeout` and `on_silence` say what a script that hangs or gives no judgement is worth. One that the rollout
+        has kept from running, or that was killed, is worth the lowest score in any case.
         """
 
         script: str | None = None
@@ -86,15 +86,19 @@ class ScriptVerifier:
                 return self._timed_out()
             if self._options.reward == "file":
                 return await self._from_files(room, reward_files, ended)
-        if self._options.reward == "report":
-            return self._from_report(lines_with(nonce, ended.stdout), ended)
+            if self._options.reward == "report":
+                return await self._from_report(room, lines_with(nonce, ended.stdout), ended)
         return Score(value=1.0 if ended.exit_code == 0 else 0.0, detail=_ending(ended))
 
     async def _clear(self, context: Any) -> None:
         """Remove what the model may have put where tests or rewards will lie."""
         for path in (*self._options.upload, *{posixpath.dirname(path): None for path in self._options.reward_files}):
             quoted = shlex.quote(path)
-            await context.sandbox.exec(f"command -p rm -rf -- {quoted} && command -p mkdir -p -- {quoted}", cwd="/")
+            command = f"command -p rm -rf -- {quoted} && command -p mkdir -p -- {quoted}"
+            # What its own user has made unwritable can be opened again by that user.
+            done = await context.sandbox.exec(f"command -p chmod -R u+rwX -- {quoted} 2>/dev/null; {command}", cwd="/")
+            if done.exit_code != 0:
+                raise WorkspaceError(f"{path} cannot be emptied: {done.output.strip()[-300:]}")
 
     async def _run(self, room: Room, nonce: str, reward_file: str) -> ExecResult:
         for name, text in self._options.files.items():
@@ -127,26 +131,38 @@ class ScriptVerifier:
             except OSError:
                 continue
             return _from_text(data.decode("utf-8", "replace").strip(), path)
-        return self._silent(
-            f"wrote no reward to {' or '.join(self._options.reward_files or ['its first argument'])}", ended
-        )
+        where = " or ".join(self._options.reward_files or ["its first argument"])
+        return await self._silent(room, f"wrote no reward to {where}", ended)
 
-    def _from_report(self, lines: list[str], ended: ExecResult) -> Score:
+    async def _from_report(self, room: Room, lines: list[str], ended: ExecResult) -> Score:
         parts: dict[str, float] = {}
         for line in lines:
             name, _, number = line.strip().rpartition(" ")
             parts[name.strip()] = _number(number, f"report line {line!r}")
         total = parts.pop("", None)
         if total is None and not parts:
-            return self._silent("reported nothing", ended)
+            return await self._silent(room, "reported nothing", ended)
         value = sum(parts.values()) / len(parts) if total is None else total
         return Score(value=value, parts=parts, detail=failed_parts(parts))
 
-    def _silent(self, what: str, ended: ExecResult) -> Score:
+    async def _silent(self, room: Room, what: str, ended: ExecResult) -> Score:
         text = f"the judging script {what}; {_ending(ended)}"
-        if self._options.on_silence == "error":
-            raise WorkspaceError(text, hint="set on_silence to 'zero' if the model's work can cause this")
-        return Score(value=0.0, detail=text)
+        if self._options.on_silence == "zero":
+            return Score(value=0.0, detail=text)
+        # Not started (126, 127), killed (128 and more), or by an interpreter that does not work any more: it has not
+        # had its say. Any other script has, and whether its silence is a mistake of its own cannot be told.
+        if ended.exit_code >= 126 or not await self._has_interpreter(room):
+            raise WorkspaceError(text)
+        raise VerifierError(text, hint="set on_silence to 'zero' if the model's work can cause this")
+
+    async def _has_interpreter(self, room: Room) -> bool:
+        interpreter = "bash" if self._options.script is None else self._options.interpreter
+        word = new_nonce()
+        say = {"bash": f"echo {word}", "python3": f"print('{word}')"}[interpreter]
+        env = self._options.env
+        command = f"exec {_INTERPRETERS[interpreter]} -c {shlex.quote(say)}"
+        said = await room.run(command, timeout=60, env=env, inherit_env=self._options.inherit_env)
+        return word in said.output
 
 
 async def _upload(context: Any, local: str, remote: str) -> None:
@@ -163,9 +179,9 @@ def _from_text(text: str, path: str) -> Score:
     try:
         named = {str(name): _number(value, f"{path}, {name}") for name, value in json.loads(text).items()}
     except ValueError as error:
-        raise WorkspaceError(f"{path} holds no JSON: {error}") from error
+        raise VerifierError(f"{path} holds no JSON: {error}") from error
     if "reward" not in named and len(named) != 1:
-        raise WorkspaceError(f"{path} names the rewards {', '.join(named) or 'none'}, wanted one called 'reward'")
+        raise VerifierError(f"{path} names the rewards {', '.join(named) or 'none'}, wanted one called 'reward'")
     value = named.get("reward", next(iter(named.values())))
     return Score(value=value, parts=named, detail=f"read from {path}")
 
@@ -176,7 +192,7 @@ def _number(text: object, where: str) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise WorkspaceError(f"{where}: wanted a finite number, found {text!r}")
+        raise VerifierError(f"{where}: wanted a finite number, found {text!r}")
     return number
 
 

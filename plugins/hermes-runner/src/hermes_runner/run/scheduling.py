@@ -178,7 +178,7 @@ class Scheduler:
     async def _play(self, spec: RolloutSpec) -> None:
         self._observer.started(spec.rollout_id)
         outcome = await self._player.play(spec)
-        while self._policy.wants_retry(outcome):
+        while self._policy.wants_retry(outcome, was_suspect=spec.suspect):
             await self._recorder.superseded(outcome)
             spec = dataclasses.replace(spec, attempt=spec.attempt + 1, suspect=spec.suspect or outcome.suspect)
             outcome = await self._player.play(spec)

@@ -72,6 +72,10 @@ class AgentSandbox:
         """What is recorded with the rollout; with an allowlist also what was asked of the proxy until now."""
         # A shared place is known only when there is a seat in one.
         known = {**self._provenance, **self._host.provenance}
+        if self._slot is not None and not self._slot.exclusive:
+            known["shared"] = True
+        if self._slot is not None and self._slot.expired:
+            known["expired"] = self._slot.expired
         if self._slot is not None and self._slot.process_bound is not None:
             known["limits"] = {**known.get("limits", {}), "pids": self._slot.process_bound}
         return known if self._egress_log is None else {**known, "egress": self._egress_log.to_json()}

@@ -35,6 +35,7 @@ class AgentSlot:
         "_lost",
         "_number",
         "_suspended",
+        "expired",
         "process_bound",
     )
 
@@ -46,6 +47,8 @@ class AgentSlot:
         self._lost: str | None = None
         self._suspended: str | None = None
         self._gone = False
+        self.expired = ""
+        """Why it has ended by its own terms; empty as long as it has not."""
         self.process_bound: str | None = None
         """What the agent does to keep the slot's processes few, and how many they may be; None if it was not asked."""
         self._handlers = {"ended"}
@@ -127,6 +130,7 @@ class AgentSlot:
 
     def _ended(self, header: dict[str, Any], _body: bytes) -> None:
         self._gone = True
+        self.expired = str(header["reason"])
         self.fail(f"it has ended: {header['reason']}")
 
     def suspend(self, reason: str) -> None:
