@@ -21,6 +21,7 @@ from hermes_core.contracts.errors import (
 )
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_testing.separation import require_separation
+from hermes_testing.socket_ways import openings_in
 from hermes_testing.watching import TooSoon, exists, with_more_time
 
 pytestmark = pytest.mark.component("docker")
@@ -108,6 +109,20 @@ async def test_renewing_keeps_files_and_the_container(plain: DockerBackend) -> N
         for _ in range(3):
             await box.renew()
             assert (await box.exec("echo ${STATE-none}; ls; ps | grep -c '[s]leep 600'")).output == "none\nkept\n0\n"
+
+
+@pytest.mark.parametrize("limits", [{}, {"disk_mb": 16, "memory_mb": 128}])
+async def test_no_socket_leads_past_the_network_namespace(
+    plain_image: str, tmp_path: Path, limits: dict[str, int]
+) -> None:
+    plain = _backend(tmp_path, plain_image, user="1001:1001")
+    try:
+        async with await plain.open(_ask(**limits)) as box:
+            for _ in range(2):
+                assert await openings_in(box, tmp_path) == []
+                await box.renew()
+    finally:
+        await plain.aclose()
 
 
 async def test_a_limited_disk_cannot_be_used_up_against_the_shell(plain_image: str, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.leases.book import Lease, LeaseBook
 from hermes_sandbox.local.tmpfs import mount_sized, unmount
 from hermes_testing.separation import require_separation
+from hermes_testing.socket_ways import openings_in
 from hermes_testing.watching import TooSoon, with_more_time
 
 needs_program = pytest.mark.component("apptainer")
@@ -186,6 +187,15 @@ async def test_an_image_without_python_is_refused_where_no_shell_may_serve_it(op
     with pytest.raises(BackendError, match="has no python3"):
         await backend.open(_ask(image=f"docker-archive:{small_images.archive()}"))
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+@needs_program
+async def test_no_socket_leads_a_shell_s_commands_past_the_network_namespace(backend, tmp_path):
+    async with await backend.open(_ask(image=f"docker-archive:{small_images.archive()}")) as sandbox:
+        assert sandbox.provenance["agent"] == "sh"
+        for _ in range(2):
+            assert await openings_in(sandbox, tmp_path) == []
+            await sandbox.renew()
 
 
 @needs_program

@@ -1,8 +1,11 @@
-"""Keeping the limits and the scheduling of the agent from commands that run as the same user.
+"""System call filters, which everything that is started inherits, and which no program that it runs gets rid of.
 
-A first process of a PID namespace cannot be signalled from inside, nor traced when it is not dumpable; but its limits
-could be set to nothing and its priority to the lowest by any process of its user. A system call filter, which
-everything that is started inherits, leaves those calls only to who means itself.
+`shield` keeps the limits and the scheduling of the agent from commands that run as the same user. A first process of a
+PID namespace cannot be signalled from inside, nor traced when it is not dumpable; but its limits could be set to
+nothing and its priority to the lowest by any process of its user. It leaves those calls only to who means itself.
+
+`confine_sockets` leaves only those families of sockets that end where the sandbox does. Others have no network
+namespace: AF_VSOCK reaches the hypervisor from inside any of them.
 """
 
 from __future__ import annotations
@@ -10,17 +13,20 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import socket
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 _PR_SET_SECCOMP = 22
 _GAIN_NOTHING_MORE = 38
 _MODE_FILTER = 2
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
+_LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
+_ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
+_REFUSE = _ERROR | errno.EPERM
 _NUMBER, _ARCHITECTURE = 0, 4
+_X86_64 = 0xC000003E
 _X32 = 0x40000000
 """From here on the numbers are those of a third interface of x86-64, which nothing uses."""
 
@@ -33,15 +39,17 @@ class _Interface(NamedTuple):
     """prlimit64, sched_setparam, sched_setscheduler, sched_setaffinity, sched_setattr: the process comes first."""
     priority: int
     io_priority: int
+    sockets: tuple[int, ...] = ()
+    """socket, socketpair."""
 
 
 _INTERFACES = {
     "x86_64": (
-        _Interface(0xC000003E, (302, 142, 144, 203, 314), 141, 251),
+        _Interface(_X86_64, (302, 142, 144, 203, 314), 141, 251, (41, 53)),
         _Interface(0x40000003, (340, 154, 156, 241, 351), 97, 289),
     ),
     "aarch64": (
-        _Interface(0xC00000B7, (261, 118, 119, 122, 274), 140, 30),
+        _Interface(0xC00000B7, (261, 118, 119, 122, 274), 140, 30, (198, 199)),
         _Interface(0x40000028, (369, 154, 156, 241, 380), 97, 314),
     ),
 }
@@ -62,7 +70,7 @@ def _only(*wanted: tuple[int, int]) -> list[tuple[int, int, int, int]]:
 
 def _block(interface: _Interface) -> list[tuple[int, int, int, int]]:
     code = [(_LOAD, 0, 0, _NUMBER)]
-    if interface.architecture == 0xC000003E:
+    if interface.architecture == _X86_64:
         code += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _REFUSE)]
     rules = [(number, _only((0, 0))) for number in interface.of_a_process]
     # PRIO_PROCESS is 0, IOPRIO_WHO_PROCESS is 1; other kinds mean all processes of a group or a user.
@@ -80,16 +88,85 @@ def _program(machine: str) -> Iterator[tuple[int, int, int, int]]:
     yield (_RETURN, 0, 0, _ALLOW)
 
 
+FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
+"""Paths of the first lead to what is mounted; of the others, and of its abstract names, each network namespace has its
+own."""
+_VSOCK, _PACKET = 40, 10
+_IO_URING = range(425, 428)
+"""Setting up, entering and registering one: its operations make sockets, and no filter sees them."""
+_NO_SUCH_FLAG = 1 << 28
+
+
+def _socket_rule() -> list[tuple[int, int, int, int]]:
+    refuse = (_RETURN, 0, 0, _ERROR | errno.EAFNOSUPPORT)
+    left = len(FAMILIES)
+    # SOCK_PACKET turns AF_INET into AF_PACKET.
+    kind = [(_LOAD, 0, 0, _argument(1)), (_AND, 0, 0, 0xF), (_EQUAL, 0, 1, _PACKET), refuse, (_RETURN, 0, 0, _ALLOW)]
+    known = [(_EQUAL, left - position, 0, family) for position, family in enumerate(FAMILIES.values())]
+    return [(_LOAD, 0, 0, _argument(0)), *known, refuse, *kind]
+
+
+def _socket_program(machine: str) -> Iterator[tuple[int, int, int, int]]:
+    # What is allowed is the machine's own interface. That of 32 bits has socketcall, whose arguments lie in memory,
+    # where no filter looks. Who uses it is ended, with a signal that has a name: without any call, not even the one to
+    # exit, a program would run on.
+    own = _INTERFACES[machine][0]
+    yield from ((_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, own.architecture), (_RETURN, 0, 0, _KILL))
+    yield (_LOAD, 0, 0, _NUMBER)
+    absent = (_RETURN, 0, 0, _ERROR | errno.ENOSYS)
+    if own.architecture == _X86_64:
+        yield from ((_AT_LEAST, 0, 1, _X32), absent)
+    # Absent, not forbidden: libraries have another way for a kernel that is older than io_uring.
+    yield from ((_AT_LEAST, 0, 2, _IO_URING.start), (_AT_LEAST, 1, 0, _IO_URING.stop), absent)
+    first, second = own.sockets
+    yield from ((_EQUAL, 2, 0, first), (_EQUAL, 1, 0, second), (_RETURN, 0, 0, _ALLOW))
+    yield from _socket_rule()
+
+
+def socket_filter(machine: str) -> bytes:
+    """Return the filter that leaves only the sockets of `FAMILIES`, as the kernel of such a machine takes it."""
+    return _pack(_socket_program(machine))
+
+
+def confine_sockets() -> str:
+    """Leave this process, and everything it starts, no way to another family of sockets; return why not, if so."""
+    machine = os.uname().machine
+    if not _is_known(machine):
+        return f"there is no filter of system calls for {machine}"
+    problem = _install(socket_filter(machine))
+    if problem:
+        return f"the kernel takes no filter of system calls: {problem}"
+    try:
+        # Without the filter the flag is refused first, whatever the kernel knows of the family.
+        socket.socket(_VSOCK, socket.SOCK_STREAM | _NO_SUCH_FLAG).close()
+    except OSError as error:
+        if error.errno == errno.EAFNOSUPPORT:
+            return ""
+    return "the kernel takes a filter of system calls, and heeds it not"
+
+
+def _is_known(machine: str) -> bool:
+    return machine in _INTERFACES and sys.byteorder == "little" and sys.maxsize > 1 << 32
+
+
 def shield() -> bool:
     """Filter the calls of this process and of everything it starts; False where that cannot be had."""
     machine = os.uname().machine
-    if machine not in _INTERFACES or sys.byteorder != "little" or sys.maxsize < 1 << 32:
-        return False
-    code = b"".join(struct.pack("=HBBI", *step) for step in _program(machine))
+    return _is_known(machine) and not _install(_pack(_program(machine)))
+
+
+def _pack(steps: Iterable[tuple[int, int, int, int]]) -> bytes:
+    return b"".join(struct.pack("<HBBI", *step) for step in steps)
+
+
+def _install(code: bytes) -> str:
+    """Have the kernel run a filter on every call from now on; return what it says against that."""
     buffer = ctypes.create_string_buffer(code)
     program = struct.pack("@HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
     prctl = ctypes.CDLL(None, use_errno=True).prctl
-    return bool(
+    if (
         prctl(_GAIN_NOTHING_MORE, 1, 0, 0, 0) == 0
         and prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.c_char_p(program), 0, 0) == 0
-    )
+    ):
+        return ""
+    return os.strerror(ctypes.get_errno())

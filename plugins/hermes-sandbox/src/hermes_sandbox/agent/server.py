@@ -16,7 +16,7 @@ from hermes_sandbox.agent.commands.write_order import hang_bell
 from hermes_sandbox.agent.launch import OOM_SCORE
 from hermes_sandbox.agent.loop import Loop
 from hermes_sandbox.agent.processes import become_reaper, kill_descendants, take_name
-from hermes_sandbox.agent.seccomp import shield
+from hermes_sandbox.agent.seccomp import confine_sockets, shield
 from hermes_sandbox.agent.slot import CALLS, STREAMS, UPLOADS, USUAL_UMASK, WAITS, Slot
 from hermes_sandbox.agent.slot_lifecycle import (
     begin,
@@ -209,7 +209,9 @@ class Server:
         take_name(self._marker)
         version = ".".join(str(part) for part in sys.version_info[:3])
         values = {"protocol": PROTOCOL, "pid": os.getpid(), "python": version, "uid": os.getuid()}
-        self.answer(number, {**values, "can_setuid": may_change_user(), "shielded": self._shielded})
+        values = {**values, "can_setuid": may_change_user(), "shielded": self._shielded}
+        open_sockets = confine_sockets() if header.get("confine_sockets") else "nobody asked to confine them"
+        self.answer(number, {**values, "open_sockets": open_sockets})
 
     def _do_ping(self, number: int, _header: dict[str, Any], _body: bytes) -> None:
         # Also when nobody waits for this very answer: that anything comes at all is what the client looks for.

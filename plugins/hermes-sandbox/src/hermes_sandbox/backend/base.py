@@ -15,6 +15,7 @@ from hermes_core.contracts.errors import BackendError, NoPythonError, SandboxRef
 from hermes_core.contracts.leases import LeaseStore, LeaseTerms
 from hermes_core.contracts.sandbox import IsolationLevel, Sandbox, SandboxSpec
 from hermes_core.specs import BackendSpec
+from hermes_sandbox.agent.seccomp import FAMILIES
 from hermes_sandbox.backend.agent_sandbox import AgentSandbox
 from hermes_sandbox.backend.host import SandboxHost
 from hermes_sandbox.backend.options import PROCESSES, UNBOUNDED
@@ -400,6 +401,8 @@ class AgentBackend(ABC):
             "backend": self.declaration.name,
             "isolation": spec.isolation,
             "network": spec.network,
+            # Where they cannot be held to these, no sandbox is opened.
+            **({} if spec.network == "full" else {"socket_families": list(FAMILIES)}),
             "sandbox_id": sandbox_id,
             **host.provenance,
         }

@@ -142,18 +142,22 @@ async def _attempt(
                 await backend.check(spec)
             async with await backend.open(spec) as sandbox:
                 result = await sandbox.exec(trial.command, timeout=trial.seconds)
-                how = sandbox.provenance.get("limits") or {}
+                provenance = sandbox.provenance
     except HermesError as error:
         return found(works=False, detail=error.message, hint=error.hint), error
     except TimeoutError as error:
         return found(works=False, detail=f"no answer within {_PATIENCE:g} s"), error
     if not trial.holds(result):
         return found(works=False, detail=f"it does not hold: {result.output.strip()[-200:] or result.exit_code}"), None
-    works = found(works=True, detail=_how(how, trial.feature))
+    works = found(works=True, detail=_how(provenance, trial.feature))
     if trial.feature == "isolation":
-        works = dataclasses.replace(works, processes=_how(how, "pids") or None)
+        works = dataclasses.replace(works, processes=_how(provenance, "pids") or None)
     return works, None
 
 
-def _how(limits: Any, feature: str) -> str:
+def _how(provenance: Mapping[str, Any], feature: str) -> str:
+    if feature.startswith("network "):
+        families = provenance.get("socket_families")
+        return f"sockets: {', '.join(families)}" if isinstance(families, list) else "nothing is said of sockets"
+    limits = provenance.get("limits")
     return str(limits.get(feature, "")) if isinstance(limits, Mapping) else ""

@@ -71,6 +71,7 @@ def _place(
         file_size_mb=request.spec.file_size_mb,
         processes=fields["processes"] or None,
         shared_user=fields.get("shared_user", False),
+        confine_sockets=request.hello()["confine_sockets"],
     )
 
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
-from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
+from hermes_sandbox.posix_shell.confinement import confinement_message
 from hermes_sandbox.posix_shell.source import shell_message
 from hermes_sandbox.protocol.client import AgentStream
 
@@ -68,6 +69,7 @@ class ShellPlace:
     `name` marks its processes. `folder` is a directory for what it keeps, without blanks in its path; one of the usual
     places if None. `identity` is the user of the commands, if it is another than the shell's own. `processes` is how
     many they may have, None where the place sees to that; `shared_user` tells whether others have that user.
+    `confine_sockets`: no families of sockets but those that a network namespace bounds.
     """
 
     name: str
@@ -76,6 +78,7 @@ class ShellPlace:
     file_size_mb: int | None
     processes: int | None = None
     shared_user: bool = False
+    confine_sockets: bool = False
 
     def words(self) -> str:
         """Return it as the words of the first request."""
@@ -134,7 +137,8 @@ class ShellClient:
 
     async def _greet(self, place: ShellPlace) -> None:
         nonce = secrets.token_hex(16)
-        self._stream.writer.write(shell_message() + f"hello {nonce} {place.words()}\n".encode())
+        first = confinement_message(nonce, place.folder) if place.confine_sockets else b""
+        self._stream.writer.write(first + shell_message() + f"hello {nonce} {place.words()}\n".encode())
         found, kind, *words = (await self._line()) or ["", ""]
         if found != nonce:
             raise BackendError(f"wanted the shell's greeting, found {found[:80]!r}")
@@ -291,6 +295,12 @@ def _give_up(asked: _Asked, reason: str) -> None:
 
 
 def _refusal(kind: str, place: ShellPlace) -> BackendError:
+    if kind == "unconfined":
+        return SandboxRefusedError(
+            "the network of this sandbox cannot be limited: its shell cannot keep commands from other sockets",
+            hint="that needs x86-64 or aarch64, a kernel with CONFIG_SECCOMP_FILTER, `uname`, and a place in /run, "
+            "/tmp or /dev/shm that programs may be run from; or choose --network full",
+        )
     if kind == "no-user":
         return BackendError(
             f"commands cannot become user {place.identity}: the image has no setpriv, and no su that knows such a user",

@@ -102,7 +102,7 @@ class AgentStream:
 class AgentClient:
     """Sends requests to an agent and matches its answers; a lost agent fails every request at once.
 
-    `greeting` is what the agent said of itself: protocol, python, pid, uid, can_setuid and shielded.
+    `greeting` is what the agent says of itself: pid, uid, python, protocol, can_setuid, shielded, open_sockets (why).
 
     Args:
         stream: The connection.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
-from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.protocol.client import AgentClient, AgentStream, EventHandler
 
@@ -228,7 +228,8 @@ class SlotRequest:
         limits = {"core": 0}
         if self.spec.file_size_mb is not None:
             limits["file_size"] = self.spec.file_size_mb << 20
-        return {"marker": self.sandbox_id, "limits": limits}
+        # An allowlist is no less: what is not AF_INET would go past its proxy.
+        return {"marker": self.sandbox_id, "limits": limits, "confine_sockets": self.spec.network != "full"}
 
     def fields(self, place: Place) -> dict[str, Any]:
         """Return what the slot is opened with."""
@@ -250,9 +251,20 @@ class SlotRequest:
         }
 
     async def greet(self, stream: AgentStream, *, marker: str | None = None) -> AgentClient:
-        """Send the agent's program into a waiting Python; what it starts carries `marker`, the sandbox's id if None."""
+        """Send the agent's program into a waiting Python; what it starts carries `marker`, the sandbox's id if None.
+
+        Raises:
+            SandboxRefusedError: The network is to be limited, and the agent cannot keep commands from other sockets.
+        """
         hello = {**self.hello(), **({} if marker is None else {"marker": marker})}
-        return await AgentClient.connect(stream, hello, timeout=self.setup_timeout, patience=self.patience)
+        client = await AgentClient.connect(stream, hello, timeout=self.setup_timeout, patience=self.patience)
+        if hello["confine_sockets"] and client.greeting["open_sockets"]:
+            await client.aclose()
+            raise SandboxRefusedError(
+                f"network {self.spec.network!r} cannot be enforced here: {client.greeting['open_sockets']}",
+                hint="run on x86-64 or aarch64 with a kernel that has CONFIG_SECCOMP_FILTER, or choose --network full",
+            )
+        return client
 
     async def open_alone(self, stream: AgentStream, place: Place) -> AgentSlot:
         """Start an agent that serves this slot alone."""

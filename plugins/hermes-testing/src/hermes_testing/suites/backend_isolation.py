@@ -12,6 +12,7 @@ from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
 from hermes_core.specs import BackendSpec
 from hermes_testing.separation import require_separation
+from hermes_testing.socket_ways import openings_in
 from hermes_testing.suites.backend_base import SECRET_VALUE, BackendBase
 from hermes_testing.suites.base import needs
 from hermes_testing.watching import runs_inside, sleep_token
@@ -68,6 +69,20 @@ class Isolation(BackendBase):
             assert sandbox.provenance["network"] == "none"
         assert reached.output == ""
         assert set(interfaces.output.split()) <= {"lo"}
+
+    @pytest.mark.parametrize("network", ["none", "allowlist"])
+    async def test_no_socket_leads_past_the_network_namespace(
+        self, backend: TerminalBackend, spec: BackendSpec, network: str, tmp_path: Path
+    ) -> None:
+        """Neither a family that has none, as AF_VSOCK, nor io_uring, nor another interface of the kernel; ever."""
+        if network not in spec.networks:
+            pytest.skip(f"network {network!r} is not declared; that it is refused is another test")
+        hosts = ("example.org",) if network == "allowlist" else ()
+        wanted = await self.isolated(backend, spec, network=network, allow_hosts=hosts)
+        async with await backend.open(wanted) as sandbox:
+            for _ in range(2):
+                assert await openings_in(sandbox, tmp_path) == []
+                await sandbox.renew()
 
     async def test_an_allowlist_reaches_what_it_names(self, backend: TerminalBackend, spec: BackendSpec) -> None:
         """And nothing else: neither another port by the same way nor anything past the proxy; both are recorded."""
