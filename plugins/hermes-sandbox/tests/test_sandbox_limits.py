@@ -26,6 +26,8 @@ ESCAPED = "env -i setsid bash -c 'echo $$ >pid; cd /; exec sleep 300' >/dev/null
 ESCAPED += " until [[ -s pid ]]; do sleep 0.01; done"
 
 
+ON_DISK = {"/home/sandbox", "/tmp", "/workspace"}
+"""The sandbox's own directories; `disk_mb` bounds those, and nothing else does."""
 _MKDIR = Path.mkdir
 
 
@@ -144,6 +146,45 @@ async def test_the_disk_is_full_at_its_limit_and_survives_a_renewal():
         assert await sandbox.read_file("kept") == b"x"
         outside = "for d in / /dev /usr /run /etc; do touch $d/new 2>/dev/null && echo $d; done"
         assert (await sandbox.exec(outside)).output == ""
+
+
+@pytest.mark.component("bwrap")
+@pytest.mark.parametrize("memory_limit", ["per_sandbox", "per_process"])
+@pytest.mark.parametrize("disk_mb", [None, 32])
+async def test_nothing_that_lies_in_memory_is_larger_than_a_part_of_the_memory(
+    request, tmp_path, memory_limit, disk_mb
+):
+    if disk_mb is not None and os.geteuid() != 0:
+        pytest.skip("limiting the disk needs root")
+    options = {"memory_limit": memory_limit}
+    if memory_limit == "per_process":
+        options["cgroup"] = tmp_path  # none can be made there
+    else:
+        request.getfixturevalue("groups")
+    async with open_one("bwrap", options, memory_mb=160, disk_mb=disk_mb) as sandbox:
+        await sandbox.exec("export KEPT=1")
+        # All that the sandbox's user may write to, but for its own directories; the kernel's make no files.
+        found = await sandbox.exec(r"find / -xdev -type d -writable; find /dev -type d -writable ! -path '/dev/pts*'")
+        places = {*found.output.split(), "/etc", "/run", "/dev", "/dev/shm", "/run/hermes"} - ON_DISK
+        for place in sorted(places):
+            # A third more than a place may hold, and gone again: that is little where nothing is held to anything.
+            tried = await sandbox.exec(
+                f"mkdir -p {place}/in && head -c {54 << 20} /dev/zero >{place}/in/new; rm -r {place}/in"
+            )
+            refused = ("No space left", "Read-only file system", "Permission denied", "File exists")
+            assert any(why in tried.output for why in refused), (place, tried.output)
+        full = "; ".join(f"head -c {54 << 20} /dev/zero >{place}/new" for place in ("/etc", "/dev/shm"))
+        assert (await sandbox.exec(full)).exit_code == 1
+        assert (await sandbox.exec("echo $KEPT")).output == "1\n"
+
+
+@pytest.mark.component("bwrap")
+async def test_with_a_memory_limit_the_system_can_be_added_to():
+    async with open_one("bwrap", memory_mb=128) as sandbox:
+        assert (
+            await sandbox.exec("mkdir /data && echo kept > /data/f && touch /etc/f && cat /data/f")
+        ).output == "kept\n"
+        assert (await sandbox.exec("touch /dev/f")).exit_code == 1
 
 
 @pytest.mark.component("bwrap")

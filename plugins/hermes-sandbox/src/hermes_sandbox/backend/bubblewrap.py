@@ -87,14 +87,16 @@ def write_accounts(root: Path, uid: int, gid: int) -> None:
     (root / "group").write_text(f"sandbox:x:{gid}:\n", encoding="ascii")
 
 
+def _sized(limit: int | None, mode: str, target: str) -> tuple[str, ...]:
+    size = () if limit is None else ("--size", str(limit))
+    return ("--perms", mode, *size, "--tmpfs", target)
+
+
 def _memory_filesystems(limit: int | None) -> Iterator[str]:
     yield from ("--dev", "/dev")
     if limit is not None:
-        yield from ("--perms", "1777", "--size", str(limit), "--tmpfs", "/dev/shm", "--remount-ro", "/dev")  # noqa: S108 - inside
-    yield from ("--perms", "0700")
-    if limit is not None:
-        yield from ("--size", str(limit))
-    yield from ("--tmpfs", STATE)
+        yield from (*_sized(limit, "1777", "/dev/shm"), "--remount-ro", "/dev")  # noqa: S108 - inside
+    yield from _sized(limit, "0700", STATE)
 
 
 def command_line(
@@ -105,11 +107,13 @@ def command_line(
     info_fd: int,
     frozen: bool = False,
     scratch_limit: int | None = None,
+    read_only_root: bool = False,
 ) -> list[str]:
     """Return the argv that runs `program` in namespaces of its own, with the directories of `root` as its own.
 
-    `scratch_limit` bounds, in bytes, each of the two other places that can be written to: /dev/shm and the agent's.
-    Nothing inside can write to the workspace when it is `frozen`.
+    `scratch_limit` bounds, in bytes, each of the other places that can be written to: the root with /etc and /run, a
+    file system in memory too, /dev/shm, and the agent's own. Nothing inside can write to the first when there is a
+    `read_only_root`, nor to the workspace when it is `frozen`.
     """
     return [
         "bwrap",
@@ -125,6 +129,7 @@ def command_line(
         "ALL",
         "--hostname",
         "sandbox",
+        *_sized(scratch_limit, "0755", "/"),
         *_system(program[0]),
         *configuration(str(root), network=network),
         "--proc",
@@ -139,8 +144,7 @@ def command_line(
         "--ro-bind" if frozen else "--bind",
         str(root / "workspace"),
         WORKSPACE,
-        # The root itself is a file system in memory too.
-        *(() if scratch_limit is None else ("--remount-ro", "/")),
+        *(("--remount-ro", "/") if read_only_root else ()),
         "--chdir",
         "/",
         "--info-fd",

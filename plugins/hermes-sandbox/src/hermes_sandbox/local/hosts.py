@@ -29,8 +29,6 @@ from hermes_sandbox.protocol.cancellation import complete
 from hermes_sandbox.protocol.client import AgentStream
 from hermes_sandbox.protocol.fd_limits import failure
 
-_SCRATCH: Final = 64 << 20
-"""Bytes of /dev/shm and of the agent's own directory each, where the disk is limited."""
 _GRACE: Final = 6.0
 """Seconds an agent gets to end everything by itself; it gives up after five."""
 _UNKILLABLE: Final = 20.0
@@ -165,7 +163,8 @@ class BubblewrapHost(LocalHost):
                 network=self._network,
                 info_fd=writer,
                 frozen=self._frozen,
-                scratch_limit=_SCRATCH if self._limits.disk is not None else None,
+                scratch_limit=self._limits.scratch,
+                read_only_root=self._limits.disk is not None,
             )
             self._agent = await self._start(argv, ENVIRONMENT["PATH"], uid=self._uid, pass_fds=(writer,))
         except BackendError:

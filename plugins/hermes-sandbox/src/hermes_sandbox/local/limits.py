@@ -14,6 +14,9 @@ from hermes_sandbox.local.cgroups import ControlGroups, Controller
 _OWN_PROCESSES: Final = 3
 """What a sandbox consists of before it runs anything: bubblewrap outside, its first process inside, the agent."""
 _PERIOD: Final = 100_000
+_SCRATCH: Final = 64 << 20
+_SHARE: Final = 4
+"""A quarter of the memory for each of three places: what lies there is nobody's to kill, and leaves room to run."""
 _FIELDS: Final[Mapping[Controller, str]] = {"memory": "memory_mb", "pids": "pids", "cpu": "cpu"}
 _HINT: Final = (
     "run as root, or name a writable control group (version 2) with these controllers in the backend option cgroup, "
@@ -32,6 +35,8 @@ class Limits:
     """Bytes of memory that each process may map."""
     disk: int | None = None
     """Bytes of all the sandbox's writable directories together."""
+    scratch: int | None = None
+    """Bytes of each other place inside bubblewrap that lies in memory: /, /dev/shm and the agent's own."""
     enforced: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -75,7 +80,13 @@ def plan_limits(
         _require_positive("disk_mb", spec.disk_mb)
         enforced["disk"] = "tmpfs"
     disk = None if spec.disk_mb is None else spec.disk_mb << 20
-    return Limits(tuple(controllers), settings, address_space, disk, enforced)
+    return Limits(tuple(controllers), settings, address_space, disk, _scratch(spec), enforced)
+
+
+def _scratch(spec: SandboxSpec) -> int | None:
+    of_disk = [] if spec.disk_mb is None else [_SCRATCH]
+    of_memory = [] if spec.memory_mb is None else [(spec.memory_mb << 20) // _SHARE]
+    return min(of_disk + of_memory, default=None)
 
 
 def _require_positive(name: str, value: float) -> None:
