@@ -24,6 +24,7 @@ from hermes_backend_singularity.backend import SingularityBackend, SingularityOp
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_testing.separation import require_separation
+from hermes_testing.socket_ways import openings_in
 
 options, place = json.loads(sys.argv[1]), Path(sys.argv[2])
 
@@ -48,6 +49,7 @@ async def main():
         await box.exec("kill -9 -1 1 $PPID; for p in /proc/[0-9]*; do kill -9 ${p#/proc/}; done", timeout=10)
         found["survived"] = (await box.exec("cat kept")).output
         found["nested"] = (await box.exec("unshare -U true")).exit_code
+        found["openings"] = await openings_in(box, place)
         found["interfaces"] = (await box.exec("tail -n +3 /proc/net/dev | cut -d: -f1")).output.split()
         await box.freeze()
         found["frozen"] = (await box.exec("cat kept && touch new")).exit_code
@@ -120,6 +122,7 @@ def test_a_user_s_sandbox_is_separated_and_says_what_it_cannot_limit(image):
     assert found["uid"] == NOBODY
     assert found["privileges"] == ["CapEff:", "0" * 16, "CapBnd:", "0" * 16, "NoNewPrivs:", "1"]
     assert (found["survived"], found["interfaces"], found["left"]) == ("1", ["lo"], [])
+    assert found["openings"] == []
     assert found["nested"] != 0
     assert found["frozen"] != 0
     assert found["bound"] == "40 more than its user had, by RLIMIT_NPROC"

@@ -242,6 +242,15 @@ def test_probing_says_what_works_here_and_what_does_not(command, tmp_path):
     assert "run as root" in found["none", "memory"]["hint"]
 
 
+@pytest.mark.component("bwrap")
+def test_probing_says_which_sockets_a_limited_network_leaves(command, tmp_path):
+    _, out, _ = command("probe", "local", "--json", options={"cgroup": str(tmp_path)})
+    found = {(f["isolation"], f["feature"]): f for f in json.loads(out)["findings"]}
+    for network in ("network none", "network allowlist"):
+        said = "sockets: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK"
+        assert (found["bwrap", network]["works"], found["bwrap", network]["detail"]) == (True, said)
+
+
 def test_probing_a_backend_with_wrong_options_names_what_is_wrong(command):
     status, out, _ = command("probe", "local", options={"colour": "green"})
     assert status == 1
