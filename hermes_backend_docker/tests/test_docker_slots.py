@@ -245,3 +245,30 @@ async def test_commands_give_way_to_the_agent_of_their_container_for_good(two: t
     back = "import os; os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))"
     assert (await two[0].exec(f"python3 -c '{ask}'")).output == "True\n"
     assert "PermissionError" in (await two[0].exec(f"python3 -c '{back}'")).output
+
+
+async def test_what_a_slot_has_left_anywhere_in_the_container_goes_with_it(
+    backend: DockerBackend, two: tuple[Sandbox, Sandbox]
+) -> None:
+    """Files, shared memory, semaphores and queues; those of the others stay."""
+    one, other = two
+    leave = (
+        "n=note-$(id -u); for d in /tmp /var/tmp /dev/shm; do mkdir -p $d/$n/a && echo note > $d/$n/f; done; "
+        'ipcmk -M 4096 -Q -S 2; python3 -c "import ctypes, os; '
+        "print(ctypes.CDLL(None).mq_open(b'/note-%d' % os.getuid(), os.O_CREAT, 0o600, None))\""
+    )
+    for sandbox in two:
+        assert (await sandbox.exec(leave)).exit_code == 0
+    uid = await _user(one)
+    container = _shared(_pool(backend))[0]
+    look = "find / -xdev -user %d; find /dev/shm /dev/mqueue -user %d; grep -c ' %d ' /proc/sysvipc/*"
+    assert len(_inside(container, look % (uid, uid, uid))) > 7
+    await one.aclose()
+    assert _inside(container, look % (uid, uid, uid)) == [f"/proc/sysvipc/{kind}:0" for kind in ("msg", "sem", "shm")]
+    uid = await _user(other)
+    assert len(_inside(container, look % (uid, uid, uid))) > 7
+
+
+def _inside(container: str, script: str) -> list[str]:
+    asked = ["docker", "exec", container, "sh", "-c", script]
+    return sorted(subprocess.run(asked, capture_output=True, text=True, check=False).stdout.splitlines())

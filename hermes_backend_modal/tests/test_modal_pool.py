@@ -46,6 +46,18 @@ async def test_slots_share_a_sandbox_and_have_users_of_their_own(standin, tmp_pa
     assert LeaseBook(tmp_path).read() == ([], [])
 
 
+async def test_the_next_slot_finds_nothing_of_the_one_before(standin, tmp_path):
+    backend = _backend(standin, tmp_path)
+    leave = "for d in /tmp /var/tmp /dev/shm; do mkdir $d/note; echo note > $d/note/f; done; ipcmk -M 4096 -Q -S 2"
+    look = "ls -A /tmp /var/tmp /dev/shm | grep note; tail -qn +2 /proc/sysvipc/*"
+    async with await backend.open(SPEC) as one:
+        assert (await one.exec(leave)).exit_code == 0
+    async with await backend.open(SPEC) as other:
+        assert len(_shared(standin, backend)) == 1
+        assert (await other.exec(look)).output == ""
+    await backend.aclose()
+
+
 async def test_trajectories_more_than_slots_all_finish_within_the_bounds(standin, tmp_path):
     backend = _backend(standin, tmp_path, slots_per_sandbox=2, max_sandboxes=2)
     most = 0

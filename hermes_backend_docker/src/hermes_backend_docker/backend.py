@@ -160,7 +160,8 @@ class DockerBackend(AgentBackend):
     ) -> Mapping[str, Any]:
         # Users that other containers have too are bound by their container alone.
         processes = 0 if facts.few_users else None
-        return slot_of(self.options.workspace, sandbox_id, container.first_uid + number, processes)
+        uid = container.first_uid + number
+        return slot_of(self.options.workspace, sandbox_id, uid, processes, kept=self.options.targets)
 
     async def _share(self, spec: SandboxSpec, facts: EngineFacts, image: Image) -> SharedContainer:
         try:

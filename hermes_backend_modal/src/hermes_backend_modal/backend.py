@@ -159,7 +159,10 @@ class ModalBackend(AgentBackend):
             lambda: self._leased(spec, lambda place_id: self._share(spec, place_id, name)),
             limit=self.options.slots_per_sandbox,
             describe=lambda host, number: slot_of(
-                self.options.workspace_base, sandbox_id, cast("SharedModal", host).first_uid + number
+                self.options.workspace_base,
+                sandbox_id,
+                cast("SharedModal", host).first_uid + number,
+                kept=self.options.volumes,
             ),
             provenance={**self._describe(spec, name), "uid": "of the slot", "gid": "of the slot"},
         )

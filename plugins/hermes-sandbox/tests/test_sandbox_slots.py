@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
-import subprocess
-import sys
 import tempfile
-import time
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from sandbox_support import UID, processes_of, slot_fields
+from slot_agents import agent, opened, out, run
 from time_limits import may_have_been_idle
 
 from hermes_core.contracts.errors import SandboxLostError
-from hermes_sandbox import PYTHON_FLAGS, AgentStream
 from hermes_sandbox.protocol.client import AgentClient
 from hermes_sandbox.protocol.slots import AgentSlot
 from hermes_testing.suites.backend_commands import most_held
@@ -32,41 +27,6 @@ def place():
     with tempfile.TemporaryDirectory(prefix="hermes-test-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
-
-
-@asynccontextmanager
-async def agent():
-    ours, theirs = socket.socketpair()
-    environment = {"HERMES_SANDBOX": f"slots{os.getpid()}.0", "PATH": "/usr/bin:/bin"}
-    process = subprocess.Popen([sys.executable, *PYTHON_FLAGS], stdin=theirs, stdout=theirs, env=environment)
-    theirs.close()
-    stream = AgentStream(*await asyncio.open_connection(sock=ours))
-    hello = {"marker": f"slots{os.getpid()}", "limits": {}}
-    client = await AgentClient.connect(stream, hello, timeout=60)
-    try:
-        yield client
-    finally:
-        await client.aclose()
-        assert await asyncio.to_thread(process.wait, 60) == 0
-        assert processes_of(f"slots{os.getpid()}") == []
-
-
-async def opened(client, place, **fields):
-    given = {"state_dir": None, "own_directory": True, **fields}
-    workspace = place / f"slot{time.monotonic_ns()}"
-    return await AgentSlot.open(client, slot_fields(workspace, **given), exclusive=False)
-
-
-async def run(slot, command, **fields):
-    text = command.encode()
-    header = {"op": "exec", "command": len(text), "stdin": False, "timeout": 120, "limit": 9999}
-    answer, output = await slot.request({**header, "cwd": None, "env": {}, **fields}, text)
-    head, tail, _ = answer["streams"][0]
-    return answer["exit_code"], output[: head + tail].decode()
-
-
-async def out(slot, command, **fields):
-    return (await run(slot, command, **fields))[1]
 
 
 async def test_slots_have_workspaces_and_sessions_of_their_own(place):

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -20,7 +21,7 @@ from sandbox_support import UID
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
-from hermes_sandbox import AgentBackend, AgentStream
+from hermes_sandbox import AgentBackend, AgentStream, SandboxHost
 from hermes_sandbox.backend.container_host import refuse_mounted
 from hermes_sandbox.backend.options import AgentOptions, CommandUser, InsidePath, identity_of
 from hermes_sandbox.backend.ownership_scripts import program_to_give, program_to_lock, program_to_share
@@ -71,7 +72,12 @@ class Wearing(AgentBackend):
         self.worn_at: float | None = None
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> UserSlot:
-        describe = lambda host, _: slot_of(str(host.root), sandbox_id, self.uid)  # noqa: E731 - a callback
+        def describe(host: SandboxHost, _number: int) -> Mapping[str, Any]:
+            assert isinstance(host, Worn)
+            fields = slot_of(str(host.root), sandbox_id, self.uid)
+            # Not all of this machine.
+            return fields if self.uid is None else {**fields, "sweep": {"tops": [str(host.root)], "kept": []}}
+
         return UserSlot(
             self.places,
             "all",
@@ -158,6 +164,27 @@ async def test_a_slot_with_a_user_has_its_directory_locked_by_its_place(backend:
         assert backend.log[-1] == f"lock {sandbox.id} ({UID}, {UID})"
 
 
+@as_root
+async def test_a_place_in_which_something_is_left_takes_nobody_new(
+    backend: Wearing, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend.uid = UID
+    async with await backend.open(SPEC) as sandbox:
+        shared = Path(sandbox.workspace).parent / "shared"
+        shared.mkdir()
+        shared.chmod(0o1777)
+        await sandbox.exec(f"mkdir {shared}/point")
+        mounted = ["mount", "-t", "tmpfs", "-o", f"uid={UID},size=4k", "none", f"{shared}/point"]
+        subprocess.run(mounted, check=True)
+    try:
+        assert backend.log[-1] == "end"
+        assert [record.args for record in caplog.records] == [(f"{shared}/point: Device or resource busy",)]
+        async with await backend.open(SPEC):
+            assert backend.made == 2
+    finally:
+        subprocess.run(["umount", f"{shared}/point"], check=True)
+
+
 def _run(program: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-I", "-S", "-E", "-c", program]
     return subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -232,6 +259,7 @@ def test_a_slot_without_a_user_names_none() -> None:
     assert slot_of("/w", "x", None) == {"workspace": "/w/x", "umask": 0o077, "own_directory": True}
     assert slot_of("/w", "x", None, 0)["processes"] == 0
     assert slot_of("/w", "x", 5, 7).items() >= {"uid": 5, "gid": 5, "processes": 7}.items()
+    assert slot_of("/w", "x", 5, kept=["/b", "/a"])["sweep"] == {"tops": ["/"], "kept": ["/a", "/b"]}
 
 
 class Options(AgentOptions):

@@ -127,7 +127,8 @@ class NomadBackend(AgentBackend):
             return slot_of(self.options.workspace, sandbox_id, None)
         # Users that other containers of the node have too are bound by their container alone.
         processes = None if self.options.first_uid is None else 0
-        return slot_of(self.options.workspace, sandbox_id, host.first_uid + number, processes)
+        uid = host.first_uid + number
+        return slot_of(self.options.workspace, sandbox_id, uid, processes, kept=self.options.targets)
 
     async def _container(self, spec: SandboxSpec, slots: int, image: str, *, uses: int) -> AllocationHost:
         host = AllocationHost(self._fleet, self.api, spec, self.options, slots=slots, image=image)

@@ -143,6 +143,14 @@ class NomadOptions(AgentOptions):
     start_timeout: Seconds = 120.0
     """Seconds until a new container must run, its image pulled."""
 
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Where volumes are, inside, whose files outlive the container."""
+        named = (str(volume).split(":") for volume in self.docker_config.get("volumes") or ())
+        mounts = [*(self.docker_config.get("mount") or ()), *(self.docker_config.get("mounts") or ())]
+        lasting = (mount for mount in mounts if isinstance(mount, dict) and mount.get("type") != "tmpfs")
+        return (*(parts[1] for parts in named if len(parts) > 1), *(str(mount.get("target")) for mount in lasting))
+
     @field_validator("nomad_address")
     @classmethod
     def _with_scheme(cls, value: str | None) -> str | None:

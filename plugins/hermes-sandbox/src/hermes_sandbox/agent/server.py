@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from typing import Any
 
 from hermes_sandbox.agent.commands.shell import COMMAND_FD
@@ -27,6 +28,7 @@ from hermes_sandbox.agent.slot_lifecycle import (
     may_change_user,
     start_again,
 )
+from hermes_sandbox.agent.sweeping.sweeper import Sweeper
 from hermes_sandbox.agent.wire import PROTOCOL, Decoder, FrameError, encode_head
 
 _STREAM_READ = 1 << 18
@@ -67,8 +69,9 @@ class Server:
         self._marker = ""
         self._ground = Slot(self.loop, 0, "", {})
         self._slots: dict[int, Slot] = {0: self._ground}
-        self._ending: set[Slot] = set()
-        """Those that are being closed."""
+        self._ending: dict[Slot, list[Callable[[OSError | None], None]]] = {}
+        """Those that are being closed, and who is to be told of it."""
+        self._sweeper = Sweeper(self.loop)
         self._uploads: dict[int, tuple[Slot, Any]] = {}
         self._waits: dict[int, tuple[Slot, Callable[[], None] | None]] = {}
         self._streams: dict[int, Slot] = {}
@@ -227,6 +230,8 @@ class Server:
         slot = Slot(self.loop, header["slot"], self._marker, header)
         slot.bell = self._bell
         bind_slot(slot, header)
+        if slot.sweep is not None and slot.identity is not None:
+            self._sweeper.expect(slot.identity.uid)
         try:
             begin(slot, header)
         except BaseException:
@@ -253,30 +258,40 @@ class Server:
             self.loop.after(left, lambda: self._look_for_life(slot))
         else:
             slot.tell("ended", {"reason": f"nothing was asked of it for {slot.lifetime:g} s"})
-            self._end(slot, lambda _error: None)
+            self._end(slot)
 
     def _do_close(self, number: int, header: dict[str, Any], _body: bytes) -> None:
         slot = self._slots.get(header["slot"])
-        if slot is None:
-            self.answer(number, {})
+        told = partial(self._told, number)
+        if slot is not None:
+            self._end(slot, told)
+        elif waiting := [tells for each, tells in self._ending.items() if each.number == header["slot"]]:
+            # Its time was over before.
+            waiting[0].append(told)
         else:
-            self._end(slot, lambda error: self._told(number, error))
+            told(None)
 
-    def _end(self, slot: Slot, then: Callable[[OSError | None], None]) -> None:
+    def _end(self, slot: Slot, *tells: Callable[[OSError | None], None]) -> None:
         self._withdraw_all(slot)
         del self._slots[slot.number]
-        self._ending.add(slot)
+        self._ending[slot] = [*tells]
         self._count_sharers()
 
         def ended(error: OSError | None) -> None:
-            self._ending.discard(slot)
-            then(error)
+            if error is None and slot.sweep is not None and slot.identity is not None:
+                self._sweeper.sweep(slot.identity.uid, slot.sweep, lambda: over(None))
+            else:
+                over(error)
+
+        def over(error: OSError | None) -> None:
+            for tell in self._ending.pop(slot):
+                tell(error)
 
         end(slot, ended)
 
     def _told(self, number: int, error: OSError | None) -> None:
         if error is None:
-            self.answer(number, {})
+            self.answer(number, {"left": self._sweeper.left})
         else:
             self.fail(number, error)
 

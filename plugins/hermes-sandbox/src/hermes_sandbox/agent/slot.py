@@ -58,6 +58,8 @@ class Slot:
         self.kind: str = request.get("session", "robust")
         self.umask: int = request.get("umask", 0o022)
         self.own_directory: bool = request.get("own_directory", False)
+        self.sweep: dict[str, Any] | None = request.get("sweep")
+        """Where to look at its end for what its user owns, whom no other slot has; None where that is nobody's task."""
         self.leftovers: set[str] = set()
         """Directories of its sessions that could not be deleted at once, for what commands have put into them."""
         self.lifetime: float | None = request.get("lifetime")

@@ -23,7 +23,8 @@ class WornPlace(SandboxHost):
     Attributes:
         release: Called when the place has been removed, to strike its lease out.
         worn_at: Monotonic time from which on it takes nobody new.
-        uses: How many slots it may have had before it takes nobody new: what they left in /tmp stays until its end.
+        uses: How many slots it may have had before it takes nobody new: what they wrote into files of others, which no
+            sweep finds, stays until its end.
         first_uid: One less than the user of its first slot.
     """
 

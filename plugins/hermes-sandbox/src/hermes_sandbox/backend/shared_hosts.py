@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import uuid
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Any, Final, Protocol
@@ -18,6 +19,7 @@ MakeHost = Callable[[], Awaitable[SandboxHost]]
 """Makes a place for many slots. May be cancelled; what an exception interrupts, it removes itself."""
 Describe = Callable[[SandboxHost, int], Mapping[str, Any]]
 """Returns the fields of `open` for the n-th slot of a place, counted from 1 and never twice: workspace, uid, gid, …"""
+_log = logging.getLogger(__name__)
 _IDLE: Final = 30.0
 _STARTS: Final = 16
 
@@ -301,6 +303,10 @@ class SharedPlace(SandboxHost):
             if self._seat is not None:
                 self._seat.spoil()
             raise
+        if slot.left is not None and self._seat is not None:
+            # What the next one would find; the place ends when the last of those who are in it has left.
+            self._seat.spoil()
+            _log.warning("a shared place takes nobody new, since slots have left something there: %s", slot.left)
 
     async def destroy(self) -> None:
         """Give the seat back."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 _FEW_UIDS: Final = 20000
@@ -21,12 +22,17 @@ def first_uid(place_id: str, *, few: bool = False) -> int:
     return _FEW_UIDS if few else _FIRST_UID + int(place_id, 16) % _PLACES * _UIDS
 
 
-def slot_of(folder: str, sandbox_id: str, uid: int | None, processes: int | None = None) -> dict[str, Any]:
+def slot_of(
+    folder: str, sandbox_id: str, uid: int | None, processes: int | None = None, *, kept: Iterable[str] = ()
+) -> dict[str, Any]:
     """Return what a slot is opened with: a directory that nobody else has in its place, and a user likewise.
 
-    No `uid` leaves the commands with the agent's user. `processes` bounds those of the slot: None by what the sandbox
-    asks for, 0 not at all, where its place does that.
+    No `uid` leaves the commands with the agent's user. What another one owns anywhere in the place is removed when the
+    slot is closed, but for what is in `kept`, the paths of volumes. `processes` bounds those of the slot: None by what
+    the sandbox asks for, 0 not at all, where its place does that.
     """
     bound = {} if processes is None else {"processes": processes}
     fields = {"workspace": f"{folder}/{sandbox_id}", "umask": 0o077, "own_directory": True, **bound}
-    return fields if uid is None else {**fields, "uid": uid, "gid": uid}
+    if uid is None:
+        return fields
+    return {**fields, "uid": uid, "gid": uid, "sweep": {"tops": ["/"], "kept": sorted(kept)}}

@@ -12,8 +12,10 @@ from hermes_core.contracts.errors import BackendError, SandboxLostError, Sandbox
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.protocol.client import AgentClient, AgentStream, EventHandler
 
-_CLOSING: Final = 15.0
-"""Seconds in which a slot must be gone; the agent gives up killing its processes after five."""
+_RESETTING: Final = 15.0
+"""Seconds in which a slot must have been emptied; the agent gives up killing its processes after five."""
+_CLOSING: Final = 60.0
+"""Seconds in which it must be gone; to delete and sweep up takes as long as there is much, and others wait for none."""
 
 
 class AgentSlot:
@@ -36,6 +38,7 @@ class AgentSlot:
         "_number",
         "_suspended",
         "expired",
+        "left",
         "process_bound",
     )
 
@@ -49,6 +52,8 @@ class AgentSlot:
         self._gone = False
         self.expired = ""
         """Why it has ended by its own terms; empty as long as it has not."""
+        self.left: str | None = None
+        """What it, or a slot before it, has left in its place that cannot be removed; known when it is closed."""
         self.process_bound: str | None = None
         """What the agent does to keep the slot's processes few, and how many they may be; None if it was not asked."""
         self._handlers = {"ended"}
@@ -129,7 +134,6 @@ class AgentSlot:
         self._client.on_event(name, handler, slot=self._number)
 
     def _ended(self, header: dict[str, Any], _body: bytes) -> None:
-        self._gone = True
         self.expired = str(header["reason"])
         self.fail(f"it has ended: {header['reason']}")
 
@@ -162,7 +166,7 @@ class AgentSlot:
         fields = {"state_dir": state_dir or self._fields["state_dir"], "cwd": self._fields["cwd"]}
         try:
             await self._client.request(
-                {"op": "reset", "slot": self._number, **fields}, deadline=_CLOSING, overdue=self.fail
+                {"op": "reset", "slot": self._number, **fields}, deadline=_RESETTING, overdue=self.fail
             )
         except (OSError, ValueError) as error:
             self.fail(f"it could not be renewed: {error}")
@@ -190,7 +194,8 @@ class AgentSlot:
     async def _close(self) -> None:
         with contextlib.suppress(SandboxLostError):
             try:
-                await self._client.request({"op": "close", "slot": self._number}, deadline=_CLOSING)
+                answer, _ = await self._client.request({"op": "close", "slot": self._number}, deadline=_CLOSING)
+                self.left = answer.get("left")
             except OSError as error:
                 raise BackendError(f"a slot of a shared agent cannot be closed: {error}") from error
 
@@ -245,6 +250,7 @@ class SlotRequest:
             "gid": None,
             "umask": 0o022,
             "own_directory": False,
+            "sweep": None,
             "name": self.sandbox_id,
             "processes": self.processes,
             **place.slot_fields(),

@@ -1,0 +1,179 @@
+"""Deleting what users own whose processes are dead, in directories that others use as well."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+_NAMES_AT_ONCE = 4096
+"""Names of a directory that are held in memory."""
+_DEEPEST = 64
+"""Directories that are open at a time; what is nested deeper is moved up first."""
+_FOLDER = os.O_DIRECTORY | os.O_CLOEXEC
+_ALL_FOR_OWNER = 0o700
+
+
+def act_as(uid: int) -> None:
+    """Take a user, as far as files are concerned, whoever was taken before; 0 is the agent's own."""
+    if os.geteuid() != uid:
+        os.seteuid(0)
+        os.seteuid(uid)
+
+
+class _Folder(NamedTuple):
+    """An open directory that is being looked through."""
+
+    fd: int
+    owner: int
+    path: str
+    around: list[int]
+    """Those of the dead that it lies in, and it itself if it is one of theirs; open, too."""
+    depth: int
+
+
+class Removal:
+    """Deletes what the `dead` own, wherever it lies, and nothing of others.
+
+    Every step is done as the owner of the directory that it changes: root of a container need not have the right to
+    pass by permissions. A directory is looked at and changed through one descriptor, so that whoever still runs cannot
+    have another one emptied by putting it in its place.
+
+    Args:
+        dead: Users whose processes have all ended.
+        living: Users of slots that may be at work meanwhile.
+    """
+
+    def __init__(self, dead: Collection[int], living: Collection[int]) -> None:
+        self.left: list[str] = []
+        """What could not be deleted, and why."""
+        self._dead = frozenset(dead)
+        self._living = frozenset(living)
+        self._heir = min(dead)
+        self._moved = 0
+
+    def search(self, place: str) -> None:
+        """Delete what there is in a directory that everybody may write to, and in directories of the living there."""
+        try:
+            with _opened(place, None) as held:
+                self._empty(held, place, [], 0)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._note(place, error)
+        finally:
+            act_as(0)
+
+    def _note(self, path: str, error: OSError) -> None:
+        self.left.append(f"{path}: {error.strerror}")
+
+    def _empty(self, held: int, path: str, around: list[int], depth: int) -> None:
+        owner = os.fstat(held).st_uid
+        act_as(owner)
+        folder = _Folder(os.open(_again(held), os.O_RDONLY | _FOLDER), owner, path, around, depth)
+        try:
+            changed = True
+            while changed:
+                moved, changed = self._moved, False
+                act_as(owner)
+                for name in _names(folder.fd):
+                    changed |= self._delete(name, folder)
+                    act_as(owner)
+                changed |= self._moved != moved
+        finally:
+            os.close(folder.fd)
+
+    def _delete(self, name: str, folder: _Folder) -> bool:
+        """Delete an entry, or what is dead in it; True when it has gone."""
+        try:
+            info = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+            if stat.S_ISDIR(info.st_mode):
+                return self._delete_directory(name, folder)
+            if info.st_uid in self._dead:
+                _as_one_of((folder.owner, info.st_uid), lambda: os.unlink(name, dir_fd=folder.fd))
+                return True
+        except FileNotFoundError:
+            return False  # whoever shares the directory was quicker
+        except OSError as error:
+            self._note(f"{folder.path}/{name}", error)
+        return False
+
+    def _delete_directory(self, name: str, folder: _Folder) -> bool:
+        path, around, depth = f"{folder.path}/{name}", folder.around, folder.depth
+        with _opened(name, folder.fd) as held:
+            info = os.fstat(held)
+            if info.st_uid not in self._dead:
+                # In directories of other slots there can be something where others may enter.
+                if info.st_uid in self._living and info.st_mode & stat.S_IXOTH:
+                    _require_room(depth)
+                    self._empty(held, path, [], depth + 1)
+                return False
+            self._take(held, info)
+            if depth >= _DEEPEST and len(around) > 1:
+                os.rename(name, os.urandom(16).hex(), src_dir_fd=folder.fd, dst_dir_fd=around[0])
+                self._moved += 1
+                return False
+            _require_room(depth)
+            self._empty(held, path, [*around, held], depth + 1)
+            if self._bequeath(held):
+                return False
+        _as_one_of((folder.owner, self._heir), lambda: os.rmdir(name, dir_fd=folder.fd))
+        return True
+
+    def _take(self, held: int, info: os.stat_result) -> None:
+        """Make a directory of one of the dead the heir's, who may do everything there."""
+        if info.st_uid != self._heir:
+            act_as(0)
+            os.chown(_again(held), self._heir, -1)
+        act_as(self._heir)
+        if info.st_mode & _ALL_FOR_OWNER != _ALL_FOR_OWNER:
+            os.chmod(_again(held), info.st_mode & 0o777 | _ALL_FOR_OWNER)  # noqa: PTH101 - an open directory
+
+    def _bequeath(self, held: int) -> bool:
+        """Give a directory in which others have something to one of those; False if they have nothing in it."""
+        act_as(self._heir)
+        with os.scandir(_again(held)) as entries:
+            owners = (entry.stat(follow_symlinks=False) for entry in entries)
+            other = next((info for info in owners if info.st_uid not in self._dead), None)
+        if other is None:
+            return False
+        act_as(0)
+        os.chown(_again(held), other.st_uid, other.st_gid)
+        return True
+
+
+def _require_room(depth: int) -> None:
+    if depth >= _DEEPEST:
+        raise OSError(errno.ELOOP, "is nested too deep among directories of others")
+
+
+def _again(held: int) -> str:
+    return f"/proc/self/fd/{held}"
+
+
+@contextlib.contextmanager
+def _opened(name: str, folder: int | None) -> Iterator[int]:
+    held = os.open(name, os.O_PATH | os.O_NOFOLLOW | _FOLDER, dir_fd=folder)
+    try:
+        yield held
+    finally:
+        os.close(held)
+
+
+def _names(folder: int) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        while names := [entry.name for entry in islice(entries, _NAMES_AT_ONCE)]:
+            yield from names
+
+
+def _as_one_of(users: tuple[int, int], work: Callable[[], None]) -> None:
+    try:
+        act_as(users[0])
+        work()
+    except PermissionError:
+        act_as(users[1])
+        work()

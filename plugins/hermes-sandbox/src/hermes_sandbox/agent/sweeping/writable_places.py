@@ -1,0 +1,96 @@
+"""Where the users of slots can leave something: the directories that everybody may write to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
+
+_NO_FILES = frozenset(
+    (
+        "binfmt_misc",
+        "bpf",
+        "cgroup",
+        "cgroup2",
+        "configfs",
+        "debugfs",
+        "devpts",
+        "fusectl",
+        "nsfs",
+        "proc",
+        "pstore",
+        "securityfs",
+        "sysfs",
+        "tracefs",
+    )
+)
+"""File systems in which nobody makes a file of his own."""
+_ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
+
+
+class _Mount(NamedTuple):
+    path: str
+    takes_files: bool
+
+
+def writable_places(
+    tops: Collection[str], kept: Collection[str], users: Collection[int], act_as: Callable[[int], None]
+) -> Iterator[str]:
+    """Yield the directories at and below `tops` that everybody may write to.
+
+    What is mounted at a path in `kept` is left out, and what the users of slots have made: it lies in such a directory.
+    An image's own directories do not change, so one look is enough for the life of a place.
+
+    Args:
+        tops: Absolute paths.
+        kept: Where volumes are, whose files are to outlive the place.
+        users: The users that slots have had.
+        act_as: Takes the user that owns a directory, where only that one may list it.
+    """
+    mounts = list(_mount_points())
+    apart = {mount.path for mount in mounts} | set(kept)
+    for top in tops:
+        inside = (mount for mount in mounts if mount.takes_files and _lies_in(mount.path, top))
+        for start in sorted({top, *(mount.path for mount in inside)}):
+            if not any(_lies_in(start, path) for path in kept):
+                yield from _walk(start, apart - {start}, users, act_as)
+
+
+def _lies_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _mount_points() -> Iterator[_Mount]:
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123 - lines
+        for line in file:
+            fields = line.split(" ")
+            kind, options = fields[fields.index("-") + 1], fields[5].split(",")
+            path = fields[4]
+            for escaped, character in _ESCAPES:
+                path = path.replace(escaped, character)
+            yield _Mount(path, kind not in _NO_FILES and "ro" not in options)
+
+
+def _walk(start: str, apart: Collection[str], users: Collection[int], act_as: Callable[[int], None]) -> Iterator[str]:
+    waiting = [start]
+    while waiting:
+        path = waiting.pop()
+        # One that has gone, or that not even its owner can list, is nobody's way to a file.
+        with contextlib.suppress(OSError):
+            info = os.lstat(path)
+            if not stat.S_ISDIR(info.st_mode) or info.st_uid in users:
+                continue
+            if info.st_mode & stat.S_IWOTH:
+                yield path
+            waiting += [found for found in _directories(path, info.st_uid, act_as) if found not in apart]
+
+
+def _directories(path: str, owner: int, act_as: Callable[[int], None]) -> list[str]:
+    act_as(owner)
+    try:
+        with os.scandir(path) as entries:
+            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    finally:
+        act_as(0)
