@@ -58,6 +58,7 @@ async def test_slots_share_a_container_and_have_users_of_their_own(
     assert found == {f"{uid}\n700 {uid}\n0077\n" for uid in (first, second)}
     assert second == first + 1
     assert one.workspace != other.workspace
+    assert list(one.provenance["lacks"]) == ["private_tmp"]
     assert one.provenance["limits"]["pids"] == "1024 of its user, by RLIMIT_NPROC"
 
 

@@ -66,6 +66,13 @@ def test_of_a_backend_that_says_nothing_nothing_is_said(command, words):
     assert "processes" not in out
 
 
+def test_probing_says_what_sandboxes_do_not_have_for_themselves(command):
+    out = command("sandboxes", "probe", "sharing")
+    assert out.endswith("\nsharing none lacks private_tmp: all of them share /tmp\n")
+    [finding] = json.loads(command("sandboxes", "probe", "sharing", "--json"))["findings"]
+    assert finding["lacks"] == {"private_tmp": "all of them share /tmp"}
+
+
 def test_a_level_at_which_they_are_bounded_is_what_to_use():
     loose = Finding(backend="a", isolation="none", feature="isolation", works=True, processes="none: root")
     strict = Finding(backend="a", isolation="bwrap", feature="isolation", works=True, processes="1024")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import tempfile
@@ -57,6 +58,16 @@ async def test_files_of_a_closed_slot_are_gone_everywhere_and_those_of_others_an
         ]
 
 
+async def test_slots_that_close_together_are_all_swept_up_after(place):
+    async with agent() as client:
+        slots = [await user(client, place, number) for number in range(8)]
+        await asyncio.gather(*(out(slot, f"mkdir {place}/sticky/$(id -u); ipcmk -S 1") for slot in slots))
+        await asyncio.gather(*(slot.aclose() for slot in slots))
+        assert [slot.left for slot in slots] == [None] * 8
+        assert list((place / "sticky").iterdir()) == []
+        assert [ipc_objects(UID + number) for number in range(8)] == [0] * 8
+
+
 async def test_what_others_have_put_into_a_directory_of_a_closed_slot_stays_and_goes_with_them(place):
     async with agent() as client:
         one, other = await user(client, place, 0), await user(client, place, 1)
@@ -69,6 +80,20 @@ async def test_what_others_have_put_into_a_directory_of_a_closed_slot_stays_and_
         ]  # fmt: skip
         await other.aclose()
         assert list((place / "sticky").iterdir()) == []
+
+
+async def test_a_link_to_a_file_of_the_image_keeps_no_directory_of_a_closed_slot(place):
+    (place / "shared/inner/drop/open").touch()
+    (place / "shared/inner/drop/open").chmod(0o666)
+    async with agent() as client:
+        one, other = await user(client, place, 0), await user(client, place, 1)
+        linked = await run(one, f"mkdir {place}/sticky/d && ln {place}/shared/inner/drop/open {place}/sticky/d/link")
+        assert linked[0] == 0
+        await one.aclose()
+        assert one.left is None
+        assert list((place / "sticky").iterdir()) == []
+        assert (place / "shared/inner/drop/open").stat().st_nlink == 1
+        await other.aclose()
 
 
 async def test_what_lies_in_a_directory_of_another_slot_is_found_there_now_or_when_that_one_ends(place):

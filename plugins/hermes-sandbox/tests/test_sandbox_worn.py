@@ -62,13 +62,16 @@ class Worn(WornPlace):
 class Wearing(AgentBackend):
     """Slots of such places, two uses each."""
 
-    declaration = BackendSpec(name="wearing", summary="Worn places.", target="nowhere:Wearing")
+    declaration = BackendSpec(
+        name="wearing", summary="Worn places.", target="nowhere:Wearing", isolation=("container+slot", "container")
+    )
 
     def __init__(self, root: Path) -> None:
         super().__init__()
         self.root, self.log, self.made = root, [], 0
         self.lease_dir = root / "leases"
         self.uid: int | None = None
+        self.limit = 8
         self.worn_at: float | None = None
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> UserSlot:
@@ -82,7 +85,7 @@ class Wearing(AgentBackend):
             self.places,
             "all",
             lambda: self._leased(spec, self._place),
-            limit=8,
+            limit=self.limit,
             describe=describe,
             provenance={"kind": "worn"},
         )
@@ -106,7 +109,7 @@ class Wearing(AgentBackend):
         return {lease.sandbox_id for lease in leases}
 
 
-SPEC = SandboxSpec(isolation="none")
+SPEC = SandboxSpec(isolation="container+slot")
 
 
 @pytest_asyncio.fixture
@@ -134,6 +137,27 @@ async def test_a_place_takes_as_many_as_it_may_and_goes_with_the_last_of_them_an
     assert len(backend.lease_ids()) == 2
     await third.aclose()
     assert first.provenance["kind"] == "worn"
+
+
+async def test_a_run_is_told_once_that_slots_share_what_lies_outside_of_their_directories(
+    backend: Wearing, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with await backend.open(SPEC) as one, await backend.open(SPEC):
+        assert list(one.provenance["lacks"]) == ["private_tmp"]
+    [told] = [record.getMessage() for record in caplog.records]
+    assert told.startswith(
+        "backend 'wearing' lacks private_tmp at isolation 'container+slot': slots of one place share"
+    )
+    assert told.endswith("Where tasks need their own: --isolation container.")
+
+
+async def test_nothing_is_told_of_a_slot_that_has_its_place_to_itself(
+    backend: Wearing, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend.limit = 1
+    async with await backend.open(SPEC) as one:
+        assert "lacks" not in one.provenance
+    assert caplog.records == []
 
 
 async def test_a_place_that_is_too_old_takes_nobody_after_the_one_that_it_was_made_for(backend: Wearing) -> None:
@@ -178,7 +202,7 @@ async def test_a_place_in_which_something_is_left_takes_nobody_new(
         subprocess.run(mounted, check=True)
     try:
         assert backend.log[-1] == "end"
-        assert [record.args for record in caplog.records] == [(f"{shared}/point: Device or resource busy",)]
+        assert f"{shared}/point: Device or resource busy" in caplog.text
         async with await backend.open(SPEC):
             assert backend.made == 2
     finally:

@@ -6,7 +6,12 @@ from hermes_core import hookimpl
 from hermes_core.specs import BackendSpec
 from hermes_sandbox.local.backend import LocalBackend
 
-SAID = {"strict": {"pids": "1024, by a keeper"}, "loose": {"pids": "none: nobody looks after them"}, "silent": {}}
+SAID = {
+    "strict": {"limits": {"pids": "1024, by a keeper"}},
+    "loose": {"limits": {"pids": "none: nobody looks after them"}},
+    "silent": {"limits": {}},
+    "sharing": {"limits": {}, "lacks": {"private_tmp": "all of them share /tmp"}},
+}
 
 
 def _spec(name):
@@ -19,11 +24,11 @@ def hermes_backends():
 
 
 class Told:
-    """A sandbox that says something else of its processes than what holds."""
+    """A sandbox that says something else of itself than what holds."""
 
-    def __init__(self, inner, limits):
+    def __init__(self, inner, said):
         self._inner = inner
-        self.provenance = {**inner.provenance, "limits": limits}
+        self.provenance = {**inner.provenance, **said}
 
     def __getattr__(self, name):
         return getattr(self._inner, name)
@@ -48,3 +53,7 @@ class Loose(Strict):
 
 class Silent(Strict):
     declaration = _spec("silent")
+
+
+class Sharing(Strict):
+    declaration = _spec("sharing")

@@ -104,6 +104,7 @@ class AgentBackend(ABC):
         self._leases: LeaseStore = FileLeaseStore()
         self._open: dict[str, AgentSandbox | PlainSandbox] = {}
         self._said_unbounded = False
+        self._said_lacks = False
 
     @property
     def leases(self) -> LeaseStore:
@@ -242,6 +243,7 @@ class AgentBackend(ABC):
             try:
                 await sandbox.start()
                 self._require_bound(spec, sandbox.slot.process_bound)
+                self._tell_lacks(spec, host)
             except NoPythonError as error:
                 if not host.serves_plain:
                     await sandbox.aclose()
@@ -286,6 +288,15 @@ class AgentBackend(ABC):
                 why,
                 hint,
             )
+
+    def _tell_lacks(self, spec: SandboxSpec, host: SandboxHost) -> None:
+        """Say, once, what sandboxes of this kind do not have for themselves."""
+        others = " or ".join(level for level in self.declaration.isolation if level != spec.isolation)
+        if host.lacks and not self._said_lacks:
+            self._said_lacks = True
+            for word, why in host.lacks.items():
+                text = "backend %r lacks %s at isolation %r: %s. Where tasks need their own: --isolation %s."
+                _log.warning(text, self.declaration.name, word, spec.isolation, why, others)
 
     def _terms(self, spec: SandboxSpec, sandbox_id: str) -> LeaseTerms:
         return LeaseTerms(
@@ -404,6 +415,7 @@ class AgentBackend(ABC):
             # Where they cannot be held to these, no sandbox is opened.
             **({} if spec.network == "full" else {"socket_families": list(FAMILIES)}),
             "sandbox_id": sandbox_id,
+            **({"lacks": dict(host.lacks)} if host.lacks else {}),
             **host.provenance,
         }
 

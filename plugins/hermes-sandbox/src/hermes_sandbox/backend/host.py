@@ -36,6 +36,14 @@ class SandboxHost(ABC):
     On a machine that others use, where a killed caller's agent has to be found, it is the place's own id.
     """
 
+    @property
+    def lacks(self) -> Mapping[str, str]:
+        """What sandboxes in this place have not for themselves, by the suites' words, and why: recorded, and told once.
+
+        `private_tmp`: what one calls a file in /tmp or /dev/shm is taken for the others.
+        """
+        return {}
+
     without_python: str | None = None
     """Why a shell serves this place from the start and no agent; None where an agent is tried first."""
 

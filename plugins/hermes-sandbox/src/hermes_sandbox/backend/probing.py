@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.errors import HermesError, SandboxRefusedError
@@ -34,6 +34,8 @@ class Finding:
     detail: str = ""
     hint: str | None = None
     processes: str | None = None
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    """What sandboxes of a level that works say that they have not for themselves, and why."""
 
     @property
     def is_unbounded(self) -> bool:
@@ -151,7 +153,8 @@ async def _attempt(
         return found(works=False, detail=f"it does not hold: {result.output.strip()[-200:] or result.exit_code}"), None
     works = found(works=True, detail=_how(provenance, trial.feature))
     if trial.feature == "isolation":
-        works = dataclasses.replace(works, processes=_how(provenance, "pids") or None)
+        lacks = dict(provenance.get("lacks") or {})
+        works = dataclasses.replace(works, processes=_how(provenance, "pids") or None, lacks=lacks)
     return works, None
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from hermes_core.contracts.errors import SandboxLostError, SandboxRefusedError
 from hermes_sandbox.backend.host import SandboxHost
 from hermes_sandbox.backend.shared_hosts import SharedPlace
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
+
+_SHARED: Final = {
+    "private_tmp": "slots of one place share /tmp, /dev/shm and System V IPC; a name is taken until its slot closes"
+}
 
 
 async def _nothing() -> None:
@@ -49,6 +53,11 @@ class UserSlot(SharedPlace):
     def __init__(self, *arguments: Any, provenance: Mapping[str, Any], **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.provenance = dict(provenance)
+
+    @property
+    def lacks(self) -> Mapping[str, str]:
+        """Return what it shares with the slots beside it; one that is alone at a time finds it swept."""
+        return {} if self._limit == 1 else _SHARED
 
     @property
     def place(self) -> WornPlace:

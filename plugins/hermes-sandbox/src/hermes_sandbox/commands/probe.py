@@ -99,6 +99,8 @@ def _print(findings: Sequence[Finding]) -> None:
         then = f"\n  → {hint}" if hint else ""
         sys.stdout.write(f"\n{', '.join(places)}: {detail}{then}\n")
     for found in findings:
+        for word, why in found.lacks.items():
+            sys.stdout.write(f"\n{found.backend} {found.isolation} lacks {word}: {why}\n")
         if found.is_unbounded:
             said, hint = unbounded(found, findings)
             sys.stdout.write(f"\nprocesses of {found.backend} {found.isolation}: {said}\n  → {hint}\n")

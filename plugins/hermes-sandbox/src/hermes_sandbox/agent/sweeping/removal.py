@@ -93,8 +93,9 @@ class Removal:
             info = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
             if stat.S_ISDIR(info.st_mode):
                 return self._delete_directory(name, folder)
-            if info.st_uid in self._dead:
-                _as_one_of((folder.owner, info.st_uid), lambda: os.unlink(name, dir_fd=folder.fd))
+            # In a directory of the dead also what is nobody's: a link to a file of the image.
+            if info.st_uid in self._dead or (folder.around and info.st_uid not in self._living):
+                _as_one_of((folder.owner, self._heir), lambda: os.unlink(name, dir_fd=folder.fd))
                 return True
         except FileNotFoundError:
             return False  # whoever shares the directory was quicker
@@ -134,11 +135,11 @@ class Removal:
             os.chmod(_again(held), info.st_mode & 0o777 | _ALL_FOR_OWNER)  # noqa: PTH101 - an open directory
 
     def _bequeath(self, held: int) -> bool:
-        """Give a directory in which others have something to one of those; False if they have nothing in it."""
+        """Give a directory in which the living have something to one of those; False if they have nothing in it."""
         act_as(self._heir)
         with os.scandir(_again(held)) as entries:
             owners = (entry.stat(follow_symlinks=False) for entry in entries)
-            other = next((info for info in owners if info.st_uid not in self._dead), None)
+            other = next((info for info in owners if info.st_uid in self._living), None)
         if other is None:
             return False
         act_as(0)

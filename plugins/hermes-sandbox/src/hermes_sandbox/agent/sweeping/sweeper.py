@@ -34,6 +34,8 @@ class Sweeper:
         self._dead: set[int] = set()
         self._places: bytes | None = None
         """Where everybody may write, each path ended by a zero; None until somebody has looked."""
+        self._running = False
+        self._waiting: list[Callable[[], None]] = []
 
     def expect(self, uid: int) -> None:
         """Note a user whose slot is opened, before anything runs as it."""
@@ -45,6 +47,13 @@ class Sweeper:
     def sweep(self, uid: int, request: Mapping[str, Any], then: Callable[[], None]) -> None:
         """Remove what this user owns, of which no process lives any more, and what earlier ones have hidden."""
         self._dead.add(uid)
+        self._waiting.append(then)
+        if not self._running:
+            self._sweep_all(request)
+
+    def _sweep_all(self, request: Mapping[str, Any]) -> None:
+        # One process for all that have ended by now: a place may have no room for as many as its slots.
+        thens, self._waiting, self._running = self._waiting, [], True
         report, found = (os.memfd_create(name, os.MFD_CLOEXEC) for name in ("left", "places"))
 
         def swept(status: int) -> None:
@@ -55,7 +64,11 @@ class Sweeper:
                 self.left = said or f"what the sweep would have removed (it ended with status {status})"
             for fd in (report, found):
                 os.close(fd)
-            then()
+            self._running = False
+            if self._waiting:
+                self._sweep_all(request)
+            for then in thens:
+                then()
 
         try:
             self._loop.on_exit(self._start(request, report, found), swept)
