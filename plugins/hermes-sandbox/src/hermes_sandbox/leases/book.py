@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import json
 import os
@@ -247,21 +248,36 @@ class LeaseBook:
         leases = []
         problems = []
         try:
-            paths = sorted(self.directory.glob("*.json"))
+            paths = sorted(path for path in self.directory.iterdir() if path.suffix == ".json")
+        except FileNotFoundError:
+            return [], []
         except OSError as error:
             return [], [f"{self.directory} cannot be read: {error.strerror}"]
         for path in paths:
-            with contextlib.suppress(FileNotFoundError):  # its owner has just finished
-                try:
-                    leases.append(self._read(path))
-                except ValueError as error:
-                    problems.append(f"{path} is not a lease: {error}")
-                except OSError as error:
-                    problems.append(f"{path} cannot be read: {error.strerror}")
+            try:
+                leases.append(self._read(path))
+            except FileNotFoundError:
+                continue  # struck out meanwhile: its owner has finished, or somebody else has collected it
+            except ValueError as error:
+                problems.append(f"{path} is not a lease: {error}")
+            except OSError as error:
+                problems.append(f"{path} cannot be read: {error.strerror}")
         return sorted(leases, key=lambda lease: lease.created), problems
 
+    def dead(self) -> tuple[list[Lease], list[str]]:
+        """Return the leases of processes that have died, and a line for each file that is none."""
+        self.discard_torn()
+        leases, problems = self.read()
+        return [lease for lease in leases if lease.owner() == "dead"], problems
+
     def _read(self, path: Path) -> Lease:
-        lease = Lease.from_json(path.read_bytes())
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            content = path.read_bytes()  # in a directory of NFS: replaced or struck out on another machine meanwhile
+        lease = Lease.from_json(content)
         if lease.sandbox_id != path.stem:
             raise ValueError(f"it names sandbox {lease.sandbox_id!r}")
         return lease
@@ -270,7 +286,8 @@ class LeaseBook:
     def claim(self, sandbox_id: str) -> Iterator[bool]:
         """Hold a lease against other collectors; False when one of them has it, or it is gone already."""
         try:
-            fd = os.open(self._path(sandbox_id), os.O_RDONLY | os.O_CLOEXEC)
+            # For writing too, which a lock that others are kept out by takes in a directory of NFS.
+            fd = os.open(self._path(sandbox_id), os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             yield False
             return

@@ -65,7 +65,7 @@ class FileLeaseStore:
     async def collect(self, registry: Registry) -> Collected:
         """Remove the sandboxes of processes that have died here; no backend is imported where there are none."""
         book = self.book
-        dead, problems = await asyncio.to_thread(_dead, book)
+        dead, problems = await asyncio.to_thread(book.dead)
         done = Collected()
         if dead:
             from hermes_sandbox.backend.reclaim import Collector
@@ -79,10 +79,3 @@ def lease_in_files(backend: object, directory: Path | None = None) -> None:
     """Let a backend lease its sandboxes in a directory, or where it has no store of its own, in the user's."""
     if isinstance(backend, LeasingBackend) and (directory is not None or backend.leases is None):
         backend.lease_with(FileLeaseStore.at(directory))
-
-
-def _dead(book: LeaseBook) -> tuple[list[Lease], list[str]]:
-    """Return the leases of processes that have died, and a line for each that cannot be read."""
-    book.discard_torn()
-    leases, problems = book.read()
-    return [lease for lease in leases if lease.owner() == "dead"], problems
