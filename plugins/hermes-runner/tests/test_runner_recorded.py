@@ -244,7 +244,10 @@ async def test_a_secret_that_an_engine_repeats_is_taken_out_of_the_outcomes(regi
     assert "nobody is let in with (withheld)" in files["attempts.jsonl"]
 
 
-@pytest.mark.parametrize("command", [("doctor", "keyed"), ("sandboxes", "probe", "keyed"), ("sandboxes", "gc")])
+@pytest.mark.parametrize(
+    "command",
+    [("doctor", "keyed"), ("sandboxes", "probe", "keyed"), ("sandboxes", "gc", "--backend", "keyed")],
+)
 def test_a_secret_that_an_engine_repeats_is_in_nothing_that_a_command_says(tmp_path, capsys, monkeypatch, command):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     gone = Lease.of_this_process(sandbox_id="s1", backend="keyed", rollout_id=None, deadline=1.0, handle={})

@@ -19,6 +19,9 @@ from hermes_core.discovery import PluginSettings, load_plugins
 from hermes_sandbox.leases.book import Lease, LeaseBook
 from hermes_sandbox.leases.file_store import FileLeaseStore
 
+ASKING = ("first", "second")
+KEY = "sesame"
+
 
 @pytest.fixture
 def book(tmp_path):
@@ -52,6 +55,11 @@ def write(book, backend, sandbox_id="s1", **changes):
     book.write(dataclasses.replace(made, **{"owner_start": 1, **changes}))
 
 
+def built(notes):
+    """Return the backends that were built, each with its key."""
+    return {name: key for name, what, key in notes.NOTES if what == "built"}
+
+
 @pytest.fixture
 def meddle(monkeypatch):
     """Let something happen to a lease when it is about to be read, once."""
@@ -79,7 +87,7 @@ def removed_elsewhere(path):
     stale(path)
 
 
-@pytest.mark.parametrize("words", [("ps",), ("gc",), ("kill", "--all")])
+@pytest.mark.parametrize("words", [("ps",), ("ps", "--all"), ("gc",), ("gc", "--all"), ("kill", "--all")])
 @pytest.mark.parametrize("happens", [Path.unlink, removed_elsewhere])
 def test_a_lease_that_vanishes_before_it_is_read_is_no_problem(book, command, meddle, words, happens):
     write(book, "first", "gone")
@@ -133,6 +141,123 @@ def test_a_gc_in_the_middle_of_another_leaves_to_it_what_it_has(book, command, n
     answers = [(status, json.loads(out)["removed"], json.loads(out)["problems"]) for status, out, _ in found]
     assert answers == [(0, [], []), (0, ["s1"], [])]
     assert [note for note in notes.NOTES if note[1] == "reclaimed"] == [("first", "reclaimed", "s1")]
+
+
+def test_the_options_reach_the_backend_that_is_named_and_no_other(book, command, notes):
+    write(book, "first", "s1")
+    write(book, "second", "s2")
+    status, out, complaint = command("gc", "--all", "--backend", "second", options={"key": KEY})
+    assert (status, complaint) == (0, "")
+    assert sorted(out.splitlines()) == ["removed s1", "removed s2"]
+    assert {(name, key) for name, what, key in notes.NOTES if what in {"built", "swept"}} == {
+        ("first", None),
+        ("second", KEY),
+        ("made", None),
+    }
+
+
+def test_options_for_no_backend_by_name_are_those_of_local(book, command, notes, tmp_path):
+    write(book, "first")
+    status, out, complaint = command("gc", "--all", options={"root_dir": str(tmp_path)})
+    assert (status, out, complaint) == (0, "removed s1\n", "")
+    assert built(notes) == {"first": None, "second": None, "made": None}
+
+
+def test_options_that_local_does_not_have_reach_no_other_and_are_told(book, command, notes):
+    write(book, "first", withheld=("key",), handle={"place": "locked"})
+    status, _, complaint = command("gc", options={"key": KEY})
+    assert (status, built(notes), KEY in complaint) == (1, {"first": None}, False)
+    assert "backend 'local' cannot be asked: backend:local has no option 'key'" in complaint
+    assert "this one was made with key: --backend first --backend-options JSON" in complaint
+
+
+def test_options_to_kill_with_are_refused_where_several_backends_could_have_them(book, command, notes):
+    write(book, "first", "s1")
+    write(book, "second", "s2")
+    status, _, complaint = command("kill", "--all", options={"key": KEY})
+    assert (status, notes.NOTES, len(book.read()[0])) == (2, [], 2)
+    assert "sandboxes of first, second" in complaint
+    assert "hermes-core sandboxes kill --backend NAME --backend-options JSON" in complaint
+
+
+def test_options_to_kill_with_are_those_of_the_one_backend(book, command, notes):
+    write(book, "first", "s1")
+    assert command("kill", "s1", options={"key": KEY})[:2] == (0, "removed s1\n")
+    assert built(notes) == {"first": KEY}
+
+
+def test_gc_for_one_backend_removes_and_asks_for_no_other(book, command, notes):
+    write(book, "first", "s1")
+    write(book, "second", "s2")
+    assert command("gc", "--backend", "first", options={"key": KEY}) == (0, "removed s1\n", "")
+    assert [note[:2] for note in notes.NOTES if note[1] not in {"built", "closed"}] == [
+        ("first", "reclaimed"),
+        ("first", "swept"),
+    ]
+    assert [lease.sandbox_id for lease in book.read()[0]] == ["s2"]
+
+
+def test_ps_for_one_backend_lists_no_other(book, command):
+    write(book, "first", "s1")
+    write(book, "second", "s2")
+    out = command("ps", "--backend", "second")[1]
+    assert ("s1" in out, "s2" in out) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("gc", "--backend", "plain"), "it keeps no leases"),
+        (("gc", "--all", "--backend", "plain"), "it keeps no leases"),
+        (("ps", "--all", "--backend", "plain"), "it keeps no leases"),
+        (("ps", "--backend", "first"), "ps asks backends with --all only"),
+        (("kill", "--backend", "second"), "no lease in"),
+    ],
+)
+def test_a_named_backend_that_is_not_asked_is_told(book, command, notes, words, why):
+    write(book, "first")
+    status, _, complaint = command(*words, options={"key": KEY})
+    assert status == 0
+    assert f"nothing is asked of backend {words[-1]!r}: {why}" in complaint
+    assert KEY not in built(notes).values()
+
+
+def test_options_that_nobody_gets_are_told(book, command):
+    for words, why in (("ps",), "ps asks backends with --all only"), (("kill", "--all"), "no lease in"):
+        assert f"--backend-options are not used: {why}" in command(*words, options={"key": KEY})[2]
+
+
+@pytest.mark.parametrize("words", [("gc",), ("gc", "--all"), ("ps", "--all")])
+def test_a_backend_that_nobody_knows_is_refused_with_those_that_are_near(book, command, words):
+    write(book, "first")
+    status, _, complaint = command(*words, "--backend", "frist")
+    assert (status, "did you mean first" in complaint, len(book.read()[0])) == (2, True, 1)
+
+
+@pytest.mark.parametrize(("action", "what"), [("gc", "swept"), ("ps", "asked")])
+def test_all_asks_nothing_of_backends_that_keep_no_leases(command, notes, action, what):
+    status, _, complaint = command(action, "--all")
+    assert (status, complaint) == (0, "")
+    assert [note for note in notes.NOTES if note[1] in {"swept", "asked"}] == [(name, what, None) for name in ASKING]
+    assert "plain" not in built(notes)
+
+
+def test_what_had_to_be_built_to_see_that_it_keeps_no_leases_is_closed(command, notes):
+    command("gc", "--all")
+    assert [note for note in notes.NOTES if note[0] == "made"] == [("made", "built", None), ("made", "closed", None)]
+
+
+def test_a_lease_of_a_backend_that_keeps_none_any_more_is_left_with_the_reason(book, command, notes):
+    write(book, "plain")
+    status, _, complaint = command("gc")
+    assert (status, "s1 is left: backend 'plain' keeps no leases" in complaint) == (1, True)
+    assert notes.NOTES[-1] == ("plain", "closed", None)
+
+
+def test_probing_every_backend_takes_no_options(command, notes):
+    status, _, complaint = command("probe", options={"key": KEY})
+    assert (status, notes.NOTES) == (2, [])
+    assert "hermes-core sandboxes probe BACKEND --backend-options JSON" in complaint
 
 
 def test_a_lease_in_a_directory_of_nfs_is_claimed(book, monkeypatch):

@@ -89,7 +89,8 @@ def still_missing(machine: str, why: str, until: float) -> BackendError:
     return BackendError(
         f"files may be left on machine {machine} of the Ray cluster, which is down: {why}; the lease is kept until "
         f"that is seen again, until {latest} at the latest",
-        hint=f'`ray start` there, and gc again; is it gone for good: --backend-options \'{{"gone": ["{machine}"]}}\'',
+        hint="`ray start` there, and gc again; is it gone for good: hermes-core sandboxes gc --backend ray "
+        f'--backend-options \'{{"gone": ["{machine}"]}}\'',
     )
 
 

@@ -18,25 +18,32 @@ if TYPE_CHECKING:
     from hermes_core.specs import BackendSpec
 
 _AT_ONCE: Final = 8
+_LEASING: Final = ("lease_with", "reclaim", "sweep")
+"""The methods that a backend which keeps leases has besides."""
 
 
 class Collector:
     """Removes sandboxes of any installed backend.
 
     Several may work on one book at the same time: each lease is handled by one of them. `options` are what the caller
-    adds to the options in the leases, such as the secrets that are never written down.
+    adds to the options in the leases of a backend, by its name, such as the secrets that are never written down.
     """
 
-    def __init__(self, book: LeaseBook, registry: Registry, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, book: LeaseBook, registry: Registry, options: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> None:
         self._book = book
         self._registry = registry
         self._options = dict(options or {})
 
-    async def collect(self, *, backends: Iterable[str] = ("local",)) -> Collected:
-        """Remove what dead owners left: what their leases name, and what `backends` find by themselves."""
-        self._book.discard_torn()
-        leases, problems = self._book.read()
-        done = await self.remove(lease for lease in leases if lease.owner() == "dead")
+    async def collect(
+        self, *, backends: Iterable[str] = ("local",), leases: Iterable[Lease] | None = None
+    ) -> Collected:
+        """Remove what dead owners left: what `leases` name, all theirs if None, and what `backends` find themselves."""
+        problems: list[str] = []
+        if leases is None:
+            leases, problems = self._book.dead()
+        done = await self.remove(leases)
         done.problems += problems
         for name in backends:
             await self._sweep(name, done)
@@ -74,8 +81,9 @@ class Collector:
 
     async def _remove(self, lease: Lease, done: Collected) -> None:
         try:
-            backend = self._backend(lease.backend, {**lease.options, **self._options})
+            backend = self._made(lease.backend, lease.options)
             try:
+                _require_leases(backend, lease.backend)
                 _require_reach(cast("BackendSpec", self._registry.spec("backend", lease.backend)), lease)
                 await contained(backend.reclaim(lease.handle))
             finally:
@@ -99,20 +107,33 @@ class Collector:
             done.problems.append(self._without_secrets(name, _defect(name, error)))
 
     async def _asked(self, name: str, *, remove: bool) -> list[str]:
-        backend = self._backend(name, self._options)
+        backend = self._made(name, {})
         try:
-            return await contained(backend.sweep(remove=remove))
+            # A factory does not tell what it builds: what keeps no leases has left nothing that could be found.
+            return await contained(backend.sweep(remove=remove)) if isinstance(backend, LeasingBackend) else []
         finally:
             await contained(backend.aclose())
 
     def _without_secrets(self, name: str, text: str) -> str:
-        return discretion(self._registry, "backend", name, self._options).text(text)
+        return discretion(self._registry, "backend", name, self._options.get(name, {})).text(text)
 
-    def _backend(self, name: str, options: Mapping[str, Any]) -> LeasingBackend:
-        backend = self._registry.create("backend", name, options)
-        if not isinstance(backend, LeasingBackend):
-            raise BackendError(f"backend {name!r} writes no leases, and finds nothing that was left behind")
-        return backend
+    def _made(self, name: str, options: Mapping[str, Any]) -> Any:
+        return self._registry.create("backend", name, {**options, **self._options.get(name, {})})
+
+
+def keeps_leases(registry: Registry, name: str) -> bool:
+    """Tell whether a backend keeps leases, without building it; True where that does not tell."""
+    try:
+        target = registry.load("backend", name)
+    except HermesError:
+        return True  # what is wrong with it is told when it is asked
+    wanted = (getattr(target, method, None) for method in _LEASING)
+    return not isinstance(target, type) or all(map(callable, wanted))
+
+
+def _require_leases(backend: object, name: str) -> None:
+    if not isinstance(backend, LeasingBackend):
+        raise BackendError(f"backend {name!r} keeps no leases, and cannot remove what is left")
 
 
 def _require_reach(declared: BackendSpec, lease: Lease) -> None:
@@ -134,6 +155,7 @@ def _explain(error: Exception, lease: Lease) -> str:
     text = str(error)
     if lease.withheld:
         text += (
-            f"\n  → secrets are not in leases; this one was made with {', '.join(lease.withheld)}: --backend-options"
+            f"\n  → secrets are not in leases; this one was made with {', '.join(lease.withheld)}: "
+            f"--backend {lease.backend} --backend-options JSON"
         )
     return text

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_core.contracts.discretion import Discretion
-from hermes_core.contracts.errors import HermesError
+from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.discovery.option_secrets import discretion
 from hermes_sandbox.backend.probing import Finding, probe_backend, probe_levels
 from hermes_sandbox.commands.doctor_advice import unbounded
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 def probe(registry: Registry, arguments: argparse.Namespace, options: Mapping[str, Any], lease_dir: Path | None) -> int:
     """Try every backend, or one; exit 1 if the one that was named does not work at any of its levels."""
     names = (arguments.backend,) if arguments.backend else registry.names("backend")
+    if options and len(names) != 1:
+        raise ConfigError(
+            "--backend-options are for the one backend that is named",
+            hint="hermes-core sandboxes probe BACKEND --backend-options JSON",
+        )
     findings = asyncio.run(try_backends(registry, names, options, lease_dir))
     if arguments.json:
         rows = [dataclasses.asdict(finding) for finding in findings]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from hermes_core.contracts.leases import Collected
     from hermes_core.discovery import Registry
     from hermes_sandbox.backend.reclaim import Collector
     from hermes_sandbox.leases.book import Lease, LeaseBook
+
+_KEEPS_NONE: Final = "it keeps no leases"
 
 
 class SandboxesCommand:
@@ -26,9 +28,13 @@ class SandboxesCommand:
         listing.add_argument(
             "--all", action="store_true", help="also ask every backend for what no lease names any more"
         )
+        listing.add_argument("--backend", metavar="NAME", help="only this one's; with --all, whose options are given")
         collecting = commands.add_parser("gc", help="remove the sandboxes whose owner has died; exit 1 if one is left")
         collecting.add_argument(
             "--all", action="store_true", help="also ask every backend, not only `local`, for others"
+        )
+        collecting.add_argument(
+            "--backend", metavar="NAME", help="only this one's, and ask it; with --all, whose options are given"
         )
         killing = commands.add_parser("kill", help="end sandboxes, living ones too; their owners see SandboxLostError")
         killing.add_argument("ids", nargs="*", metavar="ID", help="sandbox, or the first letters of its id")
@@ -45,7 +51,7 @@ class SandboxesCommand:
                 "--backend-options",
                 metavar="JSON",
                 default="{}",
-                help="options beyond those in the lease, as secrets are",
+                help="options beyond those in leases, as secrets are, of the backend that is named, or `local`",
             )
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -54,19 +60,22 @@ class SandboxesCommand:
 
         book = LeaseBook(arguments.lease_dir or default_lease_dir())
         if arguments.action == "probe":
+            from hermes_sandbox.commands.backend_options import read_options
             from hermes_sandbox.commands.probe import probe
 
-            return probe(_registry(arguments), arguments, _options(arguments), arguments.lease_dir)
+            return probe(_registry(arguments), arguments, read_options(arguments), arguments.lease_dir)
         actions = {"ps": _list, "gc": _collect, "kill": _kill}
         return actions[arguments.action](book, arguments)
 
 
 def _list(book: LeaseBook, arguments: argparse.Namespace) -> int:
     leases, problems = book.read()
-    rows = [_row(lease) for lease in leases]
+    rows = [_row(lease) for lease in leases if _is_listed(lease.backend, arguments)]
     answer: dict[str, Any] = {"sandboxes": rows, "problems": problems}
     if arguments.all:
         answer["abandoned"] = _abandoned(book, arguments, problems)
+    else:
+        _options_for((), arguments, "ps asks backends with --all only")
     if arguments.json:
         _print_json(answer)
         return 0
@@ -89,11 +98,17 @@ def _row(lease: Lease) -> dict[str, Any]:
     return {**hidden(lease.to_json()), "owner": lease.owner(), "overdue": lease.is_overdue}
 
 
+def _is_listed(backend: str, arguments: argparse.Namespace) -> bool:
+    return arguments.all or arguments.backend in {None, backend}
+
+
 def _abandoned(book: LeaseBook, arguments: argparse.Namespace, problems: list[str]) -> list[dict[str, str]]:
     import asyncio
 
     registry = _registry(arguments)
-    found, further = asyncio.run(_collector(book, registry, arguments).abandoned(registry.names("backend")))
+    asked = _asked(registry, arguments)
+    options = _options_for(asked, arguments, _KEEPS_NONE)
+    found, further = asyncio.run(_collector(book, registry, options).abandoned(asked))
     problems += further
     return found
 
@@ -125,9 +140,23 @@ def _collect(book: LeaseBook, arguments: argparse.Namespace) -> int:
     import asyncio
 
     registry = _registry(arguments)
-    backends = registry.names("backend") if arguments.all else ("local",)
-    done = asyncio.run(_collector(book, registry, arguments).collect(backends=backends))
+    asked = _asked(registry, arguments)
+    dead, problems = book.dead()
+    dead = [lease for lease in dead if _is_listed(lease.backend, arguments)]
+    options = _options_for({lease.backend for lease in dead}.union(asked), arguments, _KEEPS_NONE)
+    done = asyncio.run(_collector(book, registry, options).collect(backends=asked, leases=dead))
+    done.problems += problems
     return _tell(done, arguments, f"nothing to remove in {book.directory}")
+
+
+def _asked(registry: Registry, arguments: argparse.Namespace) -> list[str]:
+    """Return the backends that are asked for what no lease names; of one that keeps no leases there is nothing."""
+    from hermes_sandbox.backend.reclaim import keeps_leases
+
+    if arguments.backend is not None:
+        registry.spec("backend", arguments.backend)
+    every = registry.names("backend") if arguments.all else [arguments.backend or "local"]
+    return [name for name in every if keeps_leases(registry, name)]
 
 
 def _kill(book: LeaseBook, arguments: argparse.Namespace) -> int:
@@ -135,7 +164,9 @@ def _kill(book: LeaseBook, arguments: argparse.Namespace) -> int:
 
     leases, problems = book.read()
     chosen = _chosen(leases, arguments)
-    done = asyncio.run(_collector(book, _registry(arguments), arguments).remove(chosen))
+    why = f"no lease in {book.directory} is meant"
+    options = _options_for({lease.backend for lease in chosen}, arguments, why)
+    done = asyncio.run(_collector(book, _registry(arguments), options).remove(chosen))
     done.problems += problems
     return _tell(done, arguments, f"nothing to kill in {book.directory}")
 
@@ -181,24 +212,16 @@ def _registry(arguments: argparse.Namespace) -> Registry:
     return load_plugins(getattr(arguments, "plugin_settings", None))
 
 
-def _collector(book: LeaseBook, registry: Registry, arguments: argparse.Namespace) -> Collector:
+def _collector(book: LeaseBook, registry: Registry, options: Mapping[str, Mapping[str, Any]]) -> Collector:
     from hermes_sandbox.backend.reclaim import Collector
 
-    return Collector(book, registry, _options(arguments))
+    return Collector(book, registry, options)
 
 
-def _options(arguments: argparse.Namespace) -> dict[str, Any]:
-    import json
+def _options_for(asked: Collection[str], arguments: argparse.Namespace, why: str) -> dict[str, dict[str, Any]]:
+    from hermes_sandbox.commands.backend_options import options_by_backend
 
-    from hermes_core.contracts.errors import ConfigError
-
-    try:
-        options = json.loads(arguments.backend_options)
-    except ValueError as error:
-        raise ConfigError(f"--backend-options: wanted a JSON object: {error}") from None
-    if not isinstance(options, dict):
-        raise ConfigError(f"--backend-options: wanted a JSON object, found {type(options).__name__}")
-    return options
+    return options_by_backend(arguments, asked, why)
 
 
 def _complain(problems: Iterable[str]) -> None:
