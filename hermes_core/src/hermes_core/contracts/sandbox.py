@@ -50,9 +50,10 @@ class SandboxSpec:
 class ExecResult:
     """What a command did.
 
-    `exit_code` is bash's: 128+n after signal n, 124 after a timeout, 126 when `cwd` cannot be entered. `output` is
-    stdout and stderr merged in the order of the writes as far as the backend can tell it, decoded with replacement.
-    When `truncated`, the middle is missing and a line in the text says how much (`omitted_bytes`, over both streams).
+    `exit_code` is bash's: 128+n after signal n, 124 after a timeout, 126 when `cwd` cannot be entered. Both streams
+    keep what they had before a timeout. `output` is the two merged in the order of the writes as far as the backend can
+    tell it, decoded with replacement. When `truncated`, the middle is missing and a line in the text says how much
+    (`omitted_bytes`, over both streams).
     """
 
     exit_code: int
@@ -67,7 +68,7 @@ class ExecResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStat:
-    """One file-system entry. `path` is as asked for; `kind` follows no symlink in listings and follows in `stat`."""
+    """One file-system entry. `path` is as asked for, `mtime` in epoch seconds; symlinks are followed only in `stat`."""
 
     path: str
     kind: Literal["file", "directory", "symlink", "other"]
@@ -112,10 +113,7 @@ class ProcessOutput:
 
 @runtime_checkable
 class Processes(Protocol):
-    """The background processes of one sandbox. They end with the sandbox, and with `renew`.
-
-    An unknown id raises `ProcessLookupError`.
-    """
+    """One sandbox's background processes; they end with it and with `renew`. Unknown ids raise `ProcessLookupError`."""
 
     async def start(
         self,
@@ -221,9 +219,10 @@ class Sandbox(Protocol):
         env: Mapping[str, str] | None = None,
         execution_id: str | None = None,
     ) -> ExecResult:
-        """Run a bash command in the session; cwd, exports and functions survive. `cwd` and `env` hold for this call.
+        """Run a bash command in the session; cwd, exports, functions and aliases survive.
 
-        A call with the `execution_id` of an earlier one (the last 64 are known) runs nothing and returns its result.
+        `cwd` and `env` hold for this call. One with the `execution_id` of an earlier call in this sandbox (the last 64
+        are known) runs nothing and returns its result.
         """
         ...
 

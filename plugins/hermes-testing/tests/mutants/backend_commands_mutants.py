@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import os
 from dataclasses import replace
 
-from backend_wrapping import Local, Passing, run_on
+from backend_wrapping import Backend, Local, Passing, run_on
 
 from hermes_testing.suites.backend_commands import Commands
 
@@ -18,7 +20,13 @@ class _MixesStreams(Passing):
 
 class TestMixesTheStreams(Local, Commands):
     sandbox_class = _MixesStreams
-    caught_by = frozenset({"test_stdout_and_stderr_are_kept_apart"})
+    caught_by = frozenset(
+        {
+            "test_a_repeated_execution_id_runs_nothing",
+            "test_a_timeout_is_exit_code_124_with_what_was_printed",
+            "test_stdout_and_stderr_are_kept_apart",
+        }
+    )
 
 
 class _DecodesOutput(Passing):
@@ -58,7 +66,9 @@ class _LeavesTheCommandRunning(Passing):
 
 class TestTimeoutEndsOnlyTheCall(Local, Commands):
     sandbox_class = _LeavesTheCommandRunning
-    caught_by = frozenset({"test_a_timeout_kills_every_process_of_the_command"})
+    caught_by = frozenset(
+        {"test_a_timed_out_execution_is_known_too", "test_a_timeout_kills_every_process_of_the_command"}
+    )
 
 
 class _ForgetsWhatWasPrinted(Passing):
@@ -75,6 +85,60 @@ class TestTimeoutLosesTheOutput(Local, Commands):
             "test_output_without_end_ends_at_the_timeout",
         }
     )
+
+
+class _ForgetsTheErrors(Passing):
+    async def exec(self, command, **options):
+        result = await self.inner.exec(command, **options)
+        return replace(result, stderr=b"") if result.timed_out else result
+
+
+class TestTimeoutLosesStderr(Local, Commands):
+    sandbox_class = _ForgetsTheErrors
+    caught_by = frozenset({"test_a_timeout_is_exit_code_124_with_what_was_printed"})
+
+
+class _ForgetsTheText(Passing):
+    async def exec(self, command, **options):
+        result = await self.inner.exec(command, **options)
+        return replace(result, output="") if result.timed_out else result
+
+
+class TestTimeoutLosesTheText(Local, Commands):
+    sandbox_class = _ForgetsTheText
+    caught_by = frozenset({"test_a_timeout_is_exit_code_124_with_what_was_printed"})
+
+
+class _CountsStdoutOnly(Passing):
+    async def exec(self, command, **options):
+        result = await self.inner.exec(command, **options)
+        return replace(result, omitted_bytes=result.omitted_bytes // 2) if len(result.stderr) > 1000 else result
+
+
+class TestCountsOmittedBytesOfOneStream(Local, Commands):
+    sandbox_class = _CountsStdoutOnly
+    caught_by = frozenset({"test_a_flood_on_both_streams_ends"})
+
+
+class _KeepsTheHeadOfStderr(Passing):
+    async def exec(self, command, **options):
+        result = await self.inner.exec(command, **options)
+        return replace(result, stderr=result.stderr[:65536])
+
+
+class TestKeepsTheHeadOfStderr(Local, Commands):
+    sandbox_class = _KeepsTheHeadOfStderr
+    caught_by = frozenset({"test_a_flood_on_both_streams_ends"})
+
+
+class _HasNoClock(Passing):
+    async def exec(self, command, **options):
+        return replace(await self.inner.exec(command, **options), seconds=0.0)
+
+
+class TestTakesNoTime(Local, Commands):
+    sandbox_class = _HasNoClock
+    caught_by = frozenset({"test_output_merges_both_streams_in_order"})
 
 
 class _PassesTheEnvironmentOn(Passing):
@@ -147,7 +211,12 @@ class _RunsTwice(Passing):
 class TestRunsAnExecutionTwice(Local, Commands):
     sandbox_class = _RunsTwice
     caught_by = frozenset(
-        {"test_a_repeat_of_a_running_execution_gets_its_answer", "test_a_repeated_execution_id_runs_nothing"}
+        {
+            "test_a_repeat_of_a_running_execution_gets_its_answer",
+            "test_a_repeated_execution_id_runs_nothing",
+            "test_a_timed_out_execution_is_known_too",
+            "test_the_last_64_executions_are_known",
+        }
     )
 
 
@@ -158,7 +227,82 @@ class _NamedByTheCommand(Passing):
 
 class TestTakesTheCommandForTheExecution(Local, Commands):
     sandbox_class = _NamedByTheCommand
-    caught_by = frozenset({"test_other_execution_ids_are_other_executions"})
+    caught_by = frozenset({"test_other_execution_ids_are_other_executions", "test_the_last_64_executions_are_known"})
+
+
+class _RemembersTwo(Passing):
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.known, self.numbers = {}, itertools.count()
+
+    async def exec(self, command, *, execution_id=None, **options):
+        if execution_id is not None:
+            execution_id = self.known.setdefault(execution_id, f"{execution_id}-{next(self.numbers)}")
+            self.known = dict([*self.known.items()][-2:])
+        return await self.inner.exec(command, execution_id=execution_id, **options)
+
+
+class TestRemembersTwoExecutions(Local, Commands):
+    sandbox_class = _RemembersTwo
+    caught_by = frozenset({"test_the_last_64_executions_are_known"})
+
+
+class _ForgetsWhatTimedOut(Passing):
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.forgotten = set()
+
+    async def exec(self, command, *, execution_id=None, **options):
+        known = f"{execution_id} again" if execution_id in self.forgotten else execution_id
+        result = await self.inner.exec(command, execution_id=known, **options)
+        if result.timed_out and execution_id is not None:
+            self.forgotten.add(execution_id)
+        return result
+
+
+class TestRunsAgainWhatTimedOut(Local, Commands):
+    sandbox_class = _ForgetsWhatTimedOut
+    caught_by = frozenset({"test_a_timed_out_execution_is_known_too"})
+
+
+class _Memory(Backend):
+    """One for all its sandboxes."""
+
+    async def open(self, spec):
+        sandbox = await super().open(spec)
+        sandbox.known = self.__dict__.setdefault("known", {})
+        return sandbox
+
+
+class _RemembersForAll(Passing):
+    async def exec(self, command, *, execution_id=None, **options):
+        if execution_id is None:
+            return await self.inner.exec(command, **options)
+        if execution_id not in self.known:
+            self.known[execution_id] = asyncio.ensure_future(self.inner.exec(command, **options))
+        return await self.known[execution_id]
+
+
+class TestAnExecutionIsKnownToAllSandboxes(Local, Commands):
+    backend_class, sandbox_class = _Memory, _RemembersForAll
+    caught_by = frozenset({"test_an_execution_is_one_of_its_sandbox"})
+
+
+class _RepeatsOnlyStdout(Passing):
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.known = set()
+
+    async def exec(self, command, *, execution_id=None, **options):
+        result = await self.inner.exec(command, execution_id=execution_id, **options)
+        is_known = execution_id is not None and execution_id in self.known
+        self.known.add(execution_id)
+        return replace(result, stderr=b"") if is_known else result
+
+
+class TestRepeatsOnlyStdout(Local, Commands):
+    sandbox_class = _RepeatsOnlyStdout
+    caught_by = frozenset({"test_a_repeated_execution_id_runs_nothing"})
 
 
 class _DropsWhatItCannotSend(Passing):

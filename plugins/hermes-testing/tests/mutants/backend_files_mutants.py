@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from backend_wrapping import Local, Passing
 
@@ -43,6 +44,51 @@ class _CutsPaths(Passing):
 class TestCutsAPathAtACharacter(Local, Files):
     sandbox_class = _CutsPaths
     caught_by = frozenset({"test_a_path_that_none_can_have_is_refused"})
+
+
+class _HasNoTimes(Passing):
+    async def stat(self, path):
+        return replace(await self.inner.stat(path), mtime=0.0)
+
+
+class TestStatHasNoTimes(Local, Files):
+    sandbox_class = _HasNoTimes
+    caught_by = frozenset({"test_a_listing_describes_as_stat_does", "test_a_time_is_in_seconds_since_the_epoch"})
+
+
+class _CountsMilliseconds(Passing):
+    async def stat(self, path):
+        found = await self.inner.stat(path)
+        return replace(found, mtime=found.mtime * 1000)
+
+    async def list_dir(self, path="."):
+        return [replace(entry, mtime=entry.mtime * 1000) for entry in await self.inner.list_dir(path)]
+
+
+class TestCountsTimeInMilliseconds(Local, Files):
+    sandbox_class = _CountsMilliseconds
+    caught_by = frozenset({"test_a_time_is_in_seconds_since_the_epoch"})
+
+
+class _ListsNames(Passing):
+    async def list_dir(self, path="."):
+        return [replace(entry, size=0, mode=0) for entry in await self.inner.list_dir(path)]
+
+
+class TestListsNamesAndKindsOnly(Local, Files):
+    sandbox_class = _ListsNames
+    caught_by = frozenset({"test_a_listing_describes_as_stat_does"})
+
+
+class _NamesWhatItFound(Passing):
+    async def stat(self, path):
+        found = await self.inner.stat(path)
+        return replace(found, path=f"{self.inner.workspace}/{path}")
+
+
+class TestStatNamesAnotherPath(Local, Files):
+    sandbox_class = _NamesWhatItFound
+    caught_by = frozenset({"test_a_listing_describes_as_stat_does", "test_stat_describes_what_a_path_points_to"})
 
 
 class _HasItsOwnPaths(Passing):

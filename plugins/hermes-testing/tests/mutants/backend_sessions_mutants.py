@@ -39,6 +39,35 @@ class TestLosesTheSessionToSignalsAndTimeouts(Local, Sessions):
     caught_by = frozenset({"test_state_survives_a_timeout", "test_state_survives_the_end_of_the_shell"})
 
 
+class _ForgetsAliases(Passing):
+    async def exec(self, command, **options):
+        result = await self.inner.exec(command, **options)
+        if command.startswith("alias"):
+            await self.inner.exec("\\unalias -a")
+        return result
+
+
+class TestForgetsAliases(Local, Sessions):
+    sandbox_class = _ForgetsAliases
+    caught_by = frozenset({"test_aliases_survive"})
+
+
+class TestForgetsAliasesOfALiveSession(Local, LiveSessions):
+    sandbox_class = _ForgetsAliases
+    caught_by = frozenset({"test_a_live_session_is_one_shell"})
+
+
+class _ForgetsTheErrors(Passing):
+    async def exec(self, command, **options):
+        result = await self.inner.exec(command, **options)
+        return replace(result, stderr=b"") if result.timed_out else result
+
+
+class TestTimeoutOfALiveSessionLosesStderr(Local, LiveSessions):
+    sandbox_class = _ForgetsTheErrors
+    caught_by = frozenset({"test_a_live_session_survives_a_timeout"})
+
+
 class _LosesALiveSession(Passing):
     async def exec(self, command, **options):
         result = await self.inner.exec(command, **options)

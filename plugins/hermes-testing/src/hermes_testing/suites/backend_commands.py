@@ -6,14 +6,15 @@ import asyncio
 import hashlib
 import tracemalloc
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
 
-from hermes_core.contracts.sandbox import Sandbox, TerminalBackend
+from hermes_core.contracts.sandbox import ExecResult, Sandbox, TerminalBackend
 from hermes_testing.suites.backend_base import BackendBase
 from hermes_testing.suites.base import needs
-from hermes_testing.watching import memory_growth, sleep_token
+from hermes_testing.watching import TooSoon, exists, memory_growth, sleep_token, with_more_time
 
 T = TypeVar("T")
 
@@ -46,6 +47,7 @@ class Commands(BackendBase):
         # Time enough for whoever reads both to have read the one before something is written to the other.
         result = await shared.exec("echo one; sleep 1; echo two >&2; sleep 1; echo three")
         assert result.output == "one\ntwo\nthree\n"
+        assert result.seconds >= 2
 
     @pytest.mark.parametrize(
         ("command", "code"),
@@ -159,11 +161,28 @@ class Commands(BackendBase):
 
     async def test_a_repeated_execution_id_runs_nothing(self, shared: Sandbox) -> None:
         """The result of the first call is given again (predecessor 2.3 #7: retries ran a command twice)."""
-        name = sleep_token()
-        first = await shared.exec("echo ran | tee -a log; exit 3", execution_id=name)
-        again = await shared.exec("echo ran | tee -a log; exit 3", execution_id=name)
-        assert (first.stdout, first.exit_code) == (again.stdout, again.exit_code) == (b"ran\n", 3)
+        name, command = sleep_token(), "echo ran | tee -a log; echo error >&2; exit 3"
+        first = await shared.exec(command, execution_id=name)
+        again = await shared.exec(command, execution_id=name)
+        assert (first.stdout, first.stderr, first.exit_code) == (b"ran\n", b"error\n", 3)
+        assert replace(again, seconds=0.0) == replace(first, seconds=0.0)
         assert await shared.read_file("log") == b"ran\n"
+
+    async def test_the_last_64_executions_are_known(self, shared: Sandbox) -> None:
+        """The first of them too: a caller that lost its connection may ask late, when others have asked since."""
+        log = sleep_token()
+        names = [f"{log}.{number}" for number in range(64)]
+        await asyncio.gather(*(shared.exec(f"echo ran >> {log}", execution_id=name) for name in names))
+        for name in (names[0], names[-1]):
+            await shared.exec(f"echo again >> {log}", execution_id=name)
+        assert await shared.read_file(log) == b"ran\n" * 64
+
+    async def test_an_execution_is_one_of_its_sandbox(self, shared: Sandbox, sandbox: Sandbox) -> None:
+        """Two rollouts may number their calls alike."""
+        name = sleep_token()
+        for place in (shared, sandbox):
+            await place.exec(f"echo ran >> {name}", execution_id=name)
+            assert await place.read_file(name) == b"ran\n"
 
     async def test_a_repeat_of_a_running_execution_gets_its_answer(self, shared: Sandbox) -> None:
         """When it is there; nothing runs twice."""
@@ -179,9 +198,25 @@ class Commands(BackendBase):
         assert await shared.read_file("log") == b"ran\nran\n"
 
     async def test_a_timeout_is_exit_code_124_with_what_was_printed(self, shared: Sandbox) -> None:
-        """The flag is set and the output so far is kept."""
-        result = await self.runs_out_of_time(shared, "echo before; touch reached; sleep 600")
-        assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
+        """The flag is set and the output so far is kept, of both streams."""
+        result = await self.runs_out_of_time(shared, "echo before; echo error >&2; touch reached; sleep 600")
+        assert (result.exit_code, result.timed_out) == (124, True)
+        assert (result.stdout, result.stderr) == (b"before\n", b"error\n")
+        assert sorted(result.output.splitlines()) == ["before", "error"]
+
+    async def test_a_timed_out_execution_is_known_too(self, shared: Sandbox) -> None:
+        """Its repeat is answered with what there was, and is no second try."""
+
+        async def attempt(seconds: float) -> tuple[str, ExecResult, ExecResult]:
+            name = sleep_token()
+            command = f"echo ran | tee -a log-{name}; touch reached; sleep {name}"
+            first = await shared.exec(command, timeout=seconds, execution_id=name)
+            TooSoon.unless(await exists(shared, "reached"), "it had not come to `touch reached`")
+            return name, first, await shared.exec(command, timeout=seconds, execution_id=name)
+
+        name, first, again = await with_more_time(attempt)
+        assert (first.timed_out, replace(again, seconds=0.0)) == (True, replace(first, seconds=0.0))
+        assert await shared.read_file(f"log-{name}") == b"ran\n"
 
     async def test_exit_code_124_alone_is_no_timeout(self, shared: Sandbox) -> None:
         """A command may exit 124 by itself."""
@@ -240,6 +275,9 @@ class Commands(BackendBase):
         flood = "head -c 9000000 /dev/zero"
         result = await shared.exec(f"{flood} >&2 & {flood}; wait; exit 5", timeout=60)
         assert (result.exit_code, result.truncated, result.timed_out) == (5, True, False)
+        # Both ends of each stream are kept, and what is missing of both is counted, which is more than one had.
+        assert min(len(result.stdout), len(result.stderr)) >= 2 * self.ask().output_limit
+        assert result.omitted_bytes > 9_000_000
 
     async def test_output_of_200_megabytes_takes_little_memory(self, shared: Sandbox) -> None:
         """It is counted, not collected (predecessor 2.3 #13: 200 MB took 621 MB)."""

@@ -100,6 +100,24 @@ class Files(BackendBase):
         await shared.exec("ln -s f link; mkdir d")
         assert ((await shared.stat("link")).kind, (await shared.stat("link")).size) == ("file", 5)
         assert (await shared.stat("d")).kind == "directory"
+        for path in ("f", "./link", f"{shared.workspace}/d"):
+            assert (await shared.stat(path)).path == path
+
+    async def test_a_time_is_in_seconds_since_the_epoch(self, shared: Sandbox) -> None:
+        """The one at which the file was written last, in listings too, where a link has its own."""
+        await shared.exec("touch f; mkdir d; TZ=UTC0 touch -t 200109090146.40 f d; ln -s f link")
+        for path in ("f", "d", "link"):
+            assert (await shared.stat(path)).mtime == 1e9
+        found = {entry.path: entry.mtime for entry in await shared.list_dir()}
+        assert (found["f"], found["d"], found["link"] > 1e9) == (1e9, 1e9, True)
+
+    async def test_a_listing_describes_as_stat_does(self, shared: Sandbox) -> None:
+        """Size, time and mode of each entry that is no link."""
+        await shared.write_file("f", b"12345", mode=0o640)
+        await shared.exec("mkdir d; chmod 700 d; TZ=UTC0 touch -t 200109090146.40 f d")
+        listing = {entry.path: entry for entry in await shared.list_dir()}
+        for path in ("f", "d"):
+            assert listing[path] == await shared.stat(path)
 
     async def test_a_listing_is_sorted_and_follows_no_link(self, shared: Sandbox) -> None:
         """With hidden entries, and `path` is the bare name."""

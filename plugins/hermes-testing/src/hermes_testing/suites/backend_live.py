@@ -26,9 +26,10 @@ class LiveSessions(BackendBase):
     @needs("live")
     async def test_a_live_session_is_one_shell(self, live: Sandbox) -> None:
         """Also what a fresh shell could not know: variables that are not exported, arrays, its own number."""
+        await live.exec("alias greet='echo hello'")
         before = await live.exec('plain="a b"; list=(1 "2 3"); mkdir d; cd d; f() { echo "$plain"; }; echo $$')
-        after = await live.exec('f; echo "${list[1]} ${PWD##*/}"; echo $$')
-        assert after.output == f"a b\n2 3 d\n{before.output}"
+        after = await live.exec('f; greet you; echo "${list[1]} ${PWD##*/}"; echo $$')
+        assert after.output == f"a b\nhello you\n2 3 d\n{before.output}"
 
     @needs("live")
     async def test_a_live_session_has_job_control(self, live: Sandbox) -> None:
@@ -52,9 +53,10 @@ class LiveSessions(BackendBase):
         """What it knew is still there, what was printed is given, and the command is dead."""
         token = sleep_token()
         await live.exec("kept=yes; mkdir d; cd d")
-        command = f"echo before; touch '{live.workspace}/reached'; sleep {token}; echo after"
+        command = f"echo before; echo error >&2; touch '{live.workspace}/reached'; sleep {token}; echo after"
         result = await self.runs_out_of_time(live, command)
-        assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"before\n")
+        assert (result.exit_code, result.timed_out) == (124, True)
+        assert (result.stdout, result.stderr) == (b"before\n", b"error\n")
         assert (await live.exec("echo $kept ${PWD##*/}")).output == "yes d\n"
         assert await self.vanishes(live, token)
 

@@ -41,6 +41,14 @@ class Sessions(BackendBase):
         assert (await sandbox.exec("greet you")).output == "hello you\n"
 
     @needs("state")
+    async def test_aliases_survive(self, sandbox: Sandbox) -> None:
+        """With quotes, and until they are taken away."""
+        await sandbox.exec("alias greet='echo \"hello there\"' gone=true")
+        assert (await sandbox.exec("greet you")).output == "hello there you\n"
+        await sandbox.exec("unalias gone")
+        assert (await sandbox.exec("greet us; gone 2>/dev/null || echo none")).output == "hello there us\nnone\n"
+
+    @needs("state")
     async def test_what_is_unset_stays_unset(self, sandbox: Sandbox) -> None:
         """State is the last one, not the sum of all."""
         await sandbox.exec("export GONE=1; f() { :; }")
