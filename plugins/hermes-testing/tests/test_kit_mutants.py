@@ -71,7 +71,20 @@ def expectations(kind):
 
 @pytest.mark.parametrize(
     "kind",
-    ["parser", "block", "field", "stream", "plugin", "tool", "verifier", "model", "service", "lease_store", "rules"],
+    [
+        "parser",
+        "block",
+        "field",
+        "value",
+        "stream",
+        "plugin",
+        "tool",
+        "verifier",
+        "model",
+        "service",
+        "lease_store",
+        "rules",
+    ],
 )
 def test_each_mutant_is_caught_by_its_named_tests(kind, tmp_path):
     expected = expectations(kind)
@@ -119,7 +132,8 @@ def test_there_are_enough_broken_engines():
         ("parser", 20),
         ("block", 8),
         ("field", 5),
-        ("stream", 5),
+        ("value", 4),
+        ("stream", 10),
         ("plugin", 10),
         ("tool", 8),
         ("verifier", 8),

@@ -50,6 +50,7 @@ class ParseAttempt:
     name: str | None = None
     arguments: str | None = None
     value: Any = None
+    """The object that `arguments` says; both are there wherever the call could be read, in reasoning too."""
     reason: str = ""
 
 
@@ -96,7 +97,7 @@ class ParserStream(Protocol):
     """A parse in progress. However the text is cut, the events and the result are the same."""
 
     def feed(self, delta: str) -> Sequence[ParseEvent]:
-        """Take more text and return the new events."""
+        """Take more text and return what is certain by now: text that begins no call, ended reasoning, ended calls."""
         ...
 
     def finish(self) -> Sequence[ParseEvent]:

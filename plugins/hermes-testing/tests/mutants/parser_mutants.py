@@ -86,6 +86,7 @@ class TestRandomIds(Mutant):
             "test_a_stream_is_a_parse_for_any_cuts",
             "test_a_stream_is_a_parse_however_it_is_cut",
             "test_a_stream_is_a_parse_wherever_it_is_cut_in_two",
+            "test_a_stream_s_events_tell_every_attempt",
             "test_a_stream_s_events_tell_the_whole_text",
             "test_known_tools_change_nothing",
             "test_lenient_reads_what_strict_reads",
@@ -277,6 +278,7 @@ class TestCallsWhatIsCut(Mutant):
     caught_by = frozenset(
         {
             "test_a_call_without_its_end_mark_is_kept",
+            "test_an_attempt_without_its_end_mark_holds_its_arguments_too",
             "test_no_truncation_raises_or_invents",
             "test_the_beginning_of_a_call_is_no_call",
         }
@@ -394,16 +396,6 @@ class TestWritesWholeNumbersAsIntegers(Mutant):
     caught_by = frozenset(
         {"test_a_value_has_the_type_its_schema_declares", "test_what_is_rendered_reads_back_with_its_tools"}
     )
-
-
-class _ForgetsValues(TagParser):
-    def judged(self, attempt, schemas):
-        return replace(super().judged(attempt, schemas), value=None)
-
-
-class TestAttemptsHaveNoValue(Mutant):
-    parser_class = _ForgetsValues
-    caught_by = frozenset({"test_an_attempt_holds_its_arguments_as_text_and_value"})
 
 
 class _CallsTheNameless(TagParser):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import MappingProxyType
+
 from reference.parser import CLOSE, OPEN, RefusedError, TagParser
 from reference.streaming import StreamedTagParser, TagStream
 from reference.suites import Mutant, StreamedMutant, StreamedSuite
@@ -24,7 +27,15 @@ class _WaitsForTheEnd(StreamedTagParser):
 
 class TestStreamSaysNothingUntilTheEnd(StreamedMutant):
     parser_class = _WaitsForTheEnd
-    caught_by = frozenset({"test_a_stream_tells_a_call_before_the_end", "test_a_stream_tells_text_before_the_end"})
+    caught_by = frozenset(
+        {
+            "test_a_stream_tells_a_call_before_the_end",
+            "test_a_stream_tells_a_call_before_the_text_after_it_has_ended",
+            "test_a_stream_tells_reasoning_once_it_has_ended",
+            "test_a_stream_tells_text_before_the_end",
+            "test_a_stream_tells_the_text_before_a_call_once_that_has_begun",
+        }
+    )
 
 
 class _KeepsCalls(TagStream):
@@ -39,7 +50,101 @@ class _TellsCallsAtTheEnd(StreamedTagParser):
 
 class TestStreamTellsCallsAtTheEnd(StreamedMutant):
     parser_class = _TellsCallsAtTheEnd
-    caught_by = frozenset({"test_a_stream_tells_a_call_before_the_end"})
+    caught_by = frozenset(
+        {
+            "test_a_stream_tells_a_call_before_the_end",
+            "test_a_stream_tells_a_call_before_the_text_after_it_has_ended",
+        }
+    )
+
+
+class TestStreamTellsTheCallsOfAListAtTheEnd(StreamedMutant):
+    parser_class = _TellsCallsAtTheEnd
+    lacks = MappingProxyType({"separate_calls": "as if the calls were items of one list"})
+    caught_by = frozenset({"test_a_stream_tells_a_call_before_the_text_after_it_has_ended"})
+
+
+class _TellsPages(TagStream):
+    def text(self, end):
+        return super().text(end) if end >= 500 or end < len(self.waiting) else []
+
+
+class _ReadsPages(StreamedTagParser):
+    def stream(self, tools=None, mode="strict"):
+        return _TellsPages(self, tools, mode)
+
+
+class TestStreamTellsTextByThePage(StreamedMutant):
+    parser_class = _ReadsPages
+    caught_by = frozenset({"test_a_stream_tells_text_before_the_end"})
+
+
+class _TellsTextWithTheCall(TagStream):
+    def text(self, end):
+        # One word after the other; the last one before a mark waits for the end of the call, which may be none.
+        if end == len(self.waiting):
+            return super().text(self.waiting.rfind(" ") + 1)
+        return super().text(end) if CLOSE in self.waiting else []
+
+
+class _TiesTextToCalls(StreamedTagParser):
+    def stream(self, tools=None, mode="strict"):
+        return _TellsTextWithTheCall(self, tools, mode)
+
+
+class TestStreamTellsTheTextBeforeACallWithIt(StreamedMutant):
+    parser_class = _TiesTextToCalls
+    caught_by = frozenset({"test_a_stream_tells_the_text_before_a_call_once_that_has_begun"})
+
+
+class _ThinksToTheEnd(TagStream):
+    def reasoning(self):
+        events = super().reasoning()
+        self.thought = [event for event in events if event.kind == "reasoning"]
+        return [event for event in events if event.kind != "reasoning"]
+
+    def finish(self):
+        return [*getattr(self, "thought", ()), *super().finish()]
+
+
+class _TellsReasoningLast(StreamedTagParser):
+    def stream(self, tools=None, mode="strict"):
+        return _ThinksToTheEnd(self, tools, mode)
+
+
+class TestStreamTellsReasoningAtTheEnd(StreamedMutant):
+    parser_class = _TellsReasoningLast
+    caught_by = frozenset({"test_a_stream_tells_reasoning_once_it_has_ended"})
+
+
+class _KeepsFailures(TagStream):
+    def finish(self):
+        return [event for event in super().finish() if event.kind != "call" or event.call is not None]
+
+
+class _HidesFailures(StreamedTagParser):
+    def stream(self, tools=None, mode="strict"):
+        return _KeepsFailures(self, tools, mode)
+
+
+class TestStreamSaysNothingOfBadCalls(StreamedMutant):
+    parser_class = _HidesFailures
+    caught_by = frozenset({"test_a_stream_s_events_tell_every_attempt"})
+
+
+class _ForgetsTheWords(TagStream):
+    def call(self):
+        return [replace(event, text="") for event in super().call()]
+
+
+class _TellsBareCalls(StreamedTagParser):
+    def stream(self, tools=None, mode="strict"):
+        return _ForgetsTheWords(self, tools, mode)
+
+
+class TestStreamTellsCallsWithoutTheirText(StreamedMutant):
+    parser_class = _TellsBareCalls
+    caught_by = frozenset({"test_a_stream_s_events_tell_every_attempt"})
 
 
 class _Stream:
@@ -66,7 +171,13 @@ class _LosesShortPieces(TagParser):
 
 class TestStreamDependsOnTheCuts(Mutant):
     parser_class = _LosesShortPieces
-    caught_by = frozenset({"test_a_stream_is_a_parse_however_it_is_cut", "test_a_stream_s_events_tell_the_whole_text"})
+    caught_by = frozenset(
+        {
+            "test_a_stream_is_a_parse_however_it_is_cut",
+            "test_a_stream_s_events_tell_every_attempt",
+            "test_a_stream_s_events_tell_the_whole_text",
+        }
+    )
 
 
 class _ForgetsTheMode(TagParser):

@@ -27,7 +27,7 @@ class ParserSuite(Calls, Values, Damage, Blocks, Streams, Render, Fuzz, Growth):
     `block_ends`: the mark that closes a block closes nothing else, so that it may be written twice.
     `reasoning`: the format knows reasoning, between `reasoning_tags`.
     `render`: messages can be written.
-    `early_events`: a stream tells text and calls before `finish`, which one on `BufferedParser` does not.
+    `early_events`: a stream tells text, reasoning and calls before `finish`, which one on `BufferedParser` does not.
     `json_arguments`: the arguments are JSON in the text.
     `repairs`: lenient mode reads what is nearly JSON.
     `typed_values`: a value's type can be read without a schema; where XML elements hold plain text it cannot.

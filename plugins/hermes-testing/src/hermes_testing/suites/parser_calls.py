@@ -13,7 +13,7 @@ from hermes_testing.suites.base import needs
 from hermes_testing.suites.parser_base import MODES, PROSE, SEARCH, WEATHER, ParserBase
 from hermes_testing.suites.parser_mutation import nameless
 from hermes_testing.suites.parser_tables import PLAIN, STRANGE_TOOLS, schema, schemas_of
-from hermes_testing.suites.parser_texts import meaning, statuses, violations, written
+from hermes_testing.suites.parser_texts import meaning, statuses, value_problems, violations, written
 
 
 class Calls(ParserBase):
@@ -51,6 +51,32 @@ class Calls(ParserBase):
             attempts = self.read(parser, text, mode=mode).attempts
             assert written([(attempt.name or "", attempt.value) for attempt in attempts]) == written(self.some_calls())
             assert [json.loads(attempt.arguments or "null") for attempt in attempts] == [a.value for a in attempts]
+
+    def test_an_attempt_to_call_an_unknown_tool_holds_its_arguments_too(self, parser: ToolCallParser) -> None:
+        """With no argument as well: then the value is an empty object."""
+        for arguments in ({"city": "Paris"}, {}):
+            call = ("get_weather", arguments)
+            result = parser.parse(self.wire([call]), tools=[schema("another_tool")])
+            assert written([(attempt.name or "", attempt.value) for attempt in result.attempts]) == written([call])
+            assert value_problems(result) == []
+
+    @needs("end_mark")
+    def test_an_attempt_without_its_end_mark_holds_its_arguments_too(self, parser: ToolCallParser) -> None:
+        """As far as the call was read, its value says the same as its arguments."""
+        text = self.wire([WEATHER]).rstrip()
+        for end in range(text.index("Paris"), len(text)):
+            result = self.read(parser, text[:end])
+            values = [attempt.value for attempt in result.attempts if attempt.status is AttemptStatus.UNCLOSED]
+            assert values in ([], [WEATHER[1]]), f"{text[:end]!a}"
+            assert value_problems(result) == []
+
+    @needs("reasoning")
+    def test_an_attempt_in_reasoning_holds_its_arguments_too(self, parser: ToolCallParser) -> None:
+        """Whoever counts drafts can tell which they are."""
+        text = "{0}I could call\n{2}\nhere.{1}No need.".format(*self.reasoning_tags, self.wire([WEATHER]))
+        result = self.read(parser, text)
+        assert written([(attempt.name or "", attempt.value) for attempt in result.attempts]) == written([WEATHER])
+        assert value_problems(result) == []
 
     @needs("many_calls")
     def test_many_calls_are_found_in_order(self, parser: ToolCallParser) -> None:

@@ -171,6 +171,7 @@ class Damage(ParserBase):
         assert (strict.calls, bool(strict.attempts)) == ((), True)
         assert meaning(lenient) == written([call])
         assert statuses(lenient) == [AttemptStatus.REPAIRED]
+        assert [attempt.value for attempt in lenient.attempts] == [call[1]]
         assert violations(broken, strict) == []
         assert violations(broken, lenient) == []
 

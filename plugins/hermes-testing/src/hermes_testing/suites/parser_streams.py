@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core.contracts.parsing import ParsedCall, ParseEvent, ParseMode, ParseResult, ToolCallParser
+from hermes_core.contracts.parsing import (
+    AttemptStatus,
+    ParsedCall,
+    ParseEvent,
+    ParseMode,
+    ParseResult,
+    ToolCallParser,
+)
 from hermes_testing.suites.base import needs
 from hermes_testing.suites.parser_base import MODES, PROPERTY, WEATHER, ParserBase
 from hermes_testing.suites.parser_mutation import BARE_TEXTS, bare
@@ -17,6 +24,9 @@ from hermes_testing.suites.parser_tables import PLAIN, schemas_of
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
+
+_HELD: Final = 64
+"""Fewer characters than this may a stream hold back of plain text, as what may be the beginning of a mark."""
 
 
 class Streams(ParserBase):
@@ -80,19 +90,57 @@ class Streams(ParserBase):
             for pieces in ([text], list(text), [text[:20], text[20:]]):
                 assert told(parser, pieces, self.tools()) == (result.content or "", list(result.calls))
 
+    def test_a_stream_s_events_tell_every_attempt(self, parser: ToolCallParser) -> None:
+        """Also one that is no call, in its place, and with what the model wrote."""
+        for text in (self.message("Some text."), self.malformed(), self.malformed() + self.wire([WEATHER])):
+            result = self.read(parser, text)
+            attempts = [one for one in result.attempts if one.status is not AttemptStatus.IN_REASONING]
+            places = [segment.call for segment in result.segments if segment.kind == "call"]
+            calls = [None if place is None else result.calls[place] for place in places]
+            for pieces in ([text], list(text)):
+                events = [event for event in events_of(parser, pieces, self.tools()) if event.kind == "call"]
+                assert [event.call for event in events] == calls, f"{text!a}"
+                told = zip(attempts, events, strict=True)
+                assert all(one.raw in event.text for one, event in told), f"{text!a}"
+
     @needs("early_events")
     def test_a_stream_tells_text_before_the_end(self, parser: ToolCallParser) -> None:
-        """What can no longer become a call; whoever shows an answer as it is written has nothing else."""
+        """What can no longer become a call, soon; whoever shows an answer as it is written has nothing else."""
         content = "The answer is plain text, and quite long. " * 20
         early, _ = told_early(parser, self.answer(content), self.tools())
-        assert early
         assert content.startswith(early)
+        assert len(content) - len(early) < _HELD
+
+    @needs("early_events", "text_before")
+    def test_a_stream_tells_the_text_before_a_call_once_that_has_begun(self, parser: ToolCallParser) -> None:
+        """All but a last sign, which may belong to a call that no mark begins."""
+        content = "I will look it up. First the weather:"
+        text = self.wire([WEATHER], content)
+        early, _ = told_early(parser, text[: text.index("Paris")], self.tools())
+        assert early.rstrip() in {content, content[:-1]}
+
+    @needs("early_events", "reasoning")
+    def test_a_stream_tells_reasoning_once_it_has_ended(self, parser: ToolCallParser) -> None:
+        """Whether an answer or a call follows."""
+        thought = "The user wants to know the weather. " * 5
+        for after in (self.answer("Plain text."), self.wire([WEATHER])):
+            text = "{0}{2}{1}\n{3}".format(*self.reasoning_tags, thought, after)
+            stream = parser.stream(self.tools())
+            events = [event for character in text for event in stream.feed(character)]
+            assert thought.strip() in "".join(event.text for event in events if event.kind == "reasoning")
 
     @needs("early_events", "separate_calls")
     def test_a_stream_tells_a_call_before_the_end(self, parser: ToolCallParser) -> None:
         """Once its own end is certain."""
         text = self.wire([*self.some_calls(), *self.some_calls()] if "many_calls" not in self.lacks else [WEATHER])
         text += "\nThat was all. " * 20 if "text_after" not in self.lacks else ""
+        _, calls = told_early(parser, text, self.tools())
+        assert calls[:1] == list(self.read(parser, text).calls[:1])
+
+    @needs("early_events", "text_after")
+    def test_a_stream_tells_a_call_before_the_text_after_it_has_ended(self, parser: ToolCallParser) -> None:
+        """Also the calls of a list, which is whole then."""
+        text = self.wire(self.some_calls()) + "\nThat was all. " * 20
         _, calls = told_early(parser, text, self.tools())
         assert calls[:1] == list(self.read(parser, text).calls[:1])
 
@@ -115,10 +163,15 @@ def told(
     parser: ToolCallParser, pieces: Sequence[str], tools: Sequence[Mapping[str, Any]] | None
 ) -> tuple[str, list[ParsedCall]]:
     """Return the content and the calls that a stream's events tell."""
+    return _contents(events_of(parser, pieces, tools))
+
+
+def events_of(
+    parser: ToolCallParser, pieces: Sequence[str], tools: Sequence[Mapping[str, Any]] | None
+) -> list[ParseEvent]:
+    """Return all events of a stream that gets these pieces."""
     stream = parser.stream(tools)
-    events = [event for piece in pieces for event in stream.feed(piece)]
-    events += stream.finish()
-    return _contents(events)
+    return [*(event for piece in pieces for event in stream.feed(piece)), *stream.finish()]
 
 
 def told_early(

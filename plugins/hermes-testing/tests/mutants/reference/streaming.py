@@ -7,7 +7,7 @@ from reference.parser import CLOSE, OPEN, TagParser
 
 
 class TagStream:
-    """Tells the text before a call and the call when its end mark is there, and all the rest at the end."""
+    """Tells reasoning, text before a call, and a call when its end mark is there, and all the rest at the end."""
 
     def __init__(self, parser, tools, mode):
         self.parser, self.tools, self.mode = parser, tools, mode
@@ -17,12 +17,19 @@ class TagStream:
     def feed(self, delta):
         self.pieces.append(delta)
         self.waiting += delta
-        if "<think>".startswith("".join(self.pieces[:8])[:7]):
-            return []
+        if self.base == 0 and not self.told and "<think>".startswith(self.waiting[:7]):
+            return self.reasoning()
         events = self.text(self.waiting.find("<")) if "<" in self.waiting else self.text(len(self.waiting))
         if CLOSE in delta or ">" in delta:
             events += self.call()
         return events
+
+    def reasoning(self):
+        thought, mark, rest = self.waiting.partition("</think>")
+        if not mark:
+            return []
+        self.base, self.waiting = len(thought) + len(mark), rest
+        return [ParseEvent(kind="reasoning", text=thought.removeprefix("<think>")), *self.feed("")]
 
     def text(self, end):
         text, self.waiting = self.waiting[:end], self.waiting[end:]
@@ -49,7 +56,12 @@ class TagStream:
         self.parsed = self.parser.parse("".join(self.pieces), self.tools, self.mode)
         rest = (self.parsed.content or "")[len(self.told) :]
         events = [ParseEvent(kind="text", text=rest)] if rest else []
-        return events + [ParseEvent(kind="call", call=call) for call in self.parsed.calls[self.calls :]]
+        left = [segment for segment in self.parsed.segments if segment.kind == "call"][self.calls :]
+        return events + [self.attempt(segment) for segment in left]
+
+    def attempt(self, segment):
+        call = None if segment.call is None else self.parsed.calls[segment.call]
+        return ParseEvent(kind="call", text=segment.raw, call=call)
 
     def result(self):
         return self.parsed
