@@ -33,11 +33,15 @@ def is_workspace_error(record: RolloutRecord, error: BaseException | None) -> bo
     """
     if error is None or "sandbox" not in record.provenance:
         return False
-    # Libraries of networks have classes of their own below `OSError`.
-    is_of_files = isinstance(error, OSError) and type(error).__module__ == "builtins"
-    if is_of_files and not isinstance(error, _OF_NETWORKS) and error.errno not in _OF_THIS_PROCESS:  # type: ignore[attr-defined]
+    if isinstance(error, WorkspaceError) or (isinstance(error, OSError) and _may_be_of_a_file(error)):
         return True
-    return isinstance(error, WorkspaceError) or is_workspace_error(record, error.__cause__)
+    return is_workspace_error(record, error.__cause__)
+
+
+def _may_be_of_a_file(error: OSError) -> bool:
+    # Libraries of networks have classes of their own below `OSError`.
+    is_plain = type(error).__module__ == "builtins" and not isinstance(error, _OF_NETWORKS)
+    return is_plain and error.errno not in _OF_THIS_PROCESS
 
 
 def is_suspect(record: RolloutRecord, error: Exception) -> bool:
@@ -75,7 +79,7 @@ async def works_untouched(
             context.state = live.state
             async with Places(runtime, context, control) as places:
                 await judge_in(places, record.agent_result(copy.deepcopy(list(record.conversation.messages))))
-    except Exception as error:
+    except Exception as error:  # whatever a plugin raises, it says how the control ended
         if isinstance(error, HermesError) and error.fatal:
             raise
         if must_score or not is_open or isinstance(error, BackendError):
