@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any
 
-from hermes_sandbox.agent.commands.shell import COMMAND_FD
+from hermes_sandbox.agent.commands.session import COMMAND_FD
 from hermes_sandbox.agent.commands.write_order import hang_bell
 from hermes_sandbox.agent.launch import OOM_SCORE
 from hermes_sandbox.agent.loop import Loop

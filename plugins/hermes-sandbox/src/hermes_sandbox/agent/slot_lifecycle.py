@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_sandbox.agent.commands.live import LiveSession
-from hermes_sandbox.agent.commands.shell import Session
+from hermes_sandbox.agent.commands.robust import RobustSession
 from hermes_sandbox.agent.file_access.archive_format import new_digest
 from hermes_sandbox.agent.launch import Identity
 from hermes_sandbox.agent.loader import LOADER
@@ -78,7 +78,7 @@ def begin(slot: Slot, request: Mapping[str, Any]) -> None:
     else:
         _unlock(slot)
     directory = request["state_dir"] or f"/tmp/hermes-{os.urandom(8).hex()}"  # noqa: S108 - its name is unguessable
-    session = LiveSession(slot, directory) if slot.kind == "live" else Session(slot, directory)
+    session = LiveSession(slot, directory) if slot.kind == "live" else RobustSession(slot, directory)
     session.begin_in(request["cwd"])
     slot.session = session
 

@@ -37,6 +37,7 @@ def plain_sandbox(
     identity = None if fields["uid"] is None else (fields["uid"], fields["gid"])
     weaker = [*provenance.get("weaker", ()), *([_SAME_USER] if identity is None else [])]
     limits = dict(provenance.get("limits", {}))
+    state = _first_state(fields)
 
     async def connect(previous: ShellClient | None) -> ShellClient:
         try:
@@ -48,7 +49,7 @@ def plain_sandbox(
         if client.process_bound is not None:
             # Handed on when the sandbox was made, before there was a shell to ask.
             limits["pids"] = client.process_bound
-        await _begin_session(client, fields, request)
+        await _begin_session(client, state, request)
         return client
 
     return PlainSandbox(
@@ -56,6 +57,7 @@ def plain_sandbox(
         host=host,
         spec=request.spec,
         provenance={**provenance, "limits": limits, "weaker": weaker, "agent": "sh", "without_python": why},
+        first_state=state,
         connect=connect,
         release=release,
     )
@@ -75,10 +77,13 @@ def _place(
     )
 
 
-async def _begin_session(client: ShellClient, fields: Mapping[str, Any], request: SlotRequest) -> None:
+def _first_state(fields: Mapping[str, Any]) -> bytes:
     directory = fields["workspace"] if fields["cwd"] is None else fields["cwd"]
     variables = {name: value for name, value in fields["env"].items() if value != "/bin/bash" or name != "SHELL"}
-    state = first_state({"SHELL": "/bin/sh", **variables}, directory)
+    return first_state({"SHELL": "/bin/sh", **variables}, directory)
+
+
+async def _begin_session(client: ShellClient, state: bytes, request: SlotRequest) -> None:
     script = b"umask 077; cat >%s/u/state" % client.folder.encode()
     try:
         ran, stopped = await client.run(script, state, limit=1024, deadline=request.setup_timeout)

@@ -53,6 +53,7 @@ class PlainSandbox:
         host: SandboxHost,
         spec: SandboxSpec,
         provenance: Mapping[str, Any],
+        first_state: bytes,
         connect: Callable[[ShellClient | None], Awaitable[ShellClient]],
         release: Callable[[PlainSandbox], Awaitable[None]],
     ) -> None:
@@ -60,6 +61,7 @@ class PlainSandbox:
         self._host = host
         self._spec = spec
         self._provenance = dict(provenance)
+        self._first_state = first_state
         self._connect = connect
         self._release = release
         self._client: ShellClient | None = None
@@ -126,6 +128,7 @@ class PlainSandbox:
             text,
             folder=f"{self._shell.folder}/u",
             workspace=self.workspace,
+            first=self._first_state,
             cwd=None if cwd is None else posixpath.join(self.workspace, check_path(cwd)),
             variables=check_variables(env or {}),
         )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
 _WHOLE: Final = b"# all of it"
 _PREFIX: Final = b"_hermes_"
+_PLACE: Final = re.compile(rb"@([a-z]+)")
+_LOST: Final = (
+    b"hermes: what is left of this session keeps its shell from going on; variables are missing, and its directory"
+)
 
 
 def quote(text: bytes) -> bytes:
@@ -25,14 +30,30 @@ def first_state(variables: Mapping[str, str], directory: str) -> bytes:
     return b"\n".join([*lines, b"export %sdir=%s" % (_PREFIX, quote(encode(directory))), _WHOLE, b""])
 
 
-# What is left of an earlier command's state may be half of it, where that was killed in the middle.
+# What is left of an earlier command's state may be half of it, where that was killed in the middle. It may also end the
+# shell that reads it, as a variable that nobody may set does: then the script begins again, with the session's first.
 _RESTORE: Final = b"""\
-_hermes_mark=$HERMES_SANDBOX
-if [ -e @new ]; then
+_hermes_mark=$HERMES_SANDBOX _hermes_path=$PATH
+for _hermes_file in @new @state; do
+[ -f "$_hermes_file" ] || [ ! -e "$_hermes_file" ] || rm -rf "$_hermes_file"
+done
+if [ -f @new ]; then
 case $(cat @new 2>/dev/null) in *'@whole') mv -f @new @state ;; esac
 fi
-unset USER LOGNAME SHELL HOME LC_ALL
+unset USER LOGNAME SHELL HOME LC_ALL _hermes_file
+if [ "$_hermes_again" ]; then
+unset _hermes_again
+@first
+else
+trap 'PATH=$_hermes_path _hermes_again=1 HERMES_SANDBOX=$_hermes_mark
+export PATH _hermes_again HERMES_SANDBOX
+echo "@lost" >&2
+rm -rf "@base/new" "@base/state"
+exec sh "$0"' EXIT
 [ ! -r @state ] || . @state
+trap - EXIT
+fi
+unset _hermes_path
 export HERMES_SANDBOX="$_hermes_mark"
 unset OLDPWD _hermes_mark
 cd -- "$_hermes_dir" 2>/dev/null || cd -- @workspace 2>/dev/null || cd /
@@ -59,7 +80,7 @@ _AWAY: Final = b"_hermes_dir=$_hermes_home"
 
 
 def session_script(
-    command: bytes, *, folder: str, workspace: str, cwd: str | None, variables: Mapping[str, str]
+    command: bytes, *, folder: str, workspace: str, first: bytes, cwd: str | None, variables: Mapping[str, str]
 ) -> bytes:
     """Return a script that runs a command with the session's state and saves that when the command ends.
 
@@ -67,6 +88,7 @@ def session_script(
         command: What to run.
         folder: Where the state is kept.
         workspace: Where the command runs when the session's directory has gone.
+        first: The state that the session began with.
         cwd: An absolute directory for this command alone.
         variables: Variables for this command alone.
     """
@@ -76,7 +98,7 @@ def session_script(
         undo=b"\n".join(_undo(number, name) for number, name in enumerate(variables)),
         folder=folder,
     )
-    lines = [_fill(_RESTORE, folder=folder, workspace=quote(encode(workspace)))]
+    lines = [_fill(_RESTORE, folder=folder, workspace=quote(encode(workspace)), first=first)]
     lines += [_apply(number, name, value) for number, (name, value) in enumerate(variables.items())]
     if cwd is not None:
         lines.append(b"cd -- %s || exit 126" % quote(encode(cwd)))
@@ -86,10 +108,18 @@ def session_script(
 
 def _fill(text: bytes, *, folder: str, **values: bytes) -> bytes:
     base = encode(folder)
-    places = {"whole": _WHOLE, "new": quote(base + b"/new"), "state": quote(base + b"/state"), **values}
-    for name, value in places.items():
-        text = text.replace(b"@" + name.encode(), value)
-    return text
+    places = {
+        "whole": _WHOLE,
+        "lost": _LOST,
+        "base": base,
+        "new": quote(base + b"/new"),
+        "state": quote(base + b"/state"),
+        **values,
+    }
+    parts = _PLACE.split(text)
+    # What is filled in may look like a place itself.
+    parts[1::2] = [places[name.decode()] for name in parts[1::2]]
+    return b"".join(parts)
 
 
 def _apply(number: int, name: str, value: str) -> bytes:

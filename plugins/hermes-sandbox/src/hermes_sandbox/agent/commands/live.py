@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from hermes_sandbox.agent.commands.fifos import NamedOutputs, NamedPipes
-from hermes_sandbox.agent.commands.late_output import Filters, last_process, link_of
+from hermes_sandbox.agent.commands.late_output import Filters, last_process
+from hermes_sandbox.agent.commands.live_shell import CLOSED_IN_COMMANDS, TELL_BEGIN, Shell, tell_end
 from hermes_sandbox.agent.commands.outputs import Outputs
-from hermes_sandbox.agent.commands.script import saving
-from hermes_sandbox.agent.commands.shell import Command, Session
+from hermes_sandbox.agent.commands.robust import Command
+from hermes_sandbox.agent.commands.script import NO_STATE, assignments, saving
+from hermes_sandbox.agent.commands.session import Session
 from hermes_sandbox.agent.processes import (
     TICKS_A_SECOND,
     Process,
@@ -28,9 +30,6 @@ from hermes_sandbox.agent.processes import (
 )
 from hermes_sandbox.agent.slot import Slot
 
-_STATUS_FD = 250
-"""Where the shell tells what became of a command; closed in the command itself: nothing it prints gets there."""
-_LONGEST_REPORT = 64
 _SHELL_PATIENCE = 0.1
 _TERM_AFTER, _KILL_AFTER = 0.2, 0.5
 _SHELL_AFTER = 1.2
@@ -40,86 +39,21 @@ _SHELL_AT_LATEST = 10.0
 _SHELL_WORK = 0.3
 """Seconds of processor time that are enough to come back."""
 _SNAPSHOT_PATIENCE = 2.0
+_GLANCE_AT_SHELL = 10
+"""Milliseconds between looks at whether a shell that is waited for is back without having said so."""
 _LIVE_TICK = 0.02
-_LOST = b"hermes: the shell of this session has ended; this is a new one, without its variables and its directory\n"
-_TELL = rf'\builtin printf "%d %d\n" "$_hermes_n" "$?" >&{_STATUS_FD}'
-_QUOTED_TELL = shlex.quote(_TELL)
+_FIRST_LOOK, _LONGEST_LOOK = 0.002, 0.5
+"""Seconds until the shell is asked whether it is back, and what they grow to; most commands have ended before."""
+_ENDED = b"hermes: the shell of this session has ended; this is a new one, without its variables and its directory\n"
+_REPLACED = b"hermes: the shell of this session runs no commands any more; this is a new one, without its variables\n"
+_SILENT = b"hermes: the shell of this session does not say how this command ended; the next one gets a new shell\n"
 _SET_BACK = r'\builtin eval -- "${_hermes_r-}" >/dev/null 2>&1; _hermes_r=;'
 # Interactive, so that an interrupt comes back to the prompt; but nobody types, and no file of the user's is touched.
 _BEGIN = (
     r"\builtin set -m +o history +o histexpand +o emacs; \builtin shopt -u checkwinsize;"
     r" \builtin unset -v HISTFILE MAILCHECK PS4; PS1= PS2=; "
 )
-_NOT_SAVED = "PROMPT_COMMAND PS1 PS2 _hermes_n _hermes_r"
-
-
-class Shell:
-    """The long bash: its process, the pipe it reads lines from, and the one it reports on."""
-
-    def __init__(self, session: LiveSession) -> None:
-        self.session = session
-        self.fresh = True
-        self.poked = False
-        """Whether it was interrupted: that can cost the next line its first bytes."""
-        self._said = b""
-        slot = session.slot
-        self.marker = f"{slot.marker}.0"
-        lines, self._lines = os.pipe()
-        self.source = link_of(lines)
-        """What the kernel calls the pipe that it reads lines from."""
-        self.status, reports = os.pipe()
-        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        argv = [slot.bash, "--norc", "--noprofile", "--noediting", "-i"]
-        try:
-            wiring = [(lines, 0), (null, 1), (null, 2), (reports, _STATUS_FD)]
-            self.pid = slot.spawn(argv, slot.environment, wiring, marker=self.marker)
-        except BaseException:
-            os.close(self._lines)
-            os.close(self.status)
-            raise
-        finally:
-            for fd in (lines, null, reports):
-                os.close(fd)
-        for fd in (self._lines, self.status):
-            os.set_blocking(fd, False)
-        slot.loop.watch(self.status, lambda _fd: self.read())
-        slot.loop.on_exit(self.pid, self._ended)
-
-    def obey(self, line: bytes) -> None:
-        """Have it run a line; a short one, because it reads them byte by byte."""
-        padding = b"        " if self.poked else b""
-        self.poked = self.fresh = False
-        os.write(self._lines, padding + line)
-
-    def read(self) -> list[tuple[int, int]]:
-        """Read what it has reported, and hand it on."""
-        with contextlib.suppress(BlockingIOError):
-            self._said += os.read(self.status, 4096)
-        *lines, last = self._said.split(b"\n")
-        # While a command runs, the shell keeps the pipe under another number, which it can be made to write to.
-        self._said = last[-_LONGEST_REPORT:]
-        reports = []
-        for line in lines:
-            with contextlib.suppress(ValueError):
-                first, second = line.split()
-                reports.append((int(first), int(second)))
-        for number, code in reports:
-            self.session.reported(number, code)
-        return reports
-
-    def _ended(self, status: int) -> None:
-        if self._lines >= 0:
-            self.read()
-            self.close()
-            self.session.shell_ended(status)
-
-    def close(self) -> None:
-        """Let go of its pipes, which ends it unless it is busy."""
-        if self._lines >= 0:
-            self.session.slot.loop.forget(self.status)
-            os.close(self.status)
-            os.close(self._lines)
-            self._lines = -1
+_NOT_SAVED = "PS1 PS2 _hermes_r"
 
 
 class LiveSession(Session):
@@ -128,13 +62,14 @@ class LiveSession(Session):
     def __init__(self, slot: Slot, directory: str) -> None:
         super().__init__(slot, directory)
         self._shell: Shell | None = None
-        self._died = False
+        self._note = b""
+        """What a new shell is to be announced with."""
         self._forgotten = False
         self._current: LiveCommand | None = None
         self._count = 0
+        self._told = 0
+        """The number that the shell has reported last."""
         self._pipes: NamedPipes | None = None
-        self._script = f"{self._directory}/script"
-        self._line = b"\\builtin . " + os.fsencode(shlex.quote(self._script)) + b"\n"
         self._restores = False
         """Whether the command before has left something to be set back."""
 
@@ -164,30 +99,50 @@ class LiveSession(Session):
         """Return the shell, started if need be, and what to tell about that."""
         note = b""
         if self._shell is None:
-            note = os.fsencode(self.enter(None)) + (_LOST if self._died else b"")
+            note = os.fsencode(self.enter(None)) + self._note
             try:
                 with self.slot.acting():
                     self._prepare([])
-                self._shell = Shell(self)
+                self._shell = Shell(self.slot, self.reported)
             finally:
                 os.chdir("/")
+            self._shell.gone, self._note = self.shell_ended, b""
         return self._shell, note
 
     def run(self, command: LiveCommand, shell: Shell, script: str, text: bytes) -> None:
         """Have the shell run a command's script and text."""
         self._count += 1
-        begin = f"{_BEGIN}{os.fsdecode(self._state)}\n" if shell.fresh else ""
-        tell = f" _hermes_n={self._count} PROMPT_COMMAND={_QUOTED_TELL};"
-        content = os.fsencode(f"{begin}{self._restoring()}{tell}{script} ") + b"\\builtin eval -- " + text
+        begin = f"{_BEGIN}{os.fsdecode(self._state.text)}\n" if shell.fresh else ""
+        head = f"{begin}{self._restoring()}{script} {TELL_BEGIN} && \\builtin eval -- "
+        end = os.fsencode(f"\n{tell_end(self._count)}\n")
         self._restores = command.leaves_something
-        self._write(self._script, content + command.redirections())
+        path = self._write("script", os.fsencode(head) + text + end)
         self._current = command
-        shell.obey(self._line)
+        try:
+            shell.obey(self._count, path)
+        except BrokenPipeError:
+            self.replace(shell)
+
+    def replace(self, shell: Shell) -> None:
+        """End a shell that runs no commands any more, and keep its directory."""
+        self.directory(None)
+        self._note = _REPLACED
+        shell.kill()
 
     def _restoring(self) -> str:
         return _SET_BACK if self._restores else ""
 
-    def _write(self, path: str, content: bytes) -> None:
+    def _write(self, name: str, content: bytes) -> str:
+        """Write a file for the shell and return its path."""
+        try:
+            return self._write_here(name, content)
+        except OSError:
+            with self.slot.acting():
+                self._move()
+            return self._write_here(name, content)
+
+    def _write_here(self, name: str, content: bytes) -> str:
+        path = f"{self._directory}/{name}"
         with self.slot.acting():
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             fd = os.open(path, flags, 0o600)
@@ -198,22 +153,27 @@ class LiveSession(Session):
             os.ftruncate(fd, len(content))
         finally:
             os.close(fd)
+        return path
 
     def put_input(self, data: bytes) -> Path:
         """Put a command's input where its shell can open it."""
-        path = self._directory / "input"
-        self._write(str(path), data)
-        return path
+        return Path(self._write("input", data))
 
     def reported(self, number: int, code: int) -> None:
         """Learn how the command of a number has ended; it can be told more than once."""
-        if number == self._count and self._current is not None:
+        self._told = number
+        if number != self._count or self._current is None or self._shell is None:
+            return
+        if self._shell.has_begun():
             current, self._current = self._current, None
             current.over(code)
+        else:
+            self.replace(self._shell)
 
     def shell_ended(self, status: int) -> None:
         """Learn that the shell has gone, and the command with it if there is one."""
-        self._shell, self._died, self._state = None, True, b""
+        self._shell, self._state = None, NO_STATE
+        self._note = self._note or _ENDED
         if self._current is not None:
             current, self._current = self._current, None
             current.ended(status)
@@ -228,7 +188,7 @@ class LiveSession(Session):
             shell.close()
             send([shell.pid], signal.SIGKILL)
         super().follow(other)
-        self._died = False
+        self._note = b""
 
     def launch(self, command: bytes, streams: tuple[int, int, int], **options: Any) -> int:
         """Start bash on a command that finds the session as it is now, or as it was when it last had nothing to do."""
@@ -251,20 +211,23 @@ class LiveSession(Session):
             self._prepare([])
         self._count += 1
         inner = f"\\builtin unset -v {_NOT_SAVED}; \\builtin set +m; {saving(str(self._directory), self._number)}"
-        text = f"{self._restoring()} _hermes_n={self._count}; ( {inner} ) {_STATUS_FD}>&-\n"
+        text = f"{self._restoring()} ( {inner} ) {CLOSED_IN_COMMANDS}\n{tell_end(self._count)}\n"
         self._restores = False
-        self._write(self._script, os.fsencode(text))
-        shell.obey(self._line)
-        self._await(shell, time.monotonic() + _SNAPSHOT_PATIENCE)
+        path = self._write("script", os.fsencode(text))
+        with contextlib.suppress(BrokenPipeError):
+            shell.obey(self._count, path)
+            self._await(shell, time.monotonic() + _SNAPSHOT_PATIENCE)
         super().save(keep_cwd=False)
 
     def _await(self, shell: Shell, end: float) -> None:
         # A few milliseconds in which nothing else happens; whoever asks needs the state now.
         ready = select.poll()  # select() takes no descriptor above 1023
         ready.register(shell.status, select.POLLIN)
-        while time.monotonic() < end and self._shell is shell:
-            heard = ready.poll(max(0.0, end - time.monotonic()) * 1000)
-            if heard and (any(number == self._count for number, _ in shell.read()) or _at_end(shell)):
+        while self._told != self._count and time.monotonic() < end and self._shell is shell:
+            heard = ready.poll(_GLANCE_AT_SHELL)
+            if heard:
+                shell.read()
+            if shell.is_mute() or any(event & select.POLLHUP for _, event in heard):
                 return
 
     def forget(self) -> None:
@@ -279,10 +242,6 @@ class LiveSession(Session):
         super().forget()
 
 
-def _at_end(shell: Shell) -> bool:
-    return shell.pid not in read_table()
-
-
 class LiveCommand(Command):
     """One command in the long shell, from the line that starts it until its answer."""
 
@@ -291,6 +250,8 @@ class LiveCommand(Command):
         self._live = session
         self._shell: Shell | None = None
         self._input: Path | None = None
+        self._look_after = _FIRST_LOOK
+        self._look = 0
         self._stopped_at = 0.0
         self._ticks_before = 0
         self._steps: set[str] = set()
@@ -299,6 +260,7 @@ class LiveCommand(Command):
         self._delay = 0.0
         """Seconds for which the shell could not come back, because that had not gone."""
         self._last_before = 0
+        self._named: NamedOutputs | None = None
         self.leaves_something = bool(request["env"] or request["cwd"] is not None)
 
     def _open_outputs(self) -> Outputs:
@@ -319,44 +281,72 @@ class LiveCommand(Command):
             self._capture.add(1, note)
         self.pid = self._shell.pid
         self._last_before = last_process() or self.pid
-        self._outputs = self._named = NamedOutputs(
-            self._live.pipes(), self._live.keep, self._loop, self._take, self._pipe_ended
-        )
+        if self._named is None:  # a shell that does not begin has not opened them
+            self._outputs = self._named = NamedOutputs(
+                self._live.pipes(), self._live.keep, self._loop, self._take, self._pipe_ended
+            )
         try:
             if self.request["stdin"]:
                 self._input = self._live.put_input(stdin)
-            self._live.run(self, self._shell, self._script(), _quoted(command))
+            text = self._script()
+            self._live.run(self, self._shell, text, _quoted(command) + self._redirections(self._named))
         except OSError:
             self._outputs.release()
             raise
+        self._look = self._loop.after(self._look_after, self._look_at_shell)
+
+    def _look_at_shell(self) -> None:
+        """Ask whether the shell is back, and give it up if it is and cannot say so."""
+        if self._status is not None or self._reason or self._shell is None:
+            return
+        if self._shell.is_mute():
+            if self._has_begun():
+                self._capture.add(1, _SILENT)
+            self._live.replace(self._shell)
+            return
+        if not self._has_begun():
+            send([self.pid], signal.SIGCONT)  # what an earlier command has started can have stopped it since
+        self._look_after = min(2 * self._look_after, _LONGEST_LOOK)
+        self._look = self._loop.after(self._look_after, self._look_at_shell)
 
     def over(self, code: int) -> None:
         """Learn the exit code, or the negative number of the signal that ended it."""
-        self._named.over()
+        self._loop.cancel(self._look)
+        if self._named is not None and (self._has_begun() or self._reason):
+            self._named.over()
         super().over(code)
+
+    def _has_begun(self) -> bool:
+        return self._shell is not None and self._shell.has_begun()
+
+    def _step_back(self, code: int) -> bytes | None:
+        del code
+        # A new shell begins with nothing of the old one; where that does not begin either, none will.
+        return b"" if self._tries == 1 else None
 
     def _filters(self) -> Filters:
         # A subshell of it keeps the shell's input, under another number.
         return Filters(self._last_before, () if self._shell is None else (self._shell.source,))
 
     def _script(self) -> str:
-        mark = f"\\builtin export HERMES_SANDBOX={shlex.quote(self._marker)};"
+        # Assigned first, which fails where it was made read-only; exported then, because it may not be any more.
+        mark = f"HERMES_SANDBOX={shlex.quote(self._marker)}; \\builtin export HERMES_SANDBOX;"
         return mark + self._own_settings() if self.leaves_something else mark
 
     def _own_settings(self) -> str:
         names = list(self.request["env"])
         keep = [f"\\builtin unset -v {name}; ${{{name}+${{{name}@A}};}}" for name in names]
-        set_all = [f"\\builtin export {name}={shlex.quote(value)};" for name, value in self.request["env"].items()]
+        set_all = assignments(self.request["env"])
         if self.request["cwd"] is not None:
             keep.append(r"\builtin cd -- ${PWD@Q}; ${OLDPWD+OLDPWD=${OLDPWD@Q};}")
-            set_all.append(f"\\builtin cd -- {shlex.quote(str(self._slot.path(self.request['cwd'])))};")
+            set_all += f" \\builtin cd -- {shlex.quote(str(self._slot.path(self.request['cwd'])))};"
         kept = "".join(keep).replace("\\builtin", "\\\\builtin")
-        return f' _hermes_r="{kept}";' + " ".join(set_all)
+        return f' _hermes_r="{kept}"; {set_all}'
 
-    def redirections(self) -> bytes:
-        """Return where the command's standard streams go; the pipe to report on is closed in it."""
+    def _redirections(self, outputs: NamedOutputs) -> bytes:
+        """Return where the command's standard streams go; what the shell reports on is closed in it."""
         given = shlex.quote(str(self._input or os.devnull))
-        return os.fsencode(f" <{given}{self._named.redirections} {_STATUS_FD}>&-\n")
+        return os.fsencode(f" <{given}{outputs.redirections} {CLOSED_IN_COMMANDS}")
 
     def stop(self, reason: str) -> None:
         """End what it started, and the shell itself only if that does not come back."""
@@ -409,8 +399,7 @@ class LiveCommand(Command):
 
     def _poke(self) -> None:
         if self._shell is not None:
-            self._shell.poked = True
-            send([self.pid], signal.SIGINT)
+            self._shell.poke()
 
     def _once(self, step: str) -> bool:
         if step in self._steps:

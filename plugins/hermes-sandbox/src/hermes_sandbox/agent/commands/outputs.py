@@ -20,7 +20,8 @@ _MANY = 200
 """Rounds of reading after which a command that writes that often gets wider pipes."""
 
 
-def _unread(fd: int) -> int:
+def unread(fd: int) -> int:
+    """Return how many bytes a pipe holds; either end will do."""
     (size,) = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4))
     return int(size)
 
@@ -79,7 +80,7 @@ class Outputs:
     def drain(self) -> None:
         """Read what is there now, and no more: a child that writes without end must not hold the answer."""
         for fd in list(self._pipes):
-            rounds = _unread(fd) // _PIPE_READ + 1
+            rounds = unread(fd) // _PIPE_READ + 1
             while rounds and fd in self._pipes:
                 self._readable(fd)
                 rounds -= 1
@@ -122,7 +123,7 @@ class OrderedOutputs(Outputs):
         self._collect(everything=False)
 
     def _collect(self, *, everything: bool) -> None:
-        before = {fd: _unread(fd) for fd in self._pipes}
+        before = {fd: unread(fd) for fd in self._pipes}
         self._bell.gather(self._listener)
         rings, lost = self._listener.take(), self._listener.lost
         self._listener.lost = False

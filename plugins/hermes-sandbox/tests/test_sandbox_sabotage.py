@@ -1,0 +1,193 @@
+"""What a command does to its shell costs the commands after it nothing unsaid: each runs, or the session says why not.
+
+A command that did not start must not be reported as an exit code, and must not take its whole timeout.
+"""
+
+from __future__ import annotations
+
+import pytest
+from sandbox_support import sandbox as open_one
+
+from hermes_testing.watching import exists
+
+LONG = 600.0
+"""Seconds that no command here needs, on whatever machine: to be reported as timed out is a failure."""
+
+INTERNAL = [f"_hermes_{name}" for name in ["b", "c", "n", "o", "r", "s", "saved", "mark", "dir", "home", "save"]]
+OF_SHELL = ["PROMPT_COMMAND", "PS0", "PS4", "IFS", "PATH", "RANDOM", "LINENO", "SECONDS", "REPLY", "MAPFILE", "_"]
+USED = ["eval", "printf", "command", "trap", "set", "unset", "cd", "export", "declare", "mapfile", "read", "return"]
+USED += ["exec", "shopt", "source"]
+
+HARMLESS = [
+    *(f"readonly {name}" for name in [*INTERNAL, *OF_SHELL]),
+    "PROMPT_COMMAND='echo hi'",
+    "PROMPT_COMMAND=(true 'echo hi')",
+    "PROMPT_COMMAND=false; readonly PROMPT_COMMAND",
+    "unset PROMPT_COMMAND",
+    "unset PS1 PS2 PS4 IFS PATH HOME",
+    "PS1='$(echo hi) ' PS2='> ' PS0='$(echo hi)' PS4='+$(echo hi) '",
+    "IFS=_123 PATH=/nowhere HOME=/nowhere BASH_ENV=/nowhere ENV=/nowhere; export BASH_ENV ENV",
+    *(f"set -{letter}" for letter in "ufxvkCTEabh"),
+    *(f"set -o {name}" for name in ["posix", "pipefail", "ignoreeof", "noclobber", "physical", "privileged"]),
+    "POSIXLY_CORRECT=y; readonly POSIXLY_CORRECT",
+    *(f"shopt -s {name}" for name in ["extdebug", "failglob", "nullglob", "lastpipe", "sourcepath", "xpg_echo"]),
+    "shopt -u expand_aliases sourcepath",
+    *(f"trap 'echo hi >/dev/null' {name}" for name in ["DEBUG", "ERR", "RETURN"]),
+    "trap 'echo \"$BASH_COMMAND\"' DEBUG",
+    "set -T; trap : DEBUG RETURN",
+    *(f"{name}() {{ echo mine; }}" for name in USED),
+    *(f"alias {name}='echo mine'" for name in [*USED, "builtin", "{"]),
+    "enable -n command test read; enable -n cd",
+    "exec >/dev/null",
+    "exec 2>&1 </dev/null",
+    "exec 3>&- 9>&- 250>&-",
+    "exec 9>/dev/null 250>&9",
+    "cat <<E\nopen",
+    "echo 'open",
+    "if",
+    "# comment \\",
+    ": ${missing?needed}",
+    "break; continue; return 4",
+    "umask 777; umask",
+    "stty -a",
+    "ulimit -c 0",
+]
+"""What costs a session nothing at all."""
+
+DAMAGING = [
+    "set -r",
+    "set -e",
+    "set -n",
+    "enable -n builtin",
+    "enable -n eval",
+    "enable -n printf",
+    "enable -n .",
+    "enable -n builtin eval printf . source trap export unset set exec",
+    "builtin() { :; }",
+    "builtin() { return 2; }",
+    'builtin() { command builtin "$@"; }',
+    "builtin() { echo 'exit 0'; }; readonly -f builtin",
+    "builtin() { if [[ $1 == declare ]]; then echo 'exit 0'; else command builtin \"$@\"; fi; }",
+    "builtin() { if [[ $1 == declare ]]; then echo 'exec true'; else command builtin \"$@\"; fi; }",
+    'builtin() { [[ $1 == eval ]] || command builtin "$@"; }; readonly -f builtin',
+    'builtin() { [[ $1 == printf ]] || command builtin "$@"; }; readonly -f builtin',
+    "shopt -s extdebug; trap false DEBUG",
+    "set -T; shopt -s extdebug; trap 'return 2' DEBUG",
+    "trap 'exit 0' DEBUG",
+    "trap 'echo \"exit 0\"' DEBUG",
+    "trap 'exit 0' ERR; false",
+    "trap 'exit 0' RETURN",
+    "PROMPT_COMMAND='exit 0'",
+    "PROMPT_COMMAND='exec 250>&-'",
+    "PROMPT_COMMAND='read x; read x; read x'",
+    "PS1='$(read x; read x; read x)'",
+    "PS1='${missing?needed}'; PROMPT_COMMAND=': ${missing?needed}'",
+    "for name in $(compgen -v); do readonly $name; done",
+    "readonly -f $(compgen -A function); readonly HERMES_SANDBOX PWD OLDPWD",
+    *(f"ulimit -n {count}" for count in [0, 3, 10, 11, 12, 13, 14]),
+    "ulimit -f 0",
+    "exec 10>&- 11>&- 12>&- 13>&- 14>&-",
+    "exec 10</dev/null 11<&10 12<&10 13<&10",
+    "exec sh",
+    "exec true",
+    "exec </dev/null; exit 0",
+    "kill -9 $$",
+    "chmod 000 ../state-*",
+    "chmod 000 ../state-*/*",
+    "rm -rf ../state-*",
+    "for each in ../state-*; do rm -rf $each; touch $each; done",
+    "for each in ../state-*; do rm -rf $each; ln -s /nowhere $each; done",
+    "for each in ../state-*/*; do rm -rf $each; mkdir $each; done",
+    "for each in ../state-*/*; do rm -rf $each; mkfifo $each; done",
+    "for each in ../state-*/*; do rm -rf $each; ln -s /dev/full $each; done",
+    "mkdir here; cd here; rm -rf ../here",
+    "(while kill -0 $$; do kill -STOP $$; kill -CONT $$; done) >/dev/null 2>&1 & kill $!; wait",
+]
+"""What a session may say that it has lost something for."""
+
+
+OFTEN = ["PROMPT_COMMAND=date", "unset PROMPT_COMMAND", "readonly PROMPT_COMMAND _hermes_c _hermes_n", "set -ux"]
+"""What commands are likelier to do."""
+BREAKING = [
+    "set -r",
+    "enable -n builtin",
+    "shopt -s extdebug; trap false DEBUG",
+    "builtin() { if [[ $1 == declare ]]; then echo 'exit 0'; else command builtin \"$@\"; fi; }",
+]
+
+
+@pytest.fixture(params=["robust", "live"])
+async def sandbox(request):
+    async with open_one(session=request.param) as opened:
+        yield opened
+
+
+async def prove(sandbox, name):
+    """Run a command that leaves a trace if it runs, once; return its result when it has run or the session told."""
+    text = f"[[ ! -e {name} ]] && : >{name} && echo {name}; (exit 3)"
+    result = await sandbox.exec(text, timeout=LONG)
+    assert not result.timed_out
+    if not await exists(sandbox, name):
+        assert b"hermes: " in result.stderr
+    else:
+        assert (result.stdout, result.exit_code) == (f"{name}\n".encode(), 3)
+    return result
+
+
+async def require_recovery(sandbox, damage):
+    place = sandbox.workspace
+    await sandbox.exec(damage, timeout=LONG)
+    for name in ["first", "second"]:
+        await prove(sandbox, f"{place}/{name}")
+    # Whatever it was, the session has recovered by now.
+    assert await exists(sandbox, "second")
+
+
+async def require_nothing_lost(sandbox, change):
+    await sandbox.exec("X=kept; cd /usr")
+    changed = await sandbox.exec(change, timeout=LONG)
+    assert not changed.timed_out
+    place = sandbox.workspace
+    for name in ["first", "second"]:
+        await prove(sandbox, f"{place}/{name}")
+        assert await exists(sandbox, name)
+    result = await sandbox.exec('echo "$X"; pwd', timeout=LONG)
+    assert b"hermes: " not in result.stderr
+    assert result.stdout.endswith(b"kept\n/usr\n")
+
+
+@pytest.mark.parametrize("damage", BREAKING)
+async def test_what_follows_a_damage_runs_or_is_told_why_not(sandbox, damage):
+    await require_recovery(sandbox, damage)
+
+
+@pytest.mark.parametrize("damage", DAMAGING)
+async def test_after_every_damage_commands_run_or_are_told_why_not(sandbox, damage):
+    await require_recovery(sandbox, damage)
+
+
+@pytest.mark.parametrize("change", OFTEN)
+async def test_what_a_shell_is_told_costs_nothing(sandbox, change):
+    await require_nothing_lost(sandbox, change)
+
+
+@pytest.mark.parametrize("change", HARMLESS)
+async def test_whatever_harmless_a_shell_is_told_costs_nothing(sandbox, change):
+    await require_nothing_lost(sandbox, change)
+
+
+async def test_processes_start_after_what_a_session_was_told(sandbox):
+    await sandbox.exec("X=kept; " + "readonly " + " ".join(INTERNAL), timeout=LONG)
+    started = await sandbox.processes.start("echo $X")
+    ended = await sandbox.processes.wait(started.id)
+    output = await sandbox.processes.read(started.id)
+    assert (output.data, ended.exit_code) == (b"kept\n", 0)
+
+
+async def test_a_live_shell_that_was_stopped_between_two_commands_goes_on():
+    async with open_one(session="live") as live:
+        shell = (await live.exec("X=kept; echo $$")).output.strip()
+        stop = await live.processes.start(f"kill -STOP {shell}")
+        await live.processes.wait(stop.id)
+        result = await live.exec("echo $X", timeout=LONG)
+        assert (result.output, result.timed_out) == ("kept\n", False)
