@@ -176,6 +176,33 @@ async def test_whatever_harmless_a_shell_is_told_costs_nothing(sandbox, change):
     await require_nothing_lost(sandbox, change)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ulimit -f 0",
+        "enable -n builtin",
+        "readonly _hermes_c",
+        "trap 'echo $BASH_COMMAND >/dev/null' DEBUG; trap : ERR",
+        'builtin() { command builtin "$@"; }',
+    ],
+)
+async def test_a_robust_command_that_changes_its_shell_keeps_its_exit_code(change):
+    async with open_one() as robust:
+        assert (await robust.exec(f"{change}; (exit 7)", timeout=LONG)).exit_code == 7
+
+
+async def test_a_trap_that_prints_costs_a_robust_session_nothing():
+    async with open_one() as robust:
+        await robust.exec("trap 'echo \"$BASH_COMMAND\"' DEBUG; X=kept", timeout=LONG)
+        assert (await robust.exec("echo $X", timeout=LONG)).output == "kept\n"
+
+
+async def test_a_call_s_own_settings_are_set_back_whatever_is_read_only(sandbox):
+    await sandbox.exec("readonly _hermes_r _hermes_1; A=kept", timeout=LONG)
+    await sandbox.exec("A=changed", env={"A": "own"}, cwd="/usr", timeout=LONG)
+    assert (await sandbox.exec("echo $A $PWD", timeout=LONG)).output == f"kept {sandbox.workspace}\n"
+
+
 async def test_processes_start_after_what_a_session_was_told(sandbox):
     await sandbox.exec("X=kept; " + "readonly " + " ".join(INTERNAL), timeout=LONG)
     started = await sandbox.processes.start("echo $X")

@@ -90,10 +90,42 @@ def place():
         yield Path(folder)
 
 
-async def run(slot, command: str) -> None:
+async def run(slot, command: str) -> bytes:
+    """Run a command and return what it has written, twice: by its stream, and merged."""
     text = command.encode()
     header = {"op": "exec", "command": len(text), "stdin": False, "timeout": 120, "limit": 9999}
-    await slot.request({**header, "cwd": None, "env": {}}, text)
+    return (await slot.request({**header, "cwd": None, "env": {}}, text))[1]
+
+
+@pytest.mark.parametrize("session", ["robust", "live"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "chmod 000 {0}",
+        "chmod 500 {0}",
+        "chmod 000 {0}/*",
+        "chmod 200 {0}/*",
+        "chmod 400 {0}/*",
+        "rm -rf {0}; touch {0}",
+        "for each in {0}/*; do rm -f $each; mkdir $each; done",
+        "for each in {0}/*; do rm -f $each; mkfifo $each; done",
+    ],
+)
+async def test_what_is_in_the_way_of_the_saved_state_costs_nothing(place, session, damage):
+    # Root could use what is shut.
+    user = {"uid": UID + 1, "gid": UID + 1} if os.geteuid() == 0 else {}
+    states = place / "states"
+    states.mkdir()
+    states.chmod(0o777)
+    async with agent() as client:
+        fields = {"state_dir": str(states / "own"), "own_directory": True, "session": session, **user}
+        slot = await AgentSlot.open(client, slot_fields(place / "slot", **fields), exclusive=False)
+        await run(slot, "X=kept")
+        await run(slot, damage.format(states / "own"))
+        assert await run(slot, "echo $X; Y=new") == b"kept\n" * 2
+        assert await run(slot, "echo $X $Y") == b"kept new\n" * 2
+        await slot.aclose()
+        assert list(states.iterdir()) == []
 
 
 @pytest.mark.parametrize("own_user", [False, True])

@@ -25,7 +25,7 @@ class NamedPipes:
         self._slot = slot
         self.fds: list[int] = []
         self._names = [f"{folder}/{kind}-{os.urandom(6).hex()}" for kind in ("out", "err")]
-        self._numbers: list[tuple[int, int]] = []
+        self._made: list[tuple[int, int, int]] = []
         out, err = (shlex.quote(name) for name in self._names)
         self.redirections = f" >{out} 2>{err}"
         try:
@@ -40,18 +40,18 @@ class NamedPipes:
         os.mkfifo(name, 0o600)
         self.fds.append(os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW))
         found = os.fstat(self.fds[-1])
-        self._numbers.append((found.st_dev, found.st_ino))
+        self._made.append(_identity(found))
         if not stat.S_ISFIFO(found.st_mode):
             raise OSError("a pipe was replaced by something else")
 
     def intact(self) -> bool:
-        """Tell whether the names still lead to them; a command can delete whatever is its user's."""
+        """Tell whether the names still lead to them; a command can delete or shut whatever is its user's."""
         try:
             with self._slot.acting():
                 found = [os.lstat(name) for name in self._names]
         except OSError:
             return False
-        return [(each.st_dev, each.st_ino) for each in found] == self._numbers
+        return [_identity(each) for each in found] == self._made
 
     def unlink(self) -> None:
         """Remove the names, which nobody is to use any more."""
@@ -66,6 +66,10 @@ class NamedPipes:
         for fd in self.fds:
             os.close(fd)
         self.fds = []
+
+
+def _identity(found: os.stat_result) -> tuple[int, int, int]:
+    return found.st_dev, found.st_ino, found.st_mode
 
 
 class NamedOutputs(Outputs):

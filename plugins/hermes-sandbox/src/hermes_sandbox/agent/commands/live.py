@@ -7,6 +7,7 @@ import os
 import select
 import shlex
 import signal
+import stat
 import time
 from pathlib import Path
 from typing import Any
@@ -46,14 +47,13 @@ _FIRST_LOOK, _LONGEST_LOOK = 0.002, 0.5
 """Seconds until the shell is asked whether it is back, and what they grow to; most commands have ended before."""
 _ENDED = b"hermes: the shell of this session has ended; this is a new one, without its variables and its directory\n"
 _REPLACED = b"hermes: the shell of this session runs no commands any more; this is a new one, without its variables\n"
-_SILENT = b"hermes: the shell of this session does not say how this command ended; the next one gets a new shell\n"
-_SET_BACK = r'\builtin eval -- "${_hermes_r-}" >/dev/null 2>&1; _hermes_r=;'
+_SILENT = b"hermes: the shell of this session does not say how this command ended; the exit code is the shell's\n"
 # Interactive, so that an interrupt comes back to the prompt; but nobody types, and no file of the user's is touched.
 _BEGIN = (
     r"\builtin set -m +o history +o histexpand +o emacs; \builtin shopt -u checkwinsize;"
     r" \builtin unset -v HISTFILE MAILCHECK PS4; PS1= PS2=; "
 )
-_NOT_SAVED = "PS1 PS2 _hermes_r"
+_NOT_SAVED = "PS1 PS2"
 
 
 class LiveSession(Session):
@@ -66,12 +66,12 @@ class LiveSession(Session):
         """What a new shell is to be announced with."""
         self._forgotten = False
         self._current: LiveCommand | None = None
-        self._count = 0
+        self._count = self._number
         self._told = 0
         """The number that the shell has reported last."""
         self._pipes: NamedPipes | None = None
-        self._restores = False
-        """Whether the command before has left something to be set back."""
+        self._to_set_back = 0
+        """The number of a command that has left something to be set back; its name in the shell has that, too."""
 
     def pipes(self) -> NamedPipes:
         """Return pipes for a command, to be handed back with `keep` if nothing writes to them afterwards."""
@@ -109,18 +109,18 @@ class LiveSession(Session):
             self._shell.gone, self._note = self.shell_ended, b""
         return self._shell, note
 
-    def run(self, command: LiveCommand, shell: Shell, script: str, text: bytes) -> None:
-        """Have the shell run a command's script and text."""
+    def run(self, command: LiveCommand, shell: Shell, text: bytes) -> None:
+        """Have the shell run a command's own settings and its text."""
         self._count += 1
         begin = f"{_BEGIN}{os.fsdecode(self._state.text)}\n" if shell.fresh else ""
-        head = f"{begin}{self._restoring()}{script} {TELL_BEGIN} && \\builtin eval -- "
+        head = f"{begin}{self._restoring()}{command.settings(self._count)} {TELL_BEGIN} && \\builtin eval -- "
         end = os.fsencode(f"\n{tell_end(self._count)}\n")
-        self._restores = command.leaves_something
+        self._to_set_back = self._count if command.leaves_something else 0
         path = self._write("script", os.fsencode(head) + text + end)
         self._current = command
         try:
             shell.obey(self._count, path)
-        except BrokenPipeError:
+        except OSError:
             self.replace(shell)
 
     def replace(self, shell: Shell) -> None:
@@ -130,7 +130,9 @@ class LiveSession(Session):
         shell.kill()
 
     def _restoring(self) -> str:
-        return _SET_BACK if self._restores else ""
+        name = f"_hermes_{self._to_set_back}"
+        text = rf'\builtin eval -- "${{{name}-}}" >/dev/null 2>&1; \builtin unset -v {name};'
+        return text if self._to_set_back else ""
 
     def _write(self, name: str, content: bytes) -> str:
         """Write a file for the shell and return its path."""
@@ -146,6 +148,8 @@ class LiveSession(Session):
         with self.slot.acting():
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             fd = os.open(path, flags, 0o600)
+            if stat.S_IMODE(os.fstat(fd).st_mode) != 0o600:
+                os.fchmod(fd, 0o600)  # a command has shut it
         try:
             view = memoryview(content)
             while view:
@@ -212,9 +216,9 @@ class LiveSession(Session):
         self._count += 1
         inner = f"\\builtin unset -v {_NOT_SAVED}; \\builtin set +m; {saving(str(self._directory), self._number)}"
         text = f"{self._restoring()} ( {inner} ) {CLOSED_IN_COMMANDS}\n{tell_end(self._count)}\n"
-        self._restores = False
+        self._to_set_back = 0
         path = self._write("script", os.fsencode(text))
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(OSError):
             shell.obey(self._count, path)
             self._await(shell, time.monotonic() + _SNAPSHOT_PATIENCE)
         super().save(keep_cwd=False)
@@ -288,8 +292,7 @@ class LiveCommand(Command):
         try:
             if self.request["stdin"]:
                 self._input = self._live.put_input(stdin)
-            text = self._script()
-            self._live.run(self, self._shell, text, _quoted(command) + self._redirections(self._named))
+            self._live.run(self, self._shell, _quoted(command) + self._redirections(self._named))
         except OSError:
             self._outputs.release()
             raise
@@ -328,12 +331,13 @@ class LiveCommand(Command):
         # A subshell of it keeps the shell's input, under another number.
         return Filters(self._last_before, () if self._shell is None else (self._shell.source,))
 
-    def _script(self) -> str:
+    def settings(self, number: int) -> str:
+        """Return text that sets what is the command's own; how to set it back is in a variable with a number."""
         # Assigned first, which fails where it was made read-only; exported then, because it may not be any more.
         mark = f"HERMES_SANDBOX={shlex.quote(self._marker)}; \\builtin export HERMES_SANDBOX;"
-        return mark + self._own_settings() if self.leaves_something else mark
+        return mark + self._own_settings(number) if self.leaves_something else mark
 
-    def _own_settings(self) -> str:
+    def _own_settings(self, number: int) -> str:
         names = list(self.request["env"])
         keep = [f"\\builtin unset -v {name}; ${{{name}+${{{name}@A}};}}" for name in names]
         set_all = assignments(self.request["env"])
@@ -341,7 +345,7 @@ class LiveCommand(Command):
             keep.append(r"\builtin cd -- ${PWD@Q}; ${OLDPWD+OLDPWD=${OLDPWD@Q};}")
             set_all += f" \\builtin cd -- {shlex.quote(str(self._slot.path(self.request['cwd'])))};"
         kept = "".join(keep).replace("\\builtin", "\\\\builtin")
-        return f' _hermes_r="{kept}"; {set_all}'
+        return f' _hermes_{number}="{kept}"; {set_all}'
 
     def _redirections(self, outputs: NamedOutputs) -> bytes:
         """Return where the command's standard streams go; what the shell reports on is closed in it."""

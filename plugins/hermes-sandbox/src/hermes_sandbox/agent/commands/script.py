@@ -36,11 +36,12 @@ _RESTORE = (
     r' \builtin eval "${_hermes_@NUMBER@[1]}"; _hermes_@NUMBER@=("${_hermes_@NUMBER@[0]}");'
 )
 _RUN = r""" \builtin eval '\builtin printf + >&3' && \builtin eval -- "$_hermes_@NUMBER@" 3>&-"""
-# The last `set` is for a function named `builtin`, in which the parameters are its own.
+# The second `set` is for a function named `builtin`, whose parameters are its own; the second `exit` for a `builtin`
+# that is gone. A restricted shell redirects nothing, and does not know any more how the command has ended.
 _RUN_AND_SAVE = (
     rf"{_RESTORE} \builtin trap -- @TRAP@ EXIT;{_RUN}; {{ _hermes_@NUMBER@=$?;"
     r' \builtin set -- "$_hermes_@NUMBER@" @NUMBER@; [[ ${2-} == @NUMBER@ ]] || \set -- "$_hermes_@NUMBER@" @NUMBER@;'
-    r' @SAVE@; \builtin set +x; } >/dev/null 2>&1; \builtin exit "$1"'
+    r' @SAVE@; \builtin set +x; } >/dev/null 2>&1; \builtin exit "${1:-1}" || \exit "${1:-1}"'
 )
 _TRAP = r"{ [[ ${2-} == @NUMBER@ ]] || { @SAVE@; }; } >/dev/null 2>&1"
 
