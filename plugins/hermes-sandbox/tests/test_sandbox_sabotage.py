@@ -225,6 +225,15 @@ async def test_processes_start_after_what_a_session_was_told(sandbox):
     assert (output.data, ended.exit_code) == (b"kept\n", 0)
 
 
+async def test_a_process_that_the_session_keeps_from_starting_says_so():
+    async with open_one() as robust:
+        await robust.exec(BREAKING[-1], timeout=LONG)
+        started = await robust.processes.start("echo ran")
+        ended = await robust.processes.wait(started.id)
+        output = (await robust.processes.read(started.id)).data
+        assert (ended.exit_code, output.startswith(b"hermes: this was not run")) == (254, True)
+
+
 async def test_a_live_shell_that_was_stopped_between_two_commands_goes_on():
     async with open_one(session="live") as live:
         shell = (await live.exec("X=kept; echo $$")).output.strip()

@@ -13,9 +13,11 @@ from hermes_sandbox.agent.background.ring_buffer import TailRing
 from hermes_sandbox.agent.background.terminal_pty import Terminal
 from hermes_sandbox.agent.background.terminate import Hunt
 from hermes_sandbox.agent.commands.late_output import LATE_OUTPUT, Filters, link_of
+from hermes_sandbox.agent.commands.session import NO_PROCESS
 from hermes_sandbox.agent.processes import Process, read_process
 
 KEPT_OUTPUT = 1 << 20
+_NOT_RUN = b"hermes: this was not run: what is left of the session ends bash before it\n"
 _JOB_READ = 1 << 16
 _READS_AT_ONCE = 16
 """Pieces after which what is being drained gives way: a child that writes without end must not hold the loop."""
@@ -33,6 +35,7 @@ class Job:
         self.ended_at: float | None = None
         self.exit_code: int | None = None
         self._slot = slot
+        self._session: Any = None
         self._loop = slot.loop
         self._ring: TailRing | None = TailRing(KEPT_OUTPUT)
         self._terminal: Terminal | None = None
@@ -108,7 +111,8 @@ class Job:
     def _launch(
         self, request: dict[str, Any], command: bytes, streams: tuple[int, int, int], *, terminal: bool
     ) -> None:
-        self.pid = self._slot.session.launch(
+        self._session = self._slot.session
+        self.pid = self._session.launch(
             command, streams, env=request["env"], cwd=request["cwd"], marker=self.marker, terminal=terminal
         )
 
@@ -146,6 +150,11 @@ class Job:
     def _reaped(self, status: int) -> None:
         code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         self._drain()
+        # Who kills it may have been faster than its start.
+        if not self._session.has_run(self.pid) and os.WIFEXITED(status):
+            code = NO_PROCESS
+            if self._ring is not None:
+                self._ring.add(_NOT_RUN)
         if self._output < 0:
             self._end(code)
         else:

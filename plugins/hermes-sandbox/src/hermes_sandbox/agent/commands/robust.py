@@ -11,7 +11,7 @@ from typing import Any
 from hermes_sandbox.agent.commands.capture import Capture
 from hermes_sandbox.agent.commands.late_output import LATE_OUTPUT, Filters
 from hermes_sandbox.agent.commands.outputs import Outputs, ordered_or_not
-from hermes_sandbox.agent.commands.session import Session, anonymous_file
+from hermes_sandbox.agent.commands.session import NO_PROCESS, Session, anonymous_file
 from hermes_sandbox.agent.launch import ForkRefusedError
 from hermes_sandbox.agent.processes import (
     Patience,
@@ -29,8 +29,6 @@ _ESCALATION = ((signal.SIGINT, 0.2), (signal.SIGTERM, 0.3))
 """Signals that ask a command to end, and the seconds that each has before the next; then it is killed."""
 _KILLING = 2.0
 """Seconds without progress after which what is being killed counts as unkillable."""
-_NO_PROCESS = 254
-"""What bash itself ends with when it cannot fork."""
 
 
 class RobustSession(Session):
@@ -89,7 +87,7 @@ class Command:
             self._spawn(self._body[:size], self._body[size:])
         except ForkRefusedError as error:
             # The slot has as many processes as it may have: what it does next fails as it would in its own shell.
-            self._refuse(f"bash: fork: {error.strerror}", _NO_PROCESS)
+            self._refuse(f"bash: fork: {error.strerror}", NO_PROCESS)
 
     def _refuse(self, why: str, code: int) -> None:
         self._capture.add(1, os.fsencode(f"{why}\n"))
@@ -100,13 +98,13 @@ class Command:
         self._tries += 1
         note = self._step_back(code)
         if note is None:
-            self._refuse(f"hermes: this command was not run: bash ended before it, with status {code}", _NO_PROCESS)
+            self._refuse(f"hermes: this command was not run: bash ended before it, with status {code}", NO_PROCESS)
             return
         self._capture.add(1, note)
         try:
             self._try()
         except OSError as error:
-            self._refuse(f"hermes: this command was not run: {error}", _NO_PROCESS)
+            self._refuse(f"hermes: this command was not run: {error}", NO_PROCESS)
 
     def _step_back(self, code: int) -> bytes | None:
         self._outputs.release()

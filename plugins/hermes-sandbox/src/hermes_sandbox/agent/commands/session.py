@@ -11,6 +11,8 @@ from typing import Any
 from hermes_sandbox.agent.commands.script import NO_STATE, assignments, compose, compose_apart, read_state
 from hermes_sandbox.agent.slot import Slot
 
+NO_PROCESS = 254
+"""What bash itself ends with when it cannot fork: the exit code of what has not begun."""
 _MAX_STATE = 1 << 24
 COMMAND_FD = 3
 """Kept busy from the start, so that no other descriptor gets this number before it is duplicated."""
@@ -47,6 +49,8 @@ class Session:
         """What the last command has left, and the last with which a command has begun."""
         self._source, self._size = -1, 0
         """What the last command was read from, and its size before the command began."""
+        self._launched: dict[int, tuple[int, int]] = {}
+        """The same of what runs in the background, by its process."""
 
     def begin_in(self, cwd: str | None) -> None:
         """Create and choose the first command's directory."""
@@ -133,11 +137,21 @@ class Session:
         self.enter(cwd)
         try:
             script = compose_apart(self._number)
-            pid, source, _ = self._start(script, command, env, cwd, streams, marker=marker, terminal=terminal)
+            pid, source, size = self._start(script, command, env, cwd, streams, marker=marker, terminal=terminal)
         finally:
             os.chdir("/")
-        os.close(source)
+        self._launched[pid] = source, size
         return pid
+
+    def has_run(self, pid: int) -> bool:
+        """Tell whether what was launched has begun before its end; to be asked once, when it has ended."""
+        source, size = self._launched.pop(pid, (-1, 0))
+        if source < 0:
+            return True
+        try:
+            return os.fstat(source).st_size > size
+        finally:
+            os.close(source)
 
     def directory(self, cwd: str | None) -> str:
         """Return the directory that a command with this `cwd` starts in."""
@@ -198,6 +212,8 @@ class Session:
     def forget(self) -> None:
         """Delete the saved state, which may hold secrets."""
         self._drop_source()
+        for pid in list(self._launched):
+            self.has_run(pid)
         try:
             for path in self._directory.iterdir():
                 with contextlib.suppress(OSError):
