@@ -24,7 +24,6 @@ from hermes_core.specs import BackendSpec
 from hermes_sandbox import AgentBackend, SandboxHost
 from hermes_sandbox.backend.recycled_host import UserSlot
 from hermes_sandbox.backend.shell_sandbox import refuse_plain
-from hermes_sandbox.backend.slot_roots import ROOTS, own_places
 from hermes_sandbox.backend.slot_uids import first_uid, slot_of
 
 Host = TypeVar("Host", bound=ContainerHost)
@@ -162,11 +161,7 @@ class DockerBackend(AgentBackend):
         # Users that other containers have too are bound by their container alone.
         processes = 0 if facts.few_users else None
         uid = container.first_uid + number
-        kept = [*self.options.targets, *([ROOTS] if container.has_roots else ())]
-        fields = slot_of(self.options.workspace, sandbox_id, uid, processes, kept=kept)
-        if not container.has_roots:
-            return fields
-        return {**fields, "roots": ROOTS, "sweep": {**fields["sweep"], "own": own_places(container.slots)}}
+        return slot_of(self.options.workspace, sandbox_id, uid, processes, kept=self.options.targets)
 
     async def _share(self, spec: SandboxSpec, facts: EngineFacts, image: Image) -> SharedContainer:
         try:
@@ -181,7 +176,6 @@ class DockerBackend(AgentBackend):
         host.worn_at = time.monotonic() + self.options.container_ttl
         host.first_uid = first_uid(container_id, few=facts.few_users)
         host.uses = self.options.slots_per_container * _USES
-        host.slots = self.options.slots_per_container
         # No turn is taken here: those who make places have a bound of their own.
         await host.create()
         return host

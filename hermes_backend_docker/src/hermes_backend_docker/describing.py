@@ -85,5 +85,5 @@ def describe(spec: SandboxSpec, options: DockerOptions, facts: EngineFacts, imag
         "limits": enforced(spec, options),
         "read_only_root": is_read_only(spec, options),
         "swap_limited": "swap" in facts.limits,
-        "capabilities": capabilities(spec, options),
+        "capabilities": capabilities(options),
     }

@@ -139,12 +139,6 @@ class Engine:
         if code:
             raise EngineError(f"a program in container {container[:12]} exited with {code}: {said.strip()}")
 
-    async def first_process(self, container: str) -> int:
-        """Return the id of a container's first process, on the engine's machine."""
-        handle = self.client().containers.container(container)
-        found = await self.ask(f"container {container[:12]} cannot be looked at", lambda _: handle.show())
-        return int(found["State"]["Pid"])
-
     async def remove(self, container: str) -> None:
         """Remove a container with all that runs in it, and wait until it has gone; one that is not there is fine."""
         what = f"container {container[:12]} cannot be removed"

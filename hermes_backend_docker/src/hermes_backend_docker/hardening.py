@@ -22,9 +22,6 @@ AGENT_CAPABILITIES: Final[Mapping[str, str]] = {
 ROOT_CAPABILITIES: Final = ("DAC_OVERRIDE", "FOWNER")
 """What installers expect that run as root, where the commands do."""
 
-SLOT_CAPABILITIES: Final = ("SYS_CHROOT",)
-"""What the agent needs to show each slot a root of its own."""
-
 GVISOR: Final = "runsc"
 """The runtime of isolation `gvisor`; names under which engines have it contain this."""
 _STATE: Final = "/run/hermes"
@@ -94,7 +91,7 @@ def _host_config(spec: SandboxSpec, options: DockerOptions) -> dict[str, Any]:
         "NetworkMode": options.network if spec.network == "full" else "none",
         "IpcMode": "private",
         "CapDrop": ["ALL"],
-        "CapAdd": capabilities(spec, options),
+        "CapAdd": capabilities(options),
         "SecurityOpt": ["no-new-privileges"],
         "PidsLimit": _processes_of_all(spec, options),
         "Ulimits": [{"Name": name, "Soft": value, "Hard": value} for name, value in options.ulimits.items()],
@@ -125,15 +122,9 @@ def runtime_of(spec: SandboxSpec, options: DockerOptions) -> str | None:
     return options.runtime or (GVISOR if spec.isolation == "gvisor" else None)
 
 
-def capabilities(spec: SandboxSpec, options: DockerOptions) -> list[str]:
+def capabilities(options: DockerOptions) -> list[str]:
     """Return the capabilities of the container's first process."""
-    slots = SLOT_CAPABILITIES if spec.isolation == "container+slot" else ()
-    return [
-        *AGENT_CAPABILITIES,
-        *slots,
-        *(ROOT_CAPABILITIES if options.identity[0] == 0 else ()),
-        *options.capabilities,
-    ]
+    return [*AGENT_CAPABILITIES, *(ROOT_CAPABILITIES if options.identity[0] == 0 else ()), *options.capabilities]
 
 
 def _prepare(spec: SandboxSpec, options: DockerOptions) -> str:

@@ -26,7 +26,6 @@ from hermes_sandbox.backend.container_host import refuse_mounted
 from hermes_sandbox.backend.options import AgentOptions, CommandUser, InsidePath, identity_of
 from hermes_sandbox.backend.ownership_scripts import program_to_give, program_to_lock, program_to_share
 from hermes_sandbox.backend.recycled_host import UserSlot, WornPlace
-from hermes_sandbox.backend.slot_roots import ROOTS, make_roots
 from hermes_sandbox.backend.slot_uids import first_uid, slot_of
 from hermes_sandbox.leases.book import LeaseBook
 from hermes_sandbox.protocol.agent_process import AgentProcess
@@ -272,16 +271,6 @@ def test_a_directory_is_given_to_a_user_but_for_what_is_kept(tmp_path: Path) -> 
 def test_in_a_shared_directory_only_root_makes_others(tmp_path: Path) -> None:
     assert _run(program_to_share(str(tmp_path / "a" / "b"))).returncode == 0
     assert _mode(tmp_path / "a" / "b") == (0, 0, "0o711")
-
-
-async def test_nothing_is_mounted_for_a_process_that_is_not_the_container_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its number may have been given to another one, or count in another PID namespace."""
-    why = await make_roots(os.getpid(), "no-such-container", 1)
-    assert why is not None
-    assert why.endswith(f"process {os.getpid()} is not the container's")
-    assert ROOTS not in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
-    monkeypatch.setattr("sys.executable", "/nonexistent")
-    assert await make_roots(os.getpid(), "x", 1) == "no process can be started for it: No such file or directory"
 
 
 def test_places_have_users_of_their_own_where_they_share_a_kernel() -> None:

@@ -13,7 +13,6 @@ import signal
 import termios
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from hermes_sandbox.agent.processes import read_process, wait_for_own
@@ -76,8 +75,6 @@ class Plan(NamedTuple):
     """Whether its standard input is the terminal that controls it."""
     processes: int | None = None
     """RLIMIT_NPROC of the process, where it has another than the agent."""
-    root: str | None = None
-    """What it sees as the root, where that is not the agent's."""
 
     @property
     def called(self) -> list[str]:
@@ -195,8 +192,6 @@ def _become(plan: Plan, teller: int) -> NoReturn:
         os.umask(plan.umask)
         if plan.processes is not None:
             resource.setrlimit(resource.RLIMIT_NPROC, (plan.processes, plan.processes))
-        if plan.root is not None:
-            _see_as_root(plan.root)
         if plan.identity is not None:
             plan.identity.take()
         os.execve(plan.argv[0], plan.called, plan.environment)  # noqa: S606 - no shell is wanted
@@ -205,15 +200,6 @@ def _become(plan: Plan, teller: int) -> NoReturn:
     finally:
         os.write(teller, str(code).encode())
         os._exit(127)
-
-
-def _see_as_root(path: str) -> None:
-    at_the_top = False
-    with contextlib.suppress(PermissionError):  # a directory of the slot's, which is inside
-        at_the_top = Path().samefile("/")
-    os.chroot(path)
-    if at_the_top:
-        os.chdir("/")  # or it would go on in what lies outside
 
 
 def _give_way() -> None:

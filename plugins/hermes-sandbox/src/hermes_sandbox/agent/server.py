@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import gc
 import os
 import signal
@@ -230,7 +229,6 @@ class Server:
             raise ValueError(f"slot {header['slot']} is open already")
         slot = Slot(self.loop, header["slot"], self._marker, header)
         slot.bell = self._bell
-        slot.root = self._free_root(header.get("roots"))
         bind_slot(slot, header)
         if slot.sweep is not None and slot.identity is not None:
             self._sweeper.expect(slot.identity.uid)
@@ -244,17 +242,6 @@ class Server:
         if slot.lifetime is not None:
             self.loop.after(slot.lifetime, lambda: self._look_for_life(slot))
         self.answer(number, {"processes": None if slot.bound is None else slot.bound.how})
-
-    def _free_root(self, roots: str | None) -> str | None:
-        """Return one of the roots that have been made for slots, which nobody uses."""
-        if roots is None:
-            return None
-        used = {slot.root for slot in (*self._slots.values(), *self._ending)}
-        found = (f"{roots}/{name}" for name in sorted(os.listdir(roots)))  # noqa: PTH208 - names are wanted
-        free = next((path for path in found if path not in used), None)
-        if free is None:
-            raise OSError(errno.EAGAIN, "all roots for slots are in use")
-        return free
 
     def _count_sharers(self) -> None:
         shared = [slot for slot in self._slots.values() if slot.number and slot.identity is None]

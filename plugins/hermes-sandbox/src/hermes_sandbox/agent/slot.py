@@ -60,8 +60,6 @@ class Slot:
         self.own_directory: bool = request.get("own_directory", False)
         self.sweep: dict[str, Any] | None = request.get("sweep")
         """Where to look at its end for what its user owns, whom no other slot has; None where that is nobody's task."""
-        self.root: str | None = None
-        """What it sees as the root, where it has a /tmp of its own."""
         self.leftovers: set[str] = set()
         """Directories of its sessions that could not be deleted at once, for what commands have put into them."""
         self.lifetime: float | None = request.get("lifetime")
@@ -86,11 +84,7 @@ class Slot:
 
     def acting(self) -> contextlib.AbstractContextManager[None]:
         """Be the slot's user, as far as files and signals are concerned, and use its umask."""
-        if (
-            self.umask == USUAL_UMASK
-            and self.root is None
-            and (self.identity is None or os.geteuid() == self.identity.uid)
-        ):
+        if self.umask == USUAL_UMASK and (self.identity is None or os.geteuid() == self.identity.uid):
             return _AS_IT_IS
         return self._acting()
 
@@ -100,11 +94,8 @@ class Slot:
         try:
             if self.identity is None or os.geteuid() == self.identity.uid:
                 yield
-            elif self.root is None:
-                with _effective(self.identity):
-                    yield
             else:
-                with _inside(self.root, self.identity):
+                with _effective(self.identity):
                     yield
         finally:
             os.umask(before)
@@ -131,7 +122,7 @@ class Slot:
         """
         variables = {**environment, MARKER: self.marker if marker is None else marker}
         limit = None if self.bound is None else self.bound.number_now(self._count_own)
-        plan = Plan(argv, variables, wiring, self.identity, self.umask, terminal, limit, self.root)
+        plan = Plan(argv, variables, wiring, self.identity, self.umask, terminal, limit)
         if cwd is None:
             return self._launch(plan)
         try:
@@ -244,32 +235,6 @@ class Slot:
 
 def _can_be_busy(feature: Any) -> bool:
     return hasattr(feature, "busy")
-
-
-@contextlib.contextmanager
-def _inside(root: str, identity: Identity) -> Iterator[None]:
-    outside = os.open("/", os.O_PATH | os.O_CLOEXEC)
-    here = -1
-    try:
-        os.chroot(root)
-        try:
-            with _effective(identity):
-                try:
-                    yield
-                finally:
-                    # Where it has gone, it stays; only its user need have the right to be there.
-                    with contextlib.suppress(OSError):
-                        here = os.open(".", os.O_PATH | os.O_CLOEXEC)
-        finally:
-            os.fchdir(outside)
-            os.chroot(".")
-        if here >= 0:
-            with _effective(identity), contextlib.suppress(OSError):
-                os.fchdir(here)
-    finally:
-        for fd in (outside, here):
-            if fd >= 0:
-                os.close(fd)
 
 
 @contextlib.contextmanager

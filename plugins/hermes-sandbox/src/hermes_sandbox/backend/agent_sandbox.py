@@ -76,8 +76,6 @@ class AgentSandbox:
             known["shared"] = True
         if self._slot is not None and self._slot.expired:
             known["expired"] = self._slot.expired
-        if self._host.lacks:
-            known["lacks"] = dict(self._host.lacks)
         if self._slot is not None and self._slot.process_bound is not None:
             known["limits"] = {**known.get("limits", {}), "pids": self._slot.process_bound}
         return known if self._egress_log is None else {**known, "egress": self._egress_log.to_json()}

@@ -415,6 +415,7 @@ class AgentBackend(ABC):
             # Where they cannot be held to these, no sandbox is opened.
             **({} if spec.network == "full" else {"socket_families": list(FAMILIES)}),
             "sandbox_id": sandbox_id,
+            **({"lacks": dict(host.lacks)} if host.lacks else {}),
             **host.provenance,
         }
 

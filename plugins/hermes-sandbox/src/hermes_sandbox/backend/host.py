@@ -38,10 +38,9 @@ class SandboxHost(ABC):
 
     @property
     def lacks(self) -> Mapping[str, str]:
-        """What sandboxes in this place have not for themselves, and why: recorded, and told once.
+        """What sandboxes in this place have not for themselves, by the suites' words, and why: recorded, and told once.
 
-        `private_tmp`: what one calls a file in /tmp or /dev/shm is taken for the others. `private_ipc`: so are the keys
-        of System V objects and the names of POSIX queues.
+        `private_tmp`: what one calls a file in /tmp or /dev/shm is taken for the others.
         """
         return {}
 

@@ -12,7 +12,7 @@ from hermes_sandbox.backend.host import SandboxHost
 from hermes_sandbox.backend.shared_hosts import SharedPlace
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
-_SHARED: Final[Mapping[str, str]] = {
+_SHARED: Final = {
     "private_tmp": "slots of one place share /tmp, /dev/shm and System V IPC; a name is taken until its slot closes"
 }
 
@@ -29,14 +29,12 @@ class WornPlace(SandboxHost):
         worn_at: Monotonic time from which on it takes nobody new.
         uses: How many slots it may have had before it takes nobody new: what they wrote into files of others, which no
             sweep finds, stays until its end.
-        lacks_inside: What its slots lack, several at a time.
         first_uid: One less than the user of its first slot.
     """
 
     release: Callable[[], Awaitable[None]] = staticmethod(_nothing)
     worn_at: float = math.inf
     uses: float = math.inf
-    lacks_inside: Mapping[str, str] = _SHARED
     first_uid: int
 
     def takes_others_after(self, number: int) -> bool:
@@ -55,12 +53,11 @@ class UserSlot(SharedPlace):
     def __init__(self, *arguments: Any, provenance: Mapping[str, Any], **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.provenance = dict(provenance)
-        self._lacks: Mapping[str, str] = {}
 
     @property
     def lacks(self) -> Mapping[str, str]:
         """Return what it shares with the slots beside it; one that is alone at a time finds it swept."""
-        return self._lacks
+        return {} if self._limit == 1 else _SHARED
 
     @property
     def place(self) -> WornPlace:
@@ -77,7 +74,6 @@ class UserSlot(SharedPlace):
     async def serve(self, request: SlotRequest, previous: AgentSlot | None) -> AgentSlot:
         """Open a slot, or end all that runs in the present one; the last one that a place takes closes its door."""
         slot = await super().serve(request, previous)
-        self._lacks = {} if self._limit == 1 else self.place.lacks_inside
         seat = self._seat
         if seat is not None and not self.place.takes_others_after(seat.number):
             seat.spoil()

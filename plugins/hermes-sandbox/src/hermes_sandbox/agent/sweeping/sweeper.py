@@ -23,7 +23,7 @@ class Sweeper:
     """Removes what the users of closed slots own: files where everybody may write, and System V objects.
 
     What is asked of it comes with `open`: `tops`, the directories below which slots can have written, and `kept`, the
-    paths of volumes, which outlive the place; `own`, directories of theirs that are known beforehand.
+    paths of volumes, which outlive the place.
     """
 
     def __init__(self, loop: Any) -> None:
@@ -93,8 +93,7 @@ class Sweeper:
                 known = writable_places(request["tops"], request["kept"], self._users, act_as)
                 places = b"".join(os.fsencode(path) + b"\0" for path in known)
                 os.write(found, places)
-            own = b"".join(os.fsencode(path) + b"\0" for path in request.get("own", ()))
-            left = _remove(self._dead, self._users, places + own)
+            left = _remove(self._dead, self._users, places)
         except OSError as error:
             left = [f"the directories that everybody may write to: {error}"]
         # Whole names may be anything; they end up in one line of a log.
