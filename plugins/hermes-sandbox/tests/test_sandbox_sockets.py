@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -190,3 +191,10 @@ def test_the_confining_program_runs_what_it_is_told_with_its_arguments_and_varia
     ran = subprocess.run(argv, env={"VARIABLE": "kept", "PATH": "/usr/bin:/bin"}, capture_output=True, check=False)
     assert (ran.returncode, ran.stdout) == (7, b"name one two words kept\n1\n")
     assert subprocess.run([program, "/not/there"], check=False).returncode == 124
+
+
+def test_an_agent_that_starts_again_in_place_a_thousand_times_keeps_its_filters():
+    again = "all(shield() and confine_sockets() == '' for _ in range(1000))"
+    program = f"from hermes_sandbox.agent.seccomp import confine_sockets, shield; print({again})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("True\n", "")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import resource
 import socket
 import struct
 import sys
@@ -91,7 +92,7 @@ def _program(machine: str) -> Iterator[tuple[int, int, int, int]]:
 FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
 """Paths of the first lead to what is mounted; of the others, and of its abstract names, each network namespace has its
 own."""
-_VSOCK, _PACKET = 40, 10
+_VSOCK, _PACKET, _NO_FAMILY = 40, 10, 255
 _IO_URING = range(425, 428)
 """Setting up, entering and registering one: its operations make sockets, and no filter sees them."""
 _NO_SUCH_FLAG = 1 << 28
@@ -133,16 +134,24 @@ def confine_sockets() -> str:
     machine = os.uname().machine
     if not _is_known(machine):
         return f"there is no filter of system calls for {machine}"
+    # A family that nobody has: others may have filters of their own, against AF_VSOCK for one.
+    if _is_refused(_NO_FAMILY):
+        return ""
     problem = _install(socket_filter(machine))
     if problem:
         return f"the kernel takes no filter of system calls: {problem}"
+    if _is_refused(_NO_FAMILY) and _is_refused(_VSOCK):
+        return ""
+    return "the kernel takes a filter of system calls, and heeds it not"
+
+
+def _is_refused(family: int) -> bool:
     try:
         # Without the filter the flag is refused first, whatever the kernel knows of the family.
-        socket.socket(_VSOCK, socket.SOCK_STREAM | _NO_SUCH_FLAG).close()
+        socket.socket(family, socket.SOCK_STREAM | _NO_SUCH_FLAG).close()
     except OSError as error:
-        if error.errno == errno.EAFNOSUPPORT:
-            return ""
-    return "the kernel takes a filter of system calls, and heeds it not"
+        return error.errno == errno.EAFNOSUPPORT
+    return False
 
 
 def _is_known(machine: str) -> bool:
@@ -152,7 +161,19 @@ def _is_known(machine: str) -> bool:
 def shield() -> bool:
     """Filter the calls of this process and of everything it starts; False where that cannot be had."""
     machine = os.uname().machine
-    return _is_known(machine) and not _install(_pack(_program(machine)))
+    # An agent that starts again in place has it already, and the kernel takes only so many.
+    return _is_known(machine) and (_is_shielded() or not _install(_pack(_program(machine))))
+
+
+def _is_shielded() -> bool:
+    try:
+        resource.prlimit(0, resource.RLIMIT_CORE)
+        resource.prlimit(-1, resource.RLIMIT_CORE)
+    except ProcessLookupError:
+        return False
+    except OSError as error:
+        return error.errno == errno.EPERM
+    return False
 
 
 def _pack(steps: Iterable[tuple[int, int, int, int]]) -> bytes:

@@ -104,7 +104,7 @@ class AgentBackend(ABC):
         self._leases: LeaseStore = FileLeaseStore()
         self._open: dict[str, AgentSandbox | PlainSandbox] = {}
         self._said_unbounded = False
-        self._said_lacks = False
+        self._said_lacks: set[str] = set()
 
     @property
     def leases(self) -> LeaseStore:
@@ -290,11 +290,11 @@ class AgentBackend(ABC):
             )
 
     def _tell_lacks(self, spec: SandboxSpec, host: SandboxHost) -> None:
-        """Say, once, what sandboxes of this kind do not have for themselves."""
+        """Say, once for each word, what sandboxes of this kind do not have for themselves."""
         others = " or ".join(level for level in self.declaration.isolation if level != spec.isolation)
-        if host.lacks and not self._said_lacks:
-            self._said_lacks = True
-            for word, why in host.lacks.items():
+        for word, why in host.lacks.items():
+            if word not in self._said_lacks:
+                self._said_lacks.add(word)
                 text = "backend %r lacks %s at isolation %r: %s. Where tasks need their own: --isolation %s."
                 _log.warning(text, self.declaration.name, word, spec.isolation, why, others)
 
