@@ -65,6 +65,8 @@ DAMAGING = [
     "enable -n builtin eval printf . source trap export unset set exec",
     "builtin() { :; }",
     "builtin() { return 2; }",
+    'builtin() { command builtin "$@"; return 1; }',
+    'builtin() { command builtin "$@"; (exit 1); }; readonly -f builtin',
     'builtin() { command builtin "$@"; }',
     "builtin() { echo 'exit 0'; }; readonly -f builtin",
     "builtin() { if [[ $1 == declare ]]; then echo 'exit 0'; else command builtin \"$@\"; fi; }",
@@ -124,6 +126,7 @@ OFTEN = ["PROMPT_COMMAND=date", "unset PROMPT_COMMAND", "readonly PROMPT_COMMAND
 """What commands are likelier to do."""
 BREAKING = [
     "set -r",
+    'builtin() { command builtin "$@"; return 1; }',
     "enable -n builtin",
     "shopt -s extdebug; trap false DEBUG",
     "builtin() { if [[ $1 == declare ]]; then echo 'exit 0'; else command builtin \"$@\"; fi; }",
@@ -241,3 +244,27 @@ async def test_a_live_shell_that_was_stopped_between_two_commands_goes_on():
         await live.processes.wait(stop.id)
         result = await live.exec("echo $X", timeout=LONG)
         assert (result.output, result.timed_out) == ("kept\n", False)
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        ("exec sh -c 'sleep 1; echo end; exit 3'", ("end\n", 3)),
+        ("exec sleep 0.3", ("", 0)),
+        ("exec 3>&-; exec cat /dev/null", ("", 0)),
+    ],
+)
+async def test_a_program_in_the_place_of_the_shell_ends_as_it_wants(sandbox, command, answer):
+    result = await sandbox.exec(command, timeout=LONG)
+    assert (result.output, result.exit_code) == answer
+    assert (await sandbox.exec("echo on", timeout=LONG)).stdout == b"on\n"
+
+
+async def test_a_command_that_its_session_has_kept_from_beginning_until_its_time_was_over_says_so():
+    async with open_one() as robust:
+        await robust.exec("X=kept; f() { :; }")
+        await robust.exec('builtin() { [[ $1 == eval ]] && sleep 600; command builtin "$@"; }', timeout=LONG)
+        result = await robust.exec("echo ran", timeout=1)
+        assert (result.timed_out, result.stdout) == (True, b"")
+        assert b"had not begun when it was ended" in result.stderr
+        assert (await robust.exec("echo $X", timeout=LONG)).output == "kept\n"

@@ -156,7 +156,7 @@ class Slot:
         if self.alone:
             return True
         with contextlib.suppress(OSError):
-            place = Path(f"/proc/{orphan.pid}/cwd").readlink()
+            place = Path(os.readlink(f"/proc/{orphan.pid}/cwd"))  # noqa: PTH115 - Path has it from 3.9 on
             workspace = Path(self.workspace)
             return place == workspace or workspace in place.parents
         return False

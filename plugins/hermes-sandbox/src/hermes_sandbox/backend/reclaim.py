@@ -56,9 +56,12 @@ class Collector:
 
         async def remove(lease: Lease) -> None:
             async with room:
-                with self._book.claim(lease.sandbox_id) as claimed:
-                    if claimed:
-                        await self._remove(lease, done)
+                try:
+                    with self._book.claim(lease.sandbox_id) as claimed:
+                        if claimed:
+                            await self._remove(lease, done)
+                except OSError as error:  # one lease that cannot be opened must not keep the others
+                    done.failed[lease.sandbox_id] = f"its lease cannot be opened: {error.strerror}"
 
         await asyncio.gather(*map(remove, leases))
         return done

@@ -284,11 +284,21 @@ class LeaseBook:
 
     @contextlib.contextmanager
     def claim(self, sandbox_id: str) -> Iterator[bool]:
-        """Hold a lease against other collectors; False when one of them has it, or it is gone already."""
+        """Hold a lease against other collectors; False when one of them has it, or it is gone already.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
+        path = self._path(sandbox_id)
         try:
-            # For writing too, which a lock that others are kept out by takes in a directory of NFS.
-            fd = os.open(self._path(sandbox_id), os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
+            try:
+                # For writing too, which a lock that others are kept out by takes in a directory of NFS.
+                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            except (PermissionError, IsADirectoryError):
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno not in {errno.ENOENT, errno.ESTALE}:
+                raise
             yield False
             return
         try:

@@ -14,7 +14,7 @@ from typing import Any
 
 from hermes_sandbox.agent.commands.fifos import NamedOutputs, NamedPipes
 from hermes_sandbox.agent.commands.late_output import Filters, last_process
-from hermes_sandbox.agent.commands.live_shell import CLOSED_IN_COMMANDS, TELL_BEGIN, Shell, tell_end
+from hermes_sandbox.agent.commands.live_shell import CLOSED_IN_COMMANDS, DENY_BEGIN, TELL_BEGIN, Shell, tell_end
 from hermes_sandbox.agent.commands.outputs import Outputs
 from hermes_sandbox.agent.commands.robust import Command
 from hermes_sandbox.agent.commands.script import NO_STATE, assignments, saving
@@ -113,8 +113,8 @@ class LiveSession(Session):
         """Have the shell run a command's own settings and its text."""
         self._count += 1
         begin = f"{_BEGIN}{os.fsdecode(self._state.text)}\n" if shell.fresh else ""
-        head = f"{begin}{self._restoring()}{command.settings(self._count)} {TELL_BEGIN} && \\builtin eval -- "
-        end = os.fsencode(f"\n{tell_end(self._count)}\n")
+        head = f"{begin}{self._restoring()}{command.settings(self._count)} if {TELL_BEGIN}; then \\builtin eval -- "
+        end = os.fsencode(f"; else {DENY_BEGIN}; fi\n{tell_end(self._count)}\n")
         self._to_set_back = self._count if command.leaves_something else 0
         path = self._write("script", os.fsencode(head) + text + end)
         self._current = command
@@ -203,7 +203,7 @@ class LiveSession(Session):
         """Return the directory that a command with this `cwd` starts in."""
         if cwd is None and self._shell is not None:
             with self.slot.acting(), contextlib.suppress(OSError):
-                self._cwd = os.fsencode(Path(f"/proc/{self._shell.pid}/cwd").readlink())
+                self._cwd = os.fsencode(os.readlink(f"/proc/{self._shell.pid}/cwd"))  # noqa: PTH115 - Path has it from 3.9 on
         return super().directory(cwd)
 
     def snapshot(self) -> None:
@@ -321,6 +321,9 @@ class LiveCommand(Command):
 
     def _has_begun(self) -> bool:
         return self._shell is not None and self._shell.has_begun()
+
+    def _give_up_state(self) -> bytes | None:
+        return None  # the shell has it, and is ended
 
     def _step_back(self, code: int) -> bytes | None:
         del code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shlex
 import signal
 from collections.abc import Callable
@@ -24,6 +25,9 @@ _MOST_REPORTS = 4096
 
 TELL_BEGIN = rf"\builtin eval '\builtin printf + >&{_MARK_FD} 2>&{REPORT_FD}' <&2 >&2 2>&1"
 """Bash text that marks the beginning of a command; it needs all that the command and the report of its end will."""
+
+DENY_BEGIN = rf"\builtin printf - >&{_MARK_FD}"
+"""Bash text that takes the mark back, which two characters do: what was to begin has not."""
 
 
 def tell_end(number: int) -> str:
@@ -90,7 +94,7 @@ class Shell:
 
     def has_begun(self) -> bool:
         """Tell whether it has begun what it runs, or ran last."""
-        return self._has_begun if self._lines < 0 else os.fstat(self._mark).st_size > 0
+        return self._has_begun if self._lines < 0 else os.fstat(self._mark).st_size == 1
 
     def poke(self) -> None:
         """Interrupt it, and ask whether it is back; that can cost what it reads next its first bytes."""
@@ -114,7 +118,14 @@ class Shell:
         if self._questions:
             self._ask(self._questions.pop(0))
             return False
+        if self.has_begun() and self._is_unheard():
+            return False  # another program is in its place, whose end tells how the command has ended
         return not (self._watched and unread(self.status))
+
+    def _is_unheard(self) -> bool:
+        ready = select.poll()
+        ready.register(self._lines, 0)
+        return bool(ready.poll(0))
 
     def read(self) -> None:
         """Read what it has reported, and hand it on."""

@@ -27,6 +27,7 @@ from hermes_sandbox.agent.processes import (
 _TICK = 0.02
 _ESCALATION = ((signal.SIGINT, 0.2), (signal.SIGTERM, 0.3))
 """Signals that ask a command to end, and the seconds that each has before the next; then it is killed."""
+_NOT_BEGUN = b"hermes: this command had not begun when it was ended\n"
 _KILLING = 2.0
 """Seconds without progress after which what is being killed counts as unkillable."""
 
@@ -111,6 +112,9 @@ class Command:
         self._outputs = self._open_outputs()
         # Who kills it need not have been told to by what the session has left.
         return b"" if code < 0 and self._tries == 1 else self._session.step_back()
+
+    def _give_up_state(self) -> bytes | None:
+        return self._session.step_back()
 
     def _enter(self) -> str:
         return self._session.enter(self.request["cwd"])
@@ -230,7 +234,10 @@ class Command:
         self._outputs.settle()
         if self._answered():
             return  # the last pipe ended just then
-        self._session.save(keep_cwd=self.request["cwd"] is not None)
+        if self._reason and not self._has_begun():
+            self._capture.add(1, _NOT_BEGUN + (self._give_up_state() or b""))
+        else:
+            self._session.save(keep_cwd=self.request["cwd"] is not None)
         if self._reason == "timeout":
             self._answer(124, survivors)
         else:

@@ -35,7 +35,10 @@ _RESTORE = (
     r' \builtin unset -v BASH_EXECUTION_STRING; \builtin eval "${_hermes_@NUMBER@[2]}";@KEEP@ } >/dev/null 2>&1;'
     r' \builtin eval "${_hermes_@NUMBER@[1]}"; _hermes_@NUMBER@=("${_hermes_@NUMBER@[0]}");'
 )
-_RUN = r""" \builtin eval '\builtin printf + >&3' && \builtin eval -- "$_hermes_@NUMBER@" 3>&-"""
+_RUN = (
+    r""" if \builtin eval '\builtin printf + >&3'; then \builtin eval -- "$_hermes_@NUMBER@" 3>&-;"""
+    r""" else \builtin printf - >&3; fi"""
+)
 # The second `set` is for a function named `builtin`, whose parameters are its own; the second `exit` for a `builtin`
 # that is gone. A restricted shell redirects nothing, and does not know any more how the command has ended.
 _RUN_AND_SAVE = (

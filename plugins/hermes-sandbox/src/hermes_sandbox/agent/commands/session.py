@@ -97,7 +97,7 @@ class Session:
     def has_begun(self) -> bool:
         """Tell whether the command that was started last has begun; until then its bash restores the session."""
         # Nothing is known after `forget`, and nothing is to be started any more.
-        return self._source < 0 or os.fstat(self._source).st_size > self._size
+        return self._source < 0 or os.fstat(self._source).st_size == self._size + 1
 
     def step_back(self) -> bytes | None:
         """Give up what keeps a command from beginning; returns what to tell about it, None if nothing is left."""
@@ -149,7 +149,7 @@ class Session:
         if source < 0:
             return True
         try:
-            return os.fstat(source).st_size > size
+            return os.fstat(source).st_size == size + 1
         finally:
             os.close(source)
 
