@@ -273,3 +273,38 @@ def test_a_lease_in_a_directory_of_nfs_is_claimed(book, monkeypatch):
     write(book, "first")
     with book.claim("s1") as claimed:
         assert claimed
+
+
+@pytest.mark.parametrize(("number", "claims"), [(errno.EACCES, True), (errno.ESTALE, False), (errno.ENOENT, False)])
+def test_a_lease_that_cannot_be_opened_for_writing_is_claimed_by_reading_if_it_is_there(
+    book, monkeypatch, number, claims
+):
+    really = os.open
+
+    def open_one(path, flags, *more, **named):
+        if str(path).endswith("s1.json") and flags & os.O_RDWR:
+            raise OSError(number, os.strerror(number))
+        return really(path, flags, *more, **named)
+
+    write(book, "first")
+    monkeypatch.setattr(os, "open", open_one)
+    with book.claim("s1") as claimed:
+        assert claimed is claims
+
+
+def test_a_lease_that_cannot_be_opened_at_all_keeps_no_other_from_being_removed(book, command, monkeypatch):
+    really = os.open
+
+    def open_one(path, flags, *more, **named):
+        if str(path).endswith("s1.json") and flags & os.O_RDWR:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return really(path, flags, *more, **named)
+
+    for number in (1, 2):
+        write(book, "first", f"s{number}")
+    monkeypatch.setattr(os, "open", open_one)
+    status, _, complaint = command("gc")
+    assert status == 1
+    assert "s1" in complaint
+    assert "its lease cannot be opened: Input/output error" in complaint
+    assert [path.name for path in book.directory.glob("*.json")] == ["s1.json"]
