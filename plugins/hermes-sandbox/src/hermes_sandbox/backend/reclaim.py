@@ -84,7 +84,7 @@ class Collector:
 
     async def _remove(self, lease: Lease, done: Collected) -> None:
         try:
-            backend = self._made(lease.backend, lease.options)
+            backend = self._make(lease.backend, lease.options)
             try:
                 _require_leases(backend, lease.backend)
                 _require_reach(cast("BackendSpec", self._registry.spec("backend", lease.backend)), lease)
@@ -110,7 +110,7 @@ class Collector:
             done.problems.append(self._without_secrets(name, _defect(name, error)))
 
     async def _asked(self, name: str, *, remove: bool) -> list[str]:
-        backend = self._made(name, {})
+        backend = self._make(name, {})
         try:
             # A factory does not tell what it builds: what keeps no leases has left nothing that could be found.
             return await contained(backend.sweep(remove=remove)) if isinstance(backend, LeasingBackend) else []
@@ -120,7 +120,7 @@ class Collector:
     def _without_secrets(self, name: str, text: str) -> str:
         return discretion(self._registry, "backend", name, self._options.get(name, {})).text(text)
 
-    def _made(self, name: str, options: Mapping[str, Any]) -> Any:
+    def _make(self, name: str, options: Mapping[str, Any]) -> Any:
         return self._registry.create("backend", name, {**options, **self._options.get(name, {})})
 
 

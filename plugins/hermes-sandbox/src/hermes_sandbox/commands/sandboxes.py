@@ -106,7 +106,7 @@ def _abandoned(book: LeaseBook, arguments: argparse.Namespace, problems: list[st
     import asyncio
 
     registry = _registry(arguments)
-    asked = _asked(registry, arguments)
+    asked = _backends_to_ask(registry, arguments)
     options = _options_for(asked, arguments, _KEEPS_NONE)
     found, further = asyncio.run(_collector(book, registry, options).abandoned(asked))
     problems += further
@@ -140,7 +140,7 @@ def _collect(book: LeaseBook, arguments: argparse.Namespace) -> int:
     import asyncio
 
     registry = _registry(arguments)
-    asked = _asked(registry, arguments)
+    asked = _backends_to_ask(registry, arguments)
     dead, problems = book.dead()
     dead = [lease for lease in dead if _is_listed(lease.backend, arguments)]
     options = _options_for({lease.backend for lease in dead}.union(asked), arguments, _KEEPS_NONE)
@@ -149,7 +149,7 @@ def _collect(book: LeaseBook, arguments: argparse.Namespace) -> int:
     return _tell(done, arguments, f"nothing to remove in {book.directory}")
 
 
-def _asked(registry: Registry, arguments: argparse.Namespace) -> list[str]:
+def _backends_to_ask(registry: Registry, arguments: argparse.Namespace) -> list[str]:
     """Return the backends that are asked for what no lease names; of one that keeps no leases there is nothing."""
     from hermes_sandbox.backend.reclaim import keeps_leases
 
