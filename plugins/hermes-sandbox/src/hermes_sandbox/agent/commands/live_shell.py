@@ -26,8 +26,8 @@ _MOST_REPORTS = 4096
 TELL_BEGIN = rf"\builtin eval '\builtin printf + >&{_MARK_FD} 2>&{REPORT_FD}' <&2 >&2 2>&1"
 """Bash text that marks the beginning of a command; it needs all that the command and the report of its end will."""
 
-DENY_BEGIN = rf"\builtin printf - >&{_MARK_FD}"
-"""Bash text that takes the mark back, which two characters do: what was to begin has not."""
+DENY_BEGIN = rf"\builtin printf ++ >&{_MARK_FD}"
+"""Bash text that says that what was to begin has not; more than the one character of a mark, written or not."""
 
 
 def tell_end(number: int) -> str:

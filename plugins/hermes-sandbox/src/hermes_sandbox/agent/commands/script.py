@@ -37,7 +37,7 @@ _RESTORE = (
 )
 _RUN = (
     r""" if \builtin eval '\builtin printf + >&3'; then \builtin eval -- "$_hermes_@NUMBER@" 3>&-;"""
-    r""" else \builtin printf - >&3; fi"""
+    r""" else \builtin printf ++ >&3; fi"""
 )
 # The second `set` is for a function named `builtin`, whose parameters are its own; the second `exit` for a `builtin`
 # that is gone. A restricted shell redirects nothing, and does not know any more how the command has ended.
