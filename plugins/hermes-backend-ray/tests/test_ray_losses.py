@@ -187,7 +187,7 @@ async def test_a_machine_that_does_not_come_back_is_not_waited_for(places, tmp_p
     await long_ago.reclaim(lease.handle)
     await long_ago.aclose()
     registry = isolated_registry("hermes_backend_ray.plugin")
-    collector = Collector(book, registry, {"gone": MACHINES})
+    collector = Collector(book, registry, {"ray": {"gone": MACHINES}})
     assert (await collector.remove([lease])).removed == [sandbox.id]
     with contextlib.suppress(BackendError):
         await sandbox.aclose()

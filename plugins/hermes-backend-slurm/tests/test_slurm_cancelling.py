@@ -149,7 +149,9 @@ async def test_gc_ends_the_job_that_a_cancelled_and_killed_caller_left(slurm, tm
         assert len(slurm.jobs()) == 2
         mend(programs, monkeypatch)
         collector = Collector(
-            LeaseBook(tmp_path / "leases"), isolated_registry("hermes_backend_slurm.plugin"), {"conf": str(slurm.conf)}
+            LeaseBook(tmp_path / "leases"),
+            isolated_registry("hermes_backend_slurm.plugin"),
+            {"slurm": {"conf": str(slurm.conf)}},
         )
         collected = await collector.collect(backends=("slurm",))
         assert (len(collected.removed), collected.failed, collected.problems) == (1, {}, [])
