@@ -246,7 +246,8 @@ ON_THE_IMAGE = {
 async def test_who_breaks_the_image_has_the_lowest_score(task, attack, small_image, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     registry = load_plugins(PluginSettings(allow=(*ALLOWED, "hermes-backend-docker"), strict=True), environ={})
-    backend = Ref(kind="backend", name="docker", options={"image": small_image, "pull": "never"})
+    options = {"image": small_image, "pull": "never", "user": "root"}
+    backend = Ref(kind="backend", name="docker", options=options)
     steps = (Step(tool="terminal", arguments={"command": attack}),)
     cheat = Cheat(name="breaks the image", kind="tampering", steps=steps)
     async with Runtime(registry, backend=backend, sandbox=SandboxSpec(isolation="container")) as runtime:
