@@ -12,7 +12,7 @@ from hermes_atropos.compat import MASKED_LOGPROB
 from hermes_core.contracts.errors import VerifierError
 from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.tokens import IGNORED, TrainingSample
-from hermes_core.contracts.training import TrainingGroup, TrainingItem
+from hermes_tokens import TrainingGroup, TrainingItem
 
 Item = dict[str, Any]
 """One sequence as Atropos has it: tokens, masks, scores, and the optional fields."""

@@ -8,7 +8,7 @@ import pytest
 
 from hermes_core.contracts.rollout import RewardStatus, RolloutOutcome, StopReason
 from hermes_core.contracts.tokens import IGNORED, TrainingSample
-from hermes_core.contracts.training import TrainingGroup
+from hermes_tokens import TrainingGroup
 
 
 def sample(*masks: int, branch: int = 0) -> TrainingSample:
