@@ -12,7 +12,7 @@ from throwaway_plugins import HEADER
 
 from hermes_core import __version__
 from hermes_core.cli import main
-from hermes_core.discovery.commands import CORE_COMMANDS
+from hermes_core.discovery.kinds import CORE_COMMANDS
 
 COMMAND = """
 @hookimpl

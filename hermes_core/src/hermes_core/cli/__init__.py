@@ -47,7 +47,7 @@ def _dispatch(arguments: list[str], environ: Mapping[str, str]) -> int:
         return _without_command(before, environ)
     import importlib
 
-    from hermes_core.discovery.commands import CORE_COMMANDS
+    from hermes_core.discovery.kinds import CORE_COMMANDS
     from hermes_core.discovery.settings import PluginSettings
 
     plugin_options, rest = _take_global_options([*before, *after])
@@ -95,7 +95,7 @@ def _without_command(options: list[str], environ: Mapping[str, str]) -> int:
 def _commands(options: list[str], environ: Mapping[str, str]) -> tuple[dict[str, str], HermesError | None]:
     """Return every command with its line of help, and why those of plugins are missing where the settings are wrong."""
     from hermes_core.contracts.errors import HermesError
-    from hermes_core.discovery.commands import CORE_COMMANDS
+    from hermes_core.discovery.kinds import CORE_COMMANDS
     from hermes_core.discovery.loader import load_tolerantly
     from hermes_core.discovery.settings import PluginSettings
 
@@ -165,7 +165,7 @@ def _take_global_options(arguments: list[str]) -> tuple[list[str], list[str]]:
 def _plugin_command(command: str, settings: PluginSettings, environ: Mapping[str, str]) -> Any:
     """Return a command that a plugin brings; only a name the core does not have leads to loading plugins."""
     from hermes_core.contracts.errors import UnknownComponentError
-    from hermes_core.discovery.commands import TOLERANT
+    from hermes_core.discovery.kinds import TOLERANT
     from hermes_core.discovery.loader import load_tolerantly, require_asked
     from hermes_core.specs import ComponentSpec
 
@@ -184,8 +184,8 @@ def _no_command(command: str, registry: Registry) -> HermesError:
     import difflib
 
     from hermes_core.contracts.errors import UserError
-    from hermes_core.discovery.commands import CORE_COMMANDS
     from hermes_core.discovery.failures import how_to_get
+    from hermes_core.discovery.kinds import CORE_COMMANDS
     from hermes_core.discovery.suggestions import package_for
 
     known = [*CORE_COMMANDS, *registry.names("cli_command")]

@@ -8,7 +8,11 @@ from typing import Final
 
 from hermes_core import specs
 from hermes_core.contracts.errors import UnknownComponentError
-from hermes_core.discovery.commands import CORE_COMMANDS
+
+CORE_COMMANDS: Final = {"plugins": "list, show and diagnose plugins"}
+"""The core's own subcommands, with one line of help each."""
+TOLERANT: Final = "broken-plugins"
+"""Capability of a command that has to run where a plugin cannot be loaded, even one that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
