@@ -122,6 +122,23 @@ def test_a_sandbox_that_the_backend_cannot_enforce_is_refused(hermes, tasks, sma
     assert "bwrap" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("artifacts", "words"),
+    [
+        (None, ("nothing of the rollout", "artifacts")),
+        (["/"], ("'none'", "container")),
+        (["/x"], ("'/x'", "container")),
+    ],
+)
+def test_a_task_that_could_not_be_judged_is_not_begun(hermes, tasks, small_task, rollouts, artifacts, words):
+    verifier = {"name": "exit_code", "options": {"command": "true"}}
+    bad = small_task("bad") | {"verifier": verifier | {"artifacts": artifacts}}
+    good = small_task("good") | {"verifier": verifier | {"artifacts": ["out"]}}
+    fails(hermes("run", tasks(bad), "--out", "none", "--verifier-access", "fresh"), *words)
+    fails(hermes("run", tasks(bad, good), "--out", "out", "--verifier-access", "fresh"), *words, code=1)
+    assert [line["task_id"] for line in rollouts()] == ["good"]
+
+
 def test_an_unknown_config_key_names_the_nearest(hermes, tasks, small_task, tmp_path):
     (tmp_path / "run.yaml").write_text(f"tasks: {tasks(small_task('one'))}\ngroupsize: 3\n")
     fails(hermes("run", "--config", "run.yaml"), "groupsize", "group_size")

@@ -284,12 +284,34 @@ async def test_the_sandboxes_of_the_verification_are_closed_however_it_ends(play
     assert len(seen) == 2
 
 
-@pytest.mark.parametrize("path", ["", "/etc/passwd", "../up", "a/../b", "a\0b", ".", "a//b", "./a"])
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("path", ["/", "/tmp/made"])
+async def test_what_lies_outside_the_workspace_is_no_artifact_where_others_see_it(play, level, path):
+    asked = Precautions(access="fresh", artifacts=(path,))
+    outcome = await play("looks", "true", options={"command": "true"}, level=level, precautions=asked)
+    assert outcome.reward is None
+    assert f"isolation {level!r} shares" in outcome.reward_failure.message
+
+
+@pytest.mark.parametrize("path", ["/", "/srv", "/srv/a b", "a/b"])
+def test_a_task_may_name_what_lies_outside_the_workspace(path):
+    assert Precautions(artifacts=(path,)).artifacts == (path,)
+
+
+@pytest.mark.parametrize("path", ["//", "/a/", "/..", "/a/../b", "/a\0b"])
+def test_an_absolute_artifact_is_written_plainly(path):
+    with pytest.raises(ValueError, match="wanted a path"):
+        Precautions(artifacts=(path,))
+
+
+@pytest.mark.parametrize("path", ["", "../up", "a/../b", "a\0b", ".", "a//b", "./a"])
 def test_an_artifact_is_a_path_below_the_workspace(path):
     with pytest.raises(ValueError, match="below the workspace"):
         Precautions(artifacts=(path,))
     with pytest.raises(ValueError, match="below the workspace"):
         VerifierSpec(name="v", summary="v", target="m:V", artifacts=(path,))
+    with pytest.raises(ValueError, match="below the workspace"):
+        VerifierSpec(name="v", summary="v", target="m:V", artifacts=("/etc/passwd",))
 
 
 def test_an_access_that_does_not_exist_is_refused():

@@ -61,6 +61,10 @@ class DockerBackend(AgentBackend):
         if self.shares(spec):
             refuse_what_slots_share(spec, self.options)
 
+    def commands_are_root(self, spec: SandboxSpec) -> bool:
+        """Tell whether option `user` is root; slots, which are not, refuse it."""
+        return self.options.identity[0] == 0 and not self.shares(spec)
+
     def shares(self, spec: SandboxSpec) -> bool:
         """Slots of containers do."""
         return spec.isolation == "container+slot"

@@ -68,6 +68,10 @@ class ModalBackend(AgentBackend):
                 hint="leave the backend's option user out, or --isolation gvisor",
             )
 
+    def commands_are_root(self, spec: SandboxSpec) -> bool:
+        """Tell whether option `user` is root; slots, which are not, refuse it."""
+        return self.options.identity[0] == 0 and not self.shares(self._of_mode(spec))
+
     def shares(self, spec: SandboxSpec) -> bool:
         """Slots do."""
         return spec.isolation == "container+slot"

@@ -316,6 +316,15 @@ class TerminalBackend(Protocol):
 
 
 @runtime_checkable
+class RootBackend(TerminalBackend, Protocol):
+    """What a backend has besides in whose sandboxes commands can be root, or own the system's files as root does."""
+
+    def commands_are_root(self, spec: SandboxSpec) -> bool:
+        """Tell whether they are in such a sandbox: then they can replace what a verifier executes there."""
+        ...
+
+
+@runtime_checkable
 class QueueingBackend(TerminalBackend, Protocol):
     """What a backend has besides that lets those who open a sandbox wait until there is room."""
 

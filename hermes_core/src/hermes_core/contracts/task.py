@@ -41,10 +41,11 @@ class Cheat:
 class Precautions:
     """What a task asks of its verification, beyond what its verifier declares for itself.
 
-    `access` raises the verifier's access and cannot lower it. `artifacts` are the paths, relative to the workspace,
-    that a fresh sandbox gets of the rollout; None means those of the verifier. `protected` are files or directories
-    that judging depends on and the model could write: a rollout that changes one, or makes one that was not there,
-    scores the lowest score.
+    `access` raises the verifier's access and cannot lower it. `artifacts` are the paths that a fresh sandbox gets of
+    the rollout, None those of the verifier: below the workspace, or absolute in a container of the rollout's own, where
+    `/` is the workspace and every change outside the folders of programs. Where the model is root and a task names
+    artifacts, all its verifiers get a fresh sandbox. `protected` are files or directories that judging depends on and
+    the model could write: a rollout that changes one, or makes one that was not there, scores the lowest score.
     """
 
     access: Access | None = None
@@ -55,7 +56,8 @@ class Precautions:
         if self.access is not None and self.access not in ACCESS_LEVELS:
             raise ValueError(f"access is one of {', '.join(ACCESS_LEVELS)}, found {self.access!r}")
         for path in self.artifacts or ():
-            require_inner_path(path)
+            if path != "/":
+                require_inner_path(path.removeprefix("/"))
         for path in self.protected:
             require_inner_path(path.removeprefix("/"))
 

@@ -25,9 +25,20 @@ async def copy_workspace(source: Sandbox, target: Sandbox) -> None:
     """Make the target's workspace hold what the source's holds, and nothing else."""
     for entry in await target.list_dir("."):
         await target.remove(entry.path)
+    await copy_tree(source, target, source.workspace, target.workspace)
+
+
+async def copy_tree(source: Sandbox, target: Sandbox, path: str, to: str | None = None) -> None:
+    """Copy a file, or a directory into the one that is there, with all symlinks as they are."""
     async with _private_directory() as folder:
-        await source.download(source.workspace, folder / "workspace")
-        await target.upload(folder / "workspace", target.workspace)
+        await source.download(path, folder / "tree")
+        await target.upload(folder / "tree", to or path)
+
+
+async def remove_if_there(sandbox: Sandbox, path: str) -> None:
+    """Delete what lies at a path, if anything does."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        await sandbox.remove(path)
 
 
 async def copy_artifacts(source: Sandbox, target: Sandbox, paths: Iterable[str]) -> dict[str, str]:
@@ -35,12 +46,11 @@ async def copy_artifacts(source: Sandbox, target: Sandbox, paths: Iterable[str])
 
     A symlink that leads out of the workspace is not followed, whether it is the artifact, on the way to it or in it.
     """
-    return {path: await _copy_artifact(source, target, path) for path in paths}
+    return {path: await _copy_artifact(source, target, path) for path in paths if not path.startswith("/")}
 
 
 async def _copy_artifact(source: Sandbox, target: Sandbox, path: str) -> str:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        await target.remove(path)
+    await remove_if_there(target, path)
     real = await _real_path(source, path)
     if real is None:
         return MISSING

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from hermes_core.contracts.errors import SandboxRefusedError, VerifierError
 from hermes_core.contracts.sandbox import Freezable, Sandbox
+from hermes_core.contracts.task import Task
+from hermes_core.rollout.changes import copy_outside
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.copying import copy_artifacts, copy_workspace
 from hermes_core.rollout.record import RolloutRecord
@@ -44,28 +46,15 @@ class Places:
 
     def access(self, spec: VerifierSpec, least: Access) -> Access:
         """Return what a verifier gets: what it declares, or more where the task, the run or its caller asks for it."""
-        asked = (spec.access, least, self._runtime.verifier_access, self._task.precautions.access or "live")
-        return max(asked, key=ACCESS_LEVELS.index)
+        return max(spec.access, least, least_access(self._runtime, self._task), key=ACCESS_LEVELS.index)
 
     async def at(self, spec: VerifierSpec, access: Access) -> RolloutContext:
         """Return the context in which a verifier with this access works."""
-        artifacts = self._artifacts(spec, access)
+        key = (access, artifacts_for(self._task, spec, access))
         async with self._turn:
-            key = (access, artifacts)
             if key not in self._open:
-                self._open[key] = await self._make(spec, access, artifacts)
+                self._open[key] = await self._make(spec, *key)
             return self._open[key]
-
-    def _artifacts(self, spec: VerifierSpec, access: Access) -> tuple[str, ...]:
-        if access != "fresh":
-            return ()
-        named = self._task.precautions.artifacts
-        if named is None and not spec.artifacts and spec.access != "fresh" and spec.needs_sandbox:
-            raise VerifierError(
-                f"verifier {spec.name!r} would judge a fresh sandbox that holds nothing of the rollout",
-                hint='name what it judges: "artifacts": ["path"] in the task\'s verifier, or [] if nothing is wanted',
-            )
-        return spec.artifacts if named is None else named
 
     async def _make(self, spec: VerifierSpec, access: Access, artifacts: tuple[str, ...]) -> RolloutContext:
         live = self._live.sandbox_or_none
@@ -85,6 +74,8 @@ class Places:
             await _freeze(live, sandbox)
         else:
             note["artifacts"] = await copy_artifacts(live, sandbox, artifacts)
+            for path in sorted((path for path in artifacts if path[0] == "/"), reverse=True):
+                note["artifacts"][path] = await copy_outside(live, sandbox, path)
             # What the task's setup has started, and its session, are no part of what is judged.
             await sandbox.renew()
         return self._context(sandbox)
@@ -94,6 +85,26 @@ class Places:
         context.state = self._live.state
         self._stack.callback(context.close)
         return context
+
+
+def least_access(runtime: Runtime, task: Task) -> Access:
+    """Return the least access of the task's verifiers, whatever they declare for themselves."""
+    asked, asks = task.precautions.access or "live", task.precautions.artifacts is not None
+    needed: Access = "fresh" if asks and runtime.commands_are_root(task) else "live"
+    return max(runtime.verifier_access, asked, needed, key=ACCESS_LEVELS.index)
+
+
+def artifacts_for(task: Task, spec: VerifierSpec, access: Access) -> tuple[str, ...]:
+    """Return what of the rollout a verifier of the task gets; raises `VerifierError` where that would be nothing."""
+    if access != "fresh":
+        return ()
+    named = task.precautions.artifacts
+    if named is None and not spec.artifacts and spec.access != "fresh" and spec.needs_sandbox:
+        raise VerifierError(
+            f"verifier {spec.name!r} would judge a fresh sandbox that holds nothing of the rollout",
+            hint='name what it judges: "artifacts": ["path"] in the task\'s verifier, or [] if nothing is wanted',
+        )
+    return spec.artifacts if named is None else named
 
 
 async def _freeze(live: Sandbox, sandbox: Sandbox) -> None:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from hermes_core.contracts.errors import BackendError, BrokenComponentError, ConfigError, HermesError
-from hermes_core.contracts.sandbox import QueueingBackend, Sandbox, SandboxSpec, TerminalBackend
+from hermes_core.contracts.sandbox import QueueingBackend, RootBackend, Sandbox, SandboxSpec, TerminalBackend
 from hermes_core.contracts.task import Task
 from hermes_core.contracts.tool import Tool, ToolResult
 from hermes_core.rollout.boundary import contained
@@ -173,6 +173,11 @@ class Runtime:
     def sandbox_for(self, task: Task, *, rollout_id: str) -> SandboxSpec:
         """Return what a task's sandbox must be: the run's spec with the task's own fields."""
         return overridden(self.sandbox_spec, task.sandbox, rollout_id=rollout_id)
+
+    def commands_are_root(self, task: Task) -> bool:
+        """Tell whether a model is root in the task's sandbox, as far as the backend says."""
+        spec, backend = self.sandbox_for(task, rollout_id=""), self.backend
+        return isinstance(backend, RootBackend) and backend.commands_are_root(spec)
 
     async def _opened(self, spec: SandboxSpec) -> Sandbox:
         try:

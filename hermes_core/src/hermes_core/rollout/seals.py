@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import os
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +17,7 @@ from hermes_core.contracts.task import Task
 
 if TYPE_CHECKING:
     from hermes_core.rollout.runtime import Runtime
-    from hermes_core.specs import Ref
+    from hermes_core.specs import Ref, VerifierSpec
 
 _PIECE: Final = 4 << 20
 _DEEPEST: Final = 16
@@ -46,7 +46,9 @@ class Seal:
         sources: list[Path] = []
         places = list(task.precautions.protected)
         try:
-            _ask(runtime, task.verifier, sources, places, depth=0)
+            for _, verifier in all_verifiers(runtime, task.verifier):
+                sources += [Path(path) for path in _answers(verifier, "inputs")]
+                places += [str(path) for path in _answers(verifier, "protected")]
         except Exception as error:  # noqa: BLE001 - the plugin boundary: whatever it raises, there will be no reward
             return cls(problem=error)
         seal = cls(_sources=tuple(sources), _places=tuple(dict.fromkeys(places)))
@@ -71,14 +73,14 @@ class Seal:
         return _differences(self.protected, await _states(sandbox, self._places, expected=self.protected))
 
 
-def _ask(runtime: Runtime, ref: Ref, sources: list[Path], places: list[str], *, depth: int) -> None:
+def all_verifiers(runtime: Runtime, ref: Ref, *, depth: int = 0) -> Iterator[tuple[VerifierSpec, Any]]:
+    """Make a verifier and all that it names, one after another; raises whatever they raise."""
     if depth > _DEEPEST:
         raise VerifierError(f"verifier {ref.name!r}: verifiers name each other more than {_DEEPEST} deep")
-    _, verifier = runtime.verifier(ref.name, ref.options)
-    sources += [Path(path) for path in _answers(verifier, "inputs")]
-    places += [str(path) for path in _answers(verifier, "protected")]
+    spec, verifier = runtime.verifier(ref.name, ref.options)
+    yield spec, verifier
     for part in _answers(verifier, "verifiers"):
-        _ask(runtime, part, sources, places, depth=depth + 1)
+        yield from all_verifiers(runtime, part, depth=depth + 1)
 
 
 def _answers(verifier: Any, name: str) -> Iterable[Any]:

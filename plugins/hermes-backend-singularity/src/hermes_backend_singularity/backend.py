@@ -74,6 +74,11 @@ class SingularityBackend(AgentBackend):
                 f"no_new_privs {found[2]}"
             )
 
+    def commands_are_root(self, spec: SandboxSpec) -> bool:
+        """Tell whether they are, or, in a user namespace, can write to the system's files as their owner."""
+        del spec
+        return not as_root() or self.options.identity[0] == 0
+
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
         """Name the instance, the directory and the control groups."""
         groups = self._group_paths(self._plan(spec, sandbox_id), sandbox_id)

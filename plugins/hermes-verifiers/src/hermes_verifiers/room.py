@@ -4,7 +4,7 @@ When a verifier runs, the model's processes are dead and the shell session is ne
 `~/.bashrc`, `~/.gitconfig`, programs in directories of PATH, `sitecustomize.py`, repository hooks. Commands therefore
 get an environment built from nothing: an empty HOME, a PATH without any place in the workspace, in HOME or in temporary
 directories, and git told to ignore configured hooks and helpers. A model that was root in the sandbox could replace the
-system's own programs; only a verifier with a fresh sandbox is safe from that.
+system's own programs; only a verifier with a fresh sandbox, which such a task's get, is safe from that.
 """
 
 from __future__ import annotations

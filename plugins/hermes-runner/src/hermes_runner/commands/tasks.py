@@ -36,6 +36,9 @@ class TasksCommand:
         checking.add_argument("--max-concurrent", type=_positive, default=4, metavar="N", help="tasks at a time (4)")
         checking.add_argument("--backend", default="local", metavar="NAME", help="where sandboxes come from (local)")
         checking.add_argument(
+            "--backend-options", type=_object, default={}, metavar="JSON", help="JSON object of the backend's options"
+        )
+        checking.add_argument(
             "--isolation", metavar="LEVEL", help="isolation level the sandboxes must have: none, bwrap, …"
         )
         checking.add_argument(
@@ -57,6 +60,16 @@ class TasksCommand:
         if arguments.action == "list":
             return _list(loaded, as_json=arguments.json)
         return _check(loaded, registry, arguments)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"wanted a JSON object: {error}") from error
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"wanted a JSON object, found {text!r}")
+    return value
 
 
 def _positive(text: str) -> int:
@@ -136,7 +149,7 @@ async def _play(loaded: LoadedTasks, registry: Registry, arguments: argparse.Nam
     fields: dict[str, Any] = {} if arguments.isolation is None else {"isolation": arguments.isolation}
     spec = SandboxSpec(**fields)
     checks: list[TaskCheck] = []
-    backend = Ref(kind="backend", name=arguments.backend)
+    backend = Ref(kind="backend", name=arguments.backend, options=arguments.backend_options)
     access = arguments.verifier_access
     async with Runtime(registry, backend=backend, sandbox=spec, verifier_access=access) as runtime:
         await runtime.backend.check(spec)

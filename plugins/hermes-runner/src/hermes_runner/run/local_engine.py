@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, final
+from typing import Any, Final, final
 
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import HermesError
@@ -16,6 +17,11 @@ from hermes_core.rollout import RolloutSpec, Runtime, overridden, run_rollout
 from hermes_runner.config import RunConfig
 from hermes_runner.run.counted_model import counted
 from hermes_runner.run.models import choose_parser, open_model
+from hermes_runner.tasks.judging import WITHIN_REACH, is_within_reach, judging_problem
+
+_logger = logging.getLogger(__name__)
+_NAMED: Final = 5
+"""Tasks that a message names."""
 
 
 @final
@@ -70,19 +76,17 @@ class LocalEngine:
         self._runtime, self._player = runtime, Player(runtime, counted(model, run.turned))
 
     async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
-        """Ask the backend, once for tasks that want the same."""
-        wanted = {repr(task.sandbox): task.sandbox for task in tasks if task.sandbox}
-        refused = {key: error for key, fields in wanted.items() if (error := await self._refusal(fields)) is not None}
-        return {task.id: refused[key] for task in tasks if (key := repr(task.sandbox)) in refused}
-
-    async def _refusal(self, sandbox: Mapping[str, Any]) -> HermesError | None:
+        """Ask the backend, once for tasks that want the same, and whether what they make can be judged."""
         if self._runtime is None:
             raise _unopened()
-        try:
-            await self._runtime.backend.check(overridden(self._runtime.sandbox_spec, sandbox))
-        except HermesError as error:
-            return error
-        return None
+        runtime = self._runtime
+        wanted = {repr(task.sandbox): task.sandbox for task in tasks if task.sandbox}
+        refused = {
+            key: error for key, fields in wanted.items() if (error := await _refusal(fields, runtime)) is not None
+        }
+        found = {task.id: refused.get(repr(task.sandbox)) or judging_problem(task, runtime) for task in tasks}
+        _tell_within_reach([task.id for task in tasks if is_within_reach(task, runtime)])
+        return {name: error for name, error in found.items() if error is not None}
 
     async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
         """Play it here."""
@@ -94,6 +98,20 @@ class LocalEngine:
         """Close the backend with all its sandboxes, and the model's connections."""
         self._is_closing = True
         await self._stack.aclose()
+
+
+async def _refusal(sandbox: Mapping[str, Any], runtime: Runtime) -> HermesError | None:
+    try:
+        await runtime.backend.check(overridden(runtime.sandbox_spec, sandbox))
+    except HermesError as error:
+        return error
+    return None
+
+
+def _tell_within_reach(names: Sequence[str]) -> None:
+    if names:
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        _logger.warning("tasks %s%s: %s.", ", ".join(names[:_NAMED]), more, WITHIN_REACH)
 
 
 def _unopened() -> RuntimeError:

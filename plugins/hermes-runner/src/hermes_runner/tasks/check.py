@@ -14,6 +14,7 @@ from hermes_core.contracts.rollout import RewardStatus, RolloutOutcome
 from hermes_core.contracts.task import Task
 from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime, run_rollout
 from hermes_core.tooling.selection import select_tools
+from hermes_runner.tasks.judging import WITHIN_REACH, is_within_reach, judging_problem
 
 if TYPE_CHECKING:
     from hermes_core.discovery import Registry
@@ -118,6 +119,8 @@ async def _check_one(task: Task, runtime: Runtime, players: _Players, repeats: i
             task=task,
             tools=select_tools(runtime.registry, enabled_toolsets=task.enabled_toolsets),
         )
+        if (unjudged := judging_problem(task, runtime)) is not None:
+            raise unjudged
         trials = [await _try(name, model, group, runtime, repeats) for name, model in players.models(task)]
     except HermesError as error:
         return TaskCheck(task_id=task.id, source=task.source, problems=(str(error),))
@@ -126,7 +129,10 @@ async def _check_one(task: Task, runtime: Runtime, players: _Players, repeats: i
         source=task.source,
         trials=tuple(trials),
         problems=tuple(_problems(task, trials, full=spec.bounds[1])),
-        notes=() if task.cheats else ("it lists no cheats",),
+        notes=(
+            *(() if task.cheats else ("it lists no cheats",)),
+            *((WITHIN_REACH,) if is_within_reach(task, runtime) else ()),
+        ),
     )
 
 

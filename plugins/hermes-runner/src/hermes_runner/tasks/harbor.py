@@ -3,7 +3,8 @@
 A task asks for the image its Dockerfile describes (`dockerfile:PATH`) or names, so a backend that runs no images
 refuses it before anything is started. The tests are not part of the world: the verifier `script` copies them to
 `/tests` after the rollout, runs `/tests/test.sh`, and reads what that wrote below `/logs/verifier`, which is emptied
-beforehand.
+beforehand. Where the model was root, that happens in a second container of the image, which gets what the rollout
+changed outside the folders of programs, and what `task.toml` names under `artifacts`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from hermes_core.contracts.task import Step, Task
+from hermes_core.contracts.task import Precautions, Step, Task
 from hermes_core.contracts.task_source import LoadedTasks, TaskProblem
 from hermes_core.contracts.tool import FOREGROUND_MAX_TIMEOUT
 from hermes_core.specs import Ref
@@ -30,6 +31,11 @@ from hermes_runner.tasks.harbor_config import TaskToml
 DEFAULT_TIMEOUT: Final = 600.0
 REWARD_FILES: Final = ("/logs/verifier/reward.json", "/logs/verifier/reward.txt")
 
+_READ_BY_PYTEST: Final = (
+    *("/__init__.py", "/conftest.py", "/setup.py", "/pytest.ini", "/.pytest.ini", "/pytest.toml", "/.pytest.toml"),
+    *("/pyproject.toml", "/tox.ini", "/setup.cfg"),
+)
+"""What pytest 9 reads above /tests, where nothing but the test itself has its place."""
 _MAX_SOLUTION_BYTES: Final = 2**20
 _WORKDIR: Final = re.compile(r"^\s*WORKDIR\s+(\S+)\s*$", re.IGNORECASE | re.MULTILINE)
 _PATHS: Final = ("instruction.md", "task.toml", "tests/test.sh")
@@ -84,6 +90,7 @@ def read_folder(folder: Path) -> Task:
         id=folder.name,
         messages=({"role": "user", "content": (folder / "instruction.md").read_text(encoding="utf-8")},),
         verifier=Ref(kind="verifier", name="script", options=_verifier_options(folder, config)),
+        precautions=Precautions(artifacts=(*config.artifact_paths(), "/")),
         solution=_solution(folder, config, timeout),
         sandbox={**_working_directory(folder), **config.sandbox_fields(), "image": _image(folder, config)},
         limits={"time_limit": timeout},
@@ -139,6 +146,8 @@ def _verifier_options(folder: Path, config: TaskToml) -> dict[str, Any]:
         "inherit_env": True,
     }
     cwd = {**_working_directory(folder), **config.sandbox_fields()}.get("cwd")
+    if cwd != "/":
+        options["protected"] = list(_READ_BY_PYTEST)
     return options if cwd is None else {**options, "cwd": cwd}
 
 

@@ -64,6 +64,11 @@ class TaskToml(_Table):
     environment: Environment = Environment()
     solution: Solution = Solution()
     steps: list[Any] = Field(default_factory=list)
+    artifacts: list[str | dict[str, Any]] = Field(default_factory=list)
+
+    def artifact_paths(self) -> list[str]:
+        """Return the paths that the task names as what a rollout makes, `{"source": PATH}` being another spelling."""
+        return [entry if isinstance(entry, str) else str(entry.get("source", "")) for entry in self.artifacts]
 
     def unmet_demands(self) -> list[str]:
         """Return what this task wants and no rollout here can give; running it without would be another task."""

@@ -1,0 +1,55 @@
+"""What can be said of a task's verification before anything is played."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from hermes_core.contracts.errors import HermesError, SandboxRefusedError, VerifierError
+from hermes_core.contracts.task import Task
+from hermes_core.rollout import Runtime
+from hermes_core.rollout.changes import require_own_place
+from hermes_core.rollout.places import artifacts_for, least_access
+from hermes_core.rollout.seals import all_verifiers
+from hermes_core.specs import ACCESS_LEVELS, Access, BackendSpec
+
+WITHIN_REACH: Final = (
+    "commands are root in the sandbox that is judged, so a model can replace the programs that judge it; name the "
+    'task\'s artifacts ("/": all changes outside the folders of programs), and a new sandbox of the image is judged'
+)
+
+
+def judging_problem(task: Task, runtime: Runtime) -> HermesError | None:
+    """Return why no rollout of the task could be judged with the runtime's settings; None where it could."""
+    try:
+        _lowest_access(task, runtime)
+    except (SandboxRefusedError, VerifierError) as error:
+        return error
+    except Exception:  # noqa: BLE001 - a verifier that cannot be made is told of by each rollout, with its blame
+        return None
+    return None
+
+
+def is_within_reach(task: Task, runtime: Runtime) -> bool:
+    """Tell whether a model that is root could replace what the task's verifiers execute."""
+    try:
+        return runtime.commands_are_root(task) and _lowest_access(task, runtime) != "fresh"
+    except Exception:  # noqa: BLE001 - as above
+        return False
+
+
+def _lowest_access(task: Task, runtime: Runtime) -> Access:
+    """Return the lowest access that a verifier of the task judges a sandbox with; `fresh` where none judges one."""
+    lowest = ACCESS_LEVELS[-1]
+    if task.verifier is None:
+        return lowest
+    declared = cast("BackendSpec", runtime.registry.spec("backend", runtime.backend_ref.name)).isolation
+    level = runtime.sandbox_for(task, rollout_id="").isolation or declared[0]
+    least = least_access(runtime, task)
+    for spec, _ in all_verifiers(runtime, task.verifier):
+        access = max(least, spec.access, key=ACCESS_LEVELS.index)
+        for path in artifacts_for(task, spec, access):
+            if path.startswith("/"):
+                require_own_place(level, path)
+        if spec.needs_sandbox:
+            lowest = min(lowest, access, key=ACCESS_LEVELS.index)
+    return lowest
