@@ -60,6 +60,7 @@ def ray(tmp_path_factory):
     framework.shutdown()
     cluster = support("hermes-backend-ray", "ray_cluster").RayCluster.shared(tmp_path_factory.getbasetemp())
     yield cluster
+    framework.shutdown()
     cluster.close()
     if theirs is not None:
         framework.init(theirs, log_to_driver=False, logging_level="ERROR")
