@@ -62,7 +62,9 @@ def harbor(tmp_path):
         for name in ("tests", "solution"):
             (folder / name).mkdir(parents=True)
         (folder / "instruction.md").write_text("Do it.\n")
-        (folder / "task.toml").write_text(f'{toml}\n[environment]\ndocker_image = "{IMAGE}"\n')
+        has_table = "[environment]" in toml
+        toml = toml if has_table else f"{toml}\n[environment]"
+        (folder / "task.toml").write_text(f'{toml}\ndocker_image = "{IMAGE}"\n')
         (folder / "tests" / "test.sh").write_text(test)
         (folder / "solution" / "solve.sh").write_text(solve)
         loaded = load_tasks(folder, registry())
@@ -84,6 +86,17 @@ def check(tmp_path, monkeypatch):
             return await check_task(task, runtime)
 
     return play
+
+
+@pytest.fixture
+def image_of(tmp_path):
+    """Describe an image in which a command was run, for it to be built."""
+
+    def write(command: str) -> str:
+        (tmp_path / "Dockerfile").write_text(f"FROM {IMAGE}\nRUN {command}\n")
+        return f"dockerfile:{tmp_path / 'Dockerfile'}"
+
+    return write
 
 
 def registry():
@@ -129,15 +142,52 @@ async def test_what_a_verifier_executes_is_the_image_s(harbor, check):
     assert (found.passed, found.notes) == (True, ())
 
 
-async def test_no_program_comes_from_a_folder_of_the_image_s_path(harbor, check):
-    cheat = Cheat(name="it", steps=steps(f"mkdir -p /tools/bin; {FAKE} >/tools/bin/cat; chmod 755 /tools/bin/cat"))
-    task = dataclasses.replace(harbor(TEST, solve="echo 42 > /tmp/a.txt"), cheats=(cheat,))
-    found = await check(task, env={"PATH": "/tools/bin:/usr/bin:/bin"})
+LAYOUTS = {
+    "a folder that is not there": ("", {"PATH": "/tools/bin:/usr/bin:/bin"}, f"{FAKE} >/tools/bin/cat"),
+    "a folder behind a link": (
+        "mkdir -p /mnt/data/bin && ln -s /mnt/data /data",
+        {"PATH": "/data/bin:/usr/bin:/bin"},
+        f"{FAKE} >/mnt/data/bin/cat",
+    ),
+    "a program behind a link": (
+        "mkdir -p /root/t/bin /front/bin && cp /bin/cat /root/t/bin/ && ln -s /root/t/bin/cat /front/bin/cat",
+        {"PATH": "/front/bin:/usr/bin:/bin"},
+        f"{FAKE} >/root/t/bin/cat",
+    ),
+    "a file behind a link": (
+        "mkdir -p /root/tools /front/bin && cp /bin/cat /root/tools/ && ln -s /root/tools/cat /front/bin/cat",
+        {"PATH": "/front/bin:/usr/bin:/bin"},
+        f"{FAKE} >/root/tools/cat",
+    ),
+    "a library that a variable names": (
+        "mkdir /srv",
+        {"PYTHONPATH": "/srv"},
+        "echo 'def mean(numbers): return 42' >/srv/statistics.py",
+    ),
+    "a virtual environment in the work folder": (
+        "mkdir -p /app/.venv/bin /app/.venv/lib/python3 && cp /bin/cat /app/.venv/bin/",
+        {"PATH": "/app/.venv/bin:/usr/bin:/bin"},
+        f"{FAKE} >/app/.venv/bin/cat",
+    ),
+}
+"""What an image is made like, the variables it has, and an attack on it."""
+
+
+@pytest.mark.parametrize(("built", "env", "attack"), LAYOUTS.values(), ids=LAYOUTS)
+async def test_programs_are_the_image_s_wherever_it_has_them(harbor, check, image_of, built, env, attack):
+    name = attack.rpartition(">")[2]
+    attack = f"mkdir -p {name.rpartition('/')[0]}; rm -f {name}; {attack}; chmod 755 {name}"
+    task = harbor(TEST, solve="echo 42 > /tmp/a.txt", toml='[environment]\nworkdir = "/app"')
+    cheat = Cheat(name="it", steps=steps(attack))
+    task = dataclasses.replace(
+        task, cheats=(cheat,), sandbox={**task.sandbox, "image": image_of(f"{built or ':'}; mkdir -p /app")}
+    )
+    found = await check(task, env=env, pull="missing")
     assert rewards(found) == {"nothing": 0.0, SOLUTION: 1.0, "cheat:it": 0.0}, found.problems
 
 
-WORK = """cd /
-echo here >/workspace/made; rm /home/image-file; mkdir -p /srv/new/deep; echo deep >/srv/new/deep/x; echo top >/answer
+WORK = """echo here >made; cd /
+rm /home/image-file; mkdir -p /srv/new/deep; echo deep >/srv/new/deep/x; echo top >/answer
 ln -s /srv/new/deep/x /tmp/link; ln -s nowhere "/tmp/a
 name"; chmod 750 /srv/new/deep/x; chmod 700 /home; : >'/tmp/ - 1'; mkdir /tmp/empty
 for n in {1..300}; do echo $n >/tmp/file$n; done
@@ -157,11 +207,56 @@ echo 1 >/logs/verifier/reward.txt
 """
 
 
-async def test_whatever_a_rollout_made_or_removed_outside_the_folders_of_programs_is_judged(harbor, check, tmp_path):
-    (tmp_path / "Dockerfile").write_text(f"FROM {IMAGE}\nRUN touch /home/image-file\n")
-    task = dataclasses.replace(harbor(LOOK, solve=WORK), sandbox={"image": f"dockerfile:{tmp_path / 'Dockerfile'}"})
-    found = await check(task, pull="missing")
+@pytest.mark.parametrize("workdir", ["/workspace", "/opt/app", "/usr/src/app", "/root", "/srv"])
+async def test_whatever_a_rollout_made_or_removed_outside_the_folders_of_programs_is_judged(
+    harbor, check, image_of, workdir
+):
+    image = image_of(f"touch /home/image-file; mkdir -p {workdir}")
+    task = harbor(LOOK, solve=WORK, toml=f'[environment]\nworkdir = "{workdir}"')
+    found = await check(dataclasses.replace(task, sandbox={**task.sandbox, "image": image}), pull="missing")
     assert rewards(found) == {"nothing": 0.0, SOLUTION: 1.0}, found.problems
+
+
+@pytest.mark.parametrize(("user", "fields"), [("root", {"disk_mb": 64}), ("1000:1000", {})])
+async def test_a_fresh_sandbox_takes_what_its_user_may_write(harbor, check, user, fields):
+    """A disk limit makes all but a few folders read-only, and another user than root may write to few."""
+    task = harbor(TEST, solve="echo 42 > /tmp/a.txt")
+    options = {"script": '[ "$(cat /tmp/a.txt)" = 42 ]'}
+    verifier = dataclasses.replace(task.verifier, options=options)
+    precautions = dataclasses.replace(task.precautions, access="fresh")
+    sandbox = {**task.sandbox, **fields}
+    task = dataclasses.replace(task, verifier=verifier, precautions=precautions, solution=steps("echo 42 >/tmp/a.txt"))
+    found = await check(dataclasses.replace(task, sandbox=sandbox), user=user)
+    assert rewards(found) == {"nothing": 0.0, SOLUTION: 1.0}, found.problems
+
+
+LIES = {
+    "a mode that is a text": "'mode': 'x'",
+    "a name with a NUL": "'path': 'a\\0b'",
+    "a name that is a path": "'path': '../usr/bin/cat'",
+    "a name that is a number": "'path': 7",
+    "a name that is no text": "'path': '\\ud800'",
+    "another key": "'more': 1",
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+async def test_an_agent_that_lies_about_what_there_is_has_the_lowest_score(harbor, check, lie):
+    """The live sandbox's agent is started anew from the image's Python, which a model that is root can change."""
+    lying = f"""
+import sys
+if "statistics" not in str(sys.orig_argv):
+    class Lying(JSONEncoder):
+        def encode(self, value):
+            if isinstance(value, dict) and isinstance(value.get("part"), list):
+                value["part"] = [{{**entry, {lie}}} for entry in value["part"]]
+            return super().encode(value)
+    JSONEncoder = Lying
+"""
+    attack = f"""cat >>"$(python3 -c 'import json; print(json.__file__)')" <<'END'\n{lying}\nEND\necho 42 >/tmp/a.txt"""
+    task = harbor(TEST, solve="echo 42 > /tmp/a.txt")
+    found = await check(dataclasses.replace(task, cheats=(Cheat(name="it", steps=steps(attack)),)))
+    assert rewards(found) == {"nothing": 0.0, SOLUTION: 1.0, "cheat:it": 0.0}, found.problems
 
 
 PROGRAM = """#!/bin/bash
@@ -172,11 +267,19 @@ MAKE_PROGRAM = "mkdir -p /usr/local/bin && cd /usr/local/bin && printf '#!/bin/s
 
 @pytest.mark.parametrize(
     ("toml", "reward"),
-    [("", 0.0), ('artifacts = ["/usr/local/bin/tool"]', 1.0), ('artifacts = [{source = "/usr/local/bin"}]', 1.0)],
+    [
+        ("", 0.0),
+        ('artifacts = ["/usr/local/bin/tool"]', 1.0),
+        ('artifacts = [{source = "/usr/local/bin/tool"}]', 1.0),
+        ('artifacts = ["/usr/local/"]', 0.0),
+        ('artifacts = ["/usr/local/bin"]', None),
+    ],
 )
 async def test_a_program_is_judged_where_the_task_names_it(harbor, check, toml, reward):
     found = await check(harbor(PROGRAM, solve=MAKE_PROGRAM, toml=toml))
-    assert rewards(found) == {"nothing": 0.0, SOLUTION: reward}, found.problems
+    assert rewards(found)[SOLUTION] == reward, found.problems
+    if reward is None:
+        assert "name the files" in found.problems[0]
 
 
 @pytest.mark.parametrize("level", ["container", "container+slot"])

@@ -9,10 +9,12 @@ import pytest
 from rollout_script import Script, call, calls, says
 from sandbox_support import processes_of, require
 
+from hermes_core.contracts.errors import BackendError, VerifierError, WorkspaceError
 from hermes_core.contracts.rollout import RewardStatus
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import Precautions, Task, TaskFile
 from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
+from hermes_core.rollout.copying import answered
 from hermes_core.specs import Ref, VerifierSpec
 from hermes_core.tooling.selection import select_tools
 from hermes_testing.watching import TooSoon, eventually, with_more_time
@@ -293,6 +295,22 @@ async def test_what_lies_outside_the_workspace_is_no_artifact_where_others_see_i
     assert f"isolation {level!r} shares" in outcome.reward_failure.message
 
 
+async def test_a_sandbox_that_answers_too_late_or_with_nonsense_is_told_from_one_of_ours():
+    """Its agent may be the model's: that must be no way out of a score, and no bug of a verifier."""
+
+    async def raises(error: Exception) -> None:
+        raise error
+
+    with pytest.raises(WorkspaceError, match=r"more than 0\.01 s"):
+        await answered(asyncio.Event().wait(), 0.01)
+    with pytest.raises(BackendError, match="no sandbox can: KeyError"):
+        await answered(raises(KeyError("streams")), 60)
+    for error in (TimeoutError("of a connection"), PermissionError("x"), VerifierError("x")):
+        with pytest.raises(type(error)) as raised:
+            await answered(raises(error), 60)
+        assert raised.value is error
+
+
 @pytest.mark.parametrize("path", ["/", "/srv", "/srv/a b", "a/b"])
 def test_a_task_may_name_what_lies_outside_the_workspace(path):
     assert Precautions(artifacts=(path,)).artifacts == (path,)
@@ -300,7 +318,7 @@ def test_a_task_may_name_what_lies_outside_the_workspace(path):
 
 @pytest.mark.parametrize("path", ["//", "/a/", "/..", "/a/../b", "/a\0b"])
 def test_an_absolute_artifact_is_written_plainly(path):
-    with pytest.raises(ValueError, match="wanted a path"):
+    with pytest.raises(ValueError, match="wanted an absolute path"):
         Precautions(artifacts=(path,))
 
 

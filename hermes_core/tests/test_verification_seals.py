@@ -131,7 +131,7 @@ def test_a_task_file_says_how_its_verification_is_protected(tmp_path):
     [
         ({"access": "root"}, "access"),
         ({"artifacts": ["../x"]}, "below the workspace"),
-        ({"artifacts": ["/x/../y"]}, "below the workspace"),
+        ({"artifacts": ["/x/../y"]}, "an absolute path without"),
         ({"protected": [""]}, "below the workspace"),
         ({"artefacts": []}, "did you mean 'artifacts'"),
     ],

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from typing import cast
 
 import pytest
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
+from hermes_sandbox.agent.wire import PREFIX
 from hermes_sandbox.protocol.client import AgentClient, AgentStream
 
 
@@ -15,9 +18,11 @@ class Mute:
 
     def __init__(self) -> None:
         self.transport = self
+        self.written = b""
 
     def write(self, data: bytes | memoryview, /) -> None:
         """Take it."""
+        self.written += data
 
     async def drain(self) -> None:
         """There is always room."""
@@ -54,3 +59,35 @@ async def test_an_agent_that_falls_silent_is_named_by_where_it_is() -> None:
         with pytest.raises(SandboxLostError, match="the agent in the cellar has been silent"):
             await client.request({"op": "ping"})
     await client.aclose()
+
+
+async def _answered(*answers: object) -> None:
+    """Ask for a listing, and have the agent answer; `None` stands for the number of the question."""
+    stream = _stream()
+    client = AgentClient(stream)
+    asked = asyncio.create_task(client.collect({"op": "list"}))
+    async with asyncio.timeout(60):
+        while not (written := cast("Mute", stream.writer).written):
+            await asyncio.sleep(0)
+        head, _ = PREFIX.unpack_from(written)
+        number = json.loads(written[PREFIX.size : PREFIX.size + head])["id"]
+        for answer in answers:
+            text = json.dumps(answer).replace("null", str(number)).encode()
+            cast("asyncio.StreamReader", stream.reader).feed_data(PREFIX.pack(len(text), 0) + text)
+        await asked
+    await client.aclose()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [[], {"id": [1], "ok": {}}, {"id": None, "part": 7}, {"id": None, "error": 7}, {"id": None, "ok": 7}, {"no": 1}],
+)
+async def test_an_agent_that_talks_nonsense_is_given_up(answer: object) -> None:
+    with pytest.raises(SandboxLostError, match="stream is broken"):
+        await _answered(answer)
+
+
+async def test_a_listing_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hermes_sandbox.protocol.pending._PARTS", 1000)
+    with pytest.raises(SandboxLostError, match="that no agent gives"):
+        await _answered(*[{"id": None, "part": [{"path": "a" * 90}]}] * 20)

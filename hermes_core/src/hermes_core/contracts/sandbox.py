@@ -299,6 +299,19 @@ class Freezable(Protocol):
 
 
 @runtime_checkable
+class ChangesTaker(Protocol):
+    """What a sandbox has besides that can be made like another one of its image, as far as a judge may trust that."""
+
+    async def take_changes(self, source: Sandbox, path: str) -> str:
+        """Make an absolute path what it is in `source`, and say what became of it; called before anything else is done.
+
+        `/` is the workspace and all that differs. No program of the image, nothing that its programs load and none of
+        their settings are taken over, but for files that are named themselves. What `source` says may be made up.
+        """
+        ...
+
+
+@runtime_checkable
 class TerminalBackend(Protocol):
     """Opens sandboxes. One object per runtime, shared by its rollouts; `Options` (pydantic) are its constructor's."""
 

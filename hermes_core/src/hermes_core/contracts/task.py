@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -56,8 +57,10 @@ class Precautions:
         if self.access is not None and self.access not in ACCESS_LEVELS:
             raise ValueError(f"access is one of {', '.join(ACCESS_LEVELS)}, found {self.access!r}")
         for path in self.artifacts or ():
-            if path != "/":
-                require_inner_path(path.removeprefix("/"))
+            if not path.startswith("/"):
+                require_inner_path(path)
+            elif posixpath.normpath(path) != path or path.startswith("//") or "\0" in path:
+                raise ValueError(f"wanted an absolute path without '.', '..' and a slash at its end, found {path!r}")
         for path in self.protected:
             require_inner_path(path.removeprefix("/"))
 

@@ -9,16 +9,38 @@ import posixpath
 import shlex
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
-from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.errors import BackendError, HermesError, WorkspaceError
 from hermes_core.contracts.sandbox import Sandbox
 from hermes_core.rollout.runtime import to_completion
 
+T = TypeVar("T")
 COPIED = "copied"
 MISSING = "missing"
 LEADS_OUT = "leads out of the workspace"
+
+
+async def answered(asked: Awaitable[T], limit: float) -> T:
+    """Await what asks a rollout's sandbox, whose agent a model that was root may have replaced: late, or with nonsense.
+
+    Raises:
+        BackendError: What was answered makes no sense.
+        WorkspaceError: It took more than `limit` seconds.
+    """
+    try:
+        async with asyncio.timeout(limit) as timer:
+            return await asked
+    except TimeoutError as error:
+        if timer.expired():
+            raise WorkspaceError(f"looking at what the rollout left took more than {limit:g} s") from error
+        raise
+    except (HermesError, OSError):
+        raise
+    except Exception as error:  # whatever a made-up answer leads to
+        raise BackendError(f"the rollout's sandbox answers what no sandbox can: {error!r}") from error
 
 
 async def copy_workspace(source: Sandbox, target: Sandbox) -> None:
@@ -28,17 +50,12 @@ async def copy_workspace(source: Sandbox, target: Sandbox) -> None:
     await copy_tree(source, target, source.workspace, target.workspace)
 
 
-async def copy_tree(source: Sandbox, target: Sandbox, path: str, to: str | None = None) -> None:
-    """Copy a file, or a directory into the one that is there, with all symlinks as they are."""
+async def copy_tree(source: Sandbox, target: Sandbox, path: str, to: str | None = None) -> int:
+    """Copy a file, or a directory into the one that is there, symlinks as they are; return how much was left out."""
     async with _private_directory() as folder:
-        await source.download(path, folder / "tree")
+        copied = await source.download(path, folder / "tree")
         await target.upload(folder / "tree", to or path)
-
-
-async def remove_if_there(sandbox: Sandbox, path: str) -> None:
-    """Delete what lies at a path, if anything does."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        await sandbox.remove(path)
+    return len(copied.omitted)
 
 
 async def copy_artifacts(source: Sandbox, target: Sandbox, paths: Iterable[str]) -> dict[str, str]:
@@ -50,7 +67,8 @@ async def copy_artifacts(source: Sandbox, target: Sandbox, paths: Iterable[str])
 
 
 async def _copy_artifact(source: Sandbox, target: Sandbox, path: str) -> str:
-    await remove_if_there(target, path)
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        await target.remove(path)
     real = await _real_path(source, path)
     if real is None:
         return MISSING

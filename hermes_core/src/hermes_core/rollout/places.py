@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from hermes_core.contracts.errors import SandboxRefusedError, VerifierError
-from hermes_core.contracts.sandbox import Freezable, Sandbox
+from hermes_core.contracts.sandbox import ChangesTaker, Freezable, Sandbox
 from hermes_core.contracts.task import Task
-from hermes_core.rollout.changes import copy_outside
 from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.copying import copy_artifacts, copy_workspace
+from hermes_core.rollout.copying import answered, copy_artifacts, copy_workspace
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.world import set_up
 from hermes_core.specs import ACCESS_LEVELS, Access, VerifierSpec
+
+OWN_PLACES: Final = ("container", "gvisor")
+"""Levels of isolation at which a sandbox shares its file system with nobody."""
 
 if TYPE_CHECKING:
     from hermes_core.rollout.runtime import Runtime
@@ -71,11 +73,10 @@ class Places:
         self._stack.callback(lambda: note.update(sandbox=dict(sandbox.provenance)))
         await set_up(self._task, sandbox)
         if access == "read_only":
-            await _freeze(live, sandbox)
+            await answered(_freeze(live, sandbox), self._runtime.verifier_timeout / 2)
         else:
-            note["artifacts"] = await copy_artifacts(live, sandbox, artifacts)
-            for path in sorted((path for path in artifacts if path[0] == "/"), reverse=True):
-                note["artifacts"][path] = await copy_outside(live, sandbox, path)
+            copying = _copy(live, sandbox, artifacts)
+            note["artifacts"] = await answered(copying, self._runtime.verifier_timeout / 2)
             # What the task's setup has started, and its session, are no part of what is judged.
             await sandbox.renew()
         return self._context(sandbox)
@@ -105,6 +106,26 @@ def artifacts_for(task: Task, spec: VerifierSpec, access: Access) -> tuple[str, 
             hint='name what it judges: "artifacts": ["path"] in the task\'s verifier, or [] if nothing is wanted',
         )
     return spec.artifacts if named is None else named
+
+
+def require_own_place(level: object, path: str) -> None:
+    """Refuse an absolute artifact of a sandbox that shares its file system with others, or with a machine."""
+    if level not in OWN_PLACES:
+        raise SandboxRefusedError(
+            f"artifact {path!r} lies outside the workspace, where isolation {level!r} shares with others",
+            hint=f"--isolation {' or '.join(OWN_PLACES)}, or name artifacts in the workspace",
+        )
+
+
+async def _copy(live: Sandbox, sandbox: Sandbox, artifacts: tuple[str, ...]) -> dict[str, str]:
+    done = await copy_artifacts(live, sandbox, artifacts)
+    for path in sorted((path for path in artifacts if path[0] == "/"), reverse=True):
+        require_own_place(live.provenance.get("isolation"), path)
+        if not callable(getattr(sandbox, "take_changes", None)):
+            backend = sandbox.provenance.get("backend")
+            raise SandboxRefusedError(f"artifact {path!r} cannot be had: {backend!r} takes over nothing outside")
+        done[path] = await cast("ChangesTaker", sandbox).take_changes(live, path)
+    return done
 
 
 async def _freeze(live: Sandbox, sandbox: Sandbox) -> None:

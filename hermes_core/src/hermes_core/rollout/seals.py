@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hermes_core.contracts.errors import BackendError, VerifierError
 from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.contracts.task import Task
+from hermes_core.specs import ACCESS_LEVELS, Access
 
 if TYPE_CHECKING:
     from hermes_core.rollout.runtime import Runtime
@@ -46,7 +47,7 @@ class Seal:
         sources: list[Path] = []
         places = list(task.precautions.protected)
         try:
-            for _, verifier in all_verifiers(runtime, task.verifier):
+            for _, verifier, _ in all_verifiers(runtime, task.verifier):
                 sources += [Path(path) for path in _answers(verifier, "inputs")]
                 places += [str(path) for path in _answers(verifier, "protected")]
         except Exception as error:  # noqa: BLE001 - the plugin boundary: whatever it raises, there will be no reward
@@ -73,14 +74,17 @@ class Seal:
         return _differences(self.protected, await _states(sandbox, self._places, expected=self.protected))
 
 
-def all_verifiers(runtime: Runtime, ref: Ref, *, depth: int = 0) -> Iterator[tuple[VerifierSpec, Any]]:
-    """Make a verifier and all that it names, one after another; raises whatever they raise."""
+def all_verifiers(
+    runtime: Runtime, ref: Ref, *, least: Access = "live", depth: int = 0
+) -> Iterator[tuple[VerifierSpec, Any, Access]]:
+    """Make a verifier and all that it names, and tell each one's access, at least `least`; raises what they raise."""
     if depth > _DEEPEST:
         raise VerifierError(f"verifier {ref.name!r}: verifiers name each other more than {_DEEPEST} deep")
     spec, verifier = runtime.verifier(ref.name, ref.options)
-    yield spec, verifier
+    access = max(spec.access, least, key=ACCESS_LEVELS.index)
+    yield spec, verifier, access
     for part in _answers(verifier, "verifiers"):
-        yield from all_verifiers(runtime, part, depth=depth + 1)
+        yield from all_verifiers(runtime, part, least=access, depth=depth + 1)
 
 
 def _answers(verifier: Any, name: str) -> Iterable[Any]:

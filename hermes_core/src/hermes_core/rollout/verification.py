@@ -18,6 +18,7 @@ from hermes_core.contracts.verifier import Score
 from hermes_core.rollout.boundary import EscapedError, contained
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.control import is_suspect, is_workspace_error, works_untouched
+from hermes_core.rollout.copying import answered
 from hermes_core.rollout.places import Places
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.runtime import Runtime
@@ -105,7 +106,9 @@ async def _judge(runtime: Runtime, context: RolloutContext, record: RolloutRecor
     await seal.check_inputs()
     used = record.provenance.setdefault("verification", {})
     used |= {"inputs": seal.inputs, "protected": seal.protected}
-    if context.sandbox_or_none is not None and (broken := await seal.broken_in(context.sandbox)):
+    if context.sandbox_or_none is not None and (
+        broken := await answered(seal.broken_in(context.sandbox), runtime.verifier_timeout / 2)
+    ):
         used["tampered"] = broken
         more = f" and {len(broken) - 4} more" if len(broken) > 4 else ""
         return _lowest(runtime, ref, f"the rollout changed what is protected: {', '.join(broken[:4])}{more}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import gzip
 import io
+import posixpath
 import re
 import shlex
 import tarfile
@@ -31,11 +32,11 @@ from hermes_runner.tasks.harbor_config import TaskToml
 DEFAULT_TIMEOUT: Final = 600.0
 REWARD_FILES: Final = ("/logs/verifier/reward.json", "/logs/verifier/reward.txt")
 
-_READ_BY_PYTEST: Final = (
+_READ_ABOVE_TESTS: Final = (
     *("/__init__.py", "/conftest.py", "/setup.py", "/pytest.ini", "/.pytest.ini", "/pytest.toml", "/.pytest.toml"),
-    *("/pyproject.toml", "/tox.ini", "/setup.cfg"),
+    *("/pyproject.toml", "/tox.ini", "/setup.cfg", "/uv.toml", "/.venv", "/.python-version"),
 )
-"""What pytest 9 reads above /tests, where nothing but the test itself has its place."""
+"""What pytest 9 and uv read above /tests, where nothing of a rollout has its place."""
 _MAX_SOLUTION_BYTES: Final = 2**20
 _WORKDIR: Final = re.compile(r"^\s*WORKDIR\s+(\S+)\s*$", re.IGNORECASE | re.MULTILINE)
 _PATHS: Final = ("instruction.md", "task.toml", "tests/test.sh")
@@ -90,7 +91,7 @@ def read_folder(folder: Path) -> Task:
         id=folder.name,
         messages=({"role": "user", "content": (folder / "instruction.md").read_text(encoding="utf-8")},),
         verifier=Ref(kind="verifier", name="script", options=_verifier_options(folder, config)),
-        precautions=Precautions(artifacts=(*config.artifact_paths(), "/")),
+        precautions=Precautions(artifacts=_artifacts(folder, config)),
         solution=_solution(folder, config, timeout),
         sandbox={**_working_directory(folder), **config.sandbox_fields(), "image": _image(folder, config)},
         limits={"time_limit": timeout},
@@ -145,10 +146,22 @@ def _verifier_options(folder: Path, config: TaskToml) -> dict[str, Any]:
         "env": config.verifier.env,
         "inherit_env": True,
     }
-    cwd = {**_working_directory(folder), **config.sandbox_fields()}.get("cwd")
+    cwd = _cwd(folder, config)
     if cwd != "/":
-        options["protected"] = list(_READ_BY_PYTEST)
+        options["protected"] = list(_READ_ABOVE_TESTS)
     return options if cwd is None else {**options, "cwd": cwd}
+
+
+def _cwd(folder: Path, config: TaskToml) -> str | None:
+    cwd: str | None = {**_working_directory(folder), **config.sandbox_fields()}.get("cwd")
+    return cwd if cwd is None else posixpath.normpath(cwd)
+
+
+def _artifacts(folder: Path, config: TaskToml) -> tuple[str, ...]:
+    """Return what is judged: what the task names, the folder the model works in wherever that lies, and the rest."""
+    cwd = _cwd(folder, config)
+    inside = [cwd] if cwd is not None and cwd.startswith("/") else []
+    return tuple(dict.fromkeys([*config.artifact_paths(), *inside, "/"]))
 
 
 def _solution(folder: Path, config: TaskToml, timeout: float) -> tuple[Step, ...] | None:

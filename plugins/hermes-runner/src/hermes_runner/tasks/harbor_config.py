@@ -68,7 +68,10 @@ class TaskToml(_Table):
 
     def artifact_paths(self) -> list[str]:
         """Return the paths that the task names as what a rollout makes, `{"source": PATH}` being another spelling."""
-        return [entry if isinstance(entry, str) else str(entry.get("source", "")) for entry in self.artifacts]
+        paths = [entry if isinstance(entry, str) else entry.get("source") for entry in self.artifacts]
+        if wrong := [path for path in paths if not isinstance(path, str) or not path.strip("/")]:
+            raise ValueError(f"artifacts: wanted paths of files or folders, found {wrong[0]!r}")
+        return [str(path).rstrip("/") for path in paths]
 
     def unmet_demands(self) -> list[str]:
         """Return what this task wants and no rollout here can give; running it without would be another task."""

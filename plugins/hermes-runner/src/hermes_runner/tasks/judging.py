@@ -7,8 +7,7 @@ from typing import Final, cast
 from hermes_core.contracts.errors import HermesError, SandboxRefusedError, VerifierError
 from hermes_core.contracts.task import Task
 from hermes_core.rollout import Runtime
-from hermes_core.rollout.changes import require_own_place
-from hermes_core.rollout.places import artifacts_for, least_access
+from hermes_core.rollout.places import artifacts_for, least_access, require_own_place
 from hermes_core.rollout.seals import all_verifiers
 from hermes_core.specs import ACCESS_LEVELS, Access, BackendSpec
 
@@ -44,9 +43,7 @@ def _lowest_access(task: Task, runtime: Runtime) -> Access:
         return lowest
     declared = cast("BackendSpec", runtime.registry.spec("backend", runtime.backend_ref.name)).isolation
     level = runtime.sandbox_for(task, rollout_id="").isolation or declared[0]
-    least = least_access(runtime, task)
-    for spec, _ in all_verifiers(runtime, task.verifier):
-        access = max(least, spec.access, key=ACCESS_LEVELS.index)
+    for spec, _, access in all_verifiers(runtime, task.verifier, least=least_access(runtime, task)):
         for path in artifacts_for(task, spec, access):
             if path.startswith("/"):
                 require_own_place(level, path)

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, final
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError, SandboxRefusedError
-from hermes_core.contracts.sandbox import ExecResult, FileStat, SandboxSpec, Transfer
+from hermes_core.contracts.sandbox import ExecResult, FileStat, Sandbox, SandboxSpec, Transfer
+from hermes_sandbox.backend.changes import take_changes
 from hermes_sandbox.backend.host import SandboxHost
 from hermes_sandbox.egress.log import EgressLog
 from hermes_sandbox.protocol import transfers
@@ -247,6 +248,10 @@ class AgentSandbox:
             await self.renew()
             await self._host.freeze()
         await self.renew()
+
+    async def take_changes(self, source: Sandbox, path: str) -> str:
+        """Make an absolute path what it is in another sandbox of the image; see `changes.take_changes`."""
+        return await take_changes(self, source, path)
 
     async def _restart(self, slot: AgentSlot) -> None:
         self._slot = await self._connect(slot)

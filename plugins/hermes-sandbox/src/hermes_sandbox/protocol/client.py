@@ -347,7 +347,7 @@ class AgentClient:
         except asyncio.IncompleteReadError as error:
             rest = f" after {error.partial[:200]!r}" if error.partial else ""
             self.fail(f"the agent has gone{rest}")
-        except (FrameError, OSError, KeyError) as error:
+        except (FrameError, OSError, LookupError, TypeError, ValueError, AttributeError) as error:
             self.fail(f"the agent's stream is broken: {error}")
 
     def _receive(self, header: dict[str, Any], body: bytes) -> None:
@@ -361,15 +361,15 @@ class AgentClient:
             if pending is not None and pending.file is not None:
                 pending.file.add(body)
             elif pending is not None:
-                pending.parts.append(header["part"])
+                pending.add(header["part"])
             return
-        pending = self._pending.pop(number, None)
-        if pending is None or pending.future.done():
-            return
-        if "error" in header:
-            pending.future.set_exception(as_exception(header["error"]))
-        else:
-            pending.future.set_result((header["ok"], body))
+        pending = self._pending.get(number)
+        if pending is not None and not pending.future.done():
+            if "error" in header:
+                pending.future.set_exception(as_exception(header["error"]))
+            else:
+                pending.future.set_result((dict(header["ok"]), body))
+        self._pending.pop(number, None)  # not before: an answer that makes no sense fails whoever waits for it
 
     def _dispatch(self, header: dict[str, Any], body: bytes) -> None:
         name, slot = header["event"], header.get("slot") or None

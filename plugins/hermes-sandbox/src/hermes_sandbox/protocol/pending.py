@@ -7,10 +7,13 @@ import hashlib
 import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_sandbox.agent.wire import FrameError
+
+_PARTS: Final = 256 << 20
+"""Characters of an answer in parts that are held in memory."""
 
 
 class Download:
@@ -51,7 +54,20 @@ class Pending:
     future: asyncio.Future[tuple[dict[str, Any], bytes]]
     slot: int | None
     parts: list[Any] = field(default_factory=list)
+    size: int = 0
     file: Download | None = None
+
+    def add(self, part: Any) -> None:
+        """Keep a part of the answer.
+
+        Raises:
+            FrameError: It is no list, or all of them are more than the directory of a million files has.
+        """
+        text = repr(part)
+        self.size += len(text)
+        if not isinstance(part, list) or self.size > _PARTS:
+            raise FrameError(f"a part of an answer that no agent gives, after {self.size} characters: {text[:100]}")
+        self.parts.append(part)
 
 
 def fail_all(pending: Iterable[Pending], reason: str) -> None:
