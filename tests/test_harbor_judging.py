@@ -169,6 +169,11 @@ LAYOUTS = {
         {"PATH": "/app/.venv/bin:/usr/bin:/bin"},
         f"{FAKE} >/app/.venv/bin/cat",
     ),
+    "a link in the place of the work folder": (
+        "mkdir -p /srv /app/.venv/bin && cp /bin/cat /app/.venv/bin/",
+        {"PATH": "/app/.venv/bin:/usr/bin:/bin"},
+        f"cp -a /app/. /srv/; cd /; rm -rf /app; ln -s /srv /app; {FAKE} >/srv/.venv/bin/cat",
+    ),
 }
 """What an image is made like, the variables it has, and an attack on it."""
 
@@ -207,11 +212,11 @@ echo 1 >/logs/verifier/reward.txt
 """
 
 
-@pytest.mark.parametrize("workdir", ["/workspace", "/opt/app", "/usr/src/app", "/root", "/srv"])
+@pytest.mark.parametrize("workdir", ["/workspace", "/opt/app", "/usr/src/app", "/root", "/srv", "/link"])
 async def test_whatever_a_rollout_made_or_removed_outside_the_folders_of_programs_is_judged(
     harbor, check, image_of, workdir
 ):
-    image = image_of(f"touch /home/image-file; mkdir -p {workdir}")
+    image = image_of(f"touch /home/image-file; ln -s /opt/behind /link; mkdir -p /opt/behind {workdir}")
     task = harbor(LOOK, solve=WORK, toml=f'[environment]\nworkdir = "{workdir}"')
     found = await check(dataclasses.replace(task, sandbox={**task.sandbox, "image": image}), pull="missing")
     assert rewards(found) == {"nothing": 0.0, SOLUTION: 1.0}, found.problems

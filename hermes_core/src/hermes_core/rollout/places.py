@@ -118,14 +118,15 @@ def require_own_place(level: object, path: str) -> None:
 
 
 async def _copy(live: Sandbox, sandbox: Sandbox, artifacts: tuple[str, ...]) -> dict[str, str]:
-    done = await copy_artifacts(live, sandbox, artifacts)
+    done = {}
+    # First, while nothing of the rollout is there, and the whole last, of which a named path may be a part.
     for path in sorted((path for path in artifacts if path[0] == "/"), reverse=True):
         require_own_place(live.provenance.get("isolation"), path)
         if not callable(getattr(sandbox, "take_changes", None)):
             backend = sandbox.provenance.get("backend")
             raise SandboxRefusedError(f"artifact {path!r} cannot be had: {backend!r} takes over nothing outside")
         done[path] = await cast("ChangesTaker", sandbox).take_changes(live, path)
-    return done
+    return done | await copy_artifacts(live, sandbox, artifacts)
 
 
 async def _freeze(live: Sandbox, sandbox: Sandbox) -> None:

@@ -35,8 +35,9 @@ REWARD_FILES: Final = ("/logs/verifier/reward.json", "/logs/verifier/reward.txt"
 _READ_ABOVE_TESTS: Final = (
     *("/__init__.py", "/conftest.py", "/setup.py", "/pytest.ini", "/.pytest.ini", "/pytest.toml", "/.pytest.toml"),
     *("/pyproject.toml", "/tox.ini", "/setup.cfg", "/uv.toml", "/.venv", "/.python-version"),
+    *("/node_modules", "/package.json", "/.cargo", "/go.mod", "/go.work", "/Gemfile"),
 )
-"""What pytest 9 and uv read above /tests, where nothing of a rollout has its place."""
+"""What pytest 9, uv, Node, Cargo, Go and Bundler read above /tests, where nothing of a rollout has its place."""
 _MAX_SOLUTION_BYTES: Final = 2**20
 _WORKDIR: Final = re.compile(r"^\s*WORKDIR\s+(\S+)\s*$", re.IGNORECASE | re.MULTILINE)
 _PATHS: Final = ("instruction.md", "task.toml", "tests/test.sh")

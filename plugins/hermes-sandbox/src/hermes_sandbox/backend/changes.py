@@ -77,6 +77,9 @@ async def take_changes(target: Sandbox, source: Sandbox, path: str) -> str:
         for root in (target.workspace, "/"):
             await changes.take_folder(root)
         return f"copied: all changes but those in {', '.join(sorted(left_out))}{changes.omitted()}"
+    # The folder that a link of the image leads to is what is meant, not the link.
+    quoted = shlex.quote(path)
+    path = (await _run(target, f"[ -d {quoted} ] && readlink -f -- {quoted} || echo {quoted}")).removesuffix("\n")
     changes = _Changes(source, target, programs)
     if path in programs:
         raise VerifierError(
@@ -85,6 +88,8 @@ async def take_changes(target: Sandbox, source: Sandbox, path: str) -> str:
         )
     entry = (await _listed(source, posixpath.dirname(path))).get(path)
     if entry is None or entry.kind != "directory":
+        if entry is not None and path in changes.above:
+            raise WorkspaceError(f"{path} holds programs of the image, and the rollout put something else in its place")
         await changes.take(path, entry)
     else:
         await _run(target, f"[ -d {shlex.quote(path)} ] || mkdir -p -- {shlex.quote(path)}")
