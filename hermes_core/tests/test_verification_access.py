@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 
 import pytest
@@ -17,6 +18,7 @@ from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
 from hermes_core.rollout.copying import answered
 from hermes_core.specs import Ref, VerifierSpec
 from hermes_core.tooling.selection import select_tools
+from hermes_sandbox.local.backend import LocalBackend
 from hermes_testing.watching import TooSoon, eventually, with_more_time
 
 BWRAP = SandboxSpec(isolation="bwrap")
@@ -295,6 +297,21 @@ async def test_what_lies_outside_the_workspace_is_no_artifact_where_others_see_i
     assert f"isolation {level!r} shares" in outcome.reward_failure.message
 
 
+async def test_a_judge_s_sandbox_that_cannot_be_had_is_no_fault_of_the_rollout(play, monkeypatch):
+    opened, real = [], LocalBackend.open
+
+    async def open_once(backend, spec):
+        opened.append(spec)
+        if len(opened) > 1:
+            raise BackendError("there is no room")
+        return await real(backend, spec)
+
+    monkeypatch.setattr(LocalBackend, "open", open_once)
+    outcome = await play("fresh", "echo ok > answer.txt")
+    assert (outcome.reward, outcome.suspect, len(opened)) == (None, False, 2)
+    assert outcome.reward_failure.type == "JudgeLostError"
+
+
 async def test_a_sandbox_that_answers_too_late_or_with_nonsense_is_told_from_one_of_ours():
     """Its agent may be the model's: that must be no way out of a score, and no bug of a verifier."""
 
@@ -305,10 +322,12 @@ async def test_a_sandbox_that_answers_too_late_or_with_nonsense_is_told_from_one
         await answered(asyncio.Event().wait(), 0.01)
     with pytest.raises(BackendError, match="no sandbox can: KeyError"):
         await answered(raises(KeyError("streams")), 60)
-    for error in (TimeoutError("of a connection"), PermissionError("x"), VerifierError("x")):
-        with pytest.raises(type(error)) as raised:
+    for error in (TimeoutError("of a connection"), PermissionError("x"), OSError(errno.EMFILE, "made up")):
+        with pytest.raises(WorkspaceError) as raised:
             await answered(raises(error), 60)
-        assert raised.value is error
+        assert raised.value.__cause__ is error
+    with pytest.raises(VerifierError):
+        await answered(raises(VerifierError("x")), 60)
 
 
 @pytest.mark.parametrize("path", ["/", "/srv", "/srv/a b", "a/b"])

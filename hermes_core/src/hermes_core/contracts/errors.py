@@ -125,6 +125,10 @@ class SandboxLostError(BackendError):
     """The sandbox or its agent went away while in use."""
 
 
+class JudgeLostError(BackendError):
+    """The sandbox that a verifier was to work in, not the rollout's, cannot be had or used."""
+
+
 class EngineLostError(BackendError):
     """The worker that played a rollout died, or its answer was lost; `place` says which worker that was."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -302,11 +302,12 @@ class Freezable(Protocol):
 class ChangesTaker(Protocol):
     """What a sandbox has besides that can be made like another one of its image, as far as a judge may trust that."""
 
-    async def take_changes(self, source: Sandbox, path: str) -> str:
+    async def take_changes(self, source: Sandbox, path: str, *, kept: Iterable[str] = ()) -> str:
         """Make an absolute path what it is in `source`, and say what became of it; called before anything else is done.
 
         `/` is the workspace and all that differs. No program of the image, nothing that its programs load and none of
-        their settings are taken over, but for files that are named themselves. What `source` says may be made up.
+        their settings are taken over, but for what is named itself, and nothing in the absolute paths `kept`. What
+        `source` says may be made up.
         """
         ...
 

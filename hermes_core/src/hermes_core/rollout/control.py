@@ -7,7 +7,7 @@ import errno
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from hermes_core.contracts.errors import BackendError, HermesError, WorkspaceError
+from hermes_core.contracts.errors import BackendError, HermesError, JudgeLostError, WorkspaceError
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.places import Places
@@ -51,7 +51,8 @@ def is_suspect(record: RolloutRecord, error: Exception) -> bool:
     """
     place = record.provenance.get("sandbox")
     has_acted = record.counters["tool_calls_schema_valid"] > 0
-    return isinstance(error, BackendError) and has_acted and place is not None and not place.get("expired")
+    is_of_rollout = isinstance(error, BackendError) and not isinstance(error, JudgeLostError)
+    return is_of_rollout and has_acted and place is not None and not place.get("expired")
 
 
 JudgeIn = Callable[[Places, AgentResult], Awaitable[object]]

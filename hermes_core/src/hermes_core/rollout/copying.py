@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from hermes_core.contracts.errors import BackendError, HermesError, WorkspaceError
+from hermes_core.contracts.errors import BackendError, HermesError, JudgeLostError, WorkspaceError
 from hermes_core.contracts.sandbox import Sandbox
 from hermes_core.rollout.runtime import to_completion
 
@@ -28,17 +28,17 @@ async def answered(asked: Awaitable[T], limit: float) -> T:
 
     Raises:
         BackendError: What was answered makes no sense.
-        WorkspaceError: It took more than `limit` seconds.
+        WorkspaceError: It took more than `limit` seconds, or a call for a file failed.
     """
     try:
         async with asyncio.timeout(limit) as timer:
             return await asked
-    except TimeoutError as error:
-        if timer.expired():
+    except HermesError:
+        raise
+    except OSError as error:  # also one whose number is made up
+        if isinstance(error, TimeoutError) and timer.expired():
             raise WorkspaceError(f"looking at what the rollout left took more than {limit:g} s") from error
-        raise
-    except (HermesError, OSError):
-        raise
+        raise WorkspaceError(f"looking at what the rollout left: {error}") from error
     except Exception as error:  # whatever a made-up answer leads to
         raise BackendError(f"the rollout's sandbox answers what no sandbox can: {error!r}") from error
 
@@ -136,7 +136,7 @@ async def _private_directory() -> AsyncIterator[Path]:
     except OSError as error:
         # An error of a sandbox names a path in it; one that names none, or one of here, is this machine's own.
         if error.filename is None or str(error.filename).startswith(str(folder)):
-            raise BackendError(f"this machine cannot hold what is to be judged: {error}") from error
+            raise JudgeLostError(f"this machine cannot hold what is to be judged: {error}") from error
         raise
     finally:
         await to_completion(asyncio.to_thread(_delete_tree, folder))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+import posixpath
+from collections.abc import Iterable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import PurePosixPath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
-from hermes_core.contracts.errors import SandboxRefusedError, VerifierError
+from hermes_core.contracts.errors import BackendError, JudgeLostError, SandboxRefusedError, VerifierError
 from hermes_core.contracts.sandbox import ChangesTaker, Freezable, Sandbox
 from hermes_core.contracts.task import Task
 from hermes_core.rollout.context import RolloutContext
@@ -68,17 +71,24 @@ class Places:
         if live is None or not spec.needs_sandbox:
             return self._context(None)
         wanted = self._runtime.sandbox_for(self._task, rollout_id=self._live.rollout_id)
-        sandbox = await self._stack.enter_async_context(self._runtime.open_sandbox(wanted))
-        note["sandbox"] = dict(sandbox.provenance)
-        self._stack.callback(lambda: note.update(sandbox=dict(sandbox.provenance)))
-        await set_up(self._task, sandbox)
+        limit = self._runtime.verifier_timeout
+        with _of_the_judge():
+            sandbox = await self._stack.enter_async_context(self._runtime.open_sandbox(wanted))
+            note["sandbox"] = dict(sandbox.provenance)
+            self._stack.callback(lambda: note.update(sandbox=dict(sandbox.provenance)))
+            await set_up(self._task, sandbox)
         if access == "read_only":
-            await answered(_freeze(live, sandbox), self._runtime.verifier_timeout / 2)
+            _require_freezable(sandbox)
+            await answered(copy_workspace(live, sandbox), limit)
+            with _of_the_judge():
+                await cast("Freezable", sandbox).freeze()
         else:
-            copying = _copy(live, sandbox, artifacts)
-            note["artifacts"] = await answered(copying, self._runtime.verifier_timeout / 2)
-            # What the task's setup has started, and its session, are no part of what is judged.
-            await sandbox.renew()
+            # What may not change is compared in the rollout's own sandbox, whose agent may lie.
+            kept = [posixpath.join(sandbox.workspace, path) for path in self._used.get("protected", ())]
+            note["artifacts"] = await answered(_copy(live, sandbox, artifacts, kept), limit)
+            with _of_the_judge():
+                # What the task's setup has started, and its session, are no part of what is judged.
+                await sandbox.renew()
         return self._context(sandbox)
 
     def _context(self, sandbox: Sandbox | None) -> RolloutContext:
@@ -117,24 +127,39 @@ def require_own_place(level: object, path: str) -> None:
         )
 
 
-async def _copy(live: Sandbox, sandbox: Sandbox, artifacts: tuple[str, ...]) -> dict[str, str]:
-    done = {}
+async def _copy(live: Sandbox, sandbox: Sandbox, artifacts: tuple[str, ...], kept: list[str]) -> dict[str, str]:
+    done: dict[str, str] = {}
     # First, while nothing of the rollout is there, and the whole last, of which a named path may be a part.
     for path in sorted((path for path in artifacts if path[0] == "/"), reverse=True):
         require_own_place(live.provenance.get("isolation"), path)
         if not callable(getattr(sandbox, "take_changes", None)):
             backend = sandbox.provenance.get("backend")
             raise SandboxRefusedError(f"artifact {path!r} cannot be had: {backend!r} takes over nothing outside")
-        done[path] = await cast("ChangesTaker", sandbox).take_changes(live, path)
-    return done | await copy_artifacts(live, sandbox, artifacts)
+        done[path] = await cast("ChangesTaker", sandbox).take_changes(live, path, kept=[*kept, *done])
+    # Through links that were taken over, one of these would lead anywhere.
+    inner = [path for path in artifacts if not _is_in_one(posixpath.join(sandbox.workspace, path), done)]
+    return done | await copy_artifacts(live, sandbox, inner)
 
 
-async def _freeze(live: Sandbox, sandbox: Sandbox) -> None:
+def _is_in_one(path: str, folders: Iterable[str]) -> bool:
+    return any(PurePosixPath(path).is_relative_to(folder) for folder in folders)
+
+
+@contextmanager
+def _of_the_judge() -> Iterator[None]:
+    """Tell what happens to the judge's sandbox from what happens to the rollout's."""
+    try:
+        yield
+    except BackendError as error:
+        if error.fatal:
+            raise
+        raise JudgeLostError(error.message, hint=error.hint) from error
+
+
+def _require_freezable(sandbox: Sandbox) -> None:
     # Asked of the object: a check by the protocol's type is remembered for the whole class.
     if not callable(getattr(sandbox, "freeze", None)):
         raise SandboxRefusedError(
             f"the sandboxes of {sandbox.provenance.get('backend')!r} cannot be frozen",
             hint="use a backend that can make a workspace read-only, or access 'fresh'",
         )
-    await copy_workspace(live, sandbox)
-    await cast("Freezable", sandbox).freeze()

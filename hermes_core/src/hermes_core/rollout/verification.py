@@ -107,7 +107,7 @@ async def _judge(runtime: Runtime, context: RolloutContext, record: RolloutRecor
     used = record.provenance.setdefault("verification", {})
     used |= {"inputs": seal.inputs, "protected": seal.protected}
     if context.sandbox_or_none is not None and (
-        broken := await answered(seal.broken_in(context.sandbox), runtime.verifier_timeout / 2)
+        broken := await answered(seal.broken_in(context.sandbox), runtime.verifier_timeout)
     ):
         used["tampered"] = broken
         more = f" and {len(broken) - 4} more" if len(broken) > 4 else ""
@@ -144,9 +144,12 @@ class _Judge:
 
     async def _bounded(self, spec: VerifierSpec, verifier: Any, access: Access) -> object:
         limit = self._runtime.verifier_timeout
+        timer = asyncio.timeout(limit)
         try:
-            async with asyncio.timeout(limit) as timer:
-                return await contained(self._call(spec, verifier, access))
+            # Before its time begins: what a rollout leaves to be copied is not to cost the verifier that.
+            context = await self._places.at(spec, access)
+            async with timer:
+                return await contained(self._call(spec, verifier, access, context))
         except HermesError:
             raise
         except TimeoutError as error:
@@ -159,8 +162,7 @@ class _Judge:
         except Exception as error:  # the plugin boundary: whatever it raises, there is no reward
             raise VerifierError(f"verifier {spec.name!r} raised {type(error).__name__}: {error}") from error
 
-    async def _call(self, spec: VerifierSpec, verifier: Any, access: Access) -> object:
-        context = await self._places.at(spec, access)
+    async def _call(self, spec: VerifierSpec, verifier: Any, access: Access, context: RolloutContext) -> object:
         context.verify_with = partial(self.score, least=access)
         if inspect.iscoroutinefunction(verifier.score):
             return await verifier.score(self._result, context)

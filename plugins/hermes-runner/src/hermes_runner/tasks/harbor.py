@@ -34,7 +34,7 @@ REWARD_FILES: Final = ("/logs/verifier/reward.json", "/logs/verifier/reward.txt"
 
 _READ_ABOVE_TESTS: Final = (
     *("/__init__.py", "/conftest.py", "/setup.py", "/pytest.ini", "/.pytest.ini", "/pytest.toml", "/.pytest.toml"),
-    *("/pyproject.toml", "/tox.ini", "/setup.cfg", "/uv.toml", "/.venv", "/.python-version"),
+    *("/pyproject.toml", "/tox.ini", "/setup.cfg", "/uv.toml", "/.venv", "/.python-version", "/pyvenv.cfg"),
     *("/node_modules", "/package.json", "/.cargo", "/go.mod", "/go.work", "/Gemfile"),
 )
 """What pytest 9, uv, Node, Cargo, Go and Bundler read above /tests, where nothing of a rollout has its place."""

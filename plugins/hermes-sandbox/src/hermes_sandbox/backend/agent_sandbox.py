@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, final
@@ -249,9 +249,9 @@ class AgentSandbox:
             await self._host.freeze()
         await self.renew()
 
-    async def take_changes(self, source: Sandbox, path: str) -> str:
+    async def take_changes(self, source: Sandbox, path: str, *, kept: Iterable[str] = ()) -> str:
         """Make an absolute path what it is in another sandbox of the image; see `changes.take_changes`."""
-        return await take_changes(self, source, path)
+        return await take_changes(self, source, path, kept=kept)
 
     async def _restart(self, slot: AgentSlot) -> None:
         self._slot = await self._connect(slot)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import posixpath
+import re
 import shlex
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Final
 
-from hermes_core.contracts.errors import BackendError, VerifierError, WorkspaceError
+from hermes_core.contracts.errors import VerifierError, WorkspaceError
 from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.rollout.copying import copy_tree
 
@@ -21,94 +22,116 @@ SYSTEM_FOLDERS: Final = (
 """Where programs, their libraries, state and settings lie: the Filesystem Hierarchy Standard 3.0, Nix, Guix, Snap."""
 _OF_THE_CONTAINER: Final = ("/.dockerenv", "/.dockerinit", "/.singularity.d", "/run/.containerenv")
 """Made anew for each container."""
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+"""A character in a path of /proc/self/mountinfo."""
 _MANY, _MOST = 50, 5_000
 """Changes in one folder above which it is copied as a whole, and above which one that cannot be is an error."""
 
-# What the image's programs are: `P` its folders of PATH, folders called bin that links in these lead to, and the
-# libraries beside all of them; `V` what its variables make programs load, and other files that such links lead to.
+# Prints `P` with what stays the image's in any case: its folders of PATH and, of a Python, a Node or a folder that
+# begins with a dot (~/.pyenv, ~/.cargo), what lies beside them and the folder that a link in them leads to. `V` with
+# what may be the work itself: other things that links in these folders lead to, shared libraries beside them, and what
+# variables make programs load. `M` with where something is mounted.
 _SEARCHED: Final = r"""
 IFS=:
 seen=:
+real_of() { command -p readlink -f -- "$1" || readlink -f -- "$1"; }
 installed() {
-  case $seen in *:"$1":*) return ;; esac
-  seen=$seen$1:
-  printf 'P %s\n' "$1"
-  up=${1%/*}
-  for mark in "$up"/lib*/python* "$up"/lib*/node_modules "$up"/lib*/*.so* "$up/pyvenv.cfg" "$up/conda-meta"; do
+  case $seen in *:"$1$2":*) return ;; esac
+  seen=$seen$1$2: kind=$1 up=${2%/*}
+  for mark in "$up"/lib/python* "$up"/lib64/python* "$up/lib/node_modules" "$up/pyvenv.cfg" "$up/conda-meta"; do
     [ -e "$mark" ] || continue
-    for part in "$up"/lib* "$up/share" "$up/pyvenv.cfg" "$up/conda-meta"; do
-      [ ! -e "$part" ] || printf 'P %s\n' "$part"
-    done
-    return
+    kind=P
+    printf 'P %s\n' "$up/lib" "$up/lib64" "$up/share" "$up/conda-meta"
+    break
+  done
+  for mark in "$up"/lib/*.so* "$up"/lib64/*.so*; do
+    [ -e "$mark" ] || continue
+    printf 'V %s\n' "$up/lib" "$up/lib64"
+    break
+  done
+  case ${up##*/} in .local | .venv | .env) ;; .?*) printf '%s %s\n' "$1" "$up" ;; esac
+  printf '%s %s\n' "$kind" "$2" "$kind" "$up/pyvenv.cfg"
+  for file in "$2"/*; do
+    [ -L "$file" ] && real=$(real_of "$file") || continue
+    case $real in /usr/* | /bin/* | /sbin/* | /lib* | /etc/* | /opt/*) ;; *) printf 'V %s\n' "$real" ;; esac
+    case $real in */bin/* | */sbin/*) case :$PATH: in *:"${real%/*}":*) ;; *) installed V "${real%/*}" ;; esac ;; esac
   done
 }
 for path in $PATH; do
   case $path in /?*) ;; *) continue ;; esac
-  installed "${path%/}"
-  real=$(readlink -f -- "$path") && installed "$real"
-  for file in "$path"/*; do
-    [ -L "$file" ] && real=$(readlink -f -- "$file") || continue
-    case $real in */bin/* | */sbin/*) installed "${real%/*}" ;; esac
-    case $real in /usr/* | /bin/* | /sbin/* | /lib* | /etc/* | /opt/*) ;; *) printf 'V %s\n' "$real" ;; esac
-  done
+  installed P "${path%/}"
+  real=$(real_of "$path") && installed P "$real"
 done
-for path in $PYTHONPATH $PYTHONHOME $LD_LIBRARY_PATH $LD_PRELOAD $BASH_ENV $ENV $NODE_PATH $PERL5LIB $RUBYLIB; do
-  case $path in /?*) printf 'V %s\n' "$path" && real=$(readlink -f -- "$path") && printf 'V %s\n' "$real" ;; esac
+for path in $PYTHONPATH $PYTHONHOME $LD_LIBRARY_PATH $LD_PRELOAD $BASH_ENV $ENV $NODE_PATH $PERL5LIB $RUBYLIB \
+  $CLASSPATH $GEM_HOME $GEM_PATH $R_LIBS; do
+  case $path in /?*) printf 'V %s\n' "$path" && real=$(real_of "$path") && printf 'V %s\n' "$real" ;; esac
 done
+while IFS=' ' read -r _ _ _ _ path _; do printf 'M %s\n' "$path"; done </proc/self/mountinfo
 :"""
 
 
-async def take_changes(target: Sandbox, source: Sandbox, path: str) -> str:
+async def take_changes(target: Sandbox, source: Sandbox, path: str, *, kept: Iterable[str] = ()) -> str:
     """Make an absolute path of the target what it is in the source; `/` is the workspace and all that differs.
 
     Folders of programs stay those of the target, also within a folder that is named; a file in one of them is taken
-    where it is named itself. Returns what became of the path.
+    where it is named itself. Nothing in the paths `kept` is taken. Returns what became of the path.
 
     Raises:
-        BackendError: The target cannot take it.
-        VerifierError: The path is a folder of programs.
-        WorkspaceError: The source holds what cannot be copied.
+        VerifierError: The path is a folder of programs, or the image has more of these than can be looked at.
+        WorkspaceError: The source holds what cannot be copied, or the target cannot take it.
     """
-    programs, others = await _searched(target)
+    found = await _searched(target)
+    left_out: set[str] = set()
     if path == "/":
-        left_out = {*SYSTEM_FOLDERS, *programs, *others}
-        changes = _Changes(source, target, {*left_out, *_OF_THE_CONTAINER})
+        left_out = {*SYSTEM_FOLDERS, *found["P"], *found["V"]}
+        folders, stays = [target.workspace, "/"], {*left_out, *_OF_THE_CONTAINER, *kept}
+    else:
+        # The folder that a link of the image leads to is what is meant, not the link.
+        quoted = shlex.quote(path)
+        real = await _run(target, f"if [ -d {quoted} ]; then readlink -f -- {quoted}; else echo {quoted}; fi")
+        path = real.removesuffix("\n")
+        folders, stays = [path], {*found["P"], *kept}
+    changes = _Changes(source, target, stays, found["M"])
+    if path == "/":
         await _run(target, f"mkdir -p -- {shlex.join(sorted(changes.above))} 2>/dev/null || :")
-        for root in (target.workspace, "/"):
-            await changes.take_folder(root)
-        return f"copied: all changes but those in {', '.join(sorted(left_out))}{changes.omitted()}"
-    # The folder that a link of the image leads to is what is meant, not the link.
-    quoted = shlex.quote(path)
-    path = (await _run(target, f"[ -d {quoted} ] && readlink -f -- {quoted} || echo {quoted}")).removesuffix("\n")
-    changes = _Changes(source, target, programs)
-    if path in programs:
+    elif path in found["P"]:
         raise VerifierError(
             f"artifact {path!r} is a folder of the image's programs, which judge",
             hint="name the files or folders in it that the task asks for",
         )
-    entry = (await _listed(source, posixpath.dirname(path))).get(path)
-    if entry is None or entry.kind != "directory":
-        if entry is not None and path in changes.above:
-            raise WorkspaceError(f"{path} holds programs of the image, and the rollout put something else in its place")
+    elif (entry := (await _listed(source, posixpath.dirname(path))).get(path)) is None or entry.kind != "directory":
+        if path in found["M"]:
+            return "mounted in both"
+        if path in changes.above:
+            raise WorkspaceError(f"{path} holds what stays the image's, and is no folder any more")
         await changes.take(path, entry)
+        return f"copied{changes.omitted()}" if entry else "missing"
     else:
         await _run(target, f"[ -d {shlex.quote(path)} ] || mkdir -p -- {shlex.quote(path)}")
-        await changes.take_folder(path)
-    return f"copied{changes.omitted()}" if entry else "missing"
+    for folder in folders:
+        await changes.take_folder(folder)
+        changes.keep(folder)
+    but = f": all changes but those in {', '.join(sorted(left_out))}" if left_out else ""
+    return f"copied{but}{changes.omitted()}"
 
 
 class _Changes:
     """Takes paths over; `kept` ones, and what lies in them, stay the target's.
 
     Attributes:
-        above: What holds something that is kept: never replaced as a whole.
+        above: What holds something that is kept, or that is mounted: never replaced as a whole.
     """
 
-    def __init__(self, source: Sandbox, target: Sandbox, kept: Iterable[str]) -> None:
+    def __init__(self, source: Sandbox, target: Sandbox, kept: Iterable[str], mounted: Iterable[str]) -> None:
         self._source, self._target = source, target
-        self._kept = set(kept)
-        self.above = {str(folder) for path in self._kept for folder in PurePosixPath(path).parents}
+        self._kept = {*kept}
+        self.above = {*mounted} | {str(folder) for path in (*kept, *mounted) for folder in PurePosixPath(path).parents}
         self._omitted = 0
+
+    def keep(self, path: str) -> None:
+        """Leave a path alone from now on."""
+        self._kept.add(path)
+        self.above |= {str(folder) for folder in PurePosixPath(path).parents}
 
     def omitted(self) -> str:
         """Say how much could not be taken."""
@@ -153,20 +176,24 @@ class _Changes:
             await self.take_folder(path)
 
 
-async def _searched(target: Sandbox) -> tuple[set[str], set[str]]:
-    """Return where the image's programs and their libraries lie, and what else its variables make them load."""
-    found: dict[str, set[str]] = {"P": set(), "V": set()}
-    for line in (await _run(target, f"({_SEARCHED}) 2>/dev/null")).splitlines():
-        path = posixpath.normpath(line[2:])
+async def _searched(target: Sandbox) -> dict[str, set[str]]:
+    """Return the paths that `_SEARCHED` prints by their letter."""
+    found: dict[str, set[str]] = {"P": set(), "V": set(), "M": set()}
+    for line in (await _run(target, f"({_SEARCHED}) 2>/dev/null | sort -u")).splitlines():
+        path = posixpath.normpath(_ESCAPED.sub(lambda code: chr(int(code[1], 8)), line[2:]))
         if path != "/":
             found[line[:1]].add(path)
-    return found["P"], found["V"]
+    return found
 
 
 async def _run(target: Sandbox, command: str) -> str:
     done = await target.exec(command, timeout=60, cwd="/")
     if done.exit_code != 0:
-        raise BackendError(f"{command[:200]} exited {done.exit_code}: {done.output.strip()[-300:]}")
+        raise WorkspaceError(f"{command[:200]} exited {done.exit_code}: {done.output.strip()[-300:]}")
+    if done.truncated:
+        raise VerifierError(
+            "the image has more links on its PATH than can be looked at, so nothing can be copied to it"
+        )
     return done.stdout.decode("utf-8", "surrogateescape")
 
 

@@ -7,13 +7,13 @@ import hashlib
 import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_sandbox.agent.wire import FrameError
 
-_PARTS: Final = 256 << 20
-"""Characters of an answer in parts that are held in memory."""
+_PARTS, _ENTRIES = 64 << 20, 1000
+"""Characters of an answer in parts that are held in memory, and entries of one part."""
 
 
 class Download:
@@ -61,11 +61,11 @@ class Pending:
         """Keep a part of the answer.
 
         Raises:
-            FrameError: It is no list, or all of them are more than the directory of a million files has.
+            FrameError: It is no list, or all of them are more than the directory of half a million files has.
         """
         text = repr(part)
         self.size += len(text)
-        if not isinstance(part, list) or self.size > _PARTS:
+        if not isinstance(part, list) or len(part) > _ENTRIES or self.size > _PARTS:
             raise FrameError(f"a part of an answer that no agent gives, after {self.size} characters: {text[:100]}")
         self.parts.append(part)
 

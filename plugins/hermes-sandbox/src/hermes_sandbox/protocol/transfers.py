@@ -29,6 +29,10 @@ _OMISSIONS: Final = 100_000
 T = TypeVar("T")
 
 
+_DROP: Final = 60.0
+"""Seconds in which the other side must have ended a copy."""
+
+
 class Requests(Protocol):
     """What is needed of a slot: requests, answered in the order in which they are made."""
 
@@ -48,10 +52,12 @@ class _Copy:
         self._name = os.urandom(8).hex()
         self._waiting: deque[asyncio.Task[tuple[dict[str, Any], bytes]]] = deque()
 
-    async def ask(self, op: str, body: bytes = b"", **fields: Any) -> tuple[dict[str, Any], bytes]:
+    async def ask(
+        self, op: str, body: bytes = b"", *, deadline: float | None = None, **fields: Any
+    ) -> tuple[dict[str, Any], bytes]:
         """Ask about it; errors name the path as the caller did."""
         try:
-            return await self._agent.request({"op": op, "copy": self._name, **fields}, body)
+            return await self._agent.request({"op": op, "copy": self._name, **fields}, body, deadline=deadline)
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.path) from None
 
@@ -86,8 +92,9 @@ class _Copy:
         for waiting in self._waiting:
             waiting.cancel()
         await asyncio.gather(*self._waiting, return_exceptions=True)
+        # Whoever copies cannot be cancelled here, so this must end by itself, whatever the agent has become.
         with contextlib.suppress(SandboxLostError):
-            await self.ask("drop")
+            await self.ask("drop", deadline=_DROP)
 
 
 @contextlib.asynccontextmanager
