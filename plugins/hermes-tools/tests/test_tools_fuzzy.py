@@ -6,7 +6,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hermes_tools.files.fuzzy import STRATEGIES, Edit, MatchError, find_edits
+from hermes_tools.files.fuzzy import STRATEGIES, find_edits
+from hermes_tools.files.matching import Edit, MatchError
 from hermes_tools.files.textfile import TextFile, unified_diff
 
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hermes_tools.files.fuzzy import MatchError
+from hermes_tools.files.hunks import place_hunks
+from hermes_tools.files.matching import MatchError
 from hermes_tools.files.textfile import TextFile
-from hermes_tools.files.v4a import PatchFormatError, parse_patch, place_hunks
+from hermes_tools.files.v4a import PatchFormatError, parse_patch
 
 LINES = st.lists(st.sampled_from(["", "a", "  a", "b", "\tc", "d  e", "-x", "+y", "@@", "*** End Patch"]), max_size=12)
 

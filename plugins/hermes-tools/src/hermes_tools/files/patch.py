@@ -10,13 +10,15 @@ from typing import Any, Final
 from hermes_core.contracts.sandbox import Sandbox
 from hermes_core.contracts.tool import ToolContext, ToolResult
 from hermes_core.tooling.sandbox_paths import expand
-from hermes_tools.files.fuzzy import MatchError, find_edits
+from hermes_tools.files.fuzzy import find_edits
+from hermes_tools.files.hunks import place_hunks
+from hermes_tools.files.matching import SIZE_LIMIT, Effort, MatchError
 from hermes_tools.files.read_file import looks_binary, similar_files
 from hermes_tools.files.textfile import TextFile, unified_diff
-from hermes_tools.files.v4a import FileChange, PatchFormatError, parse_patch, place_hunks
+from hermes_tools.files.v4a import FileChange, PatchFormatError, parse_patch
 from hermes_tools.results import answered, explain, failed
 
-SIZE_LIMIT: Final = 16 * 2**20
+_TOTAL_LIMIT: Final = 4 * SIZE_LIMIT
 
 
 class PatchTool:
@@ -60,6 +62,7 @@ class _Draft:
     """Files as they will be; nothing reaches the sandbox before `commit`."""
 
     sandbox: Sandbox
+    effort: Effort = field(default_factory=Effort)
     entries: dict[str, _Entry] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
 
@@ -83,16 +86,20 @@ class _Draft:
         return entry, data
 
     async def _load(self, place: str, path: str) -> _Entry:
+        room = min(SIZE_LIMIT, _TOTAL_LIMIT - sum(len(entry.before or b"") for entry in self.entries.values()))
         try:
             stat = await self.sandbox.stat(place)
-            if stat.kind == "file" and stat.size > SIZE_LIMIT:
-                raise _RefusedError(f"{path} has {stat.size} bytes, more than patch handles; use the terminal.")
-            data = await self.sandbox.read_file(place)
+            data = await self.sandbox.read_file(place, length=room + 1)
         except FileNotFoundError:
             return _Entry(None, None, None)
         except OSError as error:
             error.filename = path
             raise
+        if len(data) > room:
+            raise _RefusedError(
+                f"{path} has {max(len(data), stat.size)} bytes, more than patch handles: {SIZE_LIMIT} for one file, "
+                f"{_TOTAL_LIMIT} for all files of a patch. Nothing was changed. Use the terminal."
+            )
         return _Entry(data, data, stat.mode & 0o7777)
 
     def changed(self) -> dict[str, _Entry]:
@@ -119,7 +126,7 @@ class _Draft:
             if looks_binary((entry.before or b"")[:8192] + (entry.after or b"")[:8192]):
                 parts.append(f"Binary files {old} and {new} differ\n")
             else:
-                parts.append(unified_diff(_shown(entry.before), _shown(entry.after), old, new))
+                parts.append(unified_diff(_shown(entry.before), _shown(entry.after), old, new, effort=self.effort))
         return "".join(parts)
 
     async def commit(self) -> None:
@@ -170,7 +177,7 @@ async def _replace(draft: _Draft, arguments: dict[str, Any]) -> dict[str, Any]:
 
     def apply() -> tuple[bytes, str, int]:
         file = TextFile.decode(data)
-        strategy, edits = find_edits(file.text, old, new, replace_all=every)
+        strategy, edits = find_edits(file.text, old, new, replace_all=every, effort=draft.effort)
         return file.apply(edits), strategy, len(edits)
 
     # However short the texts are: comparing them on the event loop would delay every other rollout.
@@ -208,7 +215,7 @@ async def _update(draft: _Draft, change: FileChange) -> set[str]:
 
         def apply() -> tuple[bytes, set[str]]:
             file = TextFile.decode(data)
-            edits, used = place_hunks(file.text, change.hunks, change.path)
+            edits, used = place_hunks(file.text, change.hunks, change.path, effort=draft.effort)
             return file.apply(edits), used
 
         entry.after, used = await asyncio.to_thread(apply)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import posixpath
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, Final
 
-from hermes_core.contracts.sandbox import Sandbox
+from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.contracts.tool import ToolContext, ToolResult
 from hermes_core.tooling.sandbox_paths import expand
 from hermes_tools.results import answered, explain, failed
@@ -42,7 +43,7 @@ class ReadFileTool:
         if window.binary:
             advice = "Look at it in the terminal with file, xxd or strings."
             return failed(f"{path} is a binary file of {window.size} bytes. {advice}", file_size=window.size)
-        return _answer(path, window)
+        return await asyncio.to_thread(_answer, path, window)
 
 
 @dataclass(slots=True)
@@ -60,7 +61,8 @@ class _Window:
     length: int = 0
 
     def feed(self, block: bytes) -> None:
-        if self.number > self.last:
+        # Most blocks of a large file have none of the lines: theirs are counted, and not looked at one by one.
+        if self.number > self.last or self.number + block.count(b"\n") < self.first:
             self._count(block)
             return
         *ends, rest = block.split(b"\n")
@@ -107,7 +109,8 @@ async def _scan(sandbox: Sandbox, path: str, window: _Window) -> _Window:
         if position == 0 and looks_binary(block[:_SNIFFED]):
             window.binary = True
             return window
-        window.feed(block.removeprefix(b"\xef\xbb\xbf") if position == 0 else block)
+        # A block can be a million lines: nothing goes through them on the event loop.
+        await asyncio.to_thread(window.feed, block.removeprefix(b"\xef\xbb\xbf") if position == 0 else block)
         position += len(block)
         if len(block) < _BLOCK:
             break
@@ -165,6 +168,12 @@ async def similar_files(sandbox: Sandbox, path: str) -> list[str]:
         entries = await sandbox.list_dir(folder or ".")
     except OSError:
         return []
-    names = {entry.path.lower(): entry.path for entry in entries}
-    near = get_close_matches(name.lower(), names, n=5, cutoff=0.5)
-    return [posixpath.join(posixpath.dirname(path), names[key]) for key in near]
+    return await asyncio.to_thread(_like, name, posixpath.dirname(path), entries)
+
+
+def _like(name: str, folder: str, entries: Sequence[FileStat]) -> list[str]:
+    from rapidfuzz import fuzz, process
+
+    names = {entry.path: entry.path.lower() for entry in entries}
+    near = process.extract(name.lower(), names, scorer=fuzz.ratio, limit=5, score_cutoff=50)
+    return [posixpath.join(folder, key) for _, _, key in near]

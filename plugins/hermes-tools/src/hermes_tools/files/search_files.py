@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
+from collections.abc import Sequence
 from typing import Any, Final
 
 from hermes_core.contracts.sandbox import Sandbox
@@ -16,6 +17,7 @@ from hermes_tools.results import answered, failed
 
 SEARCH_TIMEOUT: Final = 120
 LINE_LIMIT: Final = 500
+_GLOB_LIMIT: Final = 1000
 
 
 class SearchFilesTool:
@@ -28,6 +30,8 @@ class SearchFilesTool:
         if any("\0" in text for text in texts):
             return failed("A pattern or a path cannot hold a NUL character.")
         files = arguments.get("target", "content") == "files"
+        if len(glob := arguments["pattern"] if files else arguments.get("file_glob", "")) > _GLOB_LIMIT:
+            return failed(f"A glob can have {_GLOB_LIMIT} characters at most; this one has {len(glob)}.")
         query = script.Query(
             mode="files" if files else arguments.get("output_mode", "content"),
             pattern=arguments["pattern"],
@@ -51,7 +55,7 @@ async def _search(sandbox: Sandbox, query: script.Query, path: str, offset: int,
     status, _, errors = result.stdout.decode(errors="replace").partition("\n")
     match status:
         case script.STATUS_DONE:
-            raw = await sandbox.read_file(f"{query.directory}/found")
+            raw = await sandbox.read_file(f"{query.directory}/found", length=script.RESULT_LIMIT)
         case script.STATUS_BAD_PATTERN:
             return failed(f"pattern is not a valid regular expression: {errors.strip() or query.pattern}")
         case script.STATUS_NO_PATH:
@@ -68,17 +72,22 @@ async def _search(sandbox: Sandbox, query: script.Query, path: str, offset: int,
 
 
 def _page(raw: bytes, query: script.Query, offset: int, limit: int) -> dict[str, Any]:
-    found: list[Any]
+    found: Sequence[Any]
+    shown: list[Any]
+    page = slice(offset, offset + limit)
     match query.mode:
         case "content":
-            name, found = "matches", [_match(item, query) for item in script.read_matches(raw, query.context)]
+            found = script.read_matches(raw, query.context)
+            name, shown = "matches", [_match(item, query) for item in found[page]]
         case "count":
-            name, found = "counts", [{"path": path, "count": count} for path, count in script.read_counts(raw)]
+            found = script.read_counts(raw)
+            name, shown = "counts", [{"path": path, "count": count} for path, count in found[page]]
         case _:
-            name, found = "files", script.read_paths(raw)
+            found = script.read_paths(raw)
+            name, shown = "files", list(found[page])
     capped = len(raw) >= script.RESULT_LIMIT
     truncated = capped or offset + limit < len(found)
-    fields: dict[str, Any] = {name: found[offset : offset + limit], "total_count": len(found), "truncated": truncated}
+    fields: dict[str, Any] = {name: shown, "total_count": len(found), "truncated": truncated}
     if capped:
         fields["note"] = "There are more results than are looked at: total_count is a lower bound. Narrow the search."
     if offset + limit < len(found):

@@ -51,11 +51,12 @@ end done
 """
 
 _VERSION_CONTROL: Final = (".git", ".hg", ".svn")
-_BINARY_NOTICE: Final = re.compile(
-    rb"^(?:Binary file [^\0\n]* matches|[^\0\n]*: binary file matches) \(.*\)\n", re.MULTILINE
-)
-_RECORD: Final = re.compile(rb"(?:--\n)?([^\0]+)\0(\d+)([:-])([^\n]*)(?:\n|\Z)")
-_PLAIN_RECORD: Final = re.compile(rb"^(.+?)([:-])(\d+)\2(.*)$", re.MULTILINE)
+# Each of them takes time that grows with the length of a line alone, and nothing else runs in this process meanwhile:
+# whoever has replaced the matcher chooses what they see.
+_NUMBER: Final = re.compile(rb"(\d{1,18})([:-])")
+_COUNT: Final = re.compile(rb"\d{1,18}")
+_PLAIN_RECORD: Final = re.compile(rb"^(.+?)([:-])(\d{1,18})\2(.*)$", re.MULTILINE)
+_PLAIN_COUNT: Final = re.compile(rb"^(.+):(\d{1,18})$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +130,10 @@ def read_paths(raw: bytes) -> list[str]:
 
 def read_counts(raw: bytes) -> list[tuple[str, int]]:
     """Read how many lines match per file; files without a match are left out."""
-    pairs = re.findall(rb"([^\0]+)\0(\d+)\n", raw) if b"\0" in raw else re.findall(rb"^(.+):(\d+)$", raw, re.MULTILINE)
+    if b"\0" in raw:
+        pairs = [(path, line) for path, line in _lines_of_files(raw) if _COUNT.fullmatch(line)]
+    else:
+        pairs = _PLAIN_COUNT.findall(raw)
     return [(_path(path), int(count)) for path, count in pairs if int(count)]
 
 
@@ -150,11 +154,29 @@ def read_matches(raw: bytes, context: int) -> list[Match]:
 
 def _records(raw: bytes) -> Iterator[tuple[str, int, bool, str]]:
     if b"\0" in raw:
-        for path, line, mark, text in _RECORD.findall(_BINARY_NOTICE.sub(b"", raw)):
-            yield _path(path), int(line), mark == b":", _text(text)
+        for path, line in _lines_of_files(b"\n".join(line for line in raw.split(b"\n") if not _is_notice(line))):
+            if number := _NUMBER.match(line):
+                yield _path(path.removeprefix(b"--\n")), int(number[1]), number[2] == b":", _text(line[number.end() :])
         return
     for path, mark, line, text in _PLAIN_RECORD.findall(raw):
         yield _path(path), int(line), mark == b":", _text(text)
+
+
+def _lines_of_files(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield each path, which a NUL ends, with the rest of its line."""
+    at = 0
+    while (nul := raw.find(b"\0", at)) >= 0:
+        end = raw.find(b"\n", nul)
+        end = len(raw) if end < 0 else end
+        yield raw[at:nul], raw[nul + 1 : end]
+        at = end + 1
+
+
+def _is_notice(line: bytes) -> bool:
+    """Tell whether a matcher says by this line that it did not look into a binary file."""
+    if b"\0" in line or not line.endswith(b")"):
+        return False
+    return b": binary file matches (" in line or (line.startswith(b"Binary file ") and b" matches (" in line)
 
 
 def _path(data: bytes) -> str:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
+from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
-from hermes_tools.files.fuzzy import Edit
+from hermes_tools.files.matching import Edit, Effort
 
 DIFF_LIMIT: Final = 20_000
 _MARK: Final = "\ufeff"
 _CONTEXT: Final = 3
+# A comparison of lines takes a bit of memory for each pair: at most 50 MB, and 0.1 s.
+_MAX_PAIRS: Final = 400_000_000
+_PAIRS_PER_EFFORT: Final = 32
+
+_Change = tuple[int, int, int, int]
+"""Lines that were replaced: first and last + 1 of the old ones, and of the new ones."""
 
 
 @dataclass(slots=True)
@@ -21,14 +28,14 @@ class TextFile:
 
     text: str
     raw: str
-    crlf: list[int] = field(default_factory=list)
+    crlf: array[int]
 
     @classmethod
     def decode(cls, data: bytes) -> TextFile:
         """Read bytes; what is not UTF-8 survives unchanged."""
         raw = data.decode("utf-8", "surrogateescape")
         text = raw.removeprefix(_MARK).replace("\r\n", "\n")
-        crlf: list[int] = []
+        crlf = array("q")
         at = raw.find("\r\n")
         shift = len(raw) - len(raw.removeprefix(_MARK))
         while at >= 0:
@@ -57,18 +64,15 @@ class TextFile:
         return offset + bisect_left(self.crlf, offset)
 
 
-def unified_diff(before: str, after: str, path_before: str, path_after: str) -> str:
-    """Return a unified diff of two texts, cut with a notice when it is very long."""
+def unified_diff(before: str, after: str, path_before: str, path_after: str, *, effort: Effort | None = None) -> str:
+    """Return a unified diff of two texts, cut with a notice when it is very long.
+
+    Where comparing them would take more than `effort`, all lines between the common ends count as changed.
+    """
     old, new = _lines(before), _lines(after)
-    # Only what lies between the common ends is compared: comparing is quadratic at worst.
-    head = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
-    limit = min(len(old), len(new)) - head
-    tail = next((i for i in range(limit) if old[-1 - i] != new[-1 - i]), limit)
-    skip, keep = max(0, head - _CONTEXT), max(0, tail - _CONTEXT)
-    matcher = difflib.SequenceMatcher(None, old[skip : len(old) - keep], new[skip : len(new) - keep])
     parts = [f"--- {path_before}\n", f"+++ {path_after}\n"]
-    for group in matcher.get_grouped_opcodes(_CONTEXT):
-        parts += _hunk(group, old, new, skip)
+    for group in _groups(_changes(old, new, effort or Effort())):
+        parts += _hunk(group, old, new)
     diff = "".join(part if part.endswith("\n") else part + "\n\\ No newline at end of file\n" for part in parts)
     diff = diff.encode("utf-8", "replace").decode()
     if len(diff) <= DIFF_LIMIT:
@@ -81,16 +85,53 @@ def _lines(text: str) -> list[str]:
     return [f"{line}\n" for line in ended] + ([last] if last else [])
 
 
-def _hunk(group: list[tuple[str, int, int, int, int]], old: list[str], new: list[str], skip: int) -> list[str]:
-    (_, a1, _, b1, _), (_, _, a2, _, b2) = group[0], group[-1]
-    lines = [f"@@ -{_range(a1 + skip, a2 - a1)} +{_range(b1 + skip, b2 - b1)} @@\n"]
-    for tag, i1, i2, j1, j2 in group:
-        if tag == "equal":
-            lines += [" " + line for line in old[i1 + skip : i2 + skip]]
-            continue
-        lines += ["-" + line for line in old[i1 + skip : i2 + skip]]
-        lines += ["+" + line for line in new[j1 + skip : j2 + skip]]
-    return lines
+def _changes(old: Sequence[str], new: Sequence[str], effort: Effort) -> Iterator[_Change]:
+    from rapidfuzz.distance import LCSseq
+
+    head = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    limit = min(len(old), len(new)) - head
+    tail = next((i for i in range(limit) if old[-1 - i] != new[-1 - i]), limit)
+    equal = [(0, 0, head)]
+    pairs = (len(old) - head - tail) * (len(new) - head - tail)
+    if pairs <= _MAX_PAIRS and effort.affords(pairs // _PAIRS_PER_EFFORT + len(old) + len(new)):
+        # Numbers, because other things are compared by their hashes.
+        numbers: dict[str, int] = {}
+        sides = [
+            [numbers.setdefault(line, len(numbers)) for line in side[head : len(side) - tail]] for side in (old, new)
+        ]
+        blocks = LCSseq.opcodes(*sides).as_matching_blocks()
+        equal += [(head + block.a, head + block.b, block.size) for block in blocks]
+    equal.append((len(old) - tail, len(new) - tail, tail))
+    for (a, b, size), (next_a, next_b, _) in pairwise(equal):
+        if a + size < next_a or b + size < next_b:
+            yield a + size, next_a, b + size, next_b
+
+
+def _groups(changes: Iterable[_Change]) -> Iterator[list[_Change]]:
+    """Yield changes together that have few lines between them."""
+    group: list[_Change] = []
+    for change in changes:
+        if group and change[0] - group[-1][1] > 2 * _CONTEXT:
+            yield group
+            group = []
+        group.append(change)
+    if group:
+        yield group
+
+
+def _hunk(group: Sequence[_Change], old: Sequence[str], new: Sequence[str]) -> list[str]:
+    (old_first, _, new_first, _), (_, old_after, _, new_after) = group[0], group[-1]
+    above, below = min(_CONTEXT, old_first), min(_CONTEXT, len(old) - old_after)
+    at = old_first - above
+    old_range = _range(at, old_after + below - at)
+    new_range = _range(new_first - above, new_after + below - new_first + above)
+    lines = [f"@@ -{old_range} +{new_range} @@\n"]
+    for a1, a2, b1, b2 in group:
+        lines += [" " + line for line in old[at:a1]]
+        lines += ["-" + line for line in old[a1:a2]]
+        lines += ["+" + line for line in new[b1:b2]]
+        at = a2
+    return lines + [" " + line for line in old[at : at + below]]
 
 
 def _range(start: int, length: int) -> str:

@@ -1,0 +1,49 @@
+"""New lines move to the indentation of the file as the quoted lines moved to what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+def reindent(new: Sequence[str], old: Sequence[str], found: Sequence[str]) -> list[str] | None:
+    """Move new lines to the file's indentation, as `old` lines moved to `found`; None when that is not clear."""
+    moves: dict[str, str] = {}
+    for quoted, actual in zip(old, found, strict=True):
+        if quoted.strip() and moves.setdefault(_indent(quoted), _indent(actual)) != _indent(actual):
+            return None
+    placed: dict[str, str | None] = {}
+    lines = []
+    for line in new:
+        indent = _indent(line)
+        if not line.strip():
+            lines.append(line)
+            continue
+        if indent not in placed:
+            placed[indent] = _move(indent, moves)
+        begin = placed[indent]
+        if begin is None:
+            return None
+        lines.append(begin + line[len(indent) :])
+    return lines
+
+
+def _move(indent: str, moves: Mapping[str, str]) -> str | None:
+    if indent in moves:
+        return moves[indent]
+    shifts = {len(actual) - len(quoted) for quoted, actual in moves.items()}
+    if len(shifts) > 1 or any(set(actual) - set(quoted) and quoted for quoted, actual in moves.items()):
+        # Tabs against spaces, or steps of another width: count steps.
+        for quoted, actual in moves.items():
+            if quoted and indent == quoted * (len(indent) // len(quoted)):
+                return actual * (len(indent) // len(quoted))
+        return None
+    shift = next(iter(shifts), 0)
+    if shift < 0:
+        return indent[-shift:] if len(indent) >= -shift else None
+    quoted, actual = next(iter(moves.items()), ("", ""))
+    added = actual[: len(actual) - len(quoted)]
+    return None if added and indent and set(added) != set(indent) else added + indent
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" \t"))]
