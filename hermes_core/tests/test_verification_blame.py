@@ -18,10 +18,12 @@ from hermes_core.contracts.errors import BackendError, SandboxLostError, Unavail
 from hermes_core.contracts.rollout import RewardStatus, StopReason
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import Task, TaskFile
+from hermes_core.contracts.verifier import Score
 from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
 from hermes_core.specs import Ref
 from hermes_core.tooling.selection import select_tools
 
+VERIFIER_TIMEOUT = 600.0
 ANSWER = (TaskFile(path="answer.txt", data=b"no"),)
 
 
@@ -119,6 +121,54 @@ async def test_a_verifier_says_itself_that_it_cannot_work_in_what_was_left(play)
     assert outcome.reward_failure.type == "WorkspaceError"
     assert outcome.provenance["verification"]["control"]["problem"] == "there is a mess"
     assert len(opened) == 2
+
+
+@pytest.fixture
+def hang(monkeypatch):
+    """Make a verifier wait for ever; its time ends at once, however fast this machine is."""
+    timers = []
+    timeout = asyncio.timeout
+
+    def noting(delay):
+        timers.append((delay, timeout(delay)))
+        return timers[-1][1]
+
+    async def wait():
+        now = asyncio.get_running_loop().time()
+        next(timer for limit, timer in reversed(timers) if limit == VERIFIER_TIMEOUT).reschedule(now)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio, "timeout", noting)
+    return wait
+
+
+async def test_a_workspace_at_which_the_verifier_hangs_scores_the_lowest(play, monkeypatch, hang):
+    async def score(self, result, context):
+        return await hang() if await context.exists("trap") else Score(value=1.0)
+
+    monkeypatch.setattr("rollout_components.Reads.score", score)
+    outcome = await play("reads", "touch trap")
+    assert told(outcome) == LOWEST
+    assert "took more than 600 s" in outcome.reward_detail
+    assert told(await play("reads", "true")) == (1.0, RewardStatus.OK, False)
+
+
+async def test_a_verifier_that_hangs_in_every_sandbox_or_only_once_costs_nothing(play, monkeypatch, hang):
+    judged = []
+
+    async def hang_once(self, result, context):
+        judged.append("")
+        return await hang() if len(judged) == 1 else Score(value=0.5)
+
+    async def always_hang(self, result, context):
+        await hang()
+
+    monkeypatch.setattr("rollout_components.Reads.score", hang_once)
+    assert told(await play("reads", "touch trap")) == (0.5, RewardStatus.OK, False)
+    monkeypatch.setattr("rollout_components.Reads.score", always_hang)
+    outcome = await play("reads", "touch trap")
+    assert told(outcome) == NONE
+    assert outcome.reward_failure.type == "VerifierTimeoutError"
 
 
 FAILS = [

@@ -114,6 +114,15 @@ async def test_a_file_with_another_hash_does_not_replace_the_one_that_is_there(p
     assert place.read_text() == "old"
 
 
+async def test_a_single_file_of_holes_keeps_nobody_hashing(place):
+    """A sender that is honest ends a piece after five."""
+    holes = entry_record(HOLE, number=LONGEST_HOLE) * 9
+    records = entry_record(FILE, number=9 * LONGEST_HOLE) + holes + entry_record(FILE_END) + entry_record(END)
+    with pytest.raises(BackendError, match="more than 8 holes at once"):
+        await fetch(records, place, single=True)
+    assert not place.exists()
+
+
 async def test_a_directory_instead_of_a_file_is_refused(place):
     with pytest.raises(BackendError, match="instead of a file"):
         await fetch(tree_records(), place, single=True)
@@ -185,4 +194,13 @@ async def test_an_archive_has_no_more_than_was_asked_for_whatever_is_sent(place,
     async with connected(Peer(tree_records(file_records(b"f", b"abc")))) as agent:
         with pytest.raises(BackendError, match="beyond what was asked for"):
             await archive(agent, ["there"], place, **limits)
+    assert not place.exists()
+
+
+async def test_what_a_file_is_said_to_have_lost_counts_as_well(place):
+    """It becomes zeros in the archive, which would be written for years."""
+    lost = entry_record(FILE, b"f", number=1 << 60) + entry_record(FILE_END)
+    async with connected(Peer(tree_records(lost))) as agent:
+        with pytest.raises(BackendError, match="beyond what was asked for"):
+            await archive(agent, ["there"], place, max_bytes=1 << 20, max_entries=None)
     assert not place.exists()

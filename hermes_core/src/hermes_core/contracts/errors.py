@@ -92,6 +92,10 @@ class VerifierError(HermesError):
     blame = Blame.VERIFIER
 
 
+class VerifierTimeoutError(VerifierError):
+    """A verifier took longer than it may, which what it found in the sandbox can be the reason for."""
+
+
 class WorkspaceError(HermesError):
     """A verifier cannot work in what it found in the sandbox.
 

@@ -7,7 +7,13 @@ import errno
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from hermes_core.contracts.errors import BackendError, HermesError, JudgeLostError, WorkspaceError
+from hermes_core.contracts.errors import (
+    BackendError,
+    HermesError,
+    JudgeLostError,
+    VerifierTimeoutError,
+    WorkspaceError,
+)
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.places import Places
@@ -29,11 +35,13 @@ _OF_THIS_PROCESS: Final = frozenset(
 def is_workspace_error(record: RolloutRecord, error: BaseException | None) -> bool:
     """Tell whether a verifier may have stopped at what it found in the rollout's sandbox.
 
-    It says so itself, or a file call did. That is no proof: it may have been a file of this machine.
+    It says so itself, a file call did, or its time ended. That is no proof: it may have been this machine.
     """
     if error is None or "sandbox" not in record.provenance:
         return False
-    if isinstance(error, WorkspaceError) or (isinstance(error, OSError) and _may_be_of_a_file(error)):
+    if isinstance(error, WorkspaceError | VerifierTimeoutError) or (
+        isinstance(error, OSError) and _may_be_of_a_file(error)
+    ):
         return True
     return is_workspace_error(record, error.__cause__)
 

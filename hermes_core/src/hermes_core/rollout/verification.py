@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from hermes_core.contracts.errors import BackendError, Blame, HermesError, VerifierError
+from hermes_core.contracts.errors import BackendError, Blame, HermesError, VerifierError, VerifierTimeoutError
 from hermes_core.contracts.events import RolloutScored
 from hermes_core.contracts.rollout import AgentResult, Failure, RewardStatus, StopReason
 from hermes_core.contracts.verifier import Score
@@ -156,7 +156,7 @@ class _Judge:
             if not timer.expired():
                 raise VerifierError(f"verifier {spec.name!r} raised TimeoutError: {error}") from error
             hint = "raise verifier_timeout, or make the verifier faster"
-            raise VerifierError(f"verifier {spec.name!r} took more than {limit:g} s", hint=hint) from error
+            raise VerifierTimeoutError(f"verifier {spec.name!r} took more than {limit:g} s", hint=hint) from error
         except EscapedError as error:
             raise VerifierError(f"verifier {spec.name!r} raised {error}") from error
         except Exception as error:  # the plugin boundary: whatever it raises, there is no reward

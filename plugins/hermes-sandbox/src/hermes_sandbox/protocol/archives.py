@@ -154,7 +154,7 @@ class TarWriter(EntrySink):
         """Fill the member up."""
         if missing:
             self.omissions.append((self._last, f"{shortened(missing)}; there are zeros instead"))
-            self._zeros(missing)
+            self.hole(missing)
         filling = -self._size % _BLOCK
         self._zeros(filling)
         self._written += self._size + filling

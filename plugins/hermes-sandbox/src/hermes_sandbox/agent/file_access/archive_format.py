@@ -18,6 +18,8 @@ PIECE = 1 << 19
 """Bytes of the records that travel together, about."""
 LONGEST_HOLE = 1 << 24
 """A hole counts as so many zeros where the content is hashed, which nobody may be kept at for long."""
+MOST_HOLES = 8
+"""Holes of a single file in one piece: a sender ends a piece after five."""
 KEPT_MODE = 0o1777
 """Permission bits that travel: none that would let a copy run with its owner's rights."""
 _ZEROS = memoryview(bytes(1 << 20))
@@ -99,6 +101,7 @@ class EntryReader:
         self._wanted = RECORD.size
         self._data = 0
         self._missing = -1
+        self._holes = 0
         self._depth = 0
         self._rooted = False
         self._ended = False
@@ -107,6 +110,7 @@ class EntryReader:
         """Take the next bytes of the stream."""
         if not self._single:
             self.digest.update(piece)
+        self._holes = 0
         view = memoryview(piece)
         while view:
             if self._data:
@@ -176,6 +180,9 @@ class EntryReader:
             self._data = number
             return
         if self._single:
+            self._holes += 1
+            if self._holes > MOST_HOLES:
+                raise FrameError(f"more than {MOST_HOLES} holes at once")
             hash_zeros(self.digest, number)
         self.bytes += number
         self._sink.hole(number)
