@@ -140,6 +140,30 @@ def test_a_long_value_is_cut_in_the_answer():
     assert len(answer(spec_of(x={"type": "integer"}), json.dumps({"x": "y" * 10_000}))) < 400
 
 
+HOSTILE = {
+    "a number without end": (spec_of(x={"type": "number"}), {"x": "1" * 400_000 + "x"}, "expected number"),
+    "very many values of a wrong type": (
+        spec_of(x={"type": "array", "items": {"type": "object"}}),
+        {"x": [0] * 200_000},
+        "and at least 17 more",
+    ),
+    "very many unknown names": (spec_of(), {f"n{n}": 0 for n in range(200_000)}, "and at least 17 more"),
+}
+
+
+@pytest.mark.parametrize(("spec", "value", "said"), HOSTILE.values(), ids=HOSTILE)
+def test_a_call_can_be_refused_before_its_every_problem_is_known(spec, value, said):
+    """Each kept the event loop, and so every rollout, for minutes."""
+    refusal = answer(spec, json.dumps(value))
+    assert said in refusal
+    assert len(refusal) < 1000
+
+
+def test_a_name_given_twice_among_very_many_is_found_in_one_pass():
+    text = "{" + ",".join(f'"n{n}":0' for n in range(200_000)) + ',"n199999":0}'
+    assert 'the name "n199999" occurs twice' in answer(spec_of(), text)
+
+
 def test_a_schema_is_compiled_once_per_spec():
     checker = ArgumentChecker()
     for _ in range(3):

@@ -59,3 +59,20 @@ def test_a_call_among_very_many_broken_ones_is_kept(name, kind):
 def test_an_array_without_an_object_is_text(name):
     text = f"{MARKS[name][0]} {MARKS[name][0]} 1]"
     assert (read(name, text).content, read(name, text).attempts) == (text, ())
+
+
+# Each took minutes: an expression tried every shorter attribute, or name, from every place in it.
+ENDLESS = {
+    "minimax_m2": "<invoke name=" + "=" * 100_000,
+    "step3": "1<steptml:invoke name=f" + "\\" * 100_000 + "\n",
+    "deepseek_v41": "<｜DSML｜ invoke name=" + "(" * 100_000 + "<｜DSML｜ tool_calls>",
+    "gigachat35": "</function><｜GCML｜invoke name=" + "[{" * 50_000 + "<｜GCML｜invoke name=",
+    "muse": "<[<atem:invoke name=" + "{[{=," * 20_000 + "<function=f>",
+    "minicpm5": "[{<functionname=" + "[{" * 50_000 + "<tool_call>",
+    "qwen3_coder": "<tool_call><function" + ":" * 100_000 + "!</tool_call>",
+}
+
+
+@pytest.mark.parametrize(("name", "text"), ENDLESS.items(), ids=ENDLESS)
+def test_a_tag_without_end_is_read_in_one_pass(name, text):
+    assert read(name, text).calls == ()

@@ -137,6 +137,11 @@ def test_a_flood_of_marks_is_read_at_once(flood):
     assert len(read(flood * 20_000).problems) <= 16
 
 
+def test_a_flood_of_marks_with_good_calls_among_them_is_given_up():
+    turn = read("\n" + ("<tool_call>x" * 15 + "<tool_call>f{}</tool_call>") * 20_000)
+    assert (len(turn.problems), len(turn.calls)) == (64, 4)
+
+
 @given(st.dictionaries(st.text(), JSON, max_size=4), st.text(), st.text())
 def test_whatever_the_arguments_hold_they_are_read_as_they_were_written(arguments, before, after):
     body = json.dumps({"name": "t", "arguments": arguments}, ensure_ascii=False)

@@ -100,6 +100,13 @@ def test_an_empty_block_that_the_template_wrote_has_no_loss(block, conversation,
     assert all(text.endswith("<|im_end|>") for text in texts)
 
 
+@pytest.mark.parametrize("content", ["<" + "think" * 40_000, "</" + "think" * 40_000, "<" * 50_000 + "/think"])
+def test_a_content_that_begins_like_a_mark_without_end_is_read_in_one_pass(content, with_template):
+    tokenizer = with_template(blocks_template("bare", is_opened=False))
+    tokens, masks = assistant_only(tokenizer, [ASKED, {"role": "assistant", "content": content}])
+    assert len(tokens) == len(masks) > 1000
+
+
 @pytest.mark.parametrize("is_opened", [False, True])
 @pytest.mark.parametrize("block", BLOCKS)
 def test_reasoning_that_the_data_has_is_trained_with_its_marks(block, is_opened, with_template):

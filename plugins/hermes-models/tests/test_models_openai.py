@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 
 import pytest
@@ -259,6 +260,15 @@ async def test_a_success_that_is_no_chat_completion_is_an_error_with_an_excerpt(
         await connect().chat(ask())
     assert f"{server.url} answered 200, but" in str(caught.value)
     assert len(str(caught.value)) < 800
+    assert len(server.chats) == 1
+
+
+async def test_an_answer_without_end_is_left_when_it_is_longer_than_an_answer_may_be(server, connect):
+    """200 kB that are packed are 200 MB here."""
+    packed = gzip.compress(b'{"choices": [' + b" " * 200_000_000, 1)
+    server.plays((200, packed, {"Content-Encoding": "gzip", "Content-Type": "application/json"}))
+    with pytest.raises(ModelReplyError, match="its body has more than 67108864 bytes"):
+        await connect().chat(ask())
     assert len(server.chats) == 1
 
 

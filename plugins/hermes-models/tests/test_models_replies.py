@@ -52,6 +52,23 @@ def test_text_and_reasoning_are_found_wherever_servers_put_them(message, content
     assert (reply.content, reply.reasoning) == (content, reasoning)
 
 
+def test_very_many_parts_and_calls_are_read_in_one_pass():
+    """Each part was compared with each other, and each call's id looked for from the beginning: minutes."""
+    many = 20_000
+    thoughts = [{"type": "thinking", "thinking": f"t{n} "} for n in range(many)]
+    reply = read({"content": [*thoughts, *({"type": "text", "text": f"{n} "} for n in range(many))]})
+    assert reply.content == "".join(f"{n} " for n in range(many))
+    assert reply.reasoning == "".join(f"t{n} " for n in range(many))
+    ids = [
+        c.id
+        for c in read({"tool_calls": [call(id=f"call_{many + n}") for n in range(many)] + [call()] * many}).tool_calls
+    ]
+    assert len(set(ids)) == 2 * many
+    talk = [{"role": "tool", "tool_call_id": f"call_{n}", "content": "x" * 100} for n in range(many)]
+    again = read({"tool_calls": [call(id=f"call_{n}") for n in range(many)]}, conversation=talk).tool_calls
+    assert not {c.id for c in again} & {one["tool_call_id"] for one in talk}
+
+
 def test_tool_calls_are_read_as_dictionaries_with_their_own_ids():
     """Peers' defect 7: calls came back in a shape on which reading the name was an AttributeError."""
     reply = read({"content": None, "tool_calls": [call("a", '{"x":1}', id="abc"), call("b", "", id="def")]})

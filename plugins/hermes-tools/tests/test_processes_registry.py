@@ -156,6 +156,23 @@ async def test_the_end_is_told_once_however_it_is_learnt():
     assert events[-1].reason == "killed"
 
 
+async def test_a_process_that_writes_very_much_is_looked_at_less_often(monkeypatch):
+    """Sixty-four of them, each looked at every second, kept the event loop for nine tenths of it."""
+    async with model() as one:
+        command = "read line; head -c 2000000 /dev/zero | tr '\\0' x; read line"
+        session = await one.background(command, watch_patterns=["never"])
+        source, pauses = one.context.processes.find(session).source, []
+        wait = source.wait
+
+        async def noting(execution, *, timeout):
+            pauses.append(timeout)
+            return await wait(execution, timeout=timeout)
+
+        monkeypatch.setattr(source, "wait", noting)
+        await one.process("submit", session, data="")
+        await until(lambda: pauses and pauses[-1] > 10)
+
+
 async def test_observers_are_told_when_a_watched_text_appears():
     events = []
     async with model(fire=events.append) as one:

@@ -27,7 +27,7 @@ async def run(context, command, **arguments):
 
 async def test_a_command_answers_output_exit_code_and_no_error(context):
     answer = await run(context, "echo ' hello '; echo oops >&2; exit 3")
-    assert answer == {"output": "hello \noops", "exit_code": 3, "error": None, "failed": None}
+    assert answer == {"output": " hello \noops", "exit_code": 3, "error": None, "failed": None}
 
 
 async def test_the_session_is_kept_between_calls(context):
@@ -134,9 +134,16 @@ async def test_an_exit_code_that_is_no_error_is_explained(context):
     ("command", "meaning"),
     [
         ("diff a b", "differ"),
-        ("ls; LC_ALL=C /usr/bin/grep 'a && b' f", "no lines"),
-        ("cat f | grep x", "no lines"),
+        ("LC_ALL=C /usr/bin/grep 'a && b' f", "no lines"),
+        ("grep x f 2>/dev/null >out", "no lines"),
         ("make || grep x log", "no lines"),
+        # Another program's, under pipefail or set -e.
+        ("cat f | grep x", None),
+        ("make 2>&1 |& grep x", None),
+        ("make || cat f | grep x", None),
+        ("ls; grep x f", None),
+        ("make & grep x f", None),
+        ("grep x " + "f" * 5000, None),
         ("[ -f x ]", "condition"),
         ("cd x && grep y z", None),
         ("a && b | grep x", None),

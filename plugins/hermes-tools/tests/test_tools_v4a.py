@@ -72,3 +72,24 @@ def test_a_second_level_anchor_is_looked_for_below_the_first():
 def test_an_anchor_that_is_missing_is_named():
     with pytest.raises(MatchError, match="class C"):
         patched("a\n", "*** Begin Patch\n*** Update File: f\n@@ class C\n-a\n+b\n*** End Patch")
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        ("+a\n\n+b\n", ["a", "", "b"]),
+        ("+a\n\n\n+b\n\n", ["a", "", "", "b"]),
+        ("+a\n+\n\n", ["a", ""]),
+        ("", []),
+    ],
+)
+def test_empty_lines_of_a_new_file_that_lack_their_mark_are_kept(body, lines):
+    """They vanished, and the answer said that all was well."""
+    add, _ = parse_patch(f"*** Begin Patch\n*** Add File: f\n{body}*** Update File: g\n-a\n+b\n*** End Patch")
+    assert add.added == lines
+
+
+@pytest.mark.parametrize("body", ["\n+a", "+a\n  \n+b", "+a\nb"])
+def test_what_may_or_may_not_be_a_line_of_a_new_file_is_refused(body):
+    with pytest.raises(PatchFormatError, match="expected lines that start with"):
+        parse_patch(f"*** Begin Patch\n*** Add File: f\n{body}\n*** End Patch")

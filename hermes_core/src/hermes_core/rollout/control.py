@@ -7,13 +7,7 @@ import errno
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from hermes_core.contracts.errors import (
-    BackendError,
-    HermesError,
-    JudgeLostError,
-    VerifierTimeoutError,
-    WorkspaceError,
-)
+from hermes_core.contracts.errors import BackendError, HermesError, JudgeLostError, VerifierTimeoutError, WorkspaceError
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.places import Places

@@ -18,6 +18,7 @@ _MARK: Final = re.compile(
 ).search
 _SHORT_ID: Final = 9
 _LONG_NUMBER: Final = 10
+_MOST_SHOWN: Final = 10
 _GOOD: Final = frozenset({AttemptStatus.OK, AttemptStatus.REPAIRED, AttemptStatus.UNCLOSED})
 
 
@@ -39,7 +40,10 @@ class Turn:
 
 
 def interpret(
-    reply: ModelReply, parser: ToolCallParser | None, schemas: Sequence[Any] = (), used_ids: set[str] | None = None
+    reply: ModelReply,
+    parser: ToolCallParser | None,
+    schemas: Sequence[Any] = (),
+    used_ids: dict[str, int] | None = None,
 ) -> Turn:
     """Read a reply; raw text goes through the parser, if there is one and the server found no calls itself.
 
@@ -51,7 +55,7 @@ def interpret(
         is_unparsed = parser is None and not reply.tool_calls and _MARK(reply.content or "") is not None
         return Turn(message=message, calls=reply.tool_calls, content=reply.content, is_unparsed=is_unparsed)
     result = parser.parse(reply.content, list(schemas))
-    used_ids = set() if used_ids is None else used_ids
+    used_ids = {} if used_ids is None else used_ids
     calls = tuple(_requested(call, used_ids) for call in result.calls)
     bad = _unanswered(result, calls)
     if calls or not bad:
@@ -62,7 +66,7 @@ def interpret(
     return Turn(message=message, calls=calls, content=result.content, malformed=len(bad), complaint=complaint)
 
 
-def _requested(call: ParsedCall, used_ids: set[str]) -> RequestedCall:
+def _requested(call: ParsedCall, used_ids: dict[str, int]) -> RequestedCall:
     unused = _unused(call.id, used_ids)
     wire_id = call.wire_id if call.wire_id != unused else None
     return RequestedCall(id=unused, name=call.name, arguments=call.arguments, wire_id=wire_id)
@@ -81,23 +85,25 @@ def _unanswered(result: ParseResult, calls: Sequence[RequestedCall]) -> list[Par
     return list(result.attempts)
 
 
-def _unused(wanted: str, used: set[str]) -> str:
+def _unused(wanted: str, used: dict[str, int]) -> str:
     """Return an id of the same shape that no call of the rollout has, and take it.
 
     Models whose format carries ids begin to count anew in each turn: `functions.f:0` becomes `functions.f:1`, nine
-    alphanumerical characters stay nine, which their templates insist on.
+    alphanumerical characters stay nine, which their templates insist on. `used` has where each of them goes on.
     """
-    unused, tries = wanted, 0
     stem, colon, number = wanted.rpartition(":")
+    counts = bool(colon) and number.isdecimal() and len(number) < _LONG_NUMBER
+    counter = f"{stem}:" if counts else wanted
+    unused, tries = wanted, max(used.get(counter, 0), int(number) if counts else 0)
     while unused in used:
         tries += 1
-        if colon and number.isdecimal() and len(number) < _LONG_NUMBER:
-            unused = f"{stem}:{int(number) + tries}"
+        if counts:
+            unused = f"{stem}:{tries}"
         elif len(wanted) == _SHORT_ID and wanted.isalnum():
             unused = sha256(f"{wanted} {tries}".encode()).hexdigest()[:_SHORT_ID]
         else:
             unused = f"{wanted}_{tries}"
-    used.add(unused)
+    used[unused] = used[counter] = tries
     return unused
 
 
@@ -121,7 +127,9 @@ def assistant_message(content: str | None, reasoning: str | None, calls: Sequenc
 
 
 def _complaint(attempts: Sequence[ParseAttempt], calls: Sequence[RequestedCall]) -> str:
-    lines = [f"- {attempt.status.value}: {attempt.reason or attempt.raw[:200]}" for attempt in attempts]
+    lines = [f"- {attempt.status.value}: {attempt.reason or attempt.raw[:200]}" for attempt in attempts[:_MOST_SHOWN]]
+    if len(attempts) > _MOST_SHOWN:
+        lines.append(f"- and {len(attempts) - _MOST_SHOWN} more")
     if calls:
         first = f"Not made, because unreadable: {len(attempts)} of your {len(attempts) + len(calls)} tool calls."
     else:

@@ -26,7 +26,7 @@ class AgentLoop:
         self._record = record
         self._limits = record.spec.limits
         self._dispatcher = ToolDispatcher(runtime, context, record)
-        self._used_ids: set[str] = set()
+        self._used_ids: dict[str, int] = {}
         self._deadline = None if self._limits.time_limit is None else time.monotonic() + self._limits.time_limit
 
     async def run(self) -> StopReason:

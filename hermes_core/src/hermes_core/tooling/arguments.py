@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from hermes_core.contracts.errors import BrokenComponentError
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
 _MAX_PROBLEMS = 3
+_MOST_COUNTED = 20
 _SHOWN = 80
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 
@@ -40,7 +43,7 @@ class ArgumentChecker:
         validator = self._validator(spec)
         try:
             arguments = coerce(decode_arguments(text), spec.parameters)
-            errors = list(validator.iter_errors(arguments))
+            errors = list(islice(validator.iter_errors(arguments), _MOST_COUNTED))
         except RecursionError:
             raise ArgumentsError(_invalid("it is nested too deeply")) from None
         except Unresolvable as error:
@@ -136,7 +139,7 @@ def _from_text(text: str, types: tuple[str, ...]) -> Any:
 def _number(plain: str, types: tuple[str, ...]) -> int | float | None:
     if re.fullmatch(r"[+-]?\d{1,1000}", plain, re.ASCII):
         return int(plain)
-    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", plain, re.ASCII):
+    if re.fullmatch(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", plain, re.ASCII):
         number = float(plain)
         if "number" in types:
             return number if abs(number) != float("inf") else None
@@ -168,8 +171,7 @@ def _no_constant(name: str) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
         raise ValueError(f"the name {_shown(twice)} occurs twice in one object")
     return found
 
@@ -195,26 +197,28 @@ def _broken(spec: ToolSpec, reason: str) -> BrokenComponentError:
 
 
 def _explain(spec: ToolSpec, errors: list[ValidationError]) -> str:
-    problems = list(dict.fromkeys(line for error in errors for line in _problems(error)))
-    more = len(problems) - _MAX_PROBLEMS
-    shown = "; ".join(problems[:_MAX_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
+    lines = (line for error in errors for line in _problems(error))
+    problems = list(dict.fromkeys(islice(lines, _MOST_COUNTED)))
+    more, least = len(problems) - _MAX_PROBLEMS, "at least " if len(problems) == _MOST_COUNTED else ""
+    shown = "; ".join(problems[:_MAX_PROBLEMS]) + (f"; and {least}{more} more" if more > 0 else "")
     return f"Invalid arguments for {spec.name}: {shown}. Please correct the call and retry."
 
 
-def _problems(error: ValidationError) -> list[str]:
+def _problems(error: ValidationError) -> Iterator[str]:
     where = error.json_path.removeprefix("$").removeprefix(".")
     known = list(error.schema.get("properties", {})) if isinstance(error.schema, Mapping) else []
     inside = f" in {where}" if where else ""
     instance: Any = error.instance
     wanted: Any = error.validator_value
     if error.validator == "required":
-        absent = [name for name in wanted if name not in instance]
-        return [f"missing argument '{name}'{inside}{_described(error.schema, name)}" for name in absent]
-    if error.validator == "additionalProperties" and wanted is False:
-        strangers = [name for name in instance if name not in known]
-        return [f"unknown argument {_shown(name)}{inside}{_nearest(name, known)}" for name in strangers]
-    found = f"{_kind(instance)} {_shown(instance)}"
-    return [f"{where or 'arguments'}: expected {_expected(error)}, found {found}"]
+        absent = (name for name in wanted if name not in instance)
+        yield from (f"missing argument '{name}'{inside}{_described(error.schema, name)}" for name in absent)
+    elif error.validator == "additionalProperties" and wanted is False:
+        strangers = (name for name in instance if name not in known)
+        yield from (f"unknown argument {_shown(name)}{inside}{_nearest(name, known)}" for name in strangers)
+    else:
+        found = f"{_kind(instance)} {_shown(instance)}"
+        yield f"{where or 'arguments'}: expected {_expected(error)}, found {found}"
 
 
 def _described(schema: Any, name: str) -> str:

@@ -1,4 +1,4 @@
-"""The output of commands as a model reads it: without escape sequences, and its middle left out when it is long."""
+"""The output of commands as a model reads it: without escape sequences and last newlines, and cut where it is long."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FORK_IN_PYTHON: Final = "blockingioerror: [errno 11]"
 
 def shorten(result: ExecResult, limit: int = OUTPUT_LIMIT) -> str:
     """Return the output without escape sequences, head and tail of it when it is longer than `limit` characters."""
-    text = without_escapes(result.output).strip()
+    text = without_escapes(result.output).rstrip("\n")
     if len(text) <= limit:
         return text
     head = int(limit * _HEAD_SHARE)

@@ -17,7 +17,7 @@ QUOTE: Final = re.compile("[\"']?")
 def _attribute(size: str) -> re.Pattern[str]:
     """Return a pattern for the text of an attribute between two `QUOTE`s, which may be double, single or missing."""
     double, single = rf'(?<=")[^"<>\n]{size}(?="|\Z)', rf"(?<=')[^'<>\n]{size}(?='|\Z)"
-    return re.compile(rf"({double}|{single}|(?<==)[^\s\"'<>]+)")
+    return re.compile(rf"({double}|{single}|(?<==)[^\s\"'<>]++)")
 
 
 ANY_QUOTED: Final = (QUOTE, _attribute("*"), QUOTE)

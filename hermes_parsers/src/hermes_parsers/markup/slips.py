@@ -164,7 +164,7 @@ def _head(dialect: Dialect) -> re.Pattern[str]:
     if dialect.is_block:
         return re.compile(f"()()(?={follows})")
     word = re.escape(dialect.word)
-    name = r"(?:[ =:]*(?:name *= *)?[\"']?([\w.:/@$-]+)[\"']? *(?=[<>\n]))?"
+    name = r"(?:[ =:]*+(?:name *= *)?[\"']?([\w.:/@$-]++)[\"']? *(?=[<>\n]))?"
     return re.compile(f"((?:<?{word}{name}[^<>\\n]{{0,200}}>?)?){SPACES}(?={follows})")
 
 

@@ -21,6 +21,7 @@ _MEANINGS_OF_ONE: Final = {
     "find": "some directories could not be read", "pgrep": "no process matched (not an error)",
     "which": "not found on PATH (not an error)", "expr": "the result is empty or zero (not an error)",
 }  # fmt: skip
+_LONGEST_LOOKED_AT: Final = 4096
 _MEANINGS: Final = {
     126: "found, but it could not be executed",
     127: "command not found",
@@ -82,13 +83,18 @@ async def _error(result: ExecResult, timeout: float | None, workdir: str | None,
 def exit_code_meaning(command: str, exit_code: int) -> str | None:
     """Say what a non-zero exit code means, where the command leaves no doubt which program it came from."""
     if exit_code == 1:
-        program = _last_program(command)
+        program = _only_program(command)
         return _MEANINGS_OF_ONE.get(program.rpartition("/")[2]) if program else None
     return _MEANINGS.get(exit_code)
 
 
-def _last_program(command: str) -> str | None:
-    if "\n" in command.strip():
+def _only_program(command: str) -> str | None:
+    """Return the program that a command's exit code of 1 came from, whatever options its shell has.
+
+    Under `pipefail` it is of any program of a pipeline, and under `set -e` of any command; only the last one after `||`
+    is certain.
+    """
+    if "\n" in command.strip() or len(command) > _LONGEST_LOOKED_AT:
         return None
     lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
     lexer.commenters = ""
@@ -97,14 +103,12 @@ def _last_program(command: str) -> str | None:
     except ValueError:
         return None
     last: list[str] = []
-    doubtful = False
     for word in tokens:
-        if word in {";", "&", "||", "|", "|&"}:
-            last, doubtful = [], doubtful and word.startswith("|") and word != "||"
-        elif word == "&&":
-            # What stands before it may have failed, too.
-            last, doubtful = [], True
+        if word == "||":
+            last = []
+        elif word and set(word) <= set("();|&"):
+            return None
         else:
             last.append(word)
     words = [one for one in last if not re.match(r"[A-Za-z_]\w*=", one)]
-    return words[0] if words and not doubtful else None
+    return words[0] if words else None

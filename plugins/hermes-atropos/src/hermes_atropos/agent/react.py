@@ -46,6 +46,7 @@ _MARK: Final = re.compile(r"<think>|</think>|<tool_call>\s*")
 _CLOSER: Final = re.compile(r"\s*</tool_call>")
 _NAME: Final = re.compile(r"([\w.:-]+)\s*(?=\{)")
 _MOST_PROBLEMS: Final = 16  # in a row; more of them tell the model nothing
+_MOST_IN_ALL: Final = 64  # each costs a look at all of the text before it
 _DECODER: Final = json.JSONDecoder(strict=False)  # a raw line break in a string is what models write
 
 
@@ -111,6 +112,7 @@ class _Reader:
         self._at = 0
         self._last_closer = text.rfind("</think>")
         self._has_thought = False
+        self._problems = self._problems_in_a_row = 0
         self.found: list[ToolCall | _UnreadableError] = []
         self.spoken: list[str] = []
 
@@ -125,7 +127,7 @@ class _Reader:
                 self._take_back()
             else:
                 self._read_call(mark.start())
-            if sum(isinstance(found, _UnreadableError) for found in self.found[-_MOST_PROBLEMS:]) == _MOST_PROBLEMS:
+            if self._problems == _MOST_IN_ALL or self._problems_in_a_row == _MOST_PROBLEMS:
                 return
         self.spoken.append(self._text[self._at :])
 
@@ -138,6 +140,7 @@ class _Reader:
         if not self._has_thought:
             self.found.clear()
             self.spoken.clear()
+            self._problems_in_a_row = 0
         self._has_thought = True
 
     def _read_call(self, start: int) -> None:
@@ -148,8 +151,11 @@ class _Reader:
                 raise _UnreadableError("it has no </tool_call> after its JSON")  # noqa: TRY301 - kept like the rest
             self._at = closer.end()
             self.found.append(_call(name, value, self._text[start : self._at]))
+            self._problems_in_a_row = 0
         except _UnreadableError as problem:
             self.found.append(problem)
+            self._problems += 1
+            self._problems_in_a_row += 1
 
 
 def _body(text: str, at: int) -> tuple[str | None, Any, int]:

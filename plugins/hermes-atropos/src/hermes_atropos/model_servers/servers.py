@@ -123,7 +123,7 @@ class ManagedSession:
         self.own = own
         self.reasoning = reasoning
         self._parser = parser
-        self._used_ids: set[str] = set()
+        self._used_ids: dict[str, int] = {}
 
     async def chat_completion(self, **options: Any) -> Any:
         """Sample one turn of the conversation."""

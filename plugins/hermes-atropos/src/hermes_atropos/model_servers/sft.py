@@ -17,8 +17,9 @@ from hermes_core.contracts.tokens import IGNORED
 
 logger = logging.getLogger(__name__)
 
-_OPENING: Final = r"(?:<[^<>\s/]*think[^<>\s/]*>|\[THINK\]|<\|channel>thought)"
-_CLOSING: Final = r"(?:<[^<>\s/]*/[^<>\s/]*think[^<>\s/]*>|<\|END_THINKING\|>|\[/THINK\]|<channel\|>)"
+# A look ahead for the word, and then no way back: a text of `<thinkthink…` is read in one pass.
+_OPENING: Final = r"(?:<(?=[^<>\s/]*think)[^<>\s/]*+>|\[THINK\]|<\|channel>thought)"
+_CLOSING: Final = r"(?:<[^<>\s/]*+/(?=[^<>\s/]*think)[^<>\s/]*+>|<\|END_THINKING\|>|\[/THINK\]|<channel\|>)"
 # The opening mark may stand in the prompt already, or the template writes none.
 _EMPTY_REASONING: Final = re.compile(rf"\s*(?:{_OPENING}\s*)?{_CLOSING}", re.IGNORECASE)
 _SPACE: Final = re.compile(r"\s*")

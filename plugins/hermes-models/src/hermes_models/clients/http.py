@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict, TypeVar
 from urllib.parse import quote
 
-from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.errors import ConfigError, ModelReplyError
 from hermes_models.clients.address import ServerAddress
 from hermes_models.clients.http_errors import Refusal, of_reply, of_status, of_transport
 
@@ -26,6 +26,8 @@ _BACKOFF_MAX: Final = 30.0
 # uvicorn closes idle connections after 5 s; using one at that very moment would lose a request that may have run.
 _KEEPALIVE: Final = 4.0
 _LARGE_BODY: Final = 2**20
+# 131,072 tokens with their log-probabilities are some 16 MB; few bytes that are packed can be any number.
+_LONGEST_ANSWER: Final = 64 * 2**20
 # The rollout's own timer is to go first: it knows that the time limit ended the call and not the model.
 _GRACE: Final = 0.25
 
@@ -121,7 +123,11 @@ class HttpChannel:
             async with session.request(
                 method, url, data=data, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
-                return Answer(response.status, response.headers, await response.read())
+                body = await _read(response)
+                answer = Answer(response.status, response.headers, body[:_LONGEST_ANSWER])
+                if len(body) > _LONGEST_ANSWER:
+                    return self.unreadable(ModelReplyError(f"its body has more than {_LONGEST_ANSWER} bytes"), answer)
+                return answer
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             return of_transport(error, address=self.address, seconds=seconds)
 
@@ -165,6 +171,18 @@ class HttpChannel:
         if refusal.after is not None:  # a little later than asked, and not everybody at once
             return min(refusal.after, self._max_retry_after) * (1 + 0.1 * self._random.random())
         return min(_BACKOFF_MAX, _BACKOFF * 2.0 ** (attempt - 1)) * (0.5 + 0.5 * self._random.random())
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """Return a body, or the beginning of one that is longer than an answer may be."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > _LONGEST_ANSWER:
+            break
+    return b"".join(parts)
 
 
 def rollout_headers(rollout_id: str, seed: int) -> dict[str, str]:

@@ -12,6 +12,7 @@ from hermes_core.contracts.model import ModelReply, RequestedCall, Usage, encode
 
 # Half of a character pair: legal in JSON text, but it can be written to no UTF-8 file and sent to no server.
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_ANSWERED_ID: Final = re.compile(rb'"tool_call_id":("(?:[^"\\]|\\.)*+")')
 _ESCAPED_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 # What servers call an end that neither the model nor a limit has set. A filter's judgement is of what the model wrote.
 _BROKEN_OFF: Final = frozenset(
@@ -81,9 +82,11 @@ def _content(message: Mapping[str, Any]) -> tuple[str | None, str | None]:
         return content, None
     if not isinstance(content, list):
         raise TypeError(f"content is {type(content).__name__}")
-    thoughts = [part for part in content if isinstance(part, dict) and part.get("type") in {"thinking", "reasoning"}]
-    text = "".join(_text(part) for part in content if part not in thoughts)
-    return text, "".join(_text(part) for part in thoughts) or None
+    texts: tuple[list[str], list[str]] = [], []
+    for part in content:
+        is_thought = isinstance(part, dict) and part.get("type") in {"thinking", "reasoning"}
+        texts[is_thought].append(_text(part))
+    return "".join(texts[False]), "".join(texts[True]) or None
 
 
 def _text(part: object) -> str:
@@ -112,23 +115,22 @@ def _calls(requested: Any, sent: bytes, number: int) -> Iterator[RequestedCall]:
         return
     if not isinstance(requested, list):
         raise TypeError(f"tool_calls is {type(requested).__name__}")
-    seen: set[str] = set()
+    # Inside a JSON string quotes are escaped, so this finds the key only, never a text that looks like it.
+    seen = {json.loads(found) for found in _ANSWERED_ID.findall(sent)}
+    own = number
     for offset, item in enumerate(requested):
         function = item["function"]
         name, arguments = function.get("name"), function.get("arguments")
-        call_id, own = item.get("id"), number + offset
-        while not _is_new(call_id, seen, sent):
+        call_id, own = item.get("id"), max(own, number + offset)
+        while not _is_new(call_id, seen):
             call_id, own = f"call_{own}", own + 1
         seen.add(call_id)
         yield RequestedCall(id=call_id, name=name if isinstance(name, str) else "", arguments=_arguments(arguments))
 
 
-def _is_new(call_id: object, seen: set[str], sent: bytes) -> bool:
+def _is_new(call_id: object, seen: set[str]) -> bool:
     """Tell whether an id names one call of the whole conversation; some servers count from zero in every turn."""
-    if not isinstance(call_id, str) or not call_id or call_id in seen or _LONE_SURROGATE.search(call_id):
-        return False
-    # Inside a JSON string quotes are escaped, so this finds the key only, never a text that looks like it.
-    return b'"tool_call_id":' + encode(call_id) not in sent
+    return isinstance(call_id, str) and bool(call_id) and call_id not in seen and not _LONE_SURROGATE.search(call_id)
 
 
 def _arguments(value: object) -> str:

@@ -51,6 +51,8 @@ class FileChange:
     path: str
     move_to: str | None = None
     added: list[str] = field(default_factory=list)
+    # Models leave out the mark of an empty line; those before the next header are layout.
+    gap: int = 0
     hunks: list[Hunk] = field(default_factory=list)
 
 
@@ -92,8 +94,11 @@ def _continue(change: FileChange, number: int, line: str) -> None:
             raise _unexpected(number, line, "nothing after a '*** Delete File:' line")
     elif change.kind == "add":
         if line.startswith("+"):
-            change.added.append(line[1:])
-        elif line.strip():
+            change.added += [*[""] * change.gap, line[1:]]
+            change.gap = 0
+        elif not line and change.added:
+            change.gap += 1
+        else:
             raise _unexpected(number, line, "lines that start with '+' after '*** Add File:'")
     elif line.startswith("*** Move to:") and not change.hunks:
         change.move_to = line.removeprefix("*** Move to:").strip()

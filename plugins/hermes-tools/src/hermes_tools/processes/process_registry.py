@@ -22,7 +22,10 @@ from hermes_tools.processes.process_watch import MIN_CHECK_INTERVAL, MatchLimit,
 MAX_PROCESSES: Final = 64
 FINISHED_TTL_SECONDS: Final = 1800.0
 _EVENT_CHARS: Final = 1000
+_WATCHED_CHARS: Final = 64 * _EVENT_CHARS
 _PATTERN_LOOK: Final = 1.0
+_BUSY_LOOK: Final = 16.0
+"""Seconds more until the next look at a process that writes all that one look takes: 64 of them would keep the loop."""
 _LAST_WORDS: Final = 5.0
 _MAX_FAILURES: Final = 3
 """Failed looks in a row after which a process counts as lost; one alone may be the transport's."""
@@ -232,12 +235,12 @@ class ProcessRegistry:
             await self._end(session, reason, exit_code)
 
     async def _until_end(self, session: ProcessSession, watch: Watch) -> tuple[CompletionReason, int | None]:
-        failures = 0
+        failures, seen = 0, 0
         last = self._clock()
         while True:
             try:
-                info = await session.source.wait(session.source_id, timeout=self._pause(session, watch))
-                await self._look(session, watch)
+                info = await session.source.wait(session.source_id, timeout=self._pause(session, watch, seen))
+                seen = await self._look(session, watch)
             except (ProcessLookupError, SandboxLostError):
                 return "lost", None
             except BackendError:
@@ -253,19 +256,21 @@ class ProcessRegistry:
                 last = self._clock()
                 await self._emit(session, "interval")
 
-    def _pause(self, session: ProcessSession, watch: Watch) -> float | None:
+    def _pause(self, session: ProcessSession, watch: Watch, seen: int) -> float | None:
         if watch.patterns and not watch.worn_out:
-            return _PATTERN_LOOK
+            return _PATTERN_LOOK + _BUSY_LOOK * seen / _WATCHED_CHARS
         return session.check_interval
 
-    async def _look(self, session: ProcessSession, watch: Watch) -> None:
+    async def _look(self, session: ProcessSession, watch: Watch) -> int:
+        """Look for the patterns in what is new, and return how many characters that was."""
         if not watch.patterns or watch.worn_out:
-            return
-        text, _ = await session.news("watch", _EVENT_CHARS * 64)
+            return 0
+        text, _ = await session.news("watch", _WATCHED_CHARS)
         found = watch.match(text)
         if found is not None:
             await self._emit(session, "match", pattern=found)
         session.notify_on_complete |= watch.worn_out
+        return len(text)
 
     async def _emit(
         self,
