@@ -43,11 +43,14 @@ class Command:
             [sys.executable, "-m", "hermes_core.cli", *map(str, arguments)],
             cwd=self.folder,
             env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
             text=True,
-            **{"preexec_fn": _interruptible, **options},
+            **{
+                "stdin": subprocess.DEVNULL,
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.PIPE,
+                "preexec_fn": _interruptible,
+                **options,
+            },
         )
 
     def __call__(self, *arguments, env=None, seconds=100):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import resource
 import select
 import signal
+import termios
 
 import pytest
 import yaml
@@ -209,7 +211,8 @@ def test_a_config_that_is_not_utf8_is_refused(hermes, tmp_path):
     fails(hermes("run", "--config", "run.yaml"), "UTF-8")
 
 
-def test_sigterm_cleans_up_like_ctrl_c(hermes, tasks, small_task, rollouts):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_of_others_cleans_up_like_ctrl_c(hermes, tasks, small_task, rollouts, number):
     path = tasks(small_task("one"), small_task("two", solution=["sleep 1000"]))
     marker = hermes.folder / "called"
     os.mkfifo(marker)
@@ -217,14 +220,75 @@ def test_sigterm_cleans_up_like_ctrl_c(hermes, tasks, small_task, rollouts):
     command = ("-p", "tell", "run", path, "--out", "out", "--mistake-rate", "0", "--max-concurrent", "1")
     with hermes.start(*command, env={"HERMES_TEST_TELL": str(marker)}) as process:
         assert select.select([reader], [], [], 60)[0]
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         _, err = process.communicate(timeout=60)
     os.close(reader)
-    assert process.returncode == 143
+    assert process.returncode == 128 + number
     said = "terminated: 1 of 2 rollouts recorded, 1 in flight ended, no sandbox left; the same command continues"
     assert said in err
     assert [line["task_id"] for line in rollouts()] == ["one"]
     assert "no sandboxes" in hermes("sandboxes", "ps").stdout.lower() or not hermes("sandboxes", "ps").stdout.strip()
+
+
+def test_a_terminal_that_is_closed_cleans_up_like_ctrl_c(hermes, tasks, small_task, rollouts):
+    """Its end is a SIGHUP, and whatever is written to it afterwards an error."""
+    path = tasks(small_task("one"), small_task("two", solution=["sleep 1000"]))
+    marker = hermes.folder / "called"
+    os.mkfifo(marker)
+    reader = os.open(marker, os.O_RDONLY | os.O_NONBLOCK)
+    command = ("-p", "tell", "run", path, "--out", "out", "--mistake-rate", "0", "--max-concurrent", "1")
+    near, far = os.openpty()
+    with hermes.start(
+        *command,
+        env={"HERMES_TEST_TELL": str(marker)},
+        stdin=far,
+        stdout=far,
+        stderr=far,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    ) as process:
+        os.close(far)
+        assert select.select([reader], [], [], 60)[0]
+        os.close(near)
+        assert process.wait(timeout=60) == 128 + signal.SIGHUP
+    os.close(reader)
+    assert [line["task_id"] for line in rollouts()] == ["one"]
+    assert json.loads(hermes("sandboxes", "ps", "--json").stdout)["sandboxes"] == []
+
+
+def test_nohup_runs_go_on_without_their_terminal(hermes, tasks, small_task, rollouts):
+    marker = hermes.folder / "called"
+    os.mkfifo(marker)
+    reader = os.open(marker, os.O_RDONLY | os.O_NONBLOCK)
+    path = tasks(small_task("one", solution=[f"echo here >{marker}; read line <{marker}.on", "echo 1 >a"]))
+    way = hermes.folder / "called.on"
+    os.mkfifo(way)
+    ignore = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)  # noqa: E731 - what nohup does
+    with hermes.start("run", path, "--mistake-rate", "0", "--out", "out", preexec_fn=ignore) as process:
+        assert select.select([reader], [], [], 60)[0]
+        process.send_signal(signal.SIGHUP)
+        way.write_text("go on\n")
+        process.communicate(timeout=60)
+    os.close(reader)
+    assert process.returncode == 0
+    assert len(rollouts()) == 1
+
+
+def test_output_without_characters_for_it_is_escaped(hermes, tasks, small_task):
+    """LC_ALL=C, as in many containers, ended commands whose work was done."""
+    plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    path = tasks(small_task("задача", prompt="é"))
+    for command in (
+        ["tasks", "list", path],
+        ["tasks", "check", path],
+        ["run", "--help"],
+        ["--help"],
+        ["plugins", "list"],
+    ):
+        result = hermes(*command, env=plain)
+        assert "Traceback" not in result.stderr, command
+        assert result.returncode == 0, result.stderr
+    assert "\\u0437" in hermes("tasks", "list", path, env=plain).stdout
 
 
 def test_a_run_begins_by_removing_what_killed_ones_left(hermes, tasks, small_task):

@@ -34,7 +34,7 @@ def parse(*words):
     return parser.parse_args(words)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_it_says_where_it_listens_serves_and_ends_cleanly_on_a_signal(number):
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", MAIN, "nop", "--api-key-env", "SERVE_KEY",

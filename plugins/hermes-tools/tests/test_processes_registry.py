@@ -217,7 +217,13 @@ def test_all_processes_together_tell_of_15_matches_in_10_seconds():
 
 
 def test_the_public_names_are_there():
-    assert hermes_tools.__all__ == ["ProcessRegistry", "ProcessSession", "RolloutProcesses"]
+    assert hermes_tools.__all__ == [
+        "ProcessRegistry",
+        "ProcessSession",
+        "RolloutProcesses",
+        "process_limit_note",
+        "shorten_output",
+    ]
     for name in hermes_tools.__all__:
         assert getattr(hermes_tools, name).__name__ == name
     with pytest.raises(AttributeError, match="Process"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,9 @@ INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None, *, environ: Mapping[str, str] | None = None) -> int:
     """Run the command line and return its exit status: 0 well, 2 the user must change something, 1 anything else."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What a terminal or a pipe has no character for (LC_ALL=C) is printed as an escape, as stderr does it.
+        sys.stdout.reconfigure(errors="backslashreplace")
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments == ["--version"]:
         return _print_version()

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pydantic import ValidationError
 from hermes_atropos.compat import APIServerConfig
 from hermes_atropos.config import nearest
 from hermes_atropos.config_redaction import displayed
+from hermes_core.cli.end_signals import end_signals
 from hermes_core.contracts.errors import ConfigError, HermesError, UserError
 from hermes_core.contracts.secrecy import hidden, shown_value
 from hermes_runner.config import load_config
@@ -61,10 +61,11 @@ def main(cls: type[HermesAgentBaseEnv], arguments: Sequence[str] | None = None) 
 
 
 async def _stoppable(work: Coroutine[Any, Any, None]) -> None:
-    """Let SIGTERM, which schedulers send, end it as Ctrl-C does: with every rollout cleaned up."""
+    """Let what others end it with do what Ctrl-C does: with every rollout cleaned up."""
     task = asyncio.current_task()
     assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel, "SIGTERM")
+    for number in end_signals():
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel, number.name)
     await work
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hermes_tools.command_output import process_limit_note, shorten_output
     from hermes_tools.processes.process_actions import RolloutProcesses
     from hermes_tools.processes.process_registry import ProcessRegistry
     from hermes_tools.processes.process_session import ProcessSession
@@ -16,9 +17,11 @@ _HOMES = {
     "ProcessRegistry": "processes.process_registry",
     "ProcessSession": "processes.process_session",
     "RolloutProcesses": "processes.process_actions",
+    "process_limit_note": "command_output",
+    "shorten_output": "command_output",
 }
 
-__all__ = ["ProcessRegistry", "ProcessSession", "RolloutProcesses"]
+__all__ = ["ProcessRegistry", "ProcessSession", "RolloutProcesses", "process_limit_note", "shorten_output"]
 
 
 def __getattr__(name: str) -> object:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hermes_core.contracts.sandbox import ExecResult
 from hermes_core.contracts.tool import FOREGROUND_MAX_TIMEOUT, ToolContext, ToolResult
-from hermes_core.tooling.command_output import process_limit_note, shorten
+from hermes_tools.command_output import process_limit_note, shorten_output
 from hermes_tools.processes.background import BACKGROUND_ONLY, start_in_background
 from hermes_tools.results import answered
 
@@ -51,7 +51,7 @@ class TerminalTool:
         result = await context.sandbox.exec(command, timeout=timeout, cwd=workdir)
         error = await _error(result, timeout, workdir, context)
         fields: dict[str, Any] = {
-            "output": shorten(result),
+            "output": shorten_output(result),
             "exit_code": 124 if result.timed_out else result.exit_code,
             "error": error,
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from hermes_core.tooling.command_output import ESCAPE
+from hermes_tools.command_output import ESCAPE
 
 # What begins like a long sequence is none of two bytes, unless the end of the text cut it off.
 _COMPLETE: Final = re.compile(ESCAPE.pattern.replace("[0-~]", r"[0-OQ-WYZ\\`-~]"))

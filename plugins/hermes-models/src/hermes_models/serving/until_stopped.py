@@ -7,14 +7,15 @@ import signal
 import sys
 from contextlib import AbstractAsyncContextManager
 
+from hermes_core.cli.end_signals import end_signals
 from hermes_core.contracts.errors import UserError
 
 
 async def serve_until_stopped(serving: AbstractAsyncContextManager[str], *, host: str, port: int) -> None:
-    """Enter a context that listens, print its address, and leave it at SIGINT or SIGTERM."""
+    """Enter a context that listens, print its address, and leave it at SIGINT, SIGTERM or SIGHUP."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, *end_signals()):
         loop.add_signal_handler(number, stop.set)
     try:
         async with serving as url:

@@ -7,7 +7,9 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import os
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -19,6 +21,7 @@ from typing import Any, cast
 
 import hermes_core
 from hermes_core.cli.display_text import plural
+from hermes_core.cli.end_signals import end_signals
 from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError, HermesError
@@ -301,17 +304,36 @@ def execute(
     With `retry_failed`, rollouts that were dropped earlier are played again.
     """
     run = Run(config, registry, api_key=api_key, stream=stream, retry_failed=retry_failed)
+    received: list[signal.Signals] = []
     try:
-        return asyncio.run(_terminable(run))
+        return asyncio.run(_terminable(run, received))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(run.account()) from None
     except asyncio.CancelledError:
-        stream.write(f"terminated: {run.account()}; the same command continues the run\n")
-        raise SystemExit(128 + signal.SIGTERM) from None
+        _say_last(stream, f"terminated: {run.account()}; the same command continues the run\n")
+        raise SystemExit(128 + (received or [signal.SIGTERM])[0]) from None
 
 
-async def _terminable(run: Run) -> RunResult:
-    """Run so that SIGTERM, which a scheduler sends, cleans up like Ctrl-C."""
+def _say_last(stream: Any, text: str) -> None:
+    """Write a last line; what a closed terminal no longer takes goes nowhere, and fails nothing."""
+    try:
+        stream.write(text)
+        stream.flush()
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for number in (1, 2):
+            os.dup2(nowhere, number)
+
+
+async def _terminable(run: Run, received: list[signal.Signals]) -> RunResult:
+    """Run so that what others end it with cleans up like Ctrl-C."""
     task = asyncio.ensure_future(run.execute())
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
+    def end(number: signal.Signals) -> None:
+        received.append(number)
+        task.cancel()
+
+    for number in end_signals():
+        asyncio.get_running_loop().add_signal_handler(number, end, number)
     return await task

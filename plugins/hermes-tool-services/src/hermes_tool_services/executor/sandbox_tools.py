@@ -22,11 +22,11 @@ from hermes_core.rollout.runtime import to_completion
 from hermes_core.specs import ToolSpec
 from hermes_core.tooling.agent_calls import parse_result, without_policy
 from hermes_core.tooling.arguments import ArgumentsError
-from hermes_core.tooling.command_output import process_limit_note, shorten
 from hermes_tool_services import wire
 from hermes_tool_services.executor import artifacts
 from hermes_tool_services.executor.tool_backend import BatchItem, ExecutionResult
 from hermes_tool_services.policy import DEFAULT_TIMEOUT, MARGIN, Policy, timeout_of
+from hermes_tools import process_limit_note, shorten_output
 
 ALIASES: Final = {"bash": "terminal", "bash_stateful": "terminal_stateful"}
 """The predecessor's names of two tools inside the sandbox."""
@@ -299,9 +299,11 @@ async def _command(
         metadata["note"] = note
     if result.timed_out:
         metadata["timeout"] = True
-        return ExecutionResult(False, shorten(result), f"Command timed out after {seconds:g}s", metadata=metadata)
+        return ExecutionResult(
+            False, shorten_output(result), f"Command timed out after {seconds:g}s", metadata=metadata
+        )
     error = None if code == 0 else f"Exit code: {code}"
-    return ExecutionResult(code == 0, shorten(result), error, metadata=metadata)
+    return ExecutionResult(code == 0, shorten_output(result), error, metadata=metadata)
 
 
 async def _file(sandbox: Sandbox, name: str, arguments: Mapping[str, Any]) -> ExecutionResult:

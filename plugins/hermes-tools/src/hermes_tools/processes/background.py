@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from hermes_core.contracts.errors import ProcessLimitError, UnavailableComponentError
 from hermes_core.contracts.tool import ToolContext, ToolResult
-from hermes_core.tooling.command_output import process_limit_note
+from hermes_tools.command_output import process_limit_note
 from hermes_tools.processes.process_actions import RolloutProcesses
 from hermes_tools.results import answered
 

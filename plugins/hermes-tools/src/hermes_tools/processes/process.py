@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from hermes_core.contracts.tool import ToolContext, ToolResult
-from hermes_core.tooling.command_output import process_limit_note
+from hermes_tools.command_output import process_limit_note
 from hermes_tools.processes.process_actions import RolloutProcesses
 from hermes_tools.processes.process_session import ProcessSession
 from hermes_tools.results import answered

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
 from hermes_core.contracts.sandbox import ProcessInfo, ProcessOutput
-from hermes_core.tooling.command_output import without_escapes
+from hermes_tools.command_output import without_escapes
 from hermes_tools.unfinished_output import count_unfinished_bytes
 
 MAX_OUTPUT_CHARS: Final = 200_000

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from hermes_core.contracts.sandbox import ExecResult
-from hermes_core.tooling.command_output import process_limit_note, shorten, without_escapes
+from hermes_tools.command_output import process_limit_note, shorten_output, without_escapes
 
 
 def read(output: str, limit: int = 50_000, **fields: object) -> str:
-    return shorten(ExecResult(exit_code=0, output=output, **fields), limit)  # type: ignore[arg-type]  # a shorthand
+    return shorten_output(ExecResult(exit_code=0, output=output, **fields), limit)  # type: ignore[arg-type]  # a shorthand
 
 
 def test_a_capture_that_is_whole_is_not_touched() -> None:

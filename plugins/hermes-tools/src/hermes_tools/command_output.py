@@ -24,7 +24,7 @@ _NO_ROOM: Final = ("resource temporarily unavailable", "eagain", "os error 11")
 _FORK_IN_PYTHON: Final = "blockingioerror: [errno 11]"
 
 
-def shorten(result: ExecResult, limit: int = OUTPUT_LIMIT) -> str:
+def shorten_output(result: ExecResult, limit: int = OUTPUT_LIMIT) -> str:
     """Return the output without escape sequences, head and tail of it when it is longer than `limit` characters."""
     text = without_escapes(result.output).rstrip("\n")
     if len(text) <= limit:
