@@ -135,6 +135,9 @@ def test_a_raw_call_that_no_parser_reads_is_said_in_the_summary(play, hermes):
     assert (line["reward"], line["counters"]["unparsed_replies"]) == (0.0, 1)
     summary = json.loads((hermes.folder / "out" / "summary.json").read_text())
     assert summary["counters"]["unparsed_replies"] == 1
+    assert summary["run"]["parsers_of_unparsed_replies"][0] == "hermes"
+    table = hermes("report", "out").stdout
+    assert "1 reply looks like raw tool calls, and no parser was chosen: --parser hermes (or" in " ".join(table.split())
 
 
 def test_a_parser_takes_options(play):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
@@ -11,11 +12,15 @@ from typing import Any, Final
 from hermes_core.contracts.model import Message, ModelReply, RequestedCall
 from hermes_core.contracts.parsing import AttemptStatus, ParseAttempt, ParsedCall, ParseResult, ToolCallParser
 
-# The opening marks of the common formats; enough to say that a parser is missing, not which.
+# A call of any format that we know is a mark with one of these words, or JSON or Python that names an offered tool.
 _MARK: Final = re.compile(
-    r"<tool_calls?>|\[TOOL_CALLS\]|<\|tool_calls?|<\|python_tag\|>|<\|action_start\|>|<｜(?:tool|DSML)|<function="
-    r"|<minimax:tool_call>|<seed:tool_call>|<\|channel\|>commentary to=|functools\["
+    r"<[^<>\s\"'=]*(?:tool|function|invoke|call|START_ACTION|action_start|python_tag|DSML)[^<>\s\"'=]*[>=\s]"
+    r"|\[TOOL_CALLS\]|\bfunctools\[|\bto=functions\.|<\|channel\|>commentary to=|\bfunction call<\|"
+    r"|<\|open\|>(?:tools|call)"
 ).search
+_JSON: Final = re.compile(r"^[\[{]", re.MULTILINE)
+_PYTHONIC: Final = re.compile(r"^\[?([A-Za-z_]\w*)\(", re.MULTILINE)
+_DECODER: Final = json.JSONDecoder()
 _SHORT_ID: Final = 9
 _LONG_NUMBER: Final = 10
 _MOST_SHOWN: Final = 10
@@ -44,15 +49,16 @@ def interpret(
     parser: ToolCallParser | None,
     schemas: Sequence[Any] = (),
     used_ids: dict[str, int] | None = None,
+    offered: Collection[str] = (),
 ) -> Turn:
     """Read a reply; raw text goes through the parser, if there is one and the server found no calls itself.
 
     A parser knows one message; `used_ids` are the ids of the rollout's earlier calls, which no call may have again,
-    and take those of this one.
+    and take those of this one. `offered` are the names of the tools, by which calls without a mark are known.
     """
     if parser is None or reply.tool_calls or not reply.content:
         message = assistant_message(reply.content, reply.reasoning, reply.tool_calls)
-        is_unparsed = parser is None and not reply.tool_calls and _MARK(reply.content or "") is not None
+        is_unparsed = parser is None and not reply.tool_calls and _looks_like_calls(reply.content or "", offered)
         return Turn(message=message, calls=reply.tool_calls, content=reply.content, is_unparsed=is_unparsed)
     result = parser.parse(reply.content, list(schemas))
     used_ids = {} if used_ids is None else used_ids
@@ -64,6 +70,24 @@ def interpret(
         message = assistant_message(reply.content, reply.reasoning, ())
     complaint = _complaint(bad, calls) if bad else None
     return Turn(message=message, calls=calls, content=result.content, malformed=len(bad), complaint=complaint)
+
+
+def _looks_like_calls(text: str, offered: Collection[str]) -> bool:
+    if _MARK(text) or any(call[1] in offered for call in _PYTHONIC.finditer(text)):
+        return True
+    found = _JSON.search(text)
+    return found is not None and _names_a_tool(text, found.start(), offered)
+
+
+def _names_a_tool(text: str, at: int, offered: Collection[str]) -> bool:
+    try:
+        value, _ = _DECODER.raw_decode(text, at)
+    except (ValueError, RecursionError):
+        return False
+    first = value[0] if isinstance(value, list) and value else value
+    if not isinstance(first, dict) or not {"arguments", "parameters"} & first.keys():
+        return False
+    return isinstance(first.get("name"), str) and first["name"] in offered
 
 
 def _requested(call: ParsedCall, used_ids: dict[str, int]) -> RequestedCall:

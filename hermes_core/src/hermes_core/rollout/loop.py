@@ -50,7 +50,8 @@ class AgentLoop:
         record = self._record
         reply = await self._ask()
         record.answered(reply)
-        turn = interpret(reply, self._runtime.parser, self._schemas(), self._used_ids)
+        offered = self._record.spec.group.tools.schemas.names
+        turn = interpret(reply, self._runtime.parser, self._schemas(), self._used_ids, offered)
         record.conversation.append(turn.message)
         if isinstance(self._model, ModelSession):
             self._model.record_message(turn.message)

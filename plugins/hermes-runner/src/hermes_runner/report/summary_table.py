@@ -151,7 +151,10 @@ def _facts(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     if unreadable := summary["counters"].get("tool_parse_errors"):
         yield "unreadable", f"{unreadable} tool calls could not be read; the model was told why"
     if unparsed := summary["counters"].get("unparsed_replies"):
-        yield "unparsed", f"{unparsed} replies look like raw tool calls, and no parser was chosen: --parser NAME"
+        parsers = summary["run"].get("parsers_of_unparsed_replies") or ["NAME"]
+        others = f" (or {', '.join(parsers[1:])})" if parsers[1:] else ""
+        looks = "replies look like" if unparsed > 1 else "reply looks like"
+        yield "unparsed", f"{unparsed} {looks} raw tool calls, and no parser was chosen: --parser {parsers[0]}{others}"
     if empty := summary["counters"].get("empty_replies"):
         yield "empty", f"{plural(empty, 'rollout')} ended with a reply without text and calls"
     if summary["tool_errors"]["total"]:

@@ -38,6 +38,7 @@ from hermes_runner.report import write_report
 from hermes_runner.report.summary import SummaryBuilder
 from hermes_runner.run.config_redaction import recorded, secret_texts
 from hermes_runner.run.engine_guard import RunEngine
+from hermes_runner.run.parser_advice import parsers_that_read
 from hermes_runner.run.plan import RunPlan, choose, plan_groups, rollouts
 from hermes_runner.run.progress import open_progress
 from hermes_runner.run.scheduling import Recorder, Scheduler
@@ -253,7 +254,10 @@ class Run:
             builder.add(outcome, earlier=outcome["rollout_id"] in folder.done)
         for line in folder.attempts.lines():
             builder.add_attempt(json.loads(without_samples(line)))
-        summary = builder.build(run=self._run_facts(folder, plan, recorder, planned, seconds))
+        facts = self._run_facts(folder, plan, recorder, planned, seconds)
+        if advised := parsers_that_read(self._registry, builder.unparsed):
+            facts["parsers_of_unparsed_replies"] = advised
+        summary = builder.build(run=facts)
         folder.write_text(SUMMARY, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
         write_report(folder.path / REPORT, summary, folder.rollouts.lines())
         clean = (
