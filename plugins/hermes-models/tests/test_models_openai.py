@@ -332,6 +332,32 @@ async def test_a_request_that_may_have_run_is_repeated_only_on_demand(server, co
     assert (await connect(repeat_unanswered=True).chat(ask())).content == "ok"
 
 
+async def test_a_kept_connection_that_the_server_closes_costs_no_request(server, connect):
+    """Servers close idle connections, at the latest in the moment of the next request: of 8 long rollouts 5 were lost."""
+    server.plays(completion("first"), hang_up, completion("second"))
+    client = connect()
+    assert [(await client.chat(ask())).content for _ in range(2)] == ["first", "second"]
+    assert (len(server.chats), client.pauses) == (3, [])
+
+
+async def test_a_request_that_ends_on_a_new_connection_too_is_lost(server, connect):
+    server.plays(completion(), hang_up, hang_up)
+    client = connect()
+    await client.chat(ask())
+    with pytest.raises(ModelServerError, match="broke off"):
+        await client.chat(ask())
+    assert len(server.chats) == 3
+
+
+async def test_an_answer_that_breaks_off_on_a_kept_connection_has_begun(server, connect):
+    server.plays(completion(), break_off)
+    client = connect()
+    await client.chat(ask())
+    with pytest.raises(ModelServerError, match="broke off"):
+        await client.chat(ask())
+    assert len(server.chats) == 2
+
+
 async def test_something_that_speaks_no_http_is_said_without_the_urls_secrets(connect):
     async def greet(_reader, writer):
         writer.write(b"SSH-2.0-OpenSSH_9.6\r\n")

@@ -7,7 +7,8 @@ import io
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar
 from urllib.parse import quote
 
 from hermes_core.contracts.errors import ConfigError, ModelReplyError
@@ -23,7 +24,7 @@ SEED_HEADER: Final = "X-Hermes-Rollout-Seed"
 
 _BACKOFF: Final = 0.5
 _BACKOFF_MAX: Final = 30.0
-# uvicorn closes idle connections after 5 s; using one at that very moment would lose a request that may have run.
+# uvicorn closes idle connections after 5 s.
 _KEEPALIVE: Final = 4.0
 _LARGE_BODY: Final = 2**20
 # 131,072 tokens with their log-probabilities are some 16 MB; few bytes that are packed can be any number.
@@ -61,8 +62,8 @@ class HttpChannel:
 
     `timeout` bounds each request from connecting to the last byte. Repeated, at most `max_retries` times, is only what
     was surely not run: no connection, 429 (its Retry-After is honoured up to `max_retry_after`), 5xx. A request that
-    was accepted and then got lost is repeated only with `repeat_unanswered`. The number of connections is not limited
-    here: the runner's business.
+    was accepted on a new connection and then got lost is repeated only with `repeat_unanswered`. The number of
+    connections is not limited here: the runner's business.
     """
 
     def __init__(
@@ -112,24 +113,52 @@ class HttpChannel:
     async def exchange(
         self, method: str, url: str, seconds: float, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> Answer | Refusal:
-        """Send one request and read its answer to the end; a refusal when there is no answer."""
+        """Send one request and read its answer to the end; a refusal when there is no answer.
+
+        A server may close a connection that is kept open at the very moment of a request. So a request that ends on one
+        without a byte of an answer goes out again, once, on a new connection.
+        """
+        session = self._session or self._open_session()
+        outcome = await self._send(session, method, url, seconds, body=body, headers=headers)
+        if outcome is None:
+            async with self._make_session() as new:
+                outcome = await self._send(new, method, url, seconds, body=body, headers=headers)
+        assert outcome is not None  # a new connection is no kept one
+        return outcome
+
+    async def _send(
+        self,
+        session: aiohttp.ClientSession,
+        method: str,
+        url: str,
+        seconds: float,
+        *,
+        body: bytes | None,
+        headers: dict[str, str] | None,
+    ) -> Answer | Refusal | None:
+        """Send one request; None where it ended on a kept connection before an answer began."""
         import aiohttp
 
-        session = self._session or self._open_session()
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=self._connect_timeout)
         # aiohttp warns about large bodies in one piece; from a stream they are sent in pieces.
         data = io.BytesIO(body) if body is not None and len(body) > _LARGE_BODY else body
+        way = _Way()
+        options: dict[str, Any] = {"headers": headers, "timeout": timeout, "allow_redirects": False}
         try:
-            async with session.request(
-                method, url, data=data, headers=headers, timeout=timeout, allow_redirects=False
-            ) as response:
-                body = await _read(response)
-                answer = Answer(response.status, response.headers, body[:_LONGEST_ANSWER])
-                if len(body) > _LONGEST_ANSWER:
-                    return self.unreadable(ModelReplyError(f"its body has more than {_LONGEST_ANSWER} bytes"), answer)
-                return answer
+            async with session.request(method, url, data=data, trace_request_ctx=way, **options) as response:
+                way.is_kept = False
+                return await self._answer(response)
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+            if way.is_kept and isinstance(error, aiohttp.ClientOSError | aiohttp.ServerDisconnectedError):
+                return None
             return of_transport(error, address=self.address, seconds=seconds)
+
+    async def _answer(self, response: aiohttp.ClientResponse) -> Answer | Refusal:
+        body = await _read(response)
+        answer = Answer(response.status, response.headers, body[:_LONGEST_ANSWER])
+        if len(body) > _LONGEST_ANSWER:
+            return self.unreadable(ModelReplyError(f"its body has more than {_LONGEST_ANSWER} bytes"), answer)
+        return answer
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
         """Judge an answer that is no success."""
@@ -151,17 +180,21 @@ class HttpChannel:
         return min(self.timeout, max(0.0, deadline - time.monotonic()) + _GRACE)
 
     def _open_session(self) -> aiohttp.ClientSession:
+        self._session = self._make_session()
+        return self._session
+
+    def _make_session(self) -> aiohttp.ClientSession:
         import aiohttp
 
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._authorization:
             headers["Authorization"] = self._authorization
-        self._session = aiohttp.ClientSession(
+        return aiohttp.ClientSession(
             headers=headers,
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE, ttl_dns_cache=60),
             cookie_jar=aiohttp.DummyCookieJar(),
+            trace_configs=[_tracing()],
         )
-        return self._session
 
     def _delay(self, refusal: Refusal, attempt: int) -> float | None:
         """Return the seconds until the next attempt, None if there is to be none."""
@@ -171,6 +204,24 @@ class HttpChannel:
         if refusal.after is not None:  # a little later than asked, and not everybody at once
             return min(refusal.after, self._max_retry_after) * (1 + 0.1 * self._random.random())
         return min(_BACKOFF_MAX, _BACKOFF * 2.0 ** (attempt - 1)) * (0.5 + 0.5 * self._random.random())
+
+
+@dataclass(slots=True)
+class _Way:
+    """How a request went out: on a connection that was kept from another one, and has no answer so far."""
+
+    is_kept: bool = False
+
+
+def _tracing() -> aiohttp.TraceConfig:
+    import aiohttp
+
+    async def note(_session: object, context: Any, _parameters: object) -> None:
+        context.trace_request_ctx.is_kept = True
+
+    tracing = aiohttp.TraceConfig()
+    tracing.on_connection_reuseconn.append(note)
+    return tracing
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
