@@ -333,7 +333,7 @@ async def test_a_request_that_may_have_run_is_repeated_only_on_demand(server, co
 
 
 async def test_a_kept_connection_that_the_server_closes_costs_no_request(server, connect):
-    """Servers close idle connections, at the latest in the moment of the next request: of 8 long rollouts 5 were lost."""
+    """Servers close idle connections, some at the moment of the next request: of 8 long rollouts 5 were lost."""
     server.plays(completion("first"), hang_up, completion("second"))
     client = connect()
     assert [(await client.chat(ask())).content for _ in range(2)] == ["first", "second"]
