@@ -19,9 +19,12 @@ from hermes_tools.files.search_script import read_counts, read_matches
 async def test_lines_are_not_told_apart_on_the_event_loop(monkeypatch):
     threads = set()
     feed = read_file._Window.feed
-    monkeypatch.setattr(
-        read_file._Window, "feed", lambda window, block: (threads.add(threading.get_ident()), feed(window, block))
-    )
+
+    def noting(window, block):
+        threads.add(threading.get_ident())
+        feed(window, block)
+
+    monkeypatch.setattr(read_file._Window, "feed", noting)
     async with open_sandbox("local") as sandbox:
         await sandbox.write_file("f", b"a\n" * 600_000 + b"b\n" * 600_000)
         answer = await ReadFileTool().call(
