@@ -31,6 +31,7 @@ BARE = {
     "a fence": 'I look:\n```json\n{"name": "terminal", "arguments": {}}\n```\n',
     "Python": 'terminal(command="ls")',
     "a list of Python": "[terminal(command='ls')]",
+    "below a note": '[1] See notes.\n  {"name": "terminal", "arguments": {}}',
 }
 ANSWERS = [
     "The function `terminal` lists files: <b>bold</b>, a < b and c > d.",
@@ -41,6 +42,11 @@ ANSWERS = [
     "{",
     "[" * 100_000,
     "print(1)",
+    "#include <functional>, <tooltip>, std::map<callback_t> and <https://x.org/tools>",
+    "<" + "tool" * 100_000,
+    "<" + "tool_" * 100_000 + "'",
+    "<" * 100_000 + "tool",
+    "{\n" * 100_000,
     "<a href='https://x.org/function?call=1'>here</a> <p>std::vector<int> calls</p>",
     "",
 ]

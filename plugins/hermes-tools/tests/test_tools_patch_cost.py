@@ -133,6 +133,36 @@ def test_a_diff_that_cannot_be_afforded_shows_all_between_the_ends():
     assert "-1\n-2\n-3\n+4\n+2\n+5\n" in unified_diff(before, after, "a/f", "b/f", effort=Effort(0))
 
 
+def test_a_diff_of_a_large_file_that_is_changed_at_both_ends_shows_the_two_lines():
+    lines = [f"line {number}\n" for number in range(40_000)]
+    changed = [*lines]
+    changed[10], changed[39_990] = "first\n", "second\n"
+    diff = unified_diff("".join(lines), "".join(changed), "a/f", "b/f")
+    assert diff.count("\n-") == diff.count("\n+") - 1 == 2
+    assert "@@ -8,7 +8,7 @@" in diff
+    assert "@@ -39988,7 +39988,7 @@" in diff
+
+
+REINDENTED = {
+    "very many indentations": (
+        "".join("".join(NUMBERS.choice(" \t") for _ in range(20)) + "a\n" for _ in range(6000)),
+        lambda text: "".join(f" {line}\n" for line in text.splitlines()),
+        lambda text: "".join("".join(NUMBERS.choice(" \t") for _ in range(21)) + "b\n" for _ in range(6000)),
+    ),
+    "very many new lines for each block that is like": (
+        "A\nabcdefghij\n    B\n" * 5000,
+        lambda _: "A\nabcdefghiX\n  B\n",
+        lambda _: "A\n" * 50_000 + "\tz\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "old", "new"), REINDENTED.values(), ids=REINDENTED)
+def test_moving_new_lines_ends_however_many_there_are(text, old, new):
+    with pytest.raises(MatchError, match="was given up"):
+        find_edits(text, old(text), new(text))
+
+
 def test_hunks_that_change_the_same_lines_are_refused():
     """An insertion below a line that another hunk removes was written with the removed lines once more."""
     patch = "*** Begin Patch\n*** Update File: f\n-a\n-b\n-c\n+x\n@@ b\n+new\n*** End Patch"

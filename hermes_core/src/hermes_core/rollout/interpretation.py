@@ -7,18 +7,19 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 from typing import Any, Final
 
 from hermes_core.contracts.model import Message, ModelReply, RequestedCall
 from hermes_core.contracts.parsing import AttemptStatus, ParseAttempt, ParsedCall, ParseResult, ToolCallParser
 
 # A call of any format that we know is a mark with one of these words, or JSON or Python that names an offered tool.
+_WORD: Final = r"(?<![^\W_])(?:tools?|functions?|invoke|calls?|action|ACTION|python_tag|DSML)(?![^\W_])"
 _MARK: Final = re.compile(
-    r"<[^<>\s\"'=]*(?:tool|function|invoke|call|START_ACTION|action_start|python_tag|DSML)[^<>\s\"'=]*[>=\s]"
-    r"|\[TOOL_CALLS\]|\bfunctools\[|\bto=functions\.|<\|channel\|>commentary to=|\bfunction call<\|"
-    r"|<\|open\|>(?:tools|call)"
+    rf"<(?=[^<>\s\"'=]*{_WORD})(?![^<>\s]*://)[^<>\s\"'=]*+[>=\s]|<\|open\|>(?:tools|call)|<\|channel\|>commentary to="
+    r"|\[TOOL_CALLS\]|\bfunctools\[|\bto=functions\.|\bfunction call<\|"
 ).search
-_JSON: Final = re.compile(r"^[\[{]", re.MULTILINE)
+_JSON: Final = re.compile(r"^[ \t]*(?=[\[{])", re.MULTILINE)
 _PYTHONIC: Final = re.compile(r"^\[?([A-Za-z_]\w*)\(", re.MULTILINE)
 _DECODER: Final = json.JSONDecoder()
 _SHORT_ID: Final = 9
@@ -75,8 +76,9 @@ def interpret(
 def _looks_like_calls(text: str, offered: Collection[str]) -> bool:
     if _MARK(text) or any(call[1] in offered for call in _PYTHONIC.finditer(text)):
         return True
-    found = _JSON.search(text)
-    return found is not None and _names_a_tool(text, found.start(), offered)
+    # A line may begin like JSON and be none; many of them tell no more.
+    begins = islice(_JSON.finditer(text), _MOST_SHOWN)
+    return any(_names_a_tool(text, found.end(), offered) for found in begins)
 
 
 def _names_a_tool(text: str, at: int, offered: Collection[str]) -> bool:

@@ -22,6 +22,7 @@ TIME_PARTS: Final = ("model", "tool", "sandbox_start", "verifier", "framework")
 OTHER_NAMES: Final = "(other names)"
 _MAX_NAMES: Final = 500
 _MAX_NAME: Final = 100
+_MAX_UNPARSED: Final = 5
 
 
 def pass_at_k(n: int, passed: int, k: int) -> float:
@@ -114,8 +115,8 @@ class SummaryBuilder:
         self._passed = 0
         self._totals: Counter[str] = Counter()
         self._shared: dict[str, Any] | None = None
-        self.unparsed = ""
-        """The end of the first rollout that seems to be a tool call that no parser has read."""
+        self.unparsed: list[str] = []
+        """Some replies that look like tool calls which no parser has read."""
 
     def add(self, outcome: Mapping[str, Any], *, earlier: bool = False) -> None:
         """Count one rollout; `earlier` ones come from before a resume and do not count for the run's speed."""
@@ -142,8 +143,9 @@ class SummaryBuilder:
     def _add_numbers(self, outcome: Mapping[str, Any]) -> None:
         for name, value in (outcome.get("counters") or {}).items():
             self._counters[name] += value
-        if not self.unparsed and (outcome.get("counters") or {}).get("unparsed_replies"):
-            self.unparsed = str((outcome.get("messages") or [{}])[-1].get("content") or "")
+        if len(self.unparsed) < _MAX_UNPARSED and (outcome.get("counters") or {}).get("unparsed_replies"):
+            content = (outcome.get("messages") or [{}])[-1].get("content")
+            self.unparsed += [content] if isinstance(content, str) else []
         timings = outcome.get("timings") or {}
         for name in self._time:
             self._time[name] += timings.get(name) or 0.0

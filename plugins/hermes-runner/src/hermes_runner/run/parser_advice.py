@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.parsing import AttemptStatus
@@ -15,23 +15,28 @@ _MOST_NAMED = 3
 _LONGEST_READ = 100_000
 
 
-def parsers_that_read(registry: Registry, text: str) -> list[str]:
-    """Return up to three registered parsers that find a call in the text, those with the most names first."""
-    found: list[str] = []
-    for name in _one_name_each(registry) if text else ():
-        try:
-            attempts = registry.create("parser", name).parse(text[:_LONGEST_READ]).attempts
-        except Exception:  # noqa: BLE001, S112 - one that needs options, or fails, is no advice
-            continue
-        if any(attempt.status in _READABLE for attempt in attempts):
-            found.append(name)
-        if len(found) == _MOST_NAMED:
-            break
-    return found
+def parsers_that_read(registry: Registry, texts: Sequence[str]) -> list[str]:
+    """Return up to three registered parsers that find a call in the first text in which one does.
+
+    Those with the most names, the ones that other frameworks have as well, come first.
+    """
+    for text in texts:
+        found = [name for name in _one_name_each(registry) if _reads(registry, name, text[:_LONGEST_READ])]
+        if found:
+            return found[:_MOST_NAMED]
+    return []
+
+
+def _reads(registry: Registry, name: str, text: str) -> bool:
+    try:
+        attempts = registry.create("parser", name).parse(text).attempts
+    except Exception:  # noqa: BLE001 - one that needs options, or fails, is no advice
+        return False
+    return any(attempt.status in _READABLE for attempt in attempts)
 
 
 def _one_name_each(registry: Registry) -> Iterable[str]:
-    """Return a name of each parser, where there is one that of its module; many have names of other frameworks."""
+    """Return one name of each parser: that of its module where it has it."""
     names: dict[str, list[str]] = {}
     for name in registry.names("parser"):
         with contextlib.suppress(HermesError):  # a name that two plugins claim

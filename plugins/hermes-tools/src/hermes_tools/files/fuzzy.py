@@ -181,7 +181,7 @@ def _by_lines(key: Key, *, move: bool, trim: bool = False) -> _Strategy:
         for at in search.lines.find(quoted, key):
             search.effort.spend(LINE_EFFORT * len(fresh) + len(new))
             found = search.lines[at : at + len(quoted)]
-            placed = reindent(fresh, quoted, found) if move else fresh
+            placed = reindent(fresh, quoted, found, search.effort) if move else fresh
             if placed is not None:
                 yield _line_edit(search, at, at + len(quoted), placed, whole=whole)
 
@@ -215,11 +215,12 @@ def _block_anchor(search: _Search, old: str, new: str) -> Iterator[Edit]:
     if not 3 <= len(quoted) <= _ANCHOR_MAX_LINES:
         return
     for first, after in _like(search, quoted):
+        search.effort.spend(LINE_EFFORT * len(fresh) + len(new))
         window = search.lines[first:after]
         # Lines that are the same tell how the indentation moved; the anchors always are.
         same = [(a, b) for a, b in zip(quoted, window, strict=False) if a.strip() == b.strip()]
         same.append((quoted[-1], window[-1]))
-        placed = reindent(fresh, [a for a, _ in same], [b for _, b in same])
+        placed = reindent(fresh, [a for a, _ in same], [b for _, b in same], search.effort)
         if placed is not None:
             yield _line_edit(search, first, after, placed, whole=whole)
 

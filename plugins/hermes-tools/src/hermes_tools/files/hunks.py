@@ -93,7 +93,7 @@ class _File:
             if not found:
                 continue
             at = self._one(found, hunk, key, floor)
-            moved = reindent(fresh, quoted, self.lines[at : at + len(quoted)])
+            moved = reindent(fresh, quoted, self.lines[at : at + len(quoted)], self.effort)
             if moved is not None:
                 return _Place(at, how, moved)
         shown = "\n".join(quoted[:5])

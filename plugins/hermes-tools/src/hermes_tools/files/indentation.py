@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from hermes_tools.files.matching import LINE_EFFORT, Effort
 
-def reindent(new: Sequence[str], old: Sequence[str], found: Sequence[str]) -> list[str] | None:
+
+def reindent(new: Sequence[str], old: Sequence[str], found: Sequence[str], effort: Effort) -> list[str] | None:
     """Move new lines to the file's indentation, as `old` lines moved to `found`; None when that is not clear."""
     moves: dict[str, str] = {}
     for quoted, actual in zip(old, found, strict=True):
@@ -19,6 +21,7 @@ def reindent(new: Sequence[str], old: Sequence[str], found: Sequence[str]) -> li
             lines.append(line)
             continue
         if indent not in placed:
+            effort.spend(LINE_EFFORT * len(moves))
             placed[indent] = _move(indent, moves)
         begin = placed[indent]
         if begin is None:
@@ -31,7 +34,7 @@ def _move(indent: str, moves: Mapping[str, str]) -> str | None:
     if indent in moves:
         return moves[indent]
     shifts = {len(actual) - len(quoted) for quoted, actual in moves.items()}
-    if len(shifts) > 1 or any(set(actual) - set(quoted) and quoted for quoted, actual in moves.items()):
+    if len(shifts) > 1 or any(quoted and actual.strip(quoted) for quoted, actual in moves.items()):
         # Tabs against spaces, or steps of another width: count steps.
         for quoted, actual in moves.items():
             if quoted and indent == quoted * (len(indent) // len(quoted)):

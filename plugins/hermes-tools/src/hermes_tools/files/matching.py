@@ -15,8 +15,9 @@ PLACES_SHOWN: Final = 10
 """Where text fits in several places, as many are named; no more are looked for."""
 
 MAX_EFFORT: Final = 2_000_000_000
-# What one line costs Python code where one character costs a search in C.
+# What one line costs Python code where one character costs a search in C; splitting and seeing it costs less.
 LINE_EFFORT: Final = 400
+_VIEW_EFFORT: Final = 150
 
 # One character to one character, so that offsets stay valid.
 TYPOGRAPHY: Final = str.maketrans(
@@ -97,7 +98,7 @@ class Lines:
     """The lines of a text, searched in time that grows with the text and not with what is like it."""
 
     def __init__(self, text: str, effort: Effort) -> None:
-        effort.spend(LINE_EFFORT * text.count("\n"))
+        effort.spend(_VIEW_EFFORT * text.count("\n"))
         self._lines: Sequence[str] = text.split("\n") if text else []
         self._effort = effort
         self._views: dict[Key, View] = {}
@@ -115,7 +116,7 @@ class Lines:
     def view(self, key: Key) -> View:
         """Return the lines seen through `key`."""
         if key not in self._views:
-            self._effort.spend(LINE_EFFORT * len(self._lines))
+            self._effort.spend(_VIEW_EFFORT * len(self._lines))
             keys = self._lines if key is str else [key(line) for line in self._lines]
             starts = array("q", accumulate(chain([1], (len(line) + 1 for line in keys))))
             self._views[key] = View("\n".join(chain([""], keys, [""])), starts)

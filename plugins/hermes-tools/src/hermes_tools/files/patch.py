@@ -62,7 +62,8 @@ class _Draft:
     """Files as they will be; nothing reaches the sandbox before `commit`."""
 
     sandbox: Sandbox
-    effort: Effort = field(default_factory=Effort)
+    search_effort: Effort = field(default_factory=Effort)
+    diff_effort: Effort = field(default_factory=Effort)
     entries: dict[str, _Entry] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
 
@@ -126,7 +127,7 @@ class _Draft:
             if looks_binary((entry.before or b"")[:8192] + (entry.after or b"")[:8192]):
                 parts.append(f"Binary files {old} and {new} differ\n")
             else:
-                parts.append(unified_diff(_shown(entry.before), _shown(entry.after), old, new, effort=self.effort))
+                parts.append(unified_diff(_shown(entry.before), _shown(entry.after), old, new, effort=self.diff_effort))
         return "".join(parts)
 
     async def commit(self) -> None:
@@ -177,7 +178,7 @@ async def _replace(draft: _Draft, arguments: dict[str, Any]) -> dict[str, Any]:
 
     def apply() -> tuple[bytes, str, int]:
         file = TextFile.decode(data)
-        strategy, edits = find_edits(file.text, old, new, replace_all=every, effort=draft.effort)
+        strategy, edits = find_edits(file.text, old, new, replace_all=every, effort=draft.search_effort)
         return file.apply(edits), strategy, len(edits)
 
     # However short the texts are: comparing them on the event loop would delay every other rollout.
@@ -215,7 +216,7 @@ async def _update(draft: _Draft, change: FileChange) -> set[str]:
 
         def apply() -> tuple[bytes, set[str]]:
             file = TextFile.decode(data)
-            edits, used = place_hunks(file.text, change.hunks, change.path, effort=draft.effort)
+            edits, used = place_hunks(file.text, change.hunks, change.path, effort=draft.search_effort)
             return file.apply(edits), used
 
         entry.after, used = await asyncio.to_thread(apply)

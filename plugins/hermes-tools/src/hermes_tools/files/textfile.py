@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from hermes_tools.files.matching import Edit, Effort
+from hermes_tools.files.matching import LINE_EFFORT, Edit, Effort
 
 DIFF_LIMIT: Final = 20_000
 _MARK: Final = "\ufeff"
@@ -67,7 +68,7 @@ class TextFile:
 def unified_diff(before: str, after: str, path_before: str, path_after: str, *, effort: Effort | None = None) -> str:
     """Return a unified diff of two texts, cut with a notice when it is very long.
 
-    Where comparing them would take more than `effort`, all lines between the common ends count as changed.
+    Lines that it would take more than `effort` to compare count as changed.
     """
     old, new = _lines(before), _lines(after)
     parts = [f"--- {path_before}\n", f"+++ {path_after}\n"]
@@ -86,25 +87,60 @@ def _lines(text: str) -> list[str]:
 
 
 def _changes(old: Sequence[str], new: Sequence[str], effort: Effort) -> Iterator[_Change]:
-    from rapidfuzz.distance import LCSseq
-
     head = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
     limit = min(len(old), len(new)) - head
     tail = next((i for i in range(limit) if old[-1 - i] != new[-1 - i]), limit)
-    equal = [(0, 0, head)]
-    pairs = (len(old) - head - tail) * (len(new) - head - tail)
-    if pairs <= _MAX_PAIRS and effort.affords(pairs // _PAIRS_PER_EFFORT + len(old) + len(new)):
-        # Numbers, because other things are compared by their hashes.
-        numbers: dict[str, int] = {}
-        sides = [
-            [numbers.setdefault(line, len(numbers)) for line in side[head : len(side) - tail]] for side in (old, new)
-        ]
-        blocks = LCSseq.opcodes(*sides).as_matching_blocks()
-        equal += [(head + block.a, head + block.b, block.size) for block in blocks]
-    equal.append((len(old) - tail, len(new) - tail, tail))
+    # Numbers, because other things are compared by their hashes.
+    numbers: dict[str, int] = {}
+    before, after = ([numbers.setdefault(line, len(numbers)) for line in side] for side in (old, new))
+    middle = (head, len(old) - tail, head, len(new) - tail)
+    ends = (len(old) - tail, len(new) - tail, tail)
+    equal = [(0, 0, head), *_equal(before, after, middle, effort), ends]
     for (a, b, size), (next_a, next_b, _) in pairwise(equal):
         if a + size < next_a or b + size < next_b:
             yield a + size, next_a, b + size, next_b
+
+
+def _equal(old: Sequence[int], new: Sequence[int], part: _Change, effort: Effort) -> Iterator[tuple[int, int, int]]:
+    """Yield where equal lines of a part begin on both sides and how many they are, in order.
+
+    A part that is too large is cut at lines that occur once on both sides; of a piece that still is none are found.
+    """
+    from rapidfuzz.distance import LCSseq
+
+    pieces = [part]
+    if not _is_affordable(part, effort):
+        bounds = [(part[0], part[2]), *_cuts(old, new, part), (part[1], part[3])]
+        cut = [(a1, a2, b1, b2) for (a1, b1), (a2, b2) in pairwise(bounds)]
+        pieces = [piece for piece in cut if _is_affordable(piece, effort)]
+    for a1, a2, b1, b2 in pieces:
+        for block in LCSseq.opcodes(old[a1:a2], new[b1:b2]).as_matching_blocks():
+            yield a1 + block.a, b1 + block.b, block.size
+
+
+def _is_affordable(part: _Change, effort: Effort) -> bool:
+    pairs = (part[1] - part[0]) * (part[3] - part[2])
+    return pairs <= _MAX_PAIRS and effort.affords(LINE_EFFORT + pairs // _PAIRS_PER_EFFORT)
+
+
+def _cuts(old: Sequence[int], new: Sequence[int], part: _Change) -> list[tuple[int, int]]:
+    """Return pairs of equal lines that occur once on both sides, as many as are in one order (patience sorting)."""
+    counts = Counter(old[part[0] : part[1]]), Counter(new[part[2] : part[3]])
+    where = {new[at]: at for at in range(part[2], part[3]) if counts[0][new[at]] == counts[1][new[at]] == 1}
+    ends: list[int] = []
+    lasts: list[int] = []
+    pairs: list[tuple[int, int, int]] = []
+    for at in range(part[0], part[1]):
+        if (other := where.get(old[at], -1)) >= 0:
+            rank = bisect_left(ends, other)
+            ends[rank : rank + 1], lasts[rank : rank + 1] = [other], [len(pairs)]
+            pairs.append((at, other, lasts[rank - 1] if rank else -1))
+    found: list[tuple[int, int]] = []
+    last = lasts[-1] if lasts else -1
+    while last >= 0:
+        at, other, last = pairs[last]
+        found.append((at, other))
+    return found[::-1]
 
 
 def _groups(changes: Iterable[_Change]) -> Iterator[list[_Change]]:

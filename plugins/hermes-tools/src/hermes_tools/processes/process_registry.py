@@ -24,8 +24,9 @@ FINISHED_TTL_SECONDS: Final = 1800.0
 _EVENT_CHARS: Final = 1000
 _WATCHED_CHARS: Final = 64 * _EVENT_CHARS
 _PATTERN_LOOK: Final = 1.0
-_BUSY_LOOK: Final = 16.0
-"""Seconds more until the next look at a process that writes all that one look takes: 64 of them would keep the loop."""
+_BUSY_LOOK: Final = 0.25
+"""Seconds more until the next look at a process that writes all that one look takes, for each one that is watched: 64
+of them would keep the event loop."""
 _LAST_WORDS: Final = 5.0
 _MAX_FAILURES: Final = 3
 """Failed looks in a row after which a process counts as lost; one alone may be the transport's."""
@@ -67,6 +68,7 @@ class ProcessRegistry:
         self._followers: dict[ProcessSession, asyncio.Task[None]] = {}
         self._interrupts: dict[str, asyncio.Event] = {}
         self._matches = MatchLimit(clock)
+        self._watched = 0
         self._checkpoint = None if checkpoint is None else Checkpoint(checkpoint, self._running)
 
     def now(self) -> float:
@@ -229,10 +231,14 @@ class ProcessRegistry:
         """Wait for the end of one process, and tell of it on the way."""
         watch = Watch(session.watch_patterns, self._matches, self._clock)
         # What a failing checkpoint has to say, the next start of a process says to its caller.
-        with contextlib.suppress(OutputError):
-            await self._emit(session, "started")
-            reason, exit_code = await self._until_end(session, watch)
-            await self._end(session, reason, exit_code)
+        self._watched += bool(watch.patterns)
+        try:
+            with contextlib.suppress(OutputError):
+                await self._emit(session, "started")
+                reason, exit_code = await self._until_end(session, watch)
+                await self._end(session, reason, exit_code)
+        finally:
+            self._watched -= bool(watch.patterns)
 
     async def _until_end(self, session: ProcessSession, watch: Watch) -> tuple[CompletionReason, int | None]:
         failures, seen = 0, 0
@@ -258,7 +264,7 @@ class ProcessRegistry:
 
     def _pause(self, session: ProcessSession, watch: Watch, seen: int) -> float | None:
         if watch.patterns and not watch.worn_out:
-            return _PATTERN_LOOK + _BUSY_LOOK * seen / _WATCHED_CHARS
+            return _PATTERN_LOOK + _BUSY_LOOK * self._watched * seen / _WATCHED_CHARS
         return session.check_interval
 
     async def _look(self, session: ProcessSession, watch: Watch) -> int:
