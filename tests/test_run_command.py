@@ -289,6 +289,7 @@ def test_output_without_characters_for_it_is_escaped(hermes, tasks, small_task):
         assert "Traceback" not in result.stderr, command
         assert result.returncode == 0, result.stderr
     assert "\\u0437" in hermes("tasks", "list", path, env=plain).stdout
+    assert json.loads(hermes("tasks", "list", path, "--json", env=plain).stdout)["tasks"][0]["id"] == "задача"
 
 
 def test_a_run_begins_by_removing_what_killed_ones_left(hermes, tasks, small_task):

@@ -23,7 +23,6 @@ from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
 from hermes_core.specs import Ref
 from hermes_core.tooling.selection import select_tools
 
-VERIFIER_TIMEOUT = 600.0
 ANSWER = (TaskFile(path="answer.txt", data=b"no"),)
 
 
@@ -130,12 +129,13 @@ def hang(monkeypatch):
     timeout = asyncio.timeout
 
     def noting(delay):
-        timers.append((delay, timeout(delay)))
-        return timers[-1][1]
+        timer = timeout(delay)
+        timers.extend([timer] if delay is None else [])  # the verifier's begins when it does
+        return timer
 
     async def wait():
         now = asyncio.get_running_loop().time()
-        next(timer for limit, timer in reversed(timers) if limit == VERIFIER_TIMEOUT).reschedule(now)
+        timers[-1].reschedule(now)
         await asyncio.Event().wait()
 
     monkeypatch.setattr(asyncio, "timeout", noting)

@@ -61,7 +61,14 @@ def test_results_are_read_as_the_matcher_wrote_them():
     assert read_counts(b"a\x003\nb\x000\nc\nd\x0012\n") == [("a", 3), ("c\nd", 12)]
 
 
-async def test_many_names_are_compared_elsewhere_and_soon():
+async def test_many_names_are_compared_elsewhere_and_soon(monkeypatch):
+    threads, like = set(), read_file._like
+
+    def noting(*arguments):
+        threads.add(threading.get_ident())
+        return like(*arguments)
+
+    monkeypatch.setattr(read_file, "_like", noting)
     letters = random.Random(3)
     names = ["".join(letters.choice("ab") for _ in range(199)) for _ in range(20_000)]
     entries = [FileStat(path=name, kind="file", size=0, mode=0o644, mtime=0.0) for name in names]
@@ -73,6 +80,8 @@ async def test_many_names_are_compared_elsewhere_and_soon():
     found = await similar_files(SimpleNamespace(list_dir=list_dir), missing)
     assert found[0] == f"d/{names[0]}"
     assert len(found) == 5
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_a_glob_that_is_too_long_is_refused():

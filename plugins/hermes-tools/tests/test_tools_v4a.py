@@ -49,6 +49,12 @@ def test_a_patch_turns_one_version_into_the_other_or_is_refused(old, new, contex
         assert context == 0 or not any(line.strip() for line in old) or len(set(old)) < len(old) or "" in old
 
 
+def test_a_file_of_an_empty_line_is_none_without_lines():
+    patch = "*** Begin Patch\n*** Update File: f\n@@\n+a\n*** End of File\n*** End Patch"
+    assert patched("\n", patch) == "\na\n"
+    assert patched("", patch) == "a\n"
+
+
 @given(st.text(st.sampled_from("*@+- abEndBeginPatchUpdate File:\n"), max_size=120))
 @settings(max_examples=150, deadline=None)
 def test_any_text_is_a_patch_or_a_format_error(text):
@@ -80,6 +86,9 @@ def test_an_anchor_that_is_missing_is_named():
         ("+a\n\n+b\n", ["a", "", "b"]),
         ("+a\n\n\n+b\n\n", ["a", "", "", "b"]),
         ("+a\n+\n\n", ["a", ""]),
+        ("\n  \n+a\n", ["a"]),
+        ("+a\n  \n", ["a"]),
+        ("\n", []),
         ("", []),
     ],
 )
@@ -89,7 +98,9 @@ def test_empty_lines_of_a_new_file_that_lack_their_mark_are_kept(body, lines):
     assert add.added == lines
 
 
-@pytest.mark.parametrize("body", ["\n+a", "+a\n  \n+b", "+a\nb"])
-def test_what_may_or_may_not_be_a_line_of_a_new_file_is_refused(body):
-    with pytest.raises(PatchFormatError, match="expected lines that start with"):
+@pytest.mark.parametrize(
+    ("body", "line"), [("+a\n\n  \n+b", "Line 5 of the patch text is '  '"), ("+a\nb", "Line 4 .*'b'")]
+)
+def test_what_may_or_may_not_be_a_line_of_a_new_file_is_refused(body, line):
+    with pytest.raises(PatchFormatError, match=f"{line}; expected lines that start with"):
         parse_patch(f"*** Begin Patch\n*** Add File: f\n{body}\n*** End Patch")

@@ -142,4 +142,4 @@ def _print_findings(findings: Iterable[Finding]) -> None:
 
 
 def _print_json(value: object) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")

@@ -82,7 +82,8 @@ async def _score_after(
         return None
     if not suspect:
         try:
-            return await _judge(runtime, context, record, ref, seal)  # what has passed by now was not the rollout's
+            # What has passed by now was not the rollout's; and a machine that is busy is to find nobody guilty.
+            return await _judge(runtime, context, record, ref, seal, patience=2)
         except Exception as repeated:  # noqa: BLE001 - whatever went wrong, the run goes on
             if not is_workspace_error(record, repeated):
                 return None
@@ -100,7 +101,9 @@ def _announce(runtime: Runtime, record: RolloutRecord) -> None:
     runtime.registry.fire("hermes_rollout_scored", event)
 
 
-async def _judge(runtime: Runtime, context: RolloutContext, record: RolloutRecord, ref: Ref, seal: Seal) -> Score:
+async def _judge(
+    runtime: Runtime, context: RolloutContext, record: RolloutRecord, ref: Ref, seal: Seal, *, patience: int = 1
+) -> Score:
     if context.sandbox_or_none is not None:
         await context.sandbox.renew()
     await seal.check_inputs()
@@ -114,7 +117,7 @@ async def _judge(runtime: Runtime, context: RolloutContext, record: RolloutRecor
         return _lowest(runtime, ref, f"the rollout changed what is protected: {', '.join(broken[:4])}{more}")
     result = record.agent_result(copy.deepcopy(list(record.conversation.messages)))
     async with Places(runtime, context, record) as places:
-        return await _Judge(runtime, places, result).score(ref.name, ref.options)
+        return await _Judge(runtime, places, result, patience=patience).score(ref.name, ref.options)
 
 
 def _lowest(runtime: Runtime, ref: Ref, detail: str) -> Score:
@@ -126,8 +129,9 @@ def _lowest(runtime: Runtime, ref: Ref, detail: str) -> Score:
 class _Judge:
     """Scores one result with verifiers by name, each in the style it was written in."""
 
-    def __init__(self, runtime: Runtime, places: Places, result: AgentResult) -> None:
+    def __init__(self, runtime: Runtime, places: Places, result: AgentResult, *, patience: int = 1) -> None:
         self._runtime = runtime
+        self._limit = patience * runtime.verifier_timeout
         self._places = places
         self._result = result
 
@@ -143,31 +147,36 @@ class _Judge:
             raise VerifierError(f"verifier {name!r}: {error.message}", hint=error.hint) from error
 
     async def _bounded(self, spec: VerifierSpec, verifier: Any, access: Access) -> object:
-        limit = self._runtime.verifier_timeout
-        timer = asyncio.timeout(limit)
+        timer = asyncio.timeout(None)
         try:
             # Before its time begins: what a rollout leaves to be copied is not to cost the verifier that.
             context = await self._places.at(spec, access)
             async with timer:
-                return await contained(self._call(spec, verifier, access, context))
+                return await contained(self._call(spec, verifier, access, context, timer))
         except HermesError:
             raise
         except TimeoutError as error:
             if not timer.expired():
                 raise VerifierError(f"verifier {spec.name!r} raised TimeoutError: {error}") from error
             hint = "raise verifier_timeout, or make the verifier faster"
-            raise VerifierTimeoutError(f"verifier {spec.name!r} took more than {limit:g} s", hint=hint) from error
+            raise VerifierTimeoutError(f"verifier {spec.name!r} took more than {self._limit:g} s", hint=hint) from error
         except EscapedError as error:
             raise VerifierError(f"verifier {spec.name!r} raised {error}") from error
         except Exception as error:  # the plugin boundary: whatever it raises, there is no reward
             raise VerifierError(f"verifier {spec.name!r} raised {type(error).__name__}: {error}") from error
 
-    async def _call(self, spec: VerifierSpec, verifier: Any, access: Access, context: RolloutContext) -> object:
+    async def _call(
+        self, spec: VerifierSpec, verifier: Any, access: Access, context: RolloutContext, timer: asyncio.Timeout
+    ) -> object:
+        def begin() -> None:
+            timer.reschedule(asyncio.get_running_loop().time() + self._limit)
+
         context.verify_with = partial(self.score, least=access)
         if inspect.iscoroutinefunction(verifier.score):
+            begin()
             return await verifier.score(self._result, context)
         sync = SyncToolContext(context)
-        return await self._runtime.workers.run(spec.target, lambda: verifier.score(self._result, sync))
+        return await self._runtime.workers.run(spec.target, lambda: verifier.score(self._result, sync), begin)
 
 
 def checked(score: object, spec: VerifierSpec) -> Score:

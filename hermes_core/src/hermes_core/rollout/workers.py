@@ -72,12 +72,13 @@ class WorkerThreads:
         self.abandoned = 0
         """Calls that were still running when their caller left."""
 
-    async def run(self, key: str, function: Callable[[], T]) -> T:
-        """Run a function in a worker thread; raises what it raises."""
+    async def run(self, key: str, function: Callable[[], T], begin: Callable[[], None] = lambda: None) -> T:
+        """Run a function in a worker thread, and call `begin` when one is free; raises what it raises."""
         limiter = self._per_key.setdefault(key, asyncio.Semaphore(max(1, self._size // 2)))
         async with limiter, self._slots:
             job = _Job(function)
             self._ensure_thread()
+            begin()
             self._jobs.put(job)
             try:
                 return await job.future

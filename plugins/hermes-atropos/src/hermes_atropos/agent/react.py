@@ -140,7 +140,7 @@ class _Reader:
         if not self._has_thought:
             self.found.clear()
             self.spoken.clear()
-            self._problems_in_a_row = 0
+            self._problems = self._problems_in_a_row = 0
         self._has_thought = True
 
     def _read_call(self, start: int) -> None:

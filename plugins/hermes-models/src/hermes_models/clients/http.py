@@ -26,6 +26,8 @@ _BACKOFF: Final = 0.5
 _BACKOFF_MAX: Final = 30.0
 # uvicorn closes idle connections after 5 s.
 _KEEPALIVE: Final = 4.0
+# What takes longer may have been sampled, and is another's to decide about.
+_AT_ONCE: Final = 5.0
 _LARGE_BODY: Final = 2**20
 # 131,072 tokens with their log-probabilities are some 16 MB; few bytes that are packed can be any number.
 _LONGEST_ANSWER: Final = 64 * 2**20
@@ -116,13 +118,15 @@ class HttpChannel:
         """Send one request and read its answer to the end; a refusal when there is no answer.
 
         A server may close a connection that is kept open at the very moment of a request. So a request that ends on one
-        without a byte of an answer goes out again, once, on a new connection.
+        at once, without a byte of an answer, goes out again, once, on a new connection.
         """
         session = self._session or self._open_session()
+        begin = time.monotonic()
         outcome = await self._send(session, method, url, seconds, body=body, headers=headers)
         if outcome is None:
+            left = max(_GRACE, seconds - (time.monotonic() - begin))
             async with self._make_session() as new:
-                outcome = await self._send(new, method, url, seconds, body=body, headers=headers)
+                outcome = await self._send(new, method, url, left, body=body, headers=headers)
         assert outcome is not None  # a new connection is no kept one
         return outcome
 
@@ -136,20 +140,20 @@ class HttpChannel:
         body: bytes | None,
         headers: dict[str, str] | None,
     ) -> Answer | Refusal | None:
-        """Send one request; None where it ended on a kept connection before an answer began."""
+        """Send one request; None where it ended on a kept connection at once, before an answer began."""
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=self._connect_timeout)
         # aiohttp warns about large bodies in one piece; from a stream they are sent in pieces.
         data = io.BytesIO(body) if body is not None and len(body) > _LARGE_BODY else body
-        way = _Way()
+        way, begin = _Way(), time.monotonic()
         options: dict[str, Any] = {"headers": headers, "timeout": timeout, "allow_redirects": False}
         try:
             async with session.request(method, url, data=data, trace_request_ctx=way, **options) as response:
                 way.is_kept = False
                 return await self._answer(response)
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
-            if way.is_kept and isinstance(error, aiohttp.ClientOSError | aiohttp.ServerDisconnectedError):
+            if way.is_kept and time.monotonic() - begin < _AT_ONCE and _is_closed(error):
                 return None
             return of_transport(error, address=self.address, seconds=seconds)
 
@@ -211,6 +215,15 @@ class _Way:
     """How a request went out: on a connection that was kept from another one, and has no answer so far."""
 
     is_kept: bool = False
+
+
+def _is_closed(error: Exception) -> bool:
+    """Tell whether a connection was closed by the other side without a byte of an answer."""
+    import aiohttp
+
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return isinstance(error.message, str)  # else it is the part of an answer that has come
+    return isinstance(error, aiohttp.ClientOSError)
 
 
 def _tracing() -> aiohttp.TraceConfig:

@@ -51,7 +51,8 @@ class Refusal:
     """A request without a reply.
 
     `repeatable` is false for what would fail again and for what may have been run: a model's answer costs time and
-    money, so a request that was accepted is not silently sent twice. `after` is the server's wish in seconds.
+    money, so a request that was accepted on a new connection is not silently sent twice. `after` is the server's wish
+    in seconds.
     """
 
     kind: type[ModelError]

@@ -62,7 +62,7 @@ class DoctorCommand:
                 raise
             # A plugin that was asked for by name is among the broken ones, and stops every command.
         if arguments.json:
-            sys.stdout.write(json.dumps({"plugins": broken, "backends": rows}, indent=2, ensure_ascii=False) + "\n")
+            sys.stdout.write(json.dumps({"plugins": broken, "backends": rows}, indent=2) + "\n")
         lame = any(row["backend"] == plan.wanted and not (row["works"] and plan.is_met(row)) for row in rows)
         return 1 if broken or lame else 0
 

@@ -40,7 +40,7 @@ def place_hunks(
     Raises MatchError, also where it would take more than `effort`.
     """
     effort = effort or Effort()
-    file = _File(path, Lines(text.removesuffix("\n"), effort), effort)
+    file = _File(path, Lines(text.removesuffix("\n") if text else None, effort), effort)
     edits: list[Edit] = []
     used: set[str] = set()
     for hunk in hunks:

@@ -97,9 +97,12 @@ class View:
 class Lines:
     """The lines of a text, searched in time that grows with the text and not with what is like it."""
 
-    def __init__(self, text: str, effort: Effort) -> None:
-        effort.spend(_VIEW_EFFORT * text.count("\n"))
-        self._lines: Sequence[str] = text.split("\n") if text else []
+    def __init__(self, text: str | None, effort: Effort) -> None:
+        """Split a text, which has one line more than newlines; None has no line."""
+        self._lines: Sequence[str] = []
+        if text is not None:
+            effort.spend(_VIEW_EFFORT * text.count("\n"))
+            self._lines = text.split("\n")
         self._effort = effort
         self._views: dict[Key, View] = {}
 

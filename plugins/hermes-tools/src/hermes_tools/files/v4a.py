@@ -51,8 +51,8 @@ class FileChange:
     path: str
     move_to: str | None = None
     added: list[str] = field(default_factory=list)
-    # Models leave out the mark of an empty line; those before the next header are layout.
-    gap: int = 0
+    # Models leave out the mark of an empty line; before the first line and before the next header they are layout.
+    gap: list[str] = field(default_factory=list)
     hunks: list[Hunk] = field(default_factory=list)
 
 
@@ -93,19 +93,27 @@ def _continue(change: FileChange, number: int, line: str) -> None:
         if line.strip():
             raise _unexpected(number, line, "nothing after a '*** Delete File:' line")
     elif change.kind == "add":
-        if line.startswith("+"):
-            change.added += [*[""] * change.gap, line[1:]]
-            change.gap = 0
-        elif not line and change.added:
-            change.gap += 1
-        else:
-            raise _unexpected(number, line, "lines that start with '+' after '*** Add File:'")
+        _add_line(change, number, line)
     elif line.startswith("*** Move to:") and not change.hunks:
         change.move_to = line.removeprefix("*** Move to:").strip()
     elif line.startswith("@@"):
         _open_hunk(change, number, line)
     else:
         _extend_hunk(change, number, line)
+
+
+def _add_line(change: FileChange, number: int, line: str) -> None:
+    wanted = "lines that start with '+' after '*** Add File:'"
+    if not line.strip():
+        change.gap.append(line)
+    elif line.startswith("+"):
+        for at, gap in enumerate(change.gap, number - len(change.gap)):
+            if change.added and gap:
+                raise _unexpected(at, gap, wanted)
+        change.added += [*(change.gap if change.added else ()), line[1:]]
+        change.gap.clear()
+    else:
+        raise _unexpected(number, line, wanted)
 
 
 def _open_hunk(change: FileChange, number: int, line: str) -> None:
