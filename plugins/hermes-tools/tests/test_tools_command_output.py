@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import tracemalloc
 from types import SimpleNamespace
 from typing import Any
 
@@ -114,3 +115,20 @@ def test_output_that_is_made_to_be_slow_is_read_once() -> None:
     assert process_limit_note(text, limited("9")) is None
     # Work that grows with the square of the text would take hours.
     assert time.process_time() - start < 60
+
+
+@pytest.mark.parametrize("text", ["ab\n" * 400_000, "eagain" + "ab\n" * 400_000, "ab eagain\n" * 150_000])
+def test_output_of_many_lines_is_not_taken_apart(text: str) -> None:
+    """A list of them is twenty times the text, and keeps every other rollout waiting."""
+    tracemalloc.start()
+    try:
+        assert process_limit_note(text, limited("9")) is None
+        assert tracemalloc.get_traced_memory()[1] < 6 * len(text)
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_reason_is_found_at_the_end_of_many_like_it_and_on_its_own_line_only() -> None:
+    told = "cat: x: Resource temporarily unavailable\n" * 1000
+    assert process_limit_note(f"{told}bash: fork: Resource temporarily unavailable, EAGAIN\n", limited("9")) is not None
+    assert process_limit_note(f"{told}EAGAIN\nfork\n{told}thread", limited("9")) is None

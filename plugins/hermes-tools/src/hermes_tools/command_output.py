@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Final
 
 from hermes_core.contracts.sandbox import ExecResult, Sandbox
@@ -62,11 +63,13 @@ def process_limit_note(output: str, sandbox: Sandbox) -> str | None:
 
 
 def _lacks_a_process(output: str) -> bool:
-    # Plain searches, and no expression: a command may print whatever makes one slow.
-    for line in output.splitlines():
-        if any(words in line for words in _NO_START):
-            return True
-        if any(words in line for words in _NO_ROOM) and any(word in line for word in _STARTING):
-            return True
+    # Plain searches, no expression, and the last hundred hits: a command may print whatever makes more slow.
+    near = (
+        before.rpartition("\n")[2] + words + after.partition("\n")[0]
+        for words in _NO_ROOM
+        for before, after in pairwise(output.rsplit(words, 100))
+    )
+    if any(words in output for words in _NO_START) or any(word in line for line in near for word in _STARTING):
+        return True
     # It is also what a socket says that has nothing to read. Of a program that comes in no file no line is shown.
     return _FORK_IN_PYTHON in output and ("fork" in output or 'file "<' in output)
