@@ -183,6 +183,76 @@ async def test_links_in_an_artifact_are_kept_where_they_stay_in_it(play):
     assert said == "copied without 3 symlinks that lead out of it"
 
 
+MAKE_CHAINS = """
+import os
+os.makedirs("out/d")
+os.symlink("s/x", "out/in0"), os.symlink("/etc", "out/d/out0"), os.symlink("loop1", "out/loop0")
+for n in range(1, 6000):
+    os.symlink(f"in{n - 1}", f"out/in{n}")
+    os.symlink(f"./out{n - 1}", f"out/d/out{n}")
+    os.symlink(f"d/../loop{(n + 1) % 6000}", f"out/loop{n}")
+"""
+
+
+async def test_links_that_lead_to_links_are_followed_once_however_many_they_are(play):
+    """To follow each of them anew took minutes, or ended in an error that was nobody's."""
+    outcome = await play(
+        "looks",
+        f"mkdir -p out/s && echo x > out/s/x && python3 - <<'.'\n{MAKE_CHAINS}.",
+        options={"command": "ls out | wc -l; ls out/d | wc -l; cat out/in9"},
+        precautions=Precautions(access="fresh", artifacts=("out",)),
+    )
+    assert outcome.reward_detail.split() == ["12002", "0", "x"]
+    said = outcome.provenance["verification"]["places"][0]["artifacts"]["out"]
+    assert said == "copied without 6000 symlinks that lead out of it"
+
+
+STAY = {
+    "to-root": ".",
+    "up-again": "s/../s//x",
+    "dangling": "nothing/../s",
+    "loop": "loop/x",
+    "through": "to-root/to-root/s",
+    "way": "missing/deep",
+    "back-from-nowhere": "way/../..",
+    "beside-a-file": "s/x/../x",
+}
+DO_NOT = {
+    "absolute": "/nothing",
+    "through-the-absolute": "absolute/../..",
+    "up": "../out/s",
+    "up-in-the-middle": "s/../../other",
+    "link-to-out": "through/../../up",
+    "from-nowhere": "missing/../../etc",
+    "out-of-nowhere": "way/../../..",
+    "loop-and-out": "loop/../../../x",
+}
+
+
+async def test_each_link_of_an_artifact_is_judged_by_where_it_leads_not_by_what_was_dropped_before(play):
+    links = " && ".join(f"ln -s {target} out/{name}" for name, target in {**DO_NOT, **STAY}.items())
+    outcome = await play(
+        "looks",
+        f"mkdir -p out/s other && touch out/s/x && {links}",
+        options={"command": "ls out"},
+        precautions=Precautions(access="fresh", artifacts=("out",)),
+    )
+    assert sorted(outcome.reward_detail.split()) == sorted(["s", *STAY])
+    said = outcome.provenance["verification"]["places"][0]["artifacts"]["out"]
+    assert said == f"copied without {len(DO_NOT)} symlinks that lead out of it"
+
+
+async def test_links_through_a_million_folders_are_the_rollout_s_own_fault(play):
+    outcome = await play(
+        "looks",
+        'mkdir out; python3 -c \'import os; [os.symlink("x/" * 2000, f"out/{n}") for n in range(600)]\'',
+        options={"command": "true"},
+        precautions=Precautions(access="fresh", artifacts=("out",)),
+    )
+    assert outcome.reward == 0.0
+    assert "lead through more folders than can be looked at" in outcome.reward_detail
+
+
 async def test_a_verifier_s_own_artifacts_are_the_default_and_the_task_s_win(play):
     assert (await play("fresh", "echo ok > answer.txt")).reward == 1.0
     none = Precautions(artifacts=())

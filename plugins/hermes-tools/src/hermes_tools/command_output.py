@@ -56,19 +56,14 @@ def process_limit_note(output: str, sandbox: Sandbox) -> str | None:
     # Where it is "none: ..." the sandbox has no part in it.
     if not isinstance(limit, str) or not limit[:1].isdecimal():
         return None
-    return (
-        f"A process or thread could not be started; this sandbox's limit on them is {limit}. "
-        "End some before you start more."
-    )
+    told = f"A process or thread could not be started; this sandbox's limit on them is {limit}."
+    return f"{told} End some before you start more."
 
 
 def _lacks_a_process(output: str) -> bool:
     # Plain searches, no expression, and the last hundred hits: a command may print whatever makes more slow.
-    near = (
-        before.rpartition("\n")[2] + words + after.partition("\n")[0]
-        for words in _NO_ROOM
-        for before, after in pairwise(output.rsplit(words, 100))
-    )
+    hits = [(words, around) for words in _NO_ROOM for around in pairwise(output.rsplit(words, 100))]
+    near = (before.rpartition("\n")[2] + words + after.partition("\n")[0] for words, (before, after) in hits)
     if any(words in output for words in _NO_START) or any(word in line for line in near for word in _STARTING):
         return True
     # It is also what a socket says that has nothing to read. Of a program that comes in no file no line is shown.
