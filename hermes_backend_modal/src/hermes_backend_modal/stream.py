@@ -22,6 +22,8 @@ _ROOM: Final = 1 << 20
 """Bytes of input that may wait here before `drain` waits."""
 _KEPT: Final = 8192
 """Bytes of standard error that are kept, the last ones."""
+_LONGEST_LINE: Final = 1 << 16
+"""Bytes of the first line of standard error; what goes on longer is cut."""
 _LAST_WORDS: Final = 1.0
 
 Explain = Callable[[], Awaitable[str | None]]
@@ -114,21 +116,28 @@ class ExecErrors:
     async def _run(self, source: AsyncIterator[bytes]) -> None:
         try:
             async for data in source:
+                known = len(self._said)
                 self._said += data
                 if self._line.done():
                     del self._said[:-_KEPT]
-                elif b"\n" in self._said:
-                    line, _, rest = bytes(self._said).partition(b"\n")
-                    self._said = bytearray(rest)
-                    self._line.set_result(line)
+                else:
+                    self._look_for_line(known)
         except SDK_ERRORS as error:
             self._said += str(error).encode()
         finally:
             if not self._line.done():
                 self._line.set_result(None)
 
+    def _look_for_line(self, start: int) -> None:
+        """End the first line at a newline that is not before `start`, or where it has been too long."""
+        end = self._said.find(b"\n", start, _LONGEST_LINE + 1)
+        if end >= 0 or len(self._said) > _LONGEST_LINE:
+            cut = _LONGEST_LINE if end < 0 else end
+            self._line.set_result(bytes(self._said[:cut]))
+            del self._said[: cut + (end >= 0)]
+
     async def first_line(self) -> bytes | None:
-        """Return the first line; None if the program ended before."""
+        """Return the first line, of a longer one 64 KiB; None if the program ended before."""
         return await asyncio.shield(self._line)
 
     async def said(self) -> str:

@@ -197,6 +197,32 @@ async def test_an_end_that_is_none_says_what_it_was(frames: list[str], said: str
             await asyncio.wait_for(stream.drain(), 60)
 
 
+async def test_what_an_agent_says_is_never_taken_for_the_engine_s_own_words() -> None:
+    async def serve(websocket: web.WebSocketResponse) -> None:
+        for said in (b"first", b"OCI runtime exec failed: not at all", b" and on"):
+            await websocket.send_str(_output(said))
+        await websocket.send_str('{"exited":true,"result":{}}')
+
+    async with _stream(serve) as stream:
+        wanted = b"firstOCI runtime exec failed: not at all and on"
+        assert await asyncio.wait_for(stream.reader.readexactly(len(wanted)), 60) == wanted
+        assert await stream.said() == ""
+
+
+async def test_of_the_engine_s_own_words_the_end_is_kept() -> None:
+    async def serve(websocket: web.WebSocketResponse) -> None:
+        await websocket.send_str(_output(b"OCI runtime exec failed: "))
+        for _ in range(100):
+            await websocket.send_str(_output(bytes(30_000)))
+        await websocket.send_str(_output(b" no such program"))
+        await websocket.send_str('{"exited":true,"result":{"exit_code":127}}')
+
+    async with _stream(serve) as stream:
+        with pytest.raises(ConnectionAbortedError, match="no such program"):
+            await asyncio.wait_for(stream.reader.readexactly(1), 60)
+        assert len(await stream.said()) <= 8192
+
+
 async def test_a_connection_that_ends_with_its_allocation_says_what_became_of_that() -> None:
     async def serve(websocket: web.WebSocketResponse) -> None:
         await websocket.close(code=1011, message=b"gone")

@@ -29,9 +29,10 @@ HEARTBEAT: Final = 10.0
 _LINGER: Final = 5.0
 """Seconds that a program has to end after the end of its input, before the websocket is closed."""
 _KEPT: Final = 8192
+"""Bytes of what is for messages that are kept, the last ones."""
 _NO_PROGRAM: Final = frozenset({126, 127})
 _RUNTIME: Final = b"OCI runtime exec failed"
-"""What the engine says on the standard output in place of a program that is not there."""
+"""What the engine says on the standard output in place of a program that is not there, and so before anything else."""
 
 Explain = Callable[[], Awaitable[str | None]]
 
@@ -88,6 +89,7 @@ class ExecStream:
         self.reader.carried_by(self._flow)  # type: ignore[arg-type]  # the three methods that it calls
         self._said = bytearray()
         self._runtime = bytearray()
+        self._has_output = False
         self._unsent = bytearray()
         self._is_closing = False
         self._wake = asyncio.Event()
@@ -104,7 +106,7 @@ class ExecStream:
 
     async def said(self) -> str:
         """Return the end of what the program wrote to its standard error."""
-        return bytes(self._runtime + self._said).decode(errors="replace")
+        return bytes(self._runtime + self._said)[-_KEPT:].decode(errors="replace")
 
     # The writer.
 
@@ -230,9 +232,11 @@ class ExecStream:
         if name == "stderr":
             self._said += data
             del self._said[:-_KEPT]
-        elif self._runtime or data.startswith(_RUNTIME):
+        elif self._runtime or (not self._has_output and data.startswith(_RUNTIME)):
             self._runtime += data
+            del self._runtime[:-_KEPT]
         else:
+            self._has_output = True
             self.reader.push(data)
 
     async def _end_of(self, message: aiohttp.WSMessage) -> OSError | None:
