@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 import re
@@ -12,6 +13,7 @@ from pydantic import Field, model_validator
 
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.verifier import Score
+from hermes_verifiers.file_text import TextForm
 from hermes_verifiers.options import Pattern, StrictOptions, Weight, failed_parts, unique_names, weighted_mean
 from hermes_verifiers.patterns import Exhausted, PatternSeconds, Search, search_all
 from hermes_verifiers.workspace_files import Found, read_untrusted
@@ -48,41 +50,37 @@ class FileCheck(StrictOptions):
             raise ValueError(f"file check {self.path!r}: 'absent' goes with no other condition")
         return self
 
-    def holds(self, found: Found) -> bool:
-        """Tell whether the file is as wanted, but for `regex`."""
+    @property
+    def form(self) -> TextForm:
+        """How its texts are compared."""
+        return TextForm(self.strip, self.collapse_whitespace, self.ignore_case)
+
+    @property
+    def needs_text(self) -> bool:
+        """Whether it looks at more than the bytes."""
+        return any(condition is not None for condition in (self.equals, self.contains, self.not_contains, self.regex))
+
+    def holds(self, found: Found, text: str) -> bool:
+        """Tell whether the file is as wanted, but for `regex`; `text` is what it holds, in the check's form."""
         if self.absent:
             return found.is_absent
-        if found.data is None:
-            return False
-        return self._digest_fits(found.data) and self._text_fits(self._text(found.data))
+        return found.data is not None and self._digest_fits(found.data) and self._text_fits(text)
 
-    def searches(self, found: Found) -> list[Search]:
+    def searches(self, text: str) -> list[Search]:
         """Return the searches that must match as well; they are not made here, as the text is the model's."""
-        if self.regex is None or found.data is None:
-            return []
-        text, flags = self._text(found.data), re.MULTILINE | (re.IGNORECASE if self.ignore_case else 0)
+        flags = re.MULTILINE | (re.IGNORECASE if self.ignore_case else 0)
         return [Search(pattern, text, flags) for pattern in _listed(self.regex)]
 
     def _digest_fits(self, data: bytes) -> bool:
         return self.sha256 is None or hashlib.sha256(data).hexdigest() == self.sha256.lower()
 
-    def _text(self, data: bytes) -> str:
-        return self._normal(data.decode("utf-8", "replace"))
-
     def _text_fits(self, text: str) -> bool:
+        form = self.form
         return (
-            (self.equals is None or text == self._normal(self.equals))
-            and all(self._normal(part) in text for part in _listed(self.contains))
-            and not any(self._normal(part) in text for part in _listed(self.not_contains))
+            (self.equals is None or text == form.of(self.equals))
+            and all(form.of(part) in text for part in _listed(self.contains))
+            and not any(form.of(part) in text for part in _listed(self.not_contains))
         )
-
-    def _normal(self, text: str) -> str:
-        text = text.replace("\r\n", "\n")
-        if self.collapse_whitespace:
-            text = " ".join(text.split())
-        if self.strip:
-            text = text.strip()
-        return text.casefold() if self.ignore_case else text
 
 
 class FileContentVerifier:
@@ -117,14 +115,24 @@ class FileContentVerifier:
 
     async def _values(self, found: dict[str, Found]) -> list[float]:
         """Score each check; those that hold so far have their patterns searched, all in one child process."""
-        searches = [
-            check.searches(found[check.path]) if check.holds(found[check.path]) else None for check in self._checks
-        ]
+        searches = await asyncio.to_thread(self._compare, found)
         asked = [search for some in searches for search in some or ()]
         spans = iter(await search_all(asked, timeout=self._timeout))
         return [
             0.0 if some is None else float(None not in list(itertools.islice(spans, len(some)))) for some in searches
         ]
+
+    def _compare(self, found: dict[str, Found]) -> list[list[Search] | None]:
+        """Return what remains to be searched for each check, None where it has failed; each text is made once."""
+        texts: dict[tuple[str, TextForm], str] = {}
+        searches: list[list[Search] | None] = []
+        for check in self._checks:
+            file, key = found[check.path], (check.path, check.form)
+            if check.needs_text and file.data is not None and key not in texts:
+                texts[key] = check.form.of_bytes(file.data)
+            text = texts.get(key, "")
+            searches.append(check.searches(text) if check.holds(file, text) else None)
+        return searches
 
 
 def _explained(parts: dict[str, float], found: dict[str, Found]) -> str:

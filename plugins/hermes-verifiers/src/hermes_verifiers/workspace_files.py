@@ -32,7 +32,10 @@ async def read_untrusted(sandbox: Sandbox, path: str, *, max_bytes: int = MAX_BY
             return Found(None, f"{path} is a {stat.kind}, not a file")
         if stat.size > max_bytes:
             return Found(None, f"{path} has {stat.size} bytes, more than {max_bytes}")
-        return Found(await sandbox.read_file(resolved))
+        # One that grows meanwhile, or whose size was made up, is read no further.
+        data = await sandbox.read_file(resolved, length=max_bytes + 1)
+        too_long = f"{path} has more than {max_bytes} bytes"
+        return Found(data) if len(data) <= max_bytes else Found(None, too_long)
     except (FileNotFoundError, NotADirectoryError):
         return Found(None, f"{path} does not exist", is_absent=not await _is_link(sandbox, path))
     except OSError as error:
