@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from typing import cast
 
@@ -87,7 +88,34 @@ async def test_an_agent_that_talks_nonsense_is_given_up(answer: object) -> None:
         await _answered(answer)
 
 
-async def test_a_listing_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hermes_sandbox.protocol.pending._PARTS", 1000)
+ENTRY = {"path": "a", "kind": "file", "size": 1, "mode": 420, "mtime": 1.5}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        [[[], []]],
+        ["name"],
+        [{"path": ["a"]}],
+        [{"path": {"a": {}}}],
+        [{**ENTRY, "path": "a" * 5000}],
+        [{str(number): number for number in range(100)}],
+        [ENTRY] * 1001,
+    ],
+)
+async def test_a_part_of_a_listing_that_is_no_list_of_entries_ends_the_sandbox(part: object) -> None:
+    """Lists in lists have fifty times the size in memory that they have on the wire."""
     with pytest.raises(SandboxLostError, match="that no agent gives"):
-        await _answered(*[{"id": None, "part": [{"path": "a" * 90}]}] * 20)
+        await _answered({"id": None, "part": part}, {"id": None, "ok": {}})
+
+
+async def test_the_parts_of_an_honest_listing_are_taken() -> None:
+    await _answered({"id": None, "part": [ENTRY] * 1000}, {"id": None, "part": []}, {"id": None, "ok": {}})
+
+
+async def test_a_listing_without_end_is_refused_and_no_more_of_it_is_kept() -> None:
+    entry = {**ENTRY, "path": "a" * 4000}
+    # 24 MB; and there is no end of it.
+    with pytest.raises(OSError, match="more entries than can be listed at once") as caught:
+        await _answered(*[{"id": None, "part": [entry] * 200}] * 30)
+    assert caught.value.errno == errno.EFBIG

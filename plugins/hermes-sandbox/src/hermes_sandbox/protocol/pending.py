@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import io
 from collections.abc import Iterable, Mapping
@@ -12,8 +13,10 @@ from typing import Any
 from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_sandbox.agent.wire import FrameError
 
-_PARTS, _ENTRIES = 64 << 20, 1000
+_PARTS, _ENTRIES = 16 << 20, 1000
 """Characters of an answer in parts that are held in memory, and entries of one part."""
+_FIELDS, _LONGEST = 16, 4096
+"""Values of one entry, and characters of one of them."""
 
 
 class Download:
@@ -58,16 +61,30 @@ class Pending:
     file: Download | None = None
 
     def add(self, part: Any) -> None:
-        """Keep a part of the answer.
+        """Keep a part of the answer; of more than the directory of 150,000 files has, none, and the question fails.
 
         Raises:
-            FrameError: It is no list, or all of them are more than the directory of half a million files has.
+            FrameError: It is no list of entries.
         """
-        text = repr(part)
-        self.size += len(text)
-        if not isinstance(part, list) or len(part) > _ENTRIES or self.size > _PARTS:
-            raise FrameError(f"a part of an answer that no agent gives, after {self.size} characters: {text[:100]}")
+        if self.future.done():
+            return
+        if not isinstance(part, list) or len(part) > _ENTRIES or not all(map(_is_entry, part)):
+            raise FrameError(f"a part of an answer that no agent gives, of type {type(part).__name__}")
+        self.size += len(repr(part))
         self.parts.append(part)
+        if self.size > _PARTS:
+            self.parts.clear()
+            self.future.set_exception(OSError(errno.EFBIG, "It has more entries than can be listed at once"))
+
+
+def _is_entry(value: Any) -> bool:
+    """Tell whether it is a flat dict: lists in lists have fifty times the size that they had on their way."""
+    return (
+        isinstance(value, dict)
+        and len(value) <= _FIELDS
+        and all(item is None or isinstance(item, str | int | float) for item in value.values())
+        and all(len(item) <= _LONGEST for item in value.values() if isinstance(item, str))
+    )
 
 
 def fail_all(pending: Iterable[Pending], reason: str) -> None:
