@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, final
@@ -20,6 +21,7 @@ from hermes_sandbox.protocol.client import require_fits
 from hermes_sandbox.protocol.output import join_ends
 from hermes_sandbox.protocol.processes import AgentProcesses
 from hermes_sandbox.protocol.slots import AgentSlot
+from hermes_sandbox.protocol.turns import in_turns
 from hermes_sandbox.protocol.validation import check_path, check_timeout, check_variables, encode_text
 
 _logger = logging.getLogger(__name__)
@@ -177,7 +179,7 @@ class AgentSandbox:
     async def list_dir(self, path: str = ".") -> list[FileStat]:
         """Describe the entries of a directory, sorted by name."""
         _, batches = await _about(path, self.slot.collect({"op": "list", "path": check_path(path)}))
-        return [FileStat(**entry) for batch in batches for entry in batch]
+        return await in_turns(lambda entry: FileStat(**entry), chain.from_iterable(batches))
 
     async def remove(self, path: str) -> None:
         """Delete a file, a symlink or a whole directory."""

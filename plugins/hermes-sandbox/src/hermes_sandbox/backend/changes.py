@@ -7,13 +7,15 @@ import contextlib
 import posixpath
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import Final
 
 from hermes_core.contracts.errors import VerifierError, WorkspaceError
 from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.rollout.copying import copy_tree
+from hermes_sandbox.protocol.turns import in_turns
 
 SYSTEM_FOLDERS: Final = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/proc", "/run", "/sbin", "/sys"),
@@ -157,10 +159,7 @@ class _Changes:
     async def take_folder(self, folder: str) -> None:
         """Make a folder that both have the same, but for what is kept in it."""
         before, after = await asyncio.gather(_listed(self._target, folder), _listed(self._source, folder))
-        both = {path for path in before if before[path].kind == "directory" and path in after} - self._kept
-        folders = {path for path in both if after[path].kind == "directory"}
-        others = {*before, *after} - self._kept - self.above - folders
-        changed = [path for path in sorted(others) if before.get(path) != after.get(path)]
+        changed, folders = await self._compare(before, after)
         if len(changed) > _MANY and folder not in self.above:
             for path in before:
                 await _remove(self._target, path)
@@ -168,12 +167,31 @@ class _Changes:
             return
         if len(changed) > _MOST:
             raise WorkspaceError(f"the rollout left {len(changed)} changes in {folder}, where {_MOST} can be copied")
-        for path in changed:
+        for path in sorted(changed):
             await self.take(path, after.get(path))
         for path in sorted(folders):
             if before[path].mode != after[path].mode:
                 await _run(self._target, f"chmod {after[path].mode & 0o7777:o} {shlex.quote(path)}")
             await self.take_folder(path)
+
+    async def _compare(
+        self, before: Mapping[str, FileStat], after: Mapping[str, FileStat]
+    ) -> tuple[list[str], list[str]]:
+        """Return what differs and may be replaced, and what is a folder in both."""
+        changed: list[str] = []
+        folders: list[str] = []
+
+        def compare(path: str) -> None:
+            old, new = before.get(path), after.get(path)
+            if path in self._kept:
+                return
+            if old is not None and new is not None and old.kind == new.kind == "directory":
+                folders.append(path)
+            elif old != new and path not in self.above:
+                changed.append(path)
+
+        await in_turns(compare, chain(before, (path for path in after if path not in before)))
+        return changed, folders
 
 
 async def _searched(target: Sandbox) -> dict[str, set[str]]:
@@ -208,6 +226,12 @@ async def _listed(sandbox: Sandbox, folder: str) -> dict[str, FileStat]:
         entries = await sandbox.list_dir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    if wrong := [e.path for e in entries if e.path in {"", ".", ".."} or {"/", "\0"} & set(e.path)]:
-        raise WorkspaceError(f"{wrong[0][:200]!r} in {folder} is no name of a file")
-    return {posixpath.join(folder, e.path): e for e in entries}
+    found: dict[str, FileStat] = {}
+
+    def add(entry: FileStat) -> None:
+        if entry.path in {"", ".", ".."} or "/" in entry.path or "\0" in entry.path:
+            raise WorkspaceError(f"{entry.path[:200]!r} in {folder} is no name of a file")
+        found[posixpath.join(folder, entry.path)] = entry
+
+    await in_turns(add, entries)
+    return found

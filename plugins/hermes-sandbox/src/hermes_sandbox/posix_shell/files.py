@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import errno
+import heapq
 import os
 import posixpath
 import secrets
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, Literal
 
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import FileStat
 from hermes_sandbox.posix_shell.client import Ran
 from hermes_sandbox.posix_shell.scripts import encode, quote
+from hermes_sandbox.protocol.turns import in_turns
 
 Kind = Literal["file", "directory", "symlink", "other"]
 Run = Callable[[bytes, bytes], Awaitable[Ran]]
@@ -21,6 +23,8 @@ PIECE: Final = 1 << 20
 """Bytes of a file that travel in one request."""
 READ_AT_ONCE: Final = 256 << 20
 """Bytes of a file that are read when a call names no length."""
+_RUN: Final = 1000
+"""Entries of a directory that are sorted at once."""
 _ERRNOS: Final = tuple(
     getattr(errno, name)
     for name in [
@@ -153,11 +157,11 @@ class PlainFiles:
 
     async def list_dir(self, path: str) -> list[FileStat]:
         """Describe the entries of a directory, sorted by name."""
-        found = []
-        for record in (await self._do(path, _LIST)).split(b"/\n")[:-1]:
-            *numbers, name = record.split(b" ", 3)
-            found.append(_describe(name.decode(errors="surrogateescape"), numbers))
-        return sorted(found, key=lambda entry: encode(entry.path))
+        entries = await in_turns(_entry, _records(await self._do(path, _LIST)))
+        # Not all at once: who is root in there can have a shell of his own, with names in any order.
+        starts = range(0, len(entries), _RUN)
+        runs = await in_turns(lambda at: sorted(entries[at : at + _RUN], key=_name), starts, at_once=1)
+        return await in_turns(lambda entry: entry, heapq.merge(*runs, key=_name))
 
     async def remove(self, path: str) -> None:
         """Delete a file, a symlink or a whole directory."""
@@ -173,6 +177,22 @@ def _range(offset: int, count: int) -> bytes:
         rest + 1,
         count,
     )
+
+
+def _records(said: bytes) -> Iterator[bytes]:
+    start = 0
+    while (end := said.find(b"/\n", start)) >= 0:
+        yield said[start:end]
+        start = end + 2
+
+
+def _entry(record: bytes) -> FileStat:
+    *numbers, name = record.split(b" ", 3)
+    return _describe(name.decode(errors="surrogateescape"), numbers)
+
+
+def _name(entry: FileStat) -> bytes:
+    return encode(entry.path)
 
 
 def _describe(path: str, numbers: list[bytes]) -> FileStat:
