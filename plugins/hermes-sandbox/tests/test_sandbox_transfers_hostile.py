@@ -135,6 +135,39 @@ async def test_a_list_of_omissions_without_end_is_given_up(place):
         await fetch(records, place, end=False)
 
 
+class InPieces(Peer):
+    """Sends one piece after another, and then an end."""
+
+    def __init__(self, pieces):
+        super().__init__()
+        self.pieces = [entry_record(DIRECTORY, mode=0o755), *pieces]
+
+    def answer(self, header):
+        if header["op"] != "take":
+            return super().answer(header)
+        piece = self.pieces.pop(0) if self.pieces else b""
+        return {"end": not piece, "sha256": "0" * 64}, piece
+
+
+DEEP = b"".join(entry_record(DIRECTORY, b"d" * 200, mode=0o755) for _ in range(15))
+LOST = b"".join(entry_record(FILE, b"f%d" % number, number=1) + entry_record(FILE_END) for number in range(6000))
+LONG = {
+    "long names": [entry_record(OMITTED, b"x" * (1 << 20), b"y")] * 20,
+    "long reasons": [entry_record(OMITTED, b"x", b"y" * 4096) * 1000] * 5,
+    "files far down that lost something": [DEEP, LOST],
+}
+
+
+@pytest.mark.parametrize("pieces", LONG.values(), ids=LONG)
+async def test_omissions_that_are_long_are_given_up_before_they_are_many(place, pieces):
+    async with connected(InPieces(pieces)) as agent:
+        with pytest.raises(BackendError, match="more than 16 MiB of entries of there cannot be copied"):
+            await download(agent, "there", place)
+    async with connected(InPieces(pieces)) as agent:
+        with pytest.raises(BackendError, match="more than 16 MiB of entries of there cannot be copied"):
+            await archive(agent, ["there"], place.with_name("packed"), max_bytes=None, max_entries=None)
+
+
 async def test_a_sender_that_never_ends_is_left_by_cancelling(place):
     peer = Peer(entry_record(DIRECTORY, mode=0o755) + file_records(b"f", b"abc", size=9)[:-3], end=False)
     async with connected(peer) as agent:

@@ -26,6 +26,9 @@ from hermes_sandbox.protocol.cancellation import complete
 _WINDOW: Final = 4
 """Pieces that are asked for or sent before the first of them is answered."""
 _OMISSIONS: Final = 100_000
+"""Entries that a copy may leave out."""
+_OMITTED_SIZE: Final = 16 << 20
+"""Characters of their paths and reasons."""
 T = TypeVar("T")
 
 
@@ -41,6 +44,23 @@ class Requests(Protocol):
     ) -> tuple[dict[str, Any], bytes]:
         """Ask and return the answer."""
         ...
+
+
+class _Omissions(list[tuple[str, str]]):
+    """What is left out of a copy; held in memory, and what it lists is the sandbox's choice."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+        self._size = 0
+
+    def append(self, omission: tuple[str, str], /) -> None:
+        """Add one, as long as they are few."""
+        super().append(omission)
+        self._size += sum(map(len, omission))
+        if len(self) > _OMISSIONS or self._size > _OMITTED_SIZE:
+            most = f"{_OMISSIONS}" if len(self) > _OMISSIONS else f"{_OMITTED_SIZE >> 20} MiB of"
+            raise BackendError(f"more than {most} entries of {self._path} cannot be copied", hint="copy less at a time")
 
 
 class _Copy:
@@ -140,6 +160,7 @@ async def download(agent: Requests, path: str, target: Path) -> Transfer:
     # The last symlink is not followed: an earlier download may have brought it.
     place = Path(os.path.abspath(target))  # noqa: PTH100, ASYNC240 - resolve() would follow it
     unpacker = Unpacker(place)
+    unpacker.skipped = _Omissions(path)
     async with _copy(agent, path, unpacker.abort) as copy:
         single = await copy.prepare(follow=True, max_bytes=None, max_entries=None)
         await asyncio.to_thread(_require_room, place, single=single)
@@ -147,7 +168,6 @@ async def download(agent: Requests, path: str, target: Path) -> Transfer:
         async with contextlib.aclosing(copy.pieces()) as pieces:
             async for sha256, piece in pieces:  # noqa: B007 - the last one is used
                 await _apart(unpacker.add, piece)
-                _require_few(unpacker.skipped, path)
         done = await _apart(unpacker.commit, sha256)
     return Transfer(files=done[0], bytes=done[1], sha256=sha256, omitted=tuple(unpacker.skipped))
 
@@ -159,6 +179,7 @@ async def archive(
     if min(max_bytes or 0, max_entries or 0) < 0:
         raise ValueError(f"max_bytes and max_entries cannot be negative, found {max_bytes} and {max_entries}")
     writer = TarWriter(Path(target), max_bytes=max_bytes, max_entries=max_entries)
+    writer.omissions = _Omissions(", ".join(paths)[:1000])
     try:
         await _apart(writer.open)
         for path in dict.fromkeys(paths):
@@ -182,14 +203,7 @@ async def _add(agent: Requests, path: str, writer: TarWriter) -> None:
         async with contextlib.aclosing(copy.pieces()) as pieces:
             async for sha256, piece in pieces:  # noqa: B007 - the last one is used
                 await _apart(writer.add, piece)
-                _require_few(writer.omissions, path)
         writer.end(sha256)
-
-
-def _require_few(omitted: Sequence[tuple[str, str]], path: str) -> None:
-    # The list is held in memory, and what it lists is the sandbox's choice.
-    if len(omitted) > _OMISSIONS:
-        raise BackendError(f"more than {_OMISSIONS} entries of {path} cannot be copied", hint="copy less at a time")
 
 
 def _require_room(place: Path, *, single: bool) -> None:
