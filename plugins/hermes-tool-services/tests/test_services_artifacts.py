@@ -200,6 +200,14 @@ async def test_what_a_limit_keeps_out_of_an_archive_is_listed(workspace: Workspa
     assert not [path for path in members(small) if "big" in path]
 
 
+async def test_of_very_many_omissions_an_answer_has_the_first_and_their_number(workspace: Workspace) -> None:
+    await workspace.run("mkdir d; cd d; seq -f %06g 1 3000 | xargs touch")
+    found = await workspace.archive("d", max_entries=1)
+    assert (len(found.omitted), found.omitted_count) == (1000, 3000)
+    none = await workspace.archive("d")
+    assert (none.omitted, none.omitted_count) == ([], 0)
+
+
 async def test_the_whole_workspace_can_be_packed(workspace: Workspace) -> None:
     await workspace.run("mkdir d; echo x > d/f")
     assert "d/f" in members(await workspace.archive())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,6 +13,9 @@ MOST_BYTES: Final = 5_000_000
 """Bytes of one artifact answer, before it is encoded."""
 MOST_ENTRIES: Final = 5_000
 """Entries of one listing or archive."""
+MOST_OMITTED: Final = 1_000
+"""Entries that an answer says it leaves out, one by one; it says of how many."""
+_LONGEST: Final = 4_096
 
 Identifier = Annotated[str, Field(min_length=1, max_length=256)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
@@ -131,6 +135,11 @@ class OmittedPayload(Payload):
     path: str
     reason: str
 
+    @classmethod
+    def first(cls, omitted: Sequence[tuple[str, str]]) -> list[OmittedPayload]:
+        """Return the payloads of as many as an answer has; a name without end, which nothing has, is cut."""
+        return [cls(path=path[:_LONGEST], reason=reason[:_LONGEST]) for path, reason in omitted[:MOST_OMITTED]]
+
 
 class ArtifactListRequestPayload(Payload):
     """`POST /artifacts/list`."""
@@ -152,13 +161,17 @@ class ArtifactListEntryPayload(Payload):
 
 
 class ArtifactListResponsePayload(Payload):
-    """Entries in order of their paths, directory by directory; `truncated`: there are more."""
+    """Entries in order of their paths, directory by directory; `truncated`: there are more.
+
+    `omitted` are the first of what cannot be listed, `omitted_count` is how many there are.
+    """
 
     success: bool = True
     path: str
     entries: list[ArtifactListEntryPayload]
     truncated: bool
     omitted: list[OmittedPayload] = Field(default_factory=list)
+    omitted_count: int = 0
 
 
 class ArtifactArchiveRequestPayload(Payload):
@@ -172,7 +185,10 @@ class ArtifactArchiveRequestPayload(Payload):
 
 
 class ArtifactArchiveResponsePayload(Payload):
-    """A .tar.gz; `content` is base64, `bytes` the archive's size, `omitted` all that is not in it."""
+    """A .tar.gz; `content` is base64, `bytes` the archive's size.
+
+    `omitted` are the first of what is not in it, `omitted_count` is how many there are.
+    """
 
     success: bool = True
     path: str
@@ -183,3 +199,4 @@ class ArtifactArchiveResponsePayload(Payload):
     entry_count: int
     sha256: str
     omitted: list[OmittedPayload] = Field(default_factory=list)
+    omitted_count: int = 0

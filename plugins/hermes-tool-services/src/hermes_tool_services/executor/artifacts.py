@@ -100,26 +100,36 @@ async def list_artifacts(sandbox: Sandbox, request: ArtifactListRequestPayload) 
     """List a directory, with `recursive` all below it; a symlink to a directory is listed and not entered."""
     limit = _limit(request.max_entries, MOST_ENTRIES, "max_entries")
     entries: list[ArtifactListEntryPayload] = []
-    omitted: list[OmittedPayload] = []
+    omitted: list[tuple[str, str]] = []
     with _refusing(request.path):
         place = await _confined(sandbox, request.path)
         pending = [place]
         await sandbox.list_dir(place)
+
+    def answer(*, truncated: bool) -> ArtifactListResponsePayload:
+        return ArtifactListResponsePayload(
+            path=_shown(place),
+            entries=entries,
+            truncated=truncated,
+            omitted=OmittedPayload.first(omitted),
+            omitted_count=len(omitted),
+        )
+
     while pending:
         folder = pending.pop(0)
         try:
             found = await sandbox.list_dir(folder)
         except OSError as error:  # it has gone since, or may not be read
-            omitted.append(OmittedPayload(path=folder, reason=error.strerror or type(error).__name__))
+            omitted.append((folder, error.strerror or type(error).__name__))
             continue
         for entry in found:
             if len(entries) == limit:
-                return ArtifactListResponsePayload(path=_shown(place), entries=entries, truncated=True, omitted=omitted)
+                return answer(truncated=True)
             path = posixpath.normpath(posixpath.join(folder, entry.path))
             entries.append(_entry(path, entry))
             if request.recursive and entry.kind == "directory":
                 pending.append(path)
-    return ArtifactListResponsePayload(path=_shown(place), entries=entries, truncated=False, omitted=omitted)
+    return answer(truncated=False)
 
 
 async def archive_artifacts(sandbox: Sandbox, request: ArtifactArchiveRequestPayload) -> ArtifactArchiveResponsePayload:
@@ -138,7 +148,8 @@ async def archive_artifacts(sandbox: Sandbox, request: ArtifactArchiveRequestPay
         bytes=len(data),
         entry_count=moved.files,
         sha256=moved.sha256,
-        omitted=[OmittedPayload(path=path, reason=reason) for path, reason in moved.omitted],
+        omitted=OmittedPayload.first(moved.omitted),
+        omitted_count=len(moved.omitted),
     )
 
 
