@@ -13,6 +13,7 @@ from typing import Final, final
 from pyte import charsets
 
 from hermes_tools.interactive.escape_parser import EscapeParser
+from hermes_tools.interactive.history import MOST_CHARACTERS
 from hermes_tools.interactive.screen_matrix import Matrix, text_of
 
 DEFAULT_ROWS: Final = 40
@@ -36,13 +37,21 @@ _SAVES_CURSOR: Final = 1049
 class TerminalScreen:
     """Fed with the raw bytes of a terminal's output, in pieces cut anywhere; whatever they hold, it never raises.
 
-    It knows the second screen of full-screen programs and keeps the last `history` lines that have left the first one.
+    It knows the second screen of full-screen programs and keeps the last `history` lines that have left the first one,
+    at most `characters` in them.
     """
 
-    def __init__(self, *, rows: int = DEFAULT_ROWS, cols: int = DEFAULT_COLS, history: int = DEFAULT_HISTORY) -> None:
+    def __init__(
+        self,
+        *,
+        rows: int = DEFAULT_ROWS,
+        cols: int = DEFAULT_COLS,
+        history: int = DEFAULT_HISTORY,
+        characters: int = MOST_CHARACTERS,
+    ) -> None:
         self.title = ""
         self.application_cursor = False
-        self._matrix = Matrix(cols, rows, history)
+        self._matrix = Matrix(cols, rows, history, characters)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._parser = EscapeParser(self)
         self._answers: list[str] = []
@@ -70,7 +79,7 @@ class TerminalScreen:
     @property
     def dropped(self) -> int:
         """How many lines have left the history, too."""
-        return self._matrix.dropped
+        return self._matrix.history.dropped
 
     @property
     def lines(self) -> list[str]:
@@ -108,7 +117,7 @@ class TerminalScreen:
         """Draw the plain lines that a flood mostly is; return the rest."""
         begin = text.find("\n") + 1
         self._parser.feed(text[:begin])
-        lines = _PLAIN_LINES.match(text, begin) if self._parser.is_idle else None
+        lines = _PLAIN_LINES.match(text, begin) if self._parser.is_idle and self._matrix.is_simple else None
         if lines is None:
             return text[begin:]
         self._matrix.pour(lines[0].split("\r\n")[:-1])
@@ -234,7 +243,8 @@ class TerminalScreen:
             "`": matrix.cursor_to_column, "g": matrix.clear_tab_stop,
         }  # fmt: skip
         counted: dict[str, Callable[[int], None]] = {
-            "S": matrix.scroll, "T": lambda count: matrix.scroll(-count), "Z": matrix.tab_back, "b": matrix.repeat,
+            "S": matrix.scroll, "T": lambda count: matrix.scroll(-count), "Z": matrix.tab_back,
+            "b": lambda count: matrix.draw(matrix.repetition(count)),
         }  # fmt: skip
         if final in one:
             one[final](first)

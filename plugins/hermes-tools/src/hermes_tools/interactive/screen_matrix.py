@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import unicodedata
-from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Final
 
 from pyte import charsets, modes
-from pyte.screens import Char, Cursor, Screen, StaticDefaultDict, wcwidth
+from pyte.screens import Char, Cursor, StaticDefaultDict, wcwidth
+
+from hermes_tools.interactive.counted_screen import BLANK, CountedScreen, Row, blank_rows, cell
+from hermes_tools.interactive.history import MOST_CHARACTERS, History
 
 _MOST_COMBINED: Final = 8
 """Characters that one cell holds: accents can be piled up without end."""
@@ -18,23 +19,9 @@ _PRIVATE_MODES: Final = frozenset({6, 7, 25})
 _MODES: Final = frozenset({4, 20})
 
 
-class Row(StaticDefaultDict[int, Char]):
-    """A row of cells; `wrapped` when its text goes on in the next one without a line break."""
-
-    wrapped = False
-
-
-@lru_cache(maxsize=4096)
-def _cell(text: str) -> Char:
-    return Char(text)
-
-
-_BLANK: Final = _cell(" ")
-_PLAIN: Final = {chr(code): _cell(chr(code)) for code in range(128)}
-
-
-def _blank_rows() -> defaultdict[int, StaticDefaultDict[int, Char]]:
-    return defaultdict(lambda: Row(_BLANK))
+_PLAIN: Final = {chr(code): cell(chr(code)) for code in range(128)}
+_ODD: Final = 16
+"""Work for a character that is not plain: its width is looked up, and what it covers."""
 
 
 def text_of(row: StaticDefaultDict[int, Char]) -> str:
@@ -43,14 +30,12 @@ def text_of(row: StaticDefaultDict[int, Char]) -> str:
     return text if getattr(row, "wrapped", False) else text.rstrip(" ")
 
 
-class Matrix(Screen):
+class Matrix(CountedScreen):
     """Knows no colours; lines that leave at the top are kept as text, the last `history` of them."""
 
-    def __init__(self, columns: int, rows: int, history: int) -> None:
+    def __init__(self, columns: int, rows: int, history: int, characters: int = MOST_CHARACTERS) -> None:
         super().__init__(columns, rows)
-        self.buffer = _blank_rows()
-        self.history: deque[tuple[str, bool]] = deque(maxlen=history)
-        self.dropped = 0
+        self.history = History(history, characters)
         self._main: tuple[dict[int, StaticDefaultDict[int, Char]], Cursor] | None = None
         self._last = " "
 
@@ -59,9 +44,14 @@ class Matrix(Screen):
         """Whether a full-screen program has the second screen in use."""
         return self._main is not None
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Row and column of the cursor, within the screen."""
+        return self.cursor.y, min(self.cursor.x, self.columns - 1)
+
     def row(self, y: int) -> StaticDefaultDict[int, Char]:
         """Return a row, without making one."""
-        return self.buffer[y] if y in self.buffer else Row(_BLANK)
+        return self.buffer[y] if y in self.buffer else Row(BLANK)
 
     def reset(self) -> None:
         """Begin anew, on the first screen; the history stays."""
@@ -77,6 +67,7 @@ class Matrix(Screen):
         if data.isascii() and modes.IRM not in self.mode:
             self._put_plain(data)
             return
+        self.work += _ODD * len(data)
         for char in data:
             width = 1 if " " <= char <= "~" else wcwidth(char)
             if width > 0:
@@ -87,6 +78,7 @@ class Matrix(Screen):
     def _put_plain(self, data: str) -> None:
         """Do the same as `_put` for each of them, which is most of all output, at a fraction of the time."""
         self._last = data[-1:] or self._last
+        self.work += len(data)
         while data:
             if self.cursor.x >= self.columns:
                 self._wrap(1)
@@ -99,13 +91,13 @@ class Matrix(Screen):
     def _mend(self, row: StaticDefaultDict[int, Char], x: int, width: int) -> None:
         # Half a wide character does not stay.
         if x and row[x].data == "":
-            row[x - 1] = _BLANK
+            row[x - 1] = BLANK
         if x + width < self.columns and row[x + width].data == "":
-            row[x + width] = _BLANK
+            row[x + width] = BLANK
 
-    def repeat(self, count: int) -> None:
-        """Draw the last character again; no more than fill the screen."""
-        self.draw(self._last * min(count, self.columns * self.lines))
+    def repetition(self, count: int) -> str:
+        """Return the last character as often as it is to be drawn again; no more than fill the screen."""
+        return self._last * min(count, self.columns * self.lines)
 
     def _put(self, char: str, width: int) -> None:
         if self.cursor.x + width > self.columns:
@@ -114,9 +106,9 @@ class Matrix(Screen):
             self.insert_characters(width)
         row, x = self.buffer[self.cursor.y], self.cursor.x
         self._mend(row, x, width)
-        row[x] = _cell(char)
+        row[x] = cell(char)
         if width == 2:
-            row[x + 1] = _cell("")
+            row[x + 1] = cell("")
         self.cursor.x = x + width
         self._last = char
 
@@ -135,7 +127,7 @@ class Matrix(Screen):
         if x > 0 and row[x].data == "":
             x -= 1
         if x >= 0 and len(row[x].data) < _MOST_COMBINED:
-            row[x] = _cell(unicodedata.normalize("NFC", row[x].data + char))
+            row[x] = cell(unicodedata.normalize("NFC", row[x].data + char))
 
     def index(self) -> None:
         """Move down; at the bottom the rows move up, and the first one into the history."""
@@ -148,24 +140,23 @@ class Matrix(Screen):
         super().index()
 
     def _keep(self, row: StaticDefaultDict[int, Char]) -> None:
-        self.dropped += len(self.history) == self.history.maxlen
-        self.history.append((text_of(row), getattr(row, "wrapped", False)))
+        self.work += 8 + 2 * len(row)
+        self.history.keep(text_of(row), getattr(row, "wrapped", False))
 
     def pour(self, lines: Sequence[str]) -> None:
         """Draw many plain lines, each with a line break behind it: most of them pass by and are text at once."""
-        seen = self.lines + 2
-        while lines and (len(lines) <= seen or self.cursor.y < self.lines - 1 or not self._is_simple()):
-            self._draw_line(lines[0])
-            lines = lines[1:]
-        if not lines:
-            return
-        self._draw_line(lines[0])
-        for y in range(self.lines - 1):
-            self._keep(self.row(y))
-        self._keep_lines(lines[1:-seen])
-        self.buffer.clear()
-        self.cursor.y = 0
-        for line in lines[-seen:]:
+        at, seen = 0, self.lines + 2
+        while at < len(lines) and self.cursor.y < self.lines - 1:
+            self._draw_line(lines[at])
+            at += 1
+        if len(lines) - at > seen:
+            self._draw_line(lines[at])
+            for y in range(self.lines - 1):
+                self._keep(self.row(y))
+            self._keep_lines(lines[at + 1 : -seen])
+            self.buffer.clear()
+            self.cursor.y, at = 0, len(lines) - seen
+        for line in lines[at:]:
             self._draw_line(line)
 
     def _draw_line(self, line: str) -> None:
@@ -173,7 +164,9 @@ class Matrix(Screen):
         self.linefeed()
         self.carriage_return()
 
-    def _is_simple(self) -> bool:
+    @property
+    def is_simple(self) -> bool:
+        """Whether plain lines just follow each other, so that they can be poured."""
         return (
             self.margins is None
             and not self.alternate
@@ -184,23 +177,21 @@ class Matrix(Screen):
 
     def _keep_lines(self, lines: Iterable[str]) -> None:
         width = self.columns
-        rows = [
-            (line[at : at + width], at + width < len(line))
-            for line in lines
-            for at in range(0, max(1, len(line)), width)
-        ]
-        limit = self.history.maxlen or 0
-        self.dropped += max(0, len(self.history) + len(rows) - limit)
-        self.history.extend((text if wrapped else text.rstrip(" "), wrapped) for text, wrapped in rows[-limit:])
+        for line in lines:
+            self.work += 4 + len(line) // 4
+            for at in range(0, max(1, len(line)), width):
+                text, wrapped = line[at : at + width], at + width < len(line)
+                self.history.keep(text if wrapped else text.rstrip(" "), wrapped)
 
     def scroll(self, count: int) -> None:
         """Move the rows within the margins up, or down if negative; the cursor stays."""
         top, bottom = self.margins or (0, self.lines - 1)
-        before = self.cursor.y
-        for _ in range(min(abs(count), bottom - top + 1)):
-            self.cursor.y = bottom if count > 0 else top
-            (self.index if count > 0 else self.reverse_index)()
-        self.cursor.y = before
+        size = bottom - top + 1
+        count = max(-size, min(count, size))
+        if top == 0 and not self.alternate:
+            for y in range(count):
+                self._keep(self.row(y))
+        self.move_rows(count)
 
     def cursor_down(self, count: int | None = None) -> None:
         """Move down, to the bottom margin or, from below it, to the last row."""
@@ -220,6 +211,7 @@ class Matrix(Screen):
 
     def tab_back(self, count: int) -> None:
         """Move to an earlier tab stop."""
+        self.work += len(self.tabstops)
         stops = [0, *sorted(stop for stop in self.tabstops if stop < self.cursor.x)]
         self.cursor.x = stops[max(0, len(stops) - count)]
 
@@ -246,6 +238,7 @@ class Matrix(Screen):
     def erase_in_display(self, how: int = 0, *_args: object, **_kwargs: object) -> None:
         """Blank a part of the screen; 3 blanks what has left it."""
         y = self.cursor.y
+        self.work += self.lines
         if how == 3:
             self.history.clear()
             return
@@ -262,9 +255,10 @@ class Matrix(Screen):
 
     def use_alternate(self, *, on: bool) -> None:
         """Go to the second screen, which is blank, or back to the first, which is as it was left."""
+        self.work += self.lines
         if on and self._main is None:
             self._main = (self.buffer, copy.copy(self.cursor))
-            self.buffer = _blank_rows()
+            self.buffer = blank_rows()
         elif not on and self._main is not None:
             self.buffer, self.cursor = self._main
             self._main, self.margins = None, None
@@ -287,7 +281,7 @@ class Matrix(Screen):
             if not self.alternate:
                 self._keep(self.row(y))
         moved = {y - surplus: row for y, row in self.buffer.items() if 0 <= y - surplus < self.lines}
-        self.buffer = _blank_rows()
+        self.buffer = blank_rows()
         self.buffer.update(moved)
         self.cursor.y -= surplus
         self.ensure_hbounds()
