@@ -67,3 +67,23 @@ def test_a_sequence_with_a_number_does_as_often_what_one_without_does(letter, be
     often.feed(text + (b"\x1b[" + letter) * count)
     assert (once.lines, once.entire(), once.cursor) == (often.lines, often.entire(), often.cursor)
     assert once.dropped == often.dropped
+
+
+PIECES = st.one_of(
+    st.text("ab日é\u0301 \r\n\t", max_size=40).map(str.encode),
+    st.sampled_from([b"\x1b#8", b"\x1b[9b", b"\x1b[4h", b"\x1b[99S", b"\x1b[99T", b"\x1b[3@", b"\x1b[2P", b"\x1bM"]),
+    st.sampled_from([b"\x1b[2;4r", b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b]0;t", b"\x07", b"\x1b[6n", b"y\r\n" * 600]),
+)
+
+
+@settings(max_examples=100)
+@given(st.lists(PIECES, max_size=20), st.integers(1, 500))
+def test_in_small_portions_of_work_the_screen_is_the_same(pieces, amount):
+    at_once, slowly = TerminalScreen(rows=6, cols=20), TerminalScreen(rows=6, cols=20)
+    answers = at_once.feed(b"".join(pieces))
+    slowly.take(b"".join(pieces))
+    while slowly.is_behind:
+        slowly.work(amount)
+    assert slowly.answers() == answers
+    assert (slowly.lines, slowly.entire(), slowly.cursor) == (at_once.lines, at_once.entire(), at_once.cursor)
+    assert (slowly.title, slowly.dropped) == (at_once.title, at_once.dropped)

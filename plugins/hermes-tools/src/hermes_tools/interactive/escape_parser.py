@@ -9,7 +9,7 @@ import re
 from typing import Final, Protocol
 
 _TOKEN: Final = re.compile(
-    r"(?P<text>[^\x00-\x1f\x7f-\x9f]++)"
+    r"(?P<text>[^\x00-\x1f\x7f-\x9f]{1,128}+)"
     r"|\x1b\[(?P<parameters>[0-?]*+)(?P<between>[ -/]*+)(?P<final>[@-~])"
     r"|\x1b(?P<opener>[\]PX^_])"
     r"|\x1b(?P<middle>[ -/]*+)(?P<last>[0-OQ-WYZ\\`-~])"
@@ -48,6 +48,8 @@ class EscapeParser:
 
     def __init__(self, emulation: Emulation) -> None:
         self._emulation = emulation
+        self._text = ""
+        self._position = 0
         self._rest = ""
         self._opener = ""
         self._string: list[str] = []
@@ -58,12 +60,38 @@ class EscapeParser:
         """Whether the next piece begins outside of any sequence."""
         return not (self._rest or self._opener)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether `step` has something to tell."""
+        return self._position < len(self._text)
+
     def feed(self, text: str) -> None:
-        """Take the next piece."""
-        text, self._rest = self._rest + text, ""
-        position = 0
-        while position < len(text):
-            position = self._in_string(text, position) if self._opener else self._outside(text, position)
+        """Take the next piece, and tell all that is in it."""
+        self.take(text)
+        while self.step():
+            pass
+
+    def take(self, text: str) -> None:
+        """Take the next piece, of which `step` tells."""
+        self._text, self._position = self._rest + self._text[self._position :] + text, 0
+        self._rest = ""
+
+    def step(self) -> bool:
+        """Tell the next thing, which is a sequence, a control character or 128 characters; False if there is none."""
+        text, position = self._text, self._position
+        if position >= len(text):
+            return False
+        self._position = self._in_string(text, position) if self._opener else self._outside(text, position)
+        if self._position >= len(text):
+            self._text, self._position = "", 0
+        return True
+
+    def drop(self) -> str:
+        """Forget what has not been told of, and any sequence that it would have ended; return it."""
+        text = self._text[self._position :]
+        self._text, self._position, self._rest = "", 0, ""
+        self._close(whole=False)
+        return text
 
     def _outside(self, text: str, position: int) -> int:
         token = _TOKEN.match(text, position)

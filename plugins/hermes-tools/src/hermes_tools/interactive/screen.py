@@ -7,30 +7,23 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Iterable
+from collections import deque
 from typing import Final, final
-
-from pyte import charsets
 
 from hermes_tools.interactive.escape_parser import EscapeParser
 from hermes_tools.interactive.history import MOST_CHARACTERS
+from hermes_tools.interactive.interpreter import Interpreter
 from hermes_tools.interactive.screen_matrix import Matrix, text_of
 
 DEFAULT_ROWS: Final = 40
 DEFAULT_COLS: Final = 120
 DEFAULT_HISTORY: Final = 20_000
-_MAX_NUMBER: Final = 9999
-_MAX_NUMBERS: Final = 32
-_MOST_ANSWERS: Final = 64
-"""Questions of one piece of output that are answered: a file full of them must not type for ever."""
-_LONGEST_TITLE: Final = 256
 _FLOOD: Final = 1024
+_STEP: Final = 48
+"""Work to find the next thing in the output, whatever it is."""
+_AT_ONCE: Final = 128
 # Atomic, as every group that is repeated possessively: Python 3.11.0 to 3.11.4 match many others wrongly (gh-106052).
 _PLAIN_LINES: Final = re.compile(r"(?>[ -~]*+\r\n)++")
-_ALTERNATE: Final = frozenset({47, 1047, 1049})
-_CURSOR_KEYS: Final = 1
-_SAVED_CURSOR: Final = 1048
-_SAVES_CURSOR: Final = 1049
 
 
 @final
@@ -38,7 +31,7 @@ class TerminalScreen:
     """Fed with the raw bytes of a terminal's output, in pieces cut anywhere; whatever they hold, it never raises.
 
     It knows the second screen of full-screen programs and keeps the last `history` lines that have left the first one,
-    at most `characters` in them.
+    at most `characters` in them. `feed` shows all at once; `take` only keeps it, for `work` to show a bounded part.
     """
 
     def __init__(
@@ -49,12 +42,21 @@ class TerminalScreen:
         history: int = DEFAULT_HISTORY,
         characters: int = MOST_CHARACTERS,
     ) -> None:
-        self.title = ""
-        self.application_cursor = False
         self._matrix = Matrix(cols, rows, history, characters)
+        self._interpreter = Interpreter(self._matrix)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._parser = EscapeParser(self)
-        self._answers: list[str] = []
+        self._parser = EscapeParser(self._interpreter)
+        self._pieces: deque[str] = deque()
+
+    @property
+    def title(self) -> str:
+        """What a program has called the window."""
+        return self._interpreter.title
+
+    @property
+    def application_cursor(self) -> bool:
+        """Whether a program wants the other codes of the cursor keys."""
+        return self._interpreter.application_cursor
 
     @property
     def rows(self) -> int:
@@ -74,12 +76,17 @@ class TerminalScreen:
     @property
     def cursor(self) -> tuple[int, int]:
         """Row and column of the cursor, counted from 0."""
-        return self._matrix.cursor.y, min(self._matrix.cursor.x, self.cols - 1)
+        return self._matrix.place
 
     @property
     def dropped(self) -> int:
         """How many lines have left the history, too."""
         return self._matrix.history.dropped
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something was taken that is not shown yet."""
+        return bool(self._interpreter.repeats or self._pieces or self._parser.is_behind)
 
     @property
     def lines(self) -> list[str]:
@@ -105,193 +112,59 @@ class TerminalScreen:
         self._matrix.change_size(cols, rows)
 
     def feed(self, data: bytes) -> bytes:
-        """Take the next bytes; return what the terminal answers to them, to be written to the program."""
+        """Show the next bytes; return what the terminal answers to them, to be written to the program."""
+        self.take(data)
+        while self._go_on():
+            pass
+        return self.answers()
+
+    def take(self, data: bytes) -> None:
+        """Take the next bytes, to be shown by `work`; pieces of some kilobytes, as their lines may be drawn at once."""
         text = self._decoder.decode(data)
-        if len(text) >= _FLOOD:
-            text = self._pour(text)
-        self._parser.feed(text)
-        answers, self._answers = self._answers, []
-        return "".join(answers).encode()
+        # What comes before a flood of lines may end a sequence, or a line.
+        begin = text.find("\n") + 1 if len(text) >= _FLOOD else 0
+        self._pieces.extend(piece for piece in (text[:begin], text[begin:]) if piece)
 
-    def _pour(self, text: str) -> str:
-        """Draw the plain lines that a flood mostly is; return the rest."""
-        begin = text.find("\n") + 1
-        self._parser.feed(text[:begin])
-        lines = _PLAIN_LINES.match(text, begin) if self._parser.is_idle and self._matrix.is_simple else None
-        if lines is None:
-            return text[begin:]
-        self._matrix.pour(lines[0].split("\r\n")[:-1])
-        return text[lines.end() :]
+    def work(self, amount: int) -> int:
+        """Show what was taken until there was this much work, and at most one operation more; return how much it was.
 
-    def show(self, text: str) -> None:
-        """Draw text (told by the parser)."""
-        self._matrix.draw(text)
-
-    def control(self, character: str) -> None:
-        """Obey a control character (told by the parser)."""
+        It is counted in about the cells that are touched. With nothing left to show it is less than `amount`.
+        """
         matrix = self._matrix
-        match character:
-            case "\n" | "\x0b" | "\x0c":
-                matrix.linefeed()
-            case "\r":
-                matrix.carriage_return()
-            case "\b":
-                matrix.backspace()
-            case "\t":
-                matrix.tab()
-            case "\x0e":
-                matrix.shift_out()
-            case "\x0f":
-                matrix.shift_in()
-            case _:
-                pass
+        before = matrix.work
+        end = before + amount
+        while matrix.work < end and self._go_on():
+            pass
+        return matrix.work - before
 
-    def escape(self, middle: str, last: str) -> None:
-        """Obey an escape sequence (told by the parser)."""
-        matrix = self._matrix
-        if middle in {"(", ")"}:
-            if last in charsets.MAPS:
-                matrix.define_charset(last, middle)
-            return
-        simple: dict[str, Callable[[], None]] = {
-            "7": matrix.save_cursor,
-            "8": matrix.restore_cursor,
-            "D": matrix.index,
-            "E": self._next_line,
-            "M": matrix.reverse_index,
-            "H": matrix.set_tab_stop,
-            "c": self._reset,
-        }
-        if not middle and last in simple:
-            simple[last]()
-        elif middle == "#" and last == "8":
-            matrix.alignment_display()
+    def _go_on(self) -> bool:
+        self._matrix.work += _STEP
+        if repeats := self._interpreter.repeats:
+            self._interpreter.repeats = repeats[_AT_ONCE:]
+            self._matrix.draw(repeats[:_AT_ONCE])
+        elif not self._parser.step():
+            if not self._pieces:
+                return False
+            self._begin(self._pieces.popleft())
+        return True
 
-    def _next_line(self) -> None:
-        self._matrix.carriage_return()
-        self._matrix.index()
+    def _begin(self, text: str) -> None:
+        """Draw the plain lines that a flood mostly is; the rest is for the parser."""
+        end = 0
+        if len(text) >= _FLOOD and self._parser.is_idle and self._matrix.is_simple:
+            lines = _PLAIN_LINES.match(text)
+            if lines is not None:
+                self._matrix.pour(lines[0].split("\r\n")[:-1])
+                end = lines.end()
+        self._parser.take(text[end:])
 
-    def _reset(self) -> None:
-        self._matrix.reset()
-        self.application_cursor = False
+    def drop(self) -> int:
+        """Forget what was taken and has not been shown; return how many bytes that was."""
+        text = self._parser.drop() + "".join(self._pieces)
+        self._pieces.clear()
+        self._interpreter.repeats = ""
+        return len(text.encode())
 
-    def string(self, opener: str, text: str) -> None:
-        """Take over a title; tell that a capability is not known (told by the parser)."""
-        if opener == "]":
-            kind, _, value = text.partition(";")
-            if kind in {"0", "2"}:
-                self.title = value[:_LONGEST_TITLE]
-        elif opener == "P" and text.startswith("+q"):
-            self._answer("\x1bP0+r\x1b\\")
-
-    def sequence(self, parameters: str, between: str, final: str) -> None:
-        """Obey a control sequence (told by the parser)."""
-        prefix = parameters[:1] if parameters[:1] in {"?", "<", "=", ">"} else ""
-        numbers = _numbers(parameters[len(prefix) :])
-        if between:
-            self._with_intermediate(prefix, numbers, between, final)
-        elif prefix == "?":
-            self._private(numbers, final)
-        elif prefix == ">":
-            if final == "c":
-                self._answer("\x1b[>0;10;1c")
-        elif not prefix:
-            self._plain(numbers, final)
-
-    def _with_intermediate(self, prefix: str, numbers: list[int], between: str, final: str) -> None:
-        if between == "$" and final == "p":  # asks for a mode: not known
-            self._answer(f"\x1b[{prefix}{numbers[0]};0$y")
-        elif between == "!" and final == "p":
-            self._matrix.set_margins()
-            for number, private in ((4, False), (6, True)):
-                self._matrix.switch(number, private=private, on=False)
-            self._matrix.switch(25, private=True, on=True)
-
-    def _private(self, numbers: list[int], final: str) -> None:
-        if final in {"h", "l"}:
-            for number in numbers:
-                self._switch(number, on=final == "h")
-        elif final == "n" and numbers[0] == 6:
-            self._report_cursor("?")
-        elif final == "J":
-            self._matrix.erase_in_display(numbers[0])
-        elif final == "K":
-            self._matrix.erase_in_line(numbers[0])
-
-    def _switch(self, number: int, *, on: bool) -> None:
-        matrix = self._matrix
-        if number == _CURSOR_KEYS:
-            self.application_cursor = on
-        elif number == _SAVED_CURSOR:
-            (matrix.save_cursor if on else matrix.restore_cursor)()
-        elif number in _ALTERNATE:
-            # The first screen's cursor is kept with it, whichever of the three is used.
-            matrix.use_alternate(on=on)
-            if on and number == _SAVES_CURSOR:
-                matrix.erase_in_display(2)
-        else:
-            matrix.switch(number, private=True, on=on)
-
-    def _plain(self, numbers: list[int], final: str) -> None:
-        matrix, first = self._matrix, numbers[0]
-        one: dict[str, Callable[[int], None]] = {
-            "@": matrix.insert_characters, "A": matrix.cursor_up, "B": matrix.cursor_down, "C": matrix.cursor_forward,
-            "D": matrix.cursor_back, "E": matrix.cursor_down1, "F": matrix.cursor_up1, "G": matrix.cursor_to_column,
-            "J": matrix.erase_in_display, "K": matrix.erase_in_line, "L": matrix.insert_lines,
-            "M": matrix.delete_lines, "P": matrix.delete_characters, "X": matrix.erase_characters,
-            "a": matrix.cursor_forward, "d": matrix.cursor_to_line, "e": matrix.cursor_down,
-            "`": matrix.cursor_to_column, "g": matrix.clear_tab_stop,
-        }  # fmt: skip
-        counted: dict[str, Callable[[int], None]] = {
-            "S": matrix.scroll, "T": lambda count: matrix.scroll(-count), "Z": matrix.tab_back,
-            "b": lambda count: matrix.draw(matrix.repetition(count)),
-        }  # fmt: skip
-        if final in one:
-            one[final](first)
-        elif final in counted:
-            counted[final](first or 1)
-        elif final in {"H", "f"}:
-            matrix.cursor_position(first, numbers[1] if len(numbers) > 1 else 1)
-        elif final == "r":
-            matrix.set_margins(first or 1, (numbers[1] if len(numbers) > 1 else 0) or self.rows)
-        elif final in {"h", "l"}:
-            for number in numbers:
-                matrix.switch(number, private=False, on=final == "h")
-        else:
-            self._questions(first, final)
-
-    def _questions(self, first: int, final: str) -> None:
-        match final, first:
-            case "s", _:
-                self._matrix.save_cursor()
-            case "u", _:
-                self._matrix.restore_cursor()
-            case "c", 0:
-                self._answer("\x1b[?6c")
-            case "n", 5:
-                self._answer("\x1b[0n")
-            case "n", 6:
-                self._report_cursor("")
-            case "t", 18:
-                self._answer(f"\x1b[8;{self.rows};{self.cols}t")
-            case _:
-                pass
-
-    def _report_cursor(self, prefix: str) -> None:
-        row, column = self.cursor
-        self._answer(f"\x1b[{prefix}{row + 1};{column + 1}R")
-
-    def _answer(self, text: str) -> None:
-        if len(self._answers) < _MOST_ANSWERS:
-            self._answers.append(text)
-
-
-def _numbers(text: str) -> list[int]:
-    return list(_each_number(text.split(";")[:_MAX_NUMBERS]))
-
-
-def _each_number(parts: Iterable[str]) -> Iterable[int]:
-    for part in parts:
-        digits = re.match(r"0*(\d*)", part, re.ASCII)
-        found = digits[1][:5] if digits else ""
-        yield min(int(found or 0), _MAX_NUMBER)
+    def answers(self) -> bytes:
+        """Return what the terminal has answered since this was last asked."""
+        return self._interpreter.answers()

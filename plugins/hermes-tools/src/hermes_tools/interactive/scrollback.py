@@ -8,27 +8,44 @@ from hermes_tools.interactive.screen import TerminalScreen
 
 OUTPUT_LIMIT: Final = 50_000
 _HEAD_SHARE: Final = 0.4
-_PRELUDE_LIMIT: Final = 1 << 20
+_MOST_WORK: Final = 2_000_000
 
 
 class Recording:
     """Records from the mark where the command begins; without one, from the moment it was typed."""
 
     def __init__(self, *, rows: int, cols: int) -> None:
-        self._sheet = TerminalScreen(rows=rows, cols=cols)
-        self._prelude: bytearray | None = bytearray()
+        self._size = rows, cols
+        self._has_begun = False
+        self._begin_sheet()
         self.missed = 0
+
+    def _begin_sheet(self) -> None:
+        rows, cols = self._size
+        self._sheet = TerminalScreen(rows=rows, cols=cols)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something was taken that is not text yet."""
+        return self._sheet.is_behind
 
     def begin(self) -> None:
         """What came before was the echo of what was typed."""
-        self._prelude = None
+        if not self._has_begun:
+            self._begin_sheet()
+        self._has_begun = True
 
     def add(self, data: bytes) -> None:
-        """Take the next bytes."""
-        if self._prelude is None:
-            self._sheet.feed(data)
-        else:
-            self._prelude += data[: _PRELUDE_LIMIT - len(self._prelude)]
+        """Take the next bytes, of which `work` makes text."""
+        self._sheet.take(data)
+
+    def work(self, amount: int) -> int:
+        """Make text of what was taken, as `TerminalScreen.work` does; return how much work it was."""
+        return self._sheet.work(amount)
+
+    def drop(self) -> None:
+        """Forget what was taken and not made text of, and say so in the text."""
+        self.missed += self._sheet.drop()
 
     def skip(self, count: int) -> None:
         """Take note that bytes were not kept; where the command begins, if it was among them, is here."""
@@ -37,14 +54,14 @@ class Recording:
 
     def text(self) -> str:
         """Return what was recorded, head and tail of it when it is long, and every omission said."""
-        if self._prelude:
-            self._sheet.feed(bytes(self._prelude))
-            self.begin()
+        self.work(_MOST_WORK)
+        if self.is_behind:
+            self.drop()
         text = _shortened(self._sheet.entire().strip("\n"))
         if self._sheet.dropped:
             text = f"[... {self._sheet.dropped} lines before this are not kept ...]\n{text}"
         if self.missed:
-            text = f"[... {self.missed} bytes of the output came too fast and were not kept ...]\n{text}"
+            text = f"[... {self.missed} bytes of the output came too fast or were too much work to show ...]\n{text}"
         return text
 
 

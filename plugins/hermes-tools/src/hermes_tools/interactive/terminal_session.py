@@ -18,9 +18,13 @@ from hermes_tools.interactive.terminal_requirements import private_directory, re
 from hermes_tools.unfinished_output import count_unfinished_bytes
 
 _PIECE: Final = 1 << 16
-_BITE: Final = 1 << 13
-"""Bytes after which the event loop gets its turn: emulating a terminal costs about a microsecond a byte."""
+_TYPED_AT_ONCE: Final = 1 << 13
 _PIECES_AT_ONCE: Final = 4
+_MOST_WORK: Final = 8_000_000
+"""Work for what was written since the last look, half a second of it; coloured text and its record take 20 a byte."""
+_WORK_TO_CATCH_UP: Final = 4 * _MOST_WORK
+"""Work for all that a sandbox keeps of what was written while nobody looked: a megabyte, also if coloured."""
+_WORK_A_SECOND: Final = 10_000_000
 _READY: Final = 20.0
 _RECOVERS: Final = 2.0
 _COMES_BACK: Final = 10.0
@@ -56,20 +60,22 @@ class TerminalSession:
     """Made by `start`. It ends with the sandbox; every reader of its raw output keeps a place of its own."""
 
     def __init__(self, sandbox: Sandbox, directory: str, *, nonce: str, process_id: str, rows: int, cols: int) -> None:
-        from hermes_tools.interactive.screen import TerminalScreen
-        from hermes_tools.interactive.scrollback import Recording
+        from hermes_tools.interactive.shown_output import ShownOutput
 
-        self.screen = TerminalScreen(rows=rows, cols=cols)
+        self._output = ShownOutput(nonce, rows=rows, cols=cols)
+        self.screen = self._output.screen
         self.ended: ProcessInfo | None = None
-        self.missed = 0
         self.lock = asyncio.Lock()
         self._sandbox = sandbox
         self._directory = directory
-        self._marks = shell.MarkReader(nonce)
         self._id = process_id
-        self._offset = 0
-        self._command = TypedCommand(0, Recording(rows=rows, cols=cols))
+        self._work = 0
         self._typed_in = False
+
+    @property
+    def missed(self) -> int:
+        """How many bytes of the output the screen has not seen: they came too fast, or were too much work."""
+        return self._output.missed
 
     @classmethod
     async def start(cls, sandbox: Sandbox, *, rows: int, cols: int) -> Self:
@@ -112,33 +118,28 @@ class TerminalSession:
             await self._ask(self._sandbox.processes.resize(self._id, rows=rows, cols=cols))
             self.screen.resize(rows=rows, cols=cols)
 
-    async def pump(self) -> bool:
-        """Bring the screen up to date; tells whether there was anything new."""
-        before = self._offset
-        for _ in range(_PIECES_AT_ONCE):
-            output = await self._ask(self._sandbox.processes.read(self._id, offset=self._offset, limit=_PIECE))
-            if output.start > self._offset:
-                self.missed += output.start - self._offset
-                self._command.skip(output.start - self._offset)
-            self._offset = output.start
-            await self._take(output.data)
-            if len(output.data) < _PIECE:
+    async def catch_up(self, rounds: int) -> None:
+        """Bring the screen up to date with a program that may write on; each round leaves less work to the next."""
+        left = _WORK_TO_CATCH_UP
+        for _ in range(rounds):
+            if not await self.pump(left):
                 break
-        return self._offset > before
+            left -= self._work
 
-    async def _take(self, data: bytes) -> None:
-        answers = b""
-        for at in range(0, len(data), _BITE):
-            for part in self._marks.feed(data[at : at + _BITE]):
-                if isinstance(part, shell.Mark):
-                    self._command.passes(part)
-                else:
-                    answers += self.screen.feed(part)
-                    self._command.add(part)
-            self._offset += len(data[at : at + _BITE])
-            await asyncio.sleep(0)
-        if answers:
-            await self._write(answers)
+    async def pump(self, allowance: int = _MOST_WORK) -> bool:
+        """Bring the screen up to date with so much work, but for the end; tells whether there was anything new."""
+        shown = self._output
+        before, self._work = shown.offset, 0
+        for number in range(_PIECES_AT_ONCE):
+            output = await self._ask(self._sandbox.processes.read(self._id, offset=shown.offset, limit=_PIECE))
+            shown.skip_to(output.start)
+            is_last = len(output.data) < _PIECE or number == _PIECES_AT_ONCE - 1
+            self._work += await shown.take(output.data, allowance - self._work, is_last=is_last)
+            if answers := shown.answers():
+                await self._write(answers)
+            if is_last:
+                break
+        return shown.offset > before
 
     async def _write(self, data: bytes) -> int:
         try:
@@ -159,8 +160,8 @@ class TerminalSession:
         """Type; returns how many bytes the terminal has taken."""
         self._typed_in = True
         taken = 0
-        for at in range(0, len(data), _BITE):
-            bite = data[at : at + _BITE]
+        for at in range(0, len(data), _TYPED_AT_ONCE):
+            bite = data[at : at + _TYPED_AT_ONCE]
             count = await self._write(bite)
             taken += count
             if count < len(bite):
@@ -199,17 +200,18 @@ class TerminalSession:
             if await self.has_ended() or time.monotonic() >= end:
                 return None
             pause = _SHORTEST_PAUSE if news else min(2 * pause, _LONGEST_PAUSE)
-            await self._ask(
-                self._sandbox.processes.wait(self._id, timeout=min(pause, max(0.0, end - time.monotonic())))
-            )
+            # Who is made to work for a second has to wait about as long until he makes others wait again.
+            rest = min(max(pause, self._work / _WORK_A_SECOND), max(0.0, end - time.monotonic()))
+            await self._ask(self._sandbox.processes.wait(self._id, timeout=rest))
 
     async def has_ended(self) -> bool:
         """Tell whether the shell has gone."""
         if self.ended is None:
             info = await self._ask(self._sandbox.processes.poll(self._id))
             if not info.running:
-                while await self.pump():
-                    pass
+                left = _WORK_TO_CATCH_UP
+                while await self.pump(left):
+                    left -= self._work
                 self.ended = info
         return self.ended is not None
 
@@ -222,21 +224,19 @@ class TerminalSession:
         Raises:
             TerminalBusyError: The shell is not at its prompt; nothing was run.
         """
-        from hermes_tools.interactive.scrollback import Recording
-
         await self.pump()
         number = await self._free_prompt()
         typed = shell.trigger(self._directory)
         rows = (self.screen.cursor[1] + len(typed)) // self.screen.cols + 1
         await self._put(shell.COMMAND, command.encode("utf-8", "surrogateescape") + b"\n")
         await self._put(shell.SHOWN, shell.shown_instead(command, rows=rows))
-        self._command = TypedCommand(number, Recording(rows=self.screen.rows, cols=self.screen.cols))
+        typed_command = self._output.begin_command(number)
         await self._write(f"{typed}\r".encode())
-        state = await self._until(self._end_of(self._command), timeout)
+        state = await self._until(self._end_of(typed_command), timeout)
         timed_out = state is None and self.ended is None
         if timed_out:
             await self._write(_INTERRUPT)
-            state = await self._until(self._end_of(self._command), _COMES_BACK)
+            state = await self._until(self._end_of(typed_command), _COMES_BACK)
         await self._put(shell.SHOWN, b"")
         return await self._end_of_command(state, timed_out=timed_out)
 
@@ -270,7 +270,7 @@ class TerminalSession:
             await self._sandbox.write_file(f"{self._directory}/{name}", data, mode=0o600)
 
     async def _end_of_command(self, state: shell.ShellState | None, *, timed_out: bool) -> CommandEnd:
-        command = self._command
+        command = self._output.command
 
         async def closed() -> bool | None:
             return command.is_closed or None
@@ -287,15 +287,15 @@ class TerminalSession:
 
     async def _free_prompt(self) -> int:
         state = await self.state()
-        if state is None and self._command.is_closed and not self._typed_in:
-            self._command.is_repaired = False
-            state = await self._repaired(self._command)
+        if state is None and self._output.command.is_closed and not self._typed_in:
+            self._output.command.is_repaired = False
+            state = await self._repaired(self._output.command)
         if state is None:
             raise TerminalBusyError(
                 f"It cannot be told whether the terminal's shell waits for a command: {self._directory} is damaged. "
                 "Nothing was run. Stop the terminal with tmux (action stop); the next call starts a new one."
             )
-        if state.kind == "running" or state.number <= self._command.number:
+        if state.kind == "running" or state.number <= self._output.command.number:
             raise _busy(self.screen.text)
         if self._typed_in:
             # What was typed may not be a whole command; C-c gives a clean prompt, which has another number.
@@ -327,8 +327,8 @@ class TerminalSession:
             state = await self.state()
             if state is None or state.kind != "prompt" or state.number <= number:
                 return None
-            if (self._offset, state.number) != seen:
-                seen, quiet_since = (self._offset, state.number), time.monotonic()
+            if (self._output.offset, state.number) != seen:
+                seen, quiet_since = (self._output.offset, state.number), time.monotonic()
             is_last = state.number >= number + at_least
             return state if is_last or time.monotonic() - quiet_since > 0.5 else None
 
@@ -342,7 +342,7 @@ class TerminalSession:
         cut = count_unfinished_bytes(output.data) if output.running or end < output.total else 0
         if cut == len(output.data) and end < output.total:
             cut = 0
-        data = self._marks.strip(output.data[: len(output.data) - cut])
+        data = self._output.marks.strip(output.data[: len(output.data) - cut])
         return RawOutput(data=data, start=output.start, end=end - cut, more=end < output.total)
 
 

@@ -116,9 +116,7 @@ async def _capture(arguments: dict[str, Any], context: ToolContext) -> _Answer:
     session = _required(context)
     async with kept(context, session):
         # A program that writes without end is looked at where it is.
-        for _ in range(_MOST_ROUNDS):
-            if not await session.pump():
-                break
+        await session.catch_up(_MOST_ROUNDS)
         await session.has_ended()
         answer = _look(session)
         if arguments.get("capture_entire"):
