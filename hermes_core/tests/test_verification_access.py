@@ -207,6 +207,43 @@ async def test_links_that_lead_to_links_are_followed_once_however_many_they_are(
     assert said == "copied without 6000 symlinks that lead out of it"
 
 
+MAKE_GROWING = """
+import os
+os.makedirs("out")
+os.symlink("x", "out/l0")
+for n in range(1, 300):
+    os.symlink(f"l{n - 1}/" + "a" * 4000, f"out/l{n}")
+"""
+MAKE_DEEP = """
+import os
+os.mkdir("out"), os.chdir("out")
+for _ in range(25):
+    os.mkdir("n" * 200), os.chdir("n" * 200)
+"""
+
+
+async def test_links_whose_paths_grow_without_end_lead_out(play):
+    """What they lead to was kept as a text for each of them, as long as all before it together."""
+    outcome = await play(
+        "looks",
+        f"python3 - <<'.'\n{MAKE_GROWING}.",
+        options={"command": "ls out"},
+        precautions=Precautions(access="fresh", artifacts=("out",)),
+    )
+    assert outcome.reward_detail.split() == ["l0", "l1"]
+
+
+async def test_folders_that_are_too_deep_to_be_copied_are_the_rollouts(play):
+    outcome = await play(
+        "looks",
+        f"python3 - <<'.'\n{MAKE_DEEP}.",
+        options={"command": "true"},
+        precautions=Precautions(access="fresh", artifacts=("out",)),
+    )
+    assert outcome.reward == 0.0
+    assert "a path of more than 4096 bytes" in outcome.reward_detail
+
+
 STAY = {
     "to-root": ".",
     "up-again": "s/../s//x",

@@ -113,8 +113,8 @@ async def test_whatever_is_written_a_look_at_it_ends_and_leaves_others_their_tur
     session = stub.session()
     turns, found = await turns_during(session.pump())
     assert found
-    assert turns > 20
-    assert 100_000 < session.missed < len(stub.data)
+    assert 20 < turns < 2000
+    assert session.missed < len(stub.data)
     stub.data += b"\x1bcthe end"
     assert await session.pump()
     assert session.screen.text == "the end"
@@ -131,12 +131,31 @@ async def test_ordinary_output_is_never_too_much_work():
     )
 
 
+BURSTS = {
+    "tabs": "a\tb\tc\td\n",
+    "short lines that are no ASCII": "✓\n",
+    "a spinner": "\b|\b/\b-\b\\",
+    "bold as nroff writes it": "".join(f"{one}\b{one}" for one in "bold") + "\n",
+    "grep in colour": "\x1b[35mfile\x1b[m\x1b[36m:\x1b[m\x1b[32m12\x1b[m\x1b[36m:\x1b[ma \x1b[01;31mx\x1b[m b\n",
+    "a tree": "│   ├── \x1b[01;34mfolder\x1b[00m\n",
+}
+
+
+@pytest.mark.parametrize("name", BURSTS)
+async def test_nothing_is_left_out_of_what_programs_write_at_once(name):
+    line = BURSTS[name].replace("\n", "\r\n").encode()
+    stub = Stub(line * (250_000 // len(line)))
+    session = stub.session(rows=40, cols=120)
+    assert await session.pump()
+    assert session.missed == 0
+
+
 async def test_many_looks_for_one_call_share_a_bounded_amount_of_work():
     stub = Stub(piece_of(SEQUENCES["insert a character"], 2_000_000) + b"\x1bc")
     session = stub.session()
     turns, _ = await turns_during(session.catch_up(8))
-    assert turns < 500
-    assert session.missed > 1_900_000
+    assert turns < 4000
+    assert session.missed > 1_500_000
     await session.catch_up(8)
     stub.data += b"\x1bcthe end"
     await session.catch_up(8)
@@ -148,7 +167,7 @@ async def test_who_makes_much_work_waits_until_the_next_of_it():
     for stub in (quiet, busy):
         await stub.session().settle(1000.0)
     assert quiet.rests[0] < 0.02
-    assert 0.2 < busy.rests[0] < 2
+    assert 0.2 < busy.rests[0] < 5
 
 
 async def test_a_look_that_is_cut_off_shows_all_with_the_next_one_and_nothing_twice():

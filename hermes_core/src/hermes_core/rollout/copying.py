@@ -21,6 +21,7 @@ T = TypeVar("T")
 COPIED = "copied"
 MISSING = "missing"
 _MOST_STEPS = 1_000_000
+_LONGEST_PATH = 4096
 
 
 async def answered(asked: Awaitable[T], limit: float) -> T:
@@ -63,7 +64,7 @@ async def copy_artifacts(source: Sandbox, target: Sandbox, paths: Iterable[str])
 
     A symlink that leads out of the workspace is not followed, whether it is the artifact, on the way to it or in it.
     """
-    return {path: await _copy_artifact(source, target, path) for path in paths}
+    return {path: await _copy_artifact(source, target, path) for path in paths if not path.startswith("/")}
 
 
 async def _copy_artifact(source: Sandbox, target: Sandbox, path: str) -> str:
@@ -106,6 +107,8 @@ def _drop_links_that_lead_out(root: Path) -> int:
     links, folders = dict[str, str](), [""] if root.is_dir() and not root.is_symlink() else []
     while folders:  # os.walk calls itself for each level, and a tree may be deeper than that works
         folder = folders.pop()
+        if len(os.fsencode(root / folder)) >= _LONGEST_PATH:
+            raise WorkspaceError(f"a folder of an artifact has a path of more than {_LONGEST_PATH} bytes")
         for entry in os.scandir(root / folder):
             if entry.is_symlink():
                 links[posixpath.join(folder, entry.name)] = str(Path(entry).readlink())
@@ -134,6 +137,9 @@ def _follow(link: str, links: Mapping[str, str], ends: dict[str, str]) -> Iterat
         if end in links and end not in ends:
             yield end
         end = end if name == ".." else ends.get(end, end)
+        if len(end) > _LONGEST_PATH:  # no tree is so deep; each link of a chain could add to it
+            end = ".."
+            break
     ends[link] = end
 
 

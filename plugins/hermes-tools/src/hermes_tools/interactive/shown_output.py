@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Final, final
 
 from hermes_tools.interactive import shell_integration as shell
@@ -47,13 +48,13 @@ class ShownOutput:
     async def take(self, data: bytes, allowance: int, *, is_last: bool) -> int:
         """Show the next bytes with so much work, and some more for the last of them; return how much it was."""
         spent = 0
-        # Also without news: a call that was cancelled may have left something to show.
-        for at in range(0, max(1, len(data)), _BITE):
-            bite = data[at : at + _BITE]
-            self._sort(bite)
-            self.offset += len(bite)
-            is_end = is_last and at + _BITE >= len(data)
-            spent += await self._show(max(allowance - spent, _END if is_end else 0))
+        # The last bite is a whole one, however long the rest is: it is what the end of the output has its own work for.
+        # One without news, too: a call that was cancelled may have left something to show.
+        ends = range(len(data) % _BITE or min(len(data), _BITE), len(data) + 1, _BITE)
+        for start, end in pairwise([0, *ends]):
+            self._sort(data[start:end])
+            self.offset += end - start
+            spent += await self._show(max(allowance - spent, _END if is_last and end == len(data) else 0))
         return spent
 
     def _sort(self, data: bytes) -> None:

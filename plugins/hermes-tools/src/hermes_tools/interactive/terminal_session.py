@@ -20,11 +20,14 @@ from hermes_tools.unfinished_output import count_unfinished_bytes
 _PIECE: Final = 1 << 16
 _TYPED_AT_ONCE: Final = 1 << 13
 _PIECES_AT_ONCE: Final = 4
-_MOST_WORK: Final = 8_000_000
-"""Work for what was written since the last look, half a second of it; coloured text and its record take 20 a byte."""
+_MOST_WORK: Final = 40_000_000
+"""Work for what was read since the last look, 256 KiB: text and its record take 20 a byte, what is all tabs, colours,
+accents or corrections up to 130."""
 _WORK_TO_CATCH_UP: Final = 4 * _MOST_WORK
-"""Work for all that a sandbox keeps of what was written while nobody looked: a megabyte, also if coloured."""
-_WORK_A_SECOND: Final = 10_000_000
+"""Work for all that a sandbox keeps of what was written while nobody looked, a megabyte."""
+_WORK_A_SECOND: Final = 20_000_000
+_ROUNDS: Final = 16
+"""Looks at the output of a shell that has ended, or is at its prompt: four megabytes, more than is kept."""
 _READY: Final = 20.0
 _RECOVERS: Final = 2.0
 _COMES_BACK: Final = 10.0
@@ -209,9 +212,7 @@ class TerminalSession:
         if self.ended is None:
             info = await self._ask(self._sandbox.processes.poll(self._id))
             if not info.running:
-                left = _WORK_TO_CATCH_UP
-                while await self.pump(left):
-                    left -= self._work
+                await self.catch_up(_ROUNDS)
                 self.ended = info
         return self.ended is not None
 
@@ -276,7 +277,8 @@ class TerminalSession:
             return command.is_closed or None
 
         if state is not None:
-            await self._until(closed, _RECOVERS)
+            if await self._until(closed, _RECOVERS) is None:
+                await self.catch_up(_ROUNDS)
             return CommandEnd(
                 state="finished", exit_code=state.exit_code, output=command.recording.text(), timed_out=timed_out
             )
