@@ -12,7 +12,7 @@ from hermes_core.contracts.model import ModelReply, RequestedCall, Usage, encode
 
 # Half of a character pair: legal in JSON text, but it can be written to no UTF-8 file and sent to no server.
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_ANSWERED_ID: Final = re.compile(rb'"tool_call_id":("(?:[^"\\]|\\.)*+")')
+_ANSWERED_ID: Final = re.compile(rb'"tool_call_id":("(?>(?:[^"\\]|\\.)*)")')
 _ESCAPED_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 # What servers call an end that neither the model nor a limit has set. A filter's judgement is of what the model wrote.
 _BROKEN_OFF: Final = frozenset(
