@@ -93,7 +93,7 @@ def _names_a_tool(text: str, at: int, offered: Collection[str]) -> bool:
 
 
 def _requested(call: ParsedCall, used_ids: dict[str, int]) -> RequestedCall:
-    unused = _unused(call.id, used_ids)
+    unused = _free_id(call.id, used_ids)
     wire_id = call.wire_id if call.wire_id != unused else None
     return RequestedCall(id=unused, name=call.name, arguments=call.arguments, wire_id=wire_id)
 
@@ -111,7 +111,7 @@ def _unanswered(result: ParseResult, calls: Sequence[RequestedCall]) -> list[Par
     return list(result.attempts)
 
 
-def _unused(wanted: str, used: dict[str, int]) -> str:
+def _free_id(wanted: str, used: dict[str, int]) -> str:
     """Return an id of the same shape that no call of the rollout has, and take it.
 
     Models whose format carries ids begin to count anew in each turn: `functions.f:0` becomes `functions.f:1`, nine

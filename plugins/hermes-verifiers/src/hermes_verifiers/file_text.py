@@ -29,7 +29,7 @@ class TextForm:
         return self._join(decode(data[end - _SLICE : end], end >= len(data)) for end in ends)
 
     def _join(self, slices: Iterable[str]) -> str:
-        pieces = _collapsed(slices) if self.collapse_whitespace else _with_newlines(slices)
+        pieces = _collapse(slices) if self.collapse_whitespace else _with_newlines(slices)
         text = "".join(piece.casefold() if self.ignore_case else piece for piece in pieces)
         return text.strip() if self.strip or self.collapse_whitespace else text
 
@@ -43,7 +43,7 @@ def _with_newlines(slices: Iterable[str]) -> Iterator[str]:
     yield held
 
 
-def _collapsed(slices: Iterable[str]) -> Iterator[str]:
+def _collapse(slices: Iterable[str]) -> Iterator[str]:
     before = ""
     for piece in slices:
         # Between two characters, so that white space at the ends stays and can be joined to what is beside it.

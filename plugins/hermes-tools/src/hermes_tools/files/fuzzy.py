@@ -26,6 +26,8 @@ from hermes_tools.files.matching import (
     MatchError,
     collapse,
     collapse_plain,
+    common_ends,
+    tell_count,
 )
 
 # The share of characters in a longest common subsequence. Unrelated code of one shape comes to 0.78, a block with one
@@ -77,10 +79,9 @@ def find_edits(
 def _only(found: list[Edit], name: str, text: str) -> list[Edit]:
     if len(found) > 1:
         lines = ", ".join(str(text.count("\n", 0, edit.start) + 1) for edit in found[:PLACES_SHOWN])
-        times = f"more than {PLACES_SHOWN}" if len(found) > PLACES_SHOWN else len(found)
         raise MatchError(
-            f"old_string occurs {times} times (match: {name}; lines {lines}). Nothing was changed. Give more "
-            "surrounding lines, or set replace_all to change every occurrence."
+            f"old_string occurs {tell_count(found)} times (match: {name}; lines {lines}). Nothing was changed. Give "
+            "more surrounding lines, or set replace_all to change every occurrence."
         )
     return found
 
@@ -154,9 +155,7 @@ def _indent_end(text: str, begin: int) -> int:
 
 def _typography(search: _Search, old: str, new: str) -> Iterator[Edit]:
     # What old and new have in common keeps the file's own characters.
-    head = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
-    limit = min(len(old), len(new)) - head
-    tail = next((i for i in range(limit) if old[-1 - i] != new[-1 - i]), limit)
+    head, tail = common_ends(old, new)
     text = search.text.translate(TYPOGRAPHY)
     for edit in _occurrences(search, text, old.translate(TYPOGRAPHY), new):
         yield Edit(edit.start + head, edit.end - tail, new[head : len(new) - tail])

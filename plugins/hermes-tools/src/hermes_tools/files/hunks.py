@@ -20,6 +20,7 @@ from hermes_tools.files.matching import (
     MatchError,
     collapse,
     collapse_plain,
+    tell_count,
 )
 from hermes_tools.files.v4a import Hunk
 
@@ -147,10 +148,9 @@ class _File:
 
 def _ambiguous(places: list[int], hunk: Hunk, path: str) -> MatchError:
     numbers = ", ".join(str(at + 1) for at in places[:PLACES_SHOWN])
-    count = f"more than {PLACES_SHOWN}" if len(places) > PLACES_SHOWN else len(places)
     return MatchError(
-        f"{path}: the hunk at line {hunk.number} of the patch text fits in {count} places (lines {numbers}). "
-        "Nothing was changed. Add context lines, or a '@@' line with a line above the place."
+        f"{path}: the hunk at line {hunk.number} of the patch text fits in {tell_count(places)} places (lines "
+        f"{numbers}). Nothing was changed. Add context lines, or a '@@' line with a line above the place."
     )
 
 

@@ -68,6 +68,19 @@ class Effort:
         return True
 
 
+def tell_count(places: Sequence[object]) -> str:
+    """Say how many places were found, of which no more than one above those shown are looked for."""
+    return f"more than {PLACES_SHOWN}" if len(places) > PLACES_SHOWN else str(len(places))
+
+
+def common_ends(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
+    """Return how many items two sequences share at the beginning, and how many of the others at the end."""
+    shorter = min(len(one), len(other))
+    head = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), shorter)
+    tail = next((i for i in range(shorter - head) if one[-1 - i] != other[-1 - i]), shorter - head)
+    return head, tail
+
+
 def collapse(line: str) -> str:
     """Reduce every run of white space to one space."""
     return " ".join(line.split())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from hermes_tools.files.matching import LINE_EFFORT, Edit, Effort
+from hermes_tools.files.matching import LINE_EFFORT, Edit, Effort, common_ends
 
 DIFF_LIMIT: Final = 20_000
 _MARK: Final = "\ufeff"
@@ -87,9 +87,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _changes(old: Sequence[str], new: Sequence[str], effort: Effort) -> Iterator[_Change]:
-    head = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
-    limit = min(len(old), len(new)) - head
-    tail = next((i for i in range(limit) if old[-1 - i] != new[-1 - i]), limit)
+    head, tail = common_ends(old, new)
     # Numbers, because other things are compared by their hashes.
     numbers: dict[str, int] = {}
     before, after = ([numbers.setdefault(line, len(numbers)) for line in side] for side in (old, new))
