@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import configparser
 import contextlib
+import csv
 import dataclasses
 import errno
 import json
 import os
 import signal
+import struct
+import zipfile
+from xml.etree.ElementTree import ParseError
 
 import pytest
 from rollout_script import Script, call, calls, says
 from sandbox_support import agent_of
 
-from hermes_core.contracts.errors import BackendError, SandboxLostError, UnavailableComponentError
+from hermes_core.contracts.errors import BackendError, SandboxLostError, UnavailableComponentError, VerifierError
 from hermes_core.contracts.rollout import RewardStatus, StopReason
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import Task, TaskFile
@@ -58,6 +63,10 @@ def _watch(backend, opened, refuse, error):
         return opened[-1]
 
     backend.open = open_one
+
+
+class ServiceError(Exception):
+    """What a client of some service raises."""
 
 
 def told(outcome):
@@ -171,6 +180,73 @@ async def test_a_verifier_that_hangs_in_every_sandbox_or_only_once_costs_nothing
     assert outcome.reward_failure.type == "VerifierTimeoutError"
 
 
+ABOUT_DATA = [
+    *(ValueError("no number"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"), json.JSONDecodeError("no", "", 0)),
+    *(KeyError("answer"), IndexError("no field"), ZeroDivisionError("no tests"), OverflowError("too large")),
+    *(SyntaxError("no Python"), ParseError("no XML"), RecursionError("too deep"), EOFError("cut off")),
+    *(zipfile.BadZipFile("no archive"), csv.Error("no table"), struct.error("too short"), configparser.Error("no")),
+]
+ABOUT_CODE = [
+    *(TypeError("a bug"), AttributeError("a bug"), NameError("a bug"), AssertionError("a bug"), RuntimeError("a bug")),
+    *(ImportError("no judge"), NotImplementedError("a bug"), ServiceError("unreachable")),
+]
+
+
+def _raises(error, where="spoiled"):
+    """Return a verifier's method that raises where a file is there, and scores 0.5 elsewhere."""
+
+    async def score(self, result, context):
+        if await context.exists(where):
+            raise error
+        return Score(value=0.5)
+
+    return score
+
+
+@pytest.mark.parametrize("error", ABOUT_DATA, ids=lambda error: type(error).__name__)
+async def test_work_that_a_verifier_cannot_read_is_played_once_more_and_then_scores_the_lowest(
+    play, monkeypatch, error
+):
+    monkeypatch.setattr("rollout_components.Reads.score", _raises(error))
+    first = await play("reads", "touch spoiled")
+    assert told(first) == SUSPECT
+    assert first.reward_failure.type == "NoVerdictError"
+    second = await play("reads", "touch spoiled", suspect=True)
+    assert told(second) == LOWEST
+    assert f"raised {type(error).__name__}" in second.reward_detail
+    assert told(await play("reads", "true", suspect=True)) == (0.5, RewardStatus.OK, False)
+
+
+@pytest.mark.parametrize("error", ABOUT_CODE, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("suspect", [False, True])
+async def test_an_error_about_code_is_the_verifiers_own_whatever_the_workspace_holds(play, monkeypatch, error, suspect):
+    opened = []
+    monkeypatch.setattr("rollout_components.Reads.score", _raises(error))
+    assert told(await play("reads", "touch spoiled", suspect=suspect, opened=opened)) == NONE
+    assert len(opened) == 1
+
+
+async def test_a_verifier_that_says_itself_that_it_failed_is_believed(play, monkeypatch):
+    error = VerifierError("the judging model answered no JSON")
+    error.__cause__ = ValueError("no JSON")
+    monkeypatch.setattr("rollout_components.Reads.score", _raises(error))
+    assert told(await play("reads", "touch spoiled", suspect=True)) == NONE
+
+
+async def test_a_mistake_that_an_untouched_sandbox_shows_too_or_that_passes_finds_nobody_guilty(play, monkeypatch):
+    errors = [KeyError("answer")]
+
+    async def stumbles(self, result, context):
+        if errors:
+            raise errors.pop()
+        return Score(value=0.5)
+
+    monkeypatch.setattr("rollout_components.Reads.score", _raises(KeyError("answer"), where="."))
+    assert told(await play("reads", "touch spoiled", suspect=True)) == NONE
+    monkeypatch.setattr("rollout_components.Reads.score", stumbles)
+    assert told(await play("reads", "touch spoiled", suspect=True)) == (0.5, RewardStatus.OK, False)
+
+
 FAILS = [
     OSError(errno.ENOSPC, "full"),
     FileNotFoundError(errno.ENOENT, "gone", "/run/judge.sock"),
@@ -202,13 +278,6 @@ async def test_what_an_untouched_sandbox_lacks_too_is_the_verifiers_own_mistake(
     outcome = await play("reads", "true")
     assert told(outcome) == NONE
     assert "answer.txt" in outcome.provenance["verification"]["control"]["problem"]
-
-
-async def test_a_bug_of_the_verifier_gives_no_reward_and_needs_no_control(play):
-    opened = []
-    outcome = await play("raising", "true", opened=opened)
-    assert told(outcome) == NONE
-    assert len(opened) == 1
 
 
 async def test_without_an_untouched_sandbox_nobody_is_found_guilty(play):

@@ -96,6 +96,14 @@ class VerifierTimeoutError(VerifierError):
     """A verifier took longer than it may, which what it found in the sandbox can be the reason for."""
 
 
+class NoVerdictError(VerifierError):
+    """A verifier ran and has no verdict, by a mistake of its own or because of what it was given to read.
+
+    Where an untouched sandbox of the task can be judged and the rollout's cannot, the rollout is played once more. If
+    that ends the same way, it gets the lowest score.
+    """
+
+
 class WorkspaceError(HermesError):
     """A verifier cannot work in what it found in the sandbox.
 

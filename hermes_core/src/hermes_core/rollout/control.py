@@ -7,7 +7,14 @@ import errno
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
-from hermes_core.contracts.errors import BackendError, HermesError, JudgeLostError, VerifierTimeoutError, WorkspaceError
+from hermes_core.contracts.errors import (
+    BackendError,
+    HermesError,
+    JudgeLostError,
+    NoVerdictError,
+    VerifierTimeoutError,
+    WorkspaceError,
+)
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.places import Places
@@ -24,16 +31,30 @@ _OF_THIS_PROCESS: Final = frozenset(
         *(errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EADDRINUSE, errno.EADDRNOTAVAIL),
     }
 )
+_ABOUT_DATA: Final = (ValueError, LookupError, ArithmeticError, SyntaxError, RecursionError, EOFError)
+_FORMATS: Final = frozenset(
+    {
+        *("_csv", "_lzma", "_pickle", "binascii", "configparser", "pickle", "pyexpat", "sqlite3", "struct", "tarfile"),
+        *("xml", "yaml", "zipfile", "zlib"),
+    }
+)
+"""Modules whose errors say that data has not the form that was wanted."""
+
+
+def is_about_data(error: Exception) -> bool:
+    """Tell whether an error is of the kind that is raised for what was read, and not of the kind that code is wrong."""
+    return isinstance(error, _ABOUT_DATA) or type(error).__module__.partition(".")[0] in _FORMATS
 
 
 def is_workspace_error(record: RolloutRecord, error: BaseException | None) -> bool:
     """Tell whether a verifier may have stopped at what it found in the rollout's sandbox.
 
-    It says so itself, a file call did, or its time ended. That is no proof: it may have been this machine.
+    It says so itself, a file call did, its time ended, or it has no verdict. That is no proof: it may have been this
+    machine, or the verifier.
     """
     if error is None or "sandbox" not in record.provenance:
         return False
-    if isinstance(error, WorkspaceError | VerifierTimeoutError) or (
+    if isinstance(error, WorkspaceError | VerifierTimeoutError | NoVerdictError) or (
         isinstance(error, OSError) and _may_be_of_a_file(error)
     ):
         return True

@@ -11,13 +11,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from hermes_core.contracts.errors import BackendError, Blame, HermesError, VerifierError, VerifierTimeoutError
+from hermes_core.contracts.errors import (
+    BackendError,
+    Blame,
+    HermesError,
+    NoVerdictError,
+    VerifierError,
+    VerifierTimeoutError,
+)
 from hermes_core.contracts.events import RolloutScored
 from hermes_core.contracts.rollout import AgentResult, Failure, RewardStatus, StopReason
 from hermes_core.contracts.verifier import Score
 from hermes_core.rollout.boundary import EscapedError, contained
 from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.control import is_suspect, is_workspace_error, works_untouched
+from hermes_core.rollout.control import is_about_data, is_suspect, is_workspace_error, works_untouched
 from hermes_core.rollout.copying import answered
 from hermes_core.rollout.places import Places
 from hermes_core.rollout.record import RolloutRecord
@@ -85,7 +92,9 @@ async def _score_after(
             # What has passed by now was not the rollout's; and a machine that is busy is to find nobody guilty.
             return await _judge(runtime, context, record, ref, seal, patience=2)
         except Exception as repeated:  # noqa: BLE001 - whatever went wrong, the run goes on
-            if not is_workspace_error(record, repeated):
+            # Whether it is the verifier's mistake a second attempt decides.
+            record.suspect = isinstance(repeated, NoVerdictError) and not record.spec.suspect
+            if record.suspect or not is_workspace_error(record, repeated):
                 return None
     return _lowest(runtime, ref, f"the rollout is why it cannot be judged: {str(error)[:500]}")
 
@@ -163,7 +172,8 @@ class _Judge:
         except EscapedError as error:
             raise VerifierError(f"verifier {spec.name!r} raised {error}") from error
         except Exception as error:  # the plugin boundary: whatever it raises, there is no reward
-            raise VerifierError(f"verifier {spec.name!r} raised {type(error).__name__}: {error}") from error
+            kind = NoVerdictError if is_about_data(error) else VerifierError
+            raise kind(f"verifier {spec.name!r} raised {type(error).__name__}: {error}") from error
 
     async def _call(
         self, spec: VerifierSpec, verifier: Any, access: Access, context: RolloutContext, timer: asyncio.Timeout
@@ -192,10 +202,10 @@ def checked(score: object, spec: VerifierSpec) -> Score:
     numbers: dict[str, object] = {"value": score.value, **score.parts}
     for name, number in numbers.items():
         if not _is_finite(number):
-            raise VerifierError(f"verifier {spec.name!r}: {name} is not a finite number but {str(number)[:100]}")
+            raise NoVerdictError(f"verifier {spec.name!r}: {name} is not a finite number but {str(number)[:100]}")
     low, high = spec.bounds
     if not low <= score.value <= high:
-        raise VerifierError(f"verifier {spec.name!r}: value {score.value!r} is outside its bounds {low} to {high}")
+        raise NoVerdictError(f"verifier {spec.name!r}: value {score.value!r} is outside its bounds {low} to {high}")
     return score
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from hermes_core.contracts.errors import VerifierError, WorkspaceError
+from hermes_core.contracts.errors import NoVerdictError, VerifierError, WorkspaceError
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.sandbox import ExecResult
 from hermes_core.contracts.verifier import Score
@@ -150,10 +150,10 @@ class ScriptVerifier:
         if self._options.on_silence == "zero":
             return Score(value=0.0, detail=text)
         # Not started (126, 127), killed (128 and more), or by an interpreter that does not work any more: it has not
-        # had its say. Any other script has, and whether its silence is a mistake of its own cannot be told.
+        # had its say. Any other script has, and whether its silence is a mistake of its own a second attempt decides.
         if ended.exit_code >= 126 or not await self._has_interpreter(room):
             raise WorkspaceError(text)
-        raise VerifierError(text, hint="set on_silence to 'zero' if the model's work can cause this")
+        raise NoVerdictError(text, hint="set on_silence to 'zero' if the model's work can cause this")
 
     async def _has_interpreter(self, room: Room) -> bool:
         interpreter = "bash" if self._options.script is None else self._options.interpreter
@@ -179,9 +179,9 @@ def _from_text(text: str, path: str) -> Score:
     try:
         named = {str(name): _number(value, f"{path}, {name}") for name, value in json.loads(text).items()}
     except ValueError as error:
-        raise VerifierError(f"{path} holds no JSON: {error}") from error
+        raise NoVerdictError(f"{path} holds no JSON: {error}") from error
     if "reward" not in named and len(named) != 1:
-        raise VerifierError(f"{path} names the rewards {', '.join(named) or 'none'}, wanted one called 'reward'")
+        raise NoVerdictError(f"{path} names the rewards {', '.join(named) or 'none'}, wanted one called 'reward'")
     value = named.get("reward", next(iter(named.values())))
     return Score(value=value, parts=named, detail=f"read from {path}")
 
@@ -192,7 +192,7 @@ def _number(text: object, where: str) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise VerifierError(f"{where}: wanted a finite number, found {text!r}")
+        raise NoVerdictError(f"{where}: wanted a finite number, found {text!r}")
     return number
 
 
