@@ -1,8 +1,8 @@
 """Plays the attack tasks on every level of isolation that this machine offers, and counts what they earned.
 
 Prints a line for each level and judge: attacks tried, scored lowest, without a reward, succeeded. The
-last two must be 0. What does not work here is named, with the reason. Run it by `make attack`, which bounds the
-processes of the attacks.
+last two must be 0. What does not work here is named, with the reason: a level, or a task whose programs the image
+lacks. Run it by `make attack`, which bounds the processes of the attacks.
 """
 
 from __future__ import annotations
@@ -26,22 +26,34 @@ from hermes_runner.tasks.check import NOTHING, SOLUTION, TaskCheck, check_task
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGE = "hermes-test:2"
-LEVELS = {"none": "local", "bwrap": "local", "container": "docker", "container+slot": "docker"}
+LEVELS = {
+    "none": ("local", "none"),
+    "bwrap": ("local", "bwrap"),
+    "container": ("docker", "container"),
+    "container+slot": ("docker", "container+slot"),
+    "singularity": ("singularity", "container"),
+}
+"""Backend and isolation of each level that is played."""
 PLUGINS = (
     *("hermes-agent-core", "hermes-sandbox", "hermes-tools", "hermes-models", "hermes-tokens", "hermes-runner"),
-    *("hermes-verifiers", "hermes-backend-docker"),
+    *("hermes-verifiers", "hermes-backend-docker", "hermes-backend-singularity"),
 )
 COLUMNS = ("tried", "lowest", "no reward", "succeeded")
 
 
-def backend_of(level: str, folder: Path) -> Ref:
+def backend_of(name: str, folder: Path) -> Ref:
     """Return the backend that offers a level; raises `OSError` or a failed command's error where it cannot be had."""
-    if LEVELS[level] == "local":
+    if name == "local":
         return Ref(kind="backend", name="local", options={"root_dir": str(folder)})
     if subprocess.run(["docker", "image", "inspect", IMAGE], capture_output=True, check=False).returncode:
         build = ROOT / "hermes_backend_docker" / "tests" / "support" / "build_image.sh"
         subprocess.run([build, IMAGE], check=True, capture_output=True)
-    return Ref(kind="backend", name="docker", options={"image": IMAGE, "pull": "never"})
+    if name == "docker":
+        return Ref(kind="backend", name="docker", options={"image": IMAGE, "pull": "never"})
+    archive = folder / "image.tar"
+    subprocess.run(["docker", "save", "--output", archive, IMAGE], check=True, capture_output=True)
+    own = {"cache_dir": str(folder / "cache"), "scratch_dir": str(folder)}
+    return Ref(kind="backend", name=name, options={"image": f"docker-archive:{archive}", **own})
 
 
 def _opened(folder: Path) -> Path:
@@ -61,17 +73,30 @@ def count(check: TaskCheck, lowest: float) -> Counter[str]:
     return counts
 
 
+async def missing_programs(runtime: Runtime, spec: SandboxSpec, tasks: list[Task]) -> set[str]:
+    """Return the programs that tasks need and the image lacks."""
+    needed = {name for task in tasks for name in task.metadata.get("needs", ())}
+    async with runtime.open_sandbox(spec) as sandbox:
+        found = {name: await sandbox.exec(f"command -v {name}", timeout=60) for name in needed}
+    return {name for name, done in found.items() if done.exit_code}
+
+
 async def play(registry: Registry, level: str, tasks: list[Task]) -> bool:
     """Play the tasks on one level and print its lines; tell whether no attack got what it wanted."""
     judges: dict[str, Counter[str]] = {}
+    backend, isolation = LEVELS[level]
     with tempfile.TemporaryDirectory(prefix="hermes-attack-") as name:
         folder = _opened(Path(name))
-        spec = SandboxSpec(isolation=level)  # type: ignore[arg-type]  # one of LEVELS
+        spec = SandboxSpec(isolation=isolation)  # type: ignore[arg-type]  # one of LEVELS
         try:
-            async with Runtime(registry, backend=backend_of(level, folder), sandbox=spec) as runtime:
+            async with Runtime(registry, backend=backend_of(backend, folder), sandbox=spec) as runtime:
                 await runtime.backend.check(spec)
+                missing = await missing_programs(runtime, spec, tasks)
                 for task in tasks:
                     assert task.verifier is not None
+                    if lacking := missing & {*task.metadata.get("needs", ())}:
+                        print(f"{level}, {task.id}: not played, the sandbox lacks {', '.join(lacking)}", flush=True)
+                        continue
                     judge = task.verifier.name
                     check = await check_task(task, runtime)
                     judges[judge] = judges.get(judge, Counter()) + count(check, 0.0)

@@ -372,6 +372,14 @@ async def test_an_agent_that_is_killed_from_outside_costs_one_attempt_and_no_rew
     assert (await play("reads", "echo ok > answer.txt", suspect=True, files=ANSWER)).reward == 1.0
 
 
+async def test_more_than_this_machine_takes_over_for_a_judge_scores_the_lowest(play, monkeypatch):
+    monkeypatch.setattr("hermes_core.rollout.copying._MOST_BYTES", 200_000)
+    outcome = await play("fresh", "head -c 300000 /dev/urandom > answer.txt", files=ANSWER)
+    assert told(outcome) == LOWEST
+    assert "More than 200000 bytes" in outcome.reward_detail
+    assert (await play("fresh", "echo ok > answer.txt", files=ANSWER)).reward == 1.0
+
+
 @pytest.mark.component("bwrap")
 async def test_a_workspace_that_the_model_has_filled_scores_the_lowest(play):
     if os.geteuid() != 0:

@@ -258,10 +258,11 @@ class Sandbox(Protocol):
         """
         ...
 
-    async def download(self, path: str, target: Path) -> Transfer:
+    async def download(self, path: str, target: Path, *, max_bytes: int | None = None) -> Transfer:
         """Copy a file or a whole directory out of the sandbox, in constant memory; see `upload`.
 
-        What the sandbox sends cannot leave `target`. A file at `target` is replaced when all of it has arrived.
+        What the sandbox sends cannot leave `target`. A file at `target` is replaced when all of it has arrived. More
+        than `max_bytes`, of which every entry takes 4,096 besides its content, is an `OSError` with EFBIG.
         """
         ...
 

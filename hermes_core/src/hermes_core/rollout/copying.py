@@ -21,6 +21,8 @@ T = TypeVar("T")
 COPIED = "copied"
 MISSING = "missing"
 _MOST_STEPS = 1_000_000
+_MOST_BYTES = 16 << 30
+"""What one copy may take of this machine's disk for the time that it is here."""
 _LONGEST_PATH = 4096
 
 
@@ -54,7 +56,7 @@ async def copy_workspace(source: Sandbox, target: Sandbox) -> None:
 async def copy_tree(source: Sandbox, target: Sandbox, path: str, to: str | None = None) -> int:
     """Copy a file, or a directory into the one that is there, symlinks as they are; return how much was left out."""
     async with _private_directory() as folder:
-        copied = await source.download(path, folder / "tree")
+        copied = await source.download(path, folder / "tree", max_bytes=_MOST_BYTES)
         await target.upload(folder / "tree", to or path)
     return len(copied.omitted)
 
@@ -80,7 +82,7 @@ async def _copy_artifact(source: Sandbox, target: Sandbox, path: str) -> str:
     if kind not in {"file", "directory"}:
         return f"is a {kind}, which is not copied"
     async with _private_directory() as folder:
-        copied = await source.download(real, folder / "artifact")
+        copied = await source.download(real, folder / "artifact", max_bytes=_MOST_BYTES)
         dropped = await asyncio.to_thread(_drop_links_that_lead_out, folder / "artifact")
         await target.upload(folder / "artifact", path)
     counts = ((dropped, "symlinks that lead out of it"), (len(copied.omitted), "entries that cannot be copied"))

@@ -32,8 +32,8 @@ class TestUploadFollowsLinks(Local, Transfers):
 
 
 class _HashesTheBeginning(Passing):
-    async def download(self, path, target):
-        done = await self.inner.download(path, target)
+    async def download(self, path, target, **limits):
+        done = await self.inner.download(path, target, **limits)
         return (
             replace(done, sha256=hashlib.sha256(target.read_bytes()[:1000]).hexdigest()) if target.is_file() else done
         )
@@ -76,9 +76,19 @@ class TestALimitIsOneLess(Local, Transfers):
     )
 
 
+class _TakesAsMuchAsComes(Passing):
+    async def download(self, path, target, *, max_bytes=None):
+        return await self.inner.download(path, target)
+
+
+class TestADownloadHasNoLimit(Local, Transfers):
+    sandbox_class = _TakesAsMuchAsComes
+    caught_by = frozenset({"test_a_download_takes_no_more_than_it_may"})
+
+
 class _WritesThroughLinks(Passing):
-    async def download(self, path, target):
-        return await self.inner.download(path, target.resolve())
+    async def download(self, path, target, **limits):
+        return await self.inner.download(path, target.resolve(), **limits)
 
 
 class TestADownloadFollowsALinkAtItsTarget(Local, Transfers):
@@ -87,8 +97,8 @@ class TestADownloadFollowsALinkAtItsTarget(Local, Transfers):
 
 
 class _ForgetsModes(Passing):
-    async def download(self, path, target):
-        done = await self.inner.download(path, target)
+    async def download(self, path, target, **limits):
+        done = await self.inner.download(path, target, **limits)
         for file in target.rglob("*"):
             if file.is_file() and not file.is_symlink():
                 file.chmod(0o644)
@@ -101,11 +111,11 @@ class TestForgetsModes(Local, Transfers):
 
 
 class _LeavesParts(Passing):
-    async def download(self, path, target):
+    async def download(self, path, target, **limits):
         part = target.with_name(f"{target.name}.part")
         if target.parent.exists():
             part.touch()
-        done = await self.inner.download(path, target)
+        done = await self.inner.download(path, target, **limits)
         part.unlink(missing_ok=True)
         return done
 

@@ -192,9 +192,9 @@ class AgentSandbox:
         """
         return await transfers.upload(self.slot, Path(source), check_path(path))
 
-    async def download(self, path: str, target: Path) -> Transfer:
+    async def download(self, path: str, target: Path, *, max_bytes: int | None = None) -> Transfer:
         """Copy a file or a whole directory out of the sandbox; a symlink at `target` is replaced, not followed."""
-        return await transfers.download(self.slot, check_path(path), Path(target))
+        return await transfers.download(self.slot, check_path(path), Path(target), max_bytes=max_bytes)
 
     async def archive(
         self, paths: Sequence[str], target: Path, *, max_bytes: int | None = None, max_entries: int | None = None

@@ -206,9 +206,9 @@ class PlainSandbox:
         del source, path
         self._lack("uploads of files and directories")
 
-    async def download(self, path: str, target: Path) -> Transfer:
+    async def download(self, path: str, target: Path, *, max_bytes: int | None = None) -> Transfer:
         """Refused: see `read_file`."""
-        del path, target
+        del path, target, max_bytes
         self._lack("downloads of files and directories")
 
     async def archive(

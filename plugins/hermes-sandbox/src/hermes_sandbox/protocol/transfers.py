@@ -29,6 +29,8 @@ _OMISSIONS: Final = 100_000
 """Entries that a copy may leave out."""
 _OMITTED_SIZE: Final = 16 << 20
 """Characters of their paths and reasons."""
+_ENTRY_SIZE: Final = 4096
+"""Bytes that an entry takes on a disk besides its content."""
 T = TypeVar("T")
 
 
@@ -155,11 +157,46 @@ async def upload(agent: Requests, source: Path, path: str) -> Transfer:
     return Transfer(files=packer.files, bytes=packer.bytes, sha256=sha256, omitted=tuple(omitted))
 
 
-async def download(agent: Requests, path: str, target: Path) -> Transfer:
+class _BoundedUnpacker(Unpacker):
+    """Writes no more than it may: how much comes is the sandbox's choice."""
+
+    def __init__(self, place: Path, path: str, max_bytes: int | None) -> None:
+        super().__init__(place)
+        self._source = path
+        self._max_bytes = max_bytes
+        self._taken = 0
+
+    def directory(self, name: str, mode: int, mtime: int) -> None:
+        """Make a directory, where it still may."""
+        self._take(_ENTRY_SIZE)
+        super().directory(name, mode, mtime)
+
+    def file(self, name: str, mode: int, mtime: int, size: int) -> None:
+        """Begin a file, where it still may."""
+        self._take(_ENTRY_SIZE)
+        super().file(name, mode, mtime, size)
+
+    def data(self, piece: memoryview) -> None:
+        """Write bytes, where it still may."""
+        self._take(len(piece))
+        super().data(piece)
+
+    def symlink(self, name: str, target: str, mtime: int) -> None:
+        """Make a symlink, where it still may."""
+        self._take(_ENTRY_SIZE)
+        super().symlink(name, target, mtime)
+
+    def _take(self, size: int) -> None:
+        self._taken += size
+        if self._max_bytes is not None and self._taken > self._max_bytes:
+            raise OSError(errno.EFBIG, f"More than {self._max_bytes} bytes", self._source)
+
+
+async def download(agent: Requests, path: str, target: Path, *, max_bytes: int | None = None) -> Transfer:
     """Copy a file or a directory out of the sandbox."""
     # The last symlink is not followed: an earlier download may have brought it.
     place = Path(os.path.abspath(target))  # noqa: PTH100, ASYNC240 - resolve() would follow it
-    unpacker = Unpacker(place)
+    unpacker = _BoundedUnpacker(place, path, max_bytes)
     unpacker.skipped = _Omissions(path)
     async with _copy(agent, path, unpacker.abort) as copy:
         single = await copy.prepare(follow=True, max_bytes=None, max_entries=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import os
 import random
@@ -157,6 +158,18 @@ class Transfers(BackendBase):
         with pytest.raises(FileNotFoundError):
             await shared.download("absent", tmp_path / "made")
         assert (await shared.list_dir(), _names(tmp_path)) == ([], [])
+
+    @pytest.mark.parametrize(
+        "make", ["head -c 300000 /dev/urandom > it", "mkdir it; touch it/{1..99}", "mkdir -p it/{1..99}"]
+    )
+    async def test_a_download_takes_no_more_than_it_may(self, shared: Sandbox, tmp_path: Path, make: str) -> None:
+        """Of content, or of entries, each of which takes 4,096 bytes; the sandbox is usable afterwards."""
+        await shared.exec(make)
+        with pytest.raises(OSError, match="200000 bytes") as refused:
+            await shared.download("it", tmp_path / "it", max_bytes=200_000)
+        assert refused.value.errno == errno.EFBIG
+        assert not (tmp_path / "it").is_file()
+        await shared.download("it", tmp_path / "all", max_bytes=500_000)
 
     async def test_a_file_does_not_replace_a_directory(self, shared: Sandbox, tmp_path: Path) -> None:
         """Neither here nor there."""
