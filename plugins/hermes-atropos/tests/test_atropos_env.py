@@ -185,11 +185,14 @@ async def test_a_rollout_outside_of_a_group_has_its_split_and_enters_no_table():
 
 @pytest.mark.parametrize("most", [1, 3])
 async def test_max_eval_workers_bounds_an_evaluation(most):
-    together, seen = [0], []
+    together, seen, all_there = [0], [], asyncio.Event()
 
     async def answer(_request):
         together[0] += 1
         seen.append(together[0])
+        if together[0] == most:
+            all_there.set()
+        await all_there.wait()
         for _ in range(5):
             await asyncio.sleep(0)
         together[0] -= 1
@@ -408,3 +411,15 @@ async def test_a_secret_that_an_engine_repeats_is_in_nothing_that_an_environment
     assert group is None
     said = f"{caplog.text}{(tmp_path / 'ledger.jsonl').read_text()}{env.ledger.entries}"
     assert ("nobody is let in" in said, "m4rk3r" in said) == (True, False)
+
+
+@pytest.mark.parametrize(("backend", "warnings"), [("rooted", 1), ("telling", 0)])
+async def test_where_commands_are_root_a_reward_that_runs_programs_is_warned_of(caplog, backend, warnings):
+    class Looks(PuzzleEnv):
+        reward_needs_sandbox = True
+
+    env = environment(ChatDouble(), kind=Looks, terminal_backend=backend)
+    with caplog.at_level(logging.WARNING):
+        await env.preflight()
+    assert caplog.text.count("a model can replace the programs that compute_reward runs there") == warnings
+    await env.aclose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -18,12 +19,14 @@ from hermes_atropos.model_servers.servers import Servers
 from hermes_atropos.trainer.journal import Journal
 from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.model import ModelClient
+from hermes_core.contracts.sandbox import RootBackend
 from hermes_core.contracts.tokens import RecordingModel
 from hermes_core.discovery import Registry, load_plugins
 from hermes_core.rollout import Runtime
 from hermes_core.specs import Ref
 from hermes_models.embedded.nop import NopModel
 
+logger = logging.getLogger(__name__)
 _MANY = 1_000_000
 
 
@@ -75,6 +78,16 @@ class Workshop:
         except HermesError as error:
             self.discretion.error(error)
             raise
+        self._warn_of_root()
+
+    def _warn_of_root(self) -> None:
+        backend = self.runtime.backend
+        if isinstance(backend, RootBackend) and backend.commands_are_root(self.runtime.sandbox_spec):
+            logger.warning(
+                "commands are root in sandboxes of %r, so a model can replace the programs that compute_reward runs "
+                "there; set the backend's option `user`, or read files with ctx.read_file and judge them here",
+                self.runtime.backend_ref.name,
+            )
 
     async def aclose(self) -> None:
         """Close sandboxes, connections and the ledger's file."""

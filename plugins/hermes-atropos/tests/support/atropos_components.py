@@ -19,7 +19,11 @@ def hermes_tools():
 @hookimpl
 def hermes_backends():
     target = "atropos_components:TellingBackend"
-    return [BackendSpec(name="telling", target=target, summary="x", limits=frozenset({"pids"}))]
+    rooted = "atropos_components:RootedBackend"
+    return [
+        BackendSpec(name="telling", target=target, summary="x", limits=frozenset({"pids"})),
+        BackendSpec(name="rooted", target=rooted, summary="x"),
+    ]
 
 
 @hookimpl
@@ -45,6 +49,13 @@ class TellingBackend:
 
     async def aclose(self):
         return None
+
+
+class RootedBackend(TellingBackend):
+    """Says that commands are root in its sandboxes."""
+
+    def commands_are_root(self, spec):
+        return True
 
 
 class ShoutingParser(BufferedParser):
