@@ -191,23 +191,22 @@ async def test_an_exhausted_account_is_not_a_rate_limit(server, connect):
         ("0.5", 0.5, 0.55),
         ("Fri, 15 Jan 2027 08:00:30 GMT", 30, 33),
         ("Fri, 15 Jan 2027 07:00:00 GMT", 0, 0),
-        ("86400", 100, 110),
+        ("90", 90, 99),
         ("soon", 0.25, 0.5),
         ("nan", 0.25, 0.5),
         ("inf", 0.25, 0.5),
     ],
 )
-async def test_retry_after_is_honoured_as_seconds_and_as_a_date_up_to_a_limit(server, connect, wish, least, most):
+async def test_retry_after_is_honoured_as_seconds_and_as_a_date(server, connect, wish, least, most):
     server.plays((429, {"error": {"message": "slow down"}}, {"Retry-After": wish}), completion())
-    client = connect(max_retry_after=100)
+    client = connect()
     assert (await client.chat(ask())).content == "ok"
-    [pause] = client.pauses
-    assert least <= pause <= most
+    assert least * 0.99 <= sum(client.pauses) <= most
 
 
 async def test_a_rate_limit_that_does_not_end_is_an_error_with_the_servers_wish(server, connect):
     server.plays((429, b"", {"Retry-After": "3"}))
-    client = connect(max_retries=2)
+    client = connect(rate_limit_patience=8.9)
     with pytest.raises(ModelRateLimitError, match="gave up after 3 attempts") as caught:
         await client.chat(ask())
     assert caught.value.retry_after == 3

@@ -60,7 +60,7 @@ async def test_a_429_waits_as_long_as_the_server_wishes(server, connect, name, w
 async def test_a_429_that_does_not_end_is_said_with_the_servers_wish(server, connect):
     server.plays(*[Fault.refuse(429, "busy", Retry_After="2")] * 9)
     with pytest.raises(ModelRateLimitError, match="gave up after 3 attempts") as caught:
-        await connect(server, max_retries=2).generate(request())
+        await connect(server, rate_limit_patience=5.5).generate(request())
     assert caught.value.retry_after == 2
 
 

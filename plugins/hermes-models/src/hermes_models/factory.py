@@ -24,6 +24,7 @@ def create_model(
     seed: int = 0,
     timeout: float = 600.0,
     max_retries: int = 4,
+    rate_limit_patience: float = 900.0,
     extra_body: Mapping[str, Any] | None = None,
     raw_text_sampling: Mapping[str, Any] | None = None,
 ) -> ModelClient:
@@ -46,6 +47,7 @@ def create_model(
         api_key=api_key,
         timeout=timeout,
         max_retries=max_retries,
+        rate_limit_patience=rate_limit_patience,
         extra_body=extra_body,
         raw_text_sampling=raw_text_sampling,
     )

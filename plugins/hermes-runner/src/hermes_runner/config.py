@@ -96,6 +96,8 @@ class RunConfig(BaseModel):
     """Name of the environment variable that holds the key; the key itself is never stored."""
     model_timeout: float = Field(600.0, allow_inf_nan=False, gt=0)
     model_retries: int = Field(4, ge=0)
+    rate_limit_patience: float = Field(900.0, allow_inf_nan=False, ge=0)
+    """Seconds that one model call waits, in all, because the server limits the rate."""
     mistake_rate: float = Field(0.25, allow_inf_nan=False, ge=0, le=1)
     """For `oracle`: how often a rollout makes mistakes."""
     group_size: int = Field(1, ge=1)

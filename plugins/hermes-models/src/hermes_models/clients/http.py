@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar
 from urllib.parse import quote
 
-from hermes_core.contracts.errors import ConfigError, ModelReplyError
+from hermes_core.contracts.errors import ConfigError, ModelRateLimitError, ModelReplyError
 from hermes_models.clients.address import ServerAddress
-from hermes_models.clients.http_errors import Refusal, of_reply, of_status, of_transport
+from hermes_models.clients.http_errors import FEWER_AT_A_TIME, Refusal, of_reply, of_status, of_transport
+from hermes_models.clients.rate_limits import Throttle
 
 if TYPE_CHECKING:
     import aiohttp
@@ -52,7 +53,7 @@ class HttpOptions(TypedDict, total=False):
     timeout: float
     connect_timeout: float
     max_retries: int
-    max_retry_after: float
+    rate_limit_patience: float
     repeat_unanswered: bool
     clock: Callable[[], float]
     sleep: Callable[[float], Awaitable[object]]
@@ -63,9 +64,10 @@ class HttpChannel:
     """One client's connections to one server.
 
     `timeout` bounds each request from connecting to the last byte. Repeated, at most `max_retries` times, is only what
-    was surely not run: no connection, 429 (its Retry-After is honoured up to `max_retry_after`), 5xx. A request that
-    was accepted on a new connection and then got lost is repeated only with `repeat_unanswered`. The number of
-    connections is not limited here: the runner's business.
+    was surely not run: no connection, 5xx. A request that was accepted on a new connection and then got lost is
+    repeated only with `repeat_unanswered`. A rate limit (429, or another refusal that names a wait) is waited out as
+    the server says, for `rate_limit_patience` seconds of one call in all, and fewer requests go out meanwhile; with a
+    `max_retries` of 0 nothing is repeated. The number of connections is not limited here: the runner's business.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class HttpChannel:
         timeout: float = 600.0,
         connect_timeout: float = 10.0,
         max_retries: int = 4,
-        max_retry_after: float = 120.0,
+        rate_limit_patience: float = 900.0,
         repeat_unanswered: bool = False,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
@@ -88,11 +90,12 @@ class HttpChannel:
         self._authorization = _authorization(address, self._api_key)
         self._connect_timeout = connect_timeout
         self._max_retries = max_retries
-        self._max_retry_after = max_retry_after
+        self._patience = rate_limit_patience if max_retries else 0.0
         self._repeat_unanswered = repeat_unanswered
         self._clock = clock
         self._sleep = sleep
         self._random = rng or random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._throttle = Throttle(address.shown, sleep=sleep, rng=self._random)
         self._session: aiohttp.ClientSession | None = None
 
     async def repeat(self, attempt: Callable[[int, float], Awaitable[T | Refusal]], *, timeout: float | None) -> T:
@@ -101,16 +104,47 @@ class HttpChannel:
         `timeout` is what is left of the rollout's own time: no attempt begins after it, nor a pause that would pass it.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        number = 0
+        number, limited, waited = 0, 0, 0.0
         while True:
             number += 1
-            outcome = await attempt(number, self._seconds(deadline))
+            outcome = await self._in_turn(attempt, number, limited, deadline)
             if not isinstance(outcome, Refusal):
                 return outcome
-            delay = self._delay(outcome, number)
-            if delay is None or (deadline is not None and time.monotonic() + delay >= deadline):
+            if outcome.is_limit:
+                limited += 1
+                delay: float | None = self._throttle.seconds_left()
+                waited += delay or 0.0
+            else:
+                delay = self._delay(outcome, number - limited)
+            is_late = delay is not None and deadline is not None and time.monotonic() + delay >= deadline
+            if delay is None or is_late or (outcome.is_limit and waited >= self._patience):
                 raise outcome.error(number)
-            await self._sleep(delay)
+            if not outcome.is_limit:
+                await self._sleep(delay)
+
+    async def _in_turn(
+        self, attempt: Callable[[int, float], Awaitable[T | Refusal]], number: int, limited: int, deadline: float | None
+    ) -> T | Refusal:
+        """Make one attempt when the rate allows it; `limited` of those before were refused for it."""
+        began = await self._enter(deadline)
+        wait: float | None = None
+        try:
+            outcome = await attempt(number, self._seconds(deadline))
+            if isinstance(outcome, Refusal) and outcome.is_limit:
+                # Once as the server says; then it has been wrong before.
+                wait = self._pause(limited + 1) if outcome.after is None or limited else outcome.after
+                wait = max(wait, outcome.after or 0.0)
+            return outcome
+        finally:
+            self._throttle.leave(began, wait=wait)
+
+    async def _enter(self, deadline: float | None) -> float:
+        try:
+            async with asyncio.timeout(None if deadline is None else max(0.0, deadline - time.monotonic())):
+                return await self._throttle.enter()
+        except TimeoutError as error:
+            message = f"{self.address.shown} limits the rate, and the time of the rollout ended before its turn"
+            raise ModelRateLimitError(message, hint=FEWER_AT_A_TIME) from error
 
     async def exchange(
         self, method: str, url: str, seconds: float, body: bytes | None = None, headers: dict[str, str] | None = None
@@ -205,9 +239,10 @@ class HttpChannel:
         may_repeat = refusal.repeatable or (refusal.unanswered and self._repeat_unanswered)
         if not may_repeat or attempt > self._max_retries:
             return None
-        if refusal.after is not None:  # a little later than asked, and not everybody at once
-            return min(refusal.after, self._max_retry_after) * (1 + 0.1 * self._random.random())
-        return min(_BACKOFF_MAX, _BACKOFF * 2.0 ** (attempt - 1)) * (0.5 + 0.5 * self._random.random())
+        return self._pause(attempt)
+
+    def _pause(self, attempt: int) -> float:
+        return min(_BACKOFF_MAX, _BACKOFF * 2.0 ** min(attempt - 1, 16)) * (0.5 + 0.5 * self._random.random())
 
 
 @dataclass(slots=True)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.errors import (
@@ -24,10 +21,12 @@ from hermes_core.contracts.errors import (
     ModelTimeoutError,
     ModelUnreachableError,
 )
+from hermes_models.clients.rate_limits import requested_wait
 
 if TYPE_CHECKING:
     from hermes_models.clients.address import ServerAddress
 
+FEWER_AT_A_TIME: Final = "--max-concurrent N with fewer rollouts in flight, or --rate-limit-patience SECONDS"
 _EXCERPT: Final = 300
 
 # The wordings of OpenAI, vLLM, SGLang, llama.cpp, Anthropic and Gemini, as they stand in their answers.
@@ -64,6 +63,11 @@ class Refusal:
     after: float | None = None
     cause: BaseException | None = None
 
+    @property
+    def is_limit(self) -> bool:
+        """Whether the server wants to be asked later, and less."""
+        return issubclass(self.kind, ModelRateLimitError) or self.after is not None
+
     def error(self, attempts: int = 1) -> ModelError:
         """Return the exception to raise."""
         message = self.message if attempts == 1 else f"{self.message}; gave up after {attempts} attempts"
@@ -96,7 +100,7 @@ def of_status(
         + (_READ_HERE if _NO_PARSER in text else ""),
         hint=_hint(kind, status, headers, address),
         repeatable=repeatable,
-        after=retry_after(headers, now) if repeatable else None,
+        after=requested_wait(headers, text, now) if repeatable else None,
     )
 
 
@@ -114,7 +118,7 @@ def _hint(kind: type[ModelError], status: int, headers: Mapping[str, str], addre
     if kind is ModelAuthError:
         return _AUTH_HINT if status in {401, 403} else "the account has no credit left for this model"
     if kind is ModelRateLimitError:
-        return "--max-concurrent N with fewer rollouts in flight"
+        return FEWER_AT_A_TIME
     if 300 <= status < 400:  # never followed: the key would go to another host, and a POST would become a GET
         return f"give the final address itself; it redirects to {headers.get('Location', 'an unnamed place')}"
     return address.misplaced if status in {404, 405} else None
@@ -186,22 +190,6 @@ def _unreachable_hint(error: Exception, address: ServerAddress) -> str:
     if getattr(error, "errno", None) in {errno.EMFILE, errno.ENFILE}:
         return "this process may open no more files: ulimit -n 65536, or --max-concurrent N"
     return f"is the server up, and are host and port right? curl {address.curl}"
-
-
-def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the server's Retry-After in seconds, given as a number or as a date; None if it named none."""
-    value = headers.get("Retry-After", "").strip()
-    if not value:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            date = parsedate_to_datetime(value)
-        except ValueError:
-            return None
-        seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now
-    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def excerpt(body: bytes, secret: str | None = None) -> str:

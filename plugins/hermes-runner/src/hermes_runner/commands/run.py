@@ -31,6 +31,7 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ("--api-key-env", "api_key_env", str, "environment variable that holds the server's key"),
     ("--model-timeout", "model_timeout", float, "seconds one model call may take"),
     ("--model-retries", "model_retries", int, "how often a failed model call is repeated where that is safe"),
+    ("--rate-limit-patience", "rate_limit_patience", float, "seconds one model call waits for a server's rate limit"),
     ("--mistake-rate", "mistake_rate", float, "for oracle: how often a rollout makes mistakes, 0 to 1"),
     ("--group-size", "group_size", int, "rollouts per task"),
     ("--max-tasks", "max_tasks", int, "run only the first N tasks"),

@@ -19,6 +19,7 @@ def open_model(config: RunConfig, *, api_key: str | None, tasks: Iterable[Task],
     provider = cast("ModelProvider", registry.create("model", _provider_name(config, registry)))
     options = (
         "mistake_rate",
+        "rate_limit_patience",
         "tokenizer",
         "chat_template_kwargs",
         "allow_branches",

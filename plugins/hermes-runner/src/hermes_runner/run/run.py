@@ -54,6 +54,7 @@ _NEUTRAL = frozenset(
         "api_key_env",
         "model_timeout",
         "model_retries",
+        "rate_limit_patience",
         "sinks",
         "max_attempts",
         "require_exact",

@@ -1,0 +1,228 @@
+"""Rate limits: every form in which a server says how long to wait, and fewer requests at a time meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+from aiohttp import web
+from chat_server import NOON, ask, completion, connecting, serving_answers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_core.contracts.errors import ModelRateLimitError
+from hermes_models.clients.rate_limits import Throttle, requested_wait
+
+WAITS = [
+    ({"Retry-After": "7"}, "", 7),
+    ({"retry-after": "0.5"}, "", 0.5),
+    ({"Retry-After": "20s"}, "", 20),
+    ({"Retry-After": "Fri, 15 Jan 2027 08:00:30 GMT"}, "", 30),
+    ({"Retry-After": "Fri, 15 Jan 2027 07:00:00 GMT"}, "", 0),
+    ({"Retry-After": "-3"}, "", 0),
+    ({"retry-after-ms": "1250", "retry-after": "2"}, "", 1.25),
+    ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1s"}, "", 1),
+    ({"x-ratelimit-reset-tokens": "6m0s"}, "", 360),
+    ({"x-ratelimit-reset-tokens": "1h2m3.5s"}, "", 3723.5),
+    ({"x-ratelimit-reset-tokens": "20ms"}, "", 0.02),
+    (
+        {
+            "x-ratelimit-remaining-requests": "9",
+            "x-ratelimit-reset-requests": "24h0m0s",
+            "x-ratelimit-remaining-tokens": "0",
+            "x-ratelimit-reset-tokens": "8.5s",
+        },
+        "",
+        8.5,
+    ),
+    (
+        {
+            "anthropic-ratelimit-requests-remaining": "0",
+            "anthropic-ratelimit-requests-reset": "2027-01-15T08:00:12Z",
+            "anthropic-ratelimit-tokens-remaining": "50",
+            "anthropic-ratelimit-tokens-reset": "2027-01-15T08:09:00Z",
+        },
+        "",
+        12,
+    ),
+    ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(int(NOON) + 45)}, "", 45),
+    ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str((int(NOON) + 45) * 1000)}, "", 45),
+    ({"RateLimit-Reset": "50", "RateLimit-Remaining": "0"}, "", 50),
+    ({"RateLimit": '"default";r=0;t=30'}, "", 30),
+    ({}, "Rate limit reached for m in o on tokens per min. Limit 1, used 2. Please try again in 6m0s. Visit …", 360),
+    ({}, "Rate limit reached. Please try again in 250ms.", 0.25),
+    ({}, "Requests have exceeded the call rate limit. Please retry after 20 seconds.", 20),
+    ({}, "Quota exceeded. Please retry in 34.074824224s.", 34.074824224),
+    ({}, '{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34s"}', 34),
+    ({}, "slow down, and try again in 1 minute, 5 seconds", 65),
+    ({"Retry-After": "soon"}, "try again in 3s", 3),
+    *(({"Retry-After": wish}, "", None) for wish in ("soon", "nan", "inf", "", "1e999")),
+    ({}, "try again in a moment", None),
+    ({"x-ratelimit-remaining-requests": "0"}, "no answer in 20 s", None),
+]
+
+
+@pytest.mark.parametrize(("headers", "text", "wait"), WAITS)
+def test_the_wait_that_a_server_asks_for_is_read_in_all_its_forms(headers, text, wait):
+    found = requested_wait(headers, text, NOON)
+    assert found == (None if wait is None else pytest.approx(wait))
+
+
+NAMES = ["Retry-After", "retry-after-ms", "x-ratelimit-reset-tokens", "x-ratelimit-reset", "ratelimit"]
+
+
+@given(
+    st.dictionaries(st.sampled_from(NAMES), st.text("0123456789.:-+TZ esmhJan;t=,", max_size=40) | st.text()),
+    st.text("try again in 0123456789.smh,", max_size=200) | st.text(),
+)
+def test_whatever_a_server_writes_is_a_finite_number_of_seconds_or_none(headers, text):
+    found = requested_wait(headers, text, NOON)
+    assert found is None or (math.isfinite(found) and found >= 0)
+
+
+@pytest.fixture
+async def server():
+    async with serving_answers() as server:
+        yield server
+
+
+@pytest.fixture
+async def connect(server):
+    async with connecting(server) as make:
+        yield make
+
+
+async def test_a_limit_that_ends_within_the_patience_costs_no_call(server, connect):
+    refusals = [(429, b"", {"Retry-After": "100"})] * 8
+    server.plays(*refusals, completion("after all"))
+    client = connect(rate_limit_patience=10_000)
+    assert (await client.chat(ask())).content == "after all"
+    assert len(server.chats) == 9
+
+
+async def test_refusals_for_the_rate_are_no_failures_that_use_up_the_repetitions(server, connect):
+    refused, broken = (429, b"", {"Retry-After": "1"}), (500, b"", {})
+    server.plays(refused, broken, refused, broken, refused, completion("after all"))
+    assert (await connect(max_retries=2).chat(ask())).content == "after all"
+
+
+@pytest.mark.parametrize("wish", [{"Retry-After": "0"}, {}, {"Retry-After": "Fri, 15 Jan 2027 07:00:00 GMT"}])
+async def test_a_server_that_always_says_now_is_asked_less_and_less_often_and_not_for_ever(server, connect, wish):
+    server.plays((429, b"", wish))
+    client = connect(rate_limit_patience=120)
+    with pytest.raises(ModelRateLimitError, match="gave up after"):
+        await client.chat(ask())
+    assert len(server.chats) < 20
+    assert 14 < client.pauses[-1] < 34
+
+
+async def test_a_client_that_repeats_nothing_does_not_wait_either(server, connect):
+    server.plays((429, b"", {"Retry-After": "1"}))
+    client = connect(max_retries=0)
+    with pytest.raises(ModelRateLimitError):
+        await client.chat(ask())
+    assert (len(server.chats), client.pauses) == (1, [])
+
+
+async def test_while_one_waits_nobody_asks_and_then_half_as_many_at_a_time(server, connect):
+    ends, together, most = asyncio.Event(), [0], [0]
+
+    async def refuse(_request):
+        return web.Response(status=429, headers={"Retry-After": "50"})
+
+    async def answer(_request):
+        together[0] += 1
+        most[0] = max(most[0], together[0])
+        for _ in range(20):
+            await asyncio.sleep(0)
+        together[0] -= 1
+        return web.json_response(completion())
+
+    async def wait(_seconds):
+        waiting.append("")
+        await ends.wait()
+
+    waiting = []
+    server.plays(refuse, answer)
+    client = connect(sleep=wait)
+    first = asyncio.create_task(client.chat(ask()))
+    while not waiting:
+        await asyncio.sleep(0)
+    others = [asyncio.create_task(client.chat(ask())) for _ in range(12)]
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(server.chats) == 1
+    ends.set()
+    assert [reply.content for reply in await asyncio.gather(first, *others)] == ["ok"] * 13
+    assert most[0] < 12
+
+
+async def test_a_rollout_whose_time_ends_before_its_turn_is_told_of_the_limit(server, connect):
+    server.plays((429, b"", {"Retry-After": "500"}))
+
+    async def wait(_seconds):
+        waiting.append("")
+        await asyncio.Event().wait()
+
+    waiting = []
+    client = connect(sleep=wait)
+    first = asyncio.create_task(client.chat(ask()))
+    while not waiting:
+        await asyncio.sleep(0)
+    with pytest.raises(ModelRateLimitError, match="limits the rate, and the time of the rollout ended before its turn"):
+        await client.chat(ask(timeout=0.05))
+    first.cancel()
+    assert len(server.chats) == 1
+
+
+async def test_turns_are_neither_lost_nor_doubled_whoever_is_cancelled():
+    async def wait(_seconds):
+        await asyncio.sleep(0)
+
+    throttle, together = Throttle("the server", sleep=wait), [0, 0]
+
+    async def ask_once(number):
+        began = await throttle.enter()
+        together[0] += 1
+        together[1] = max(together)
+        try:
+            for _ in range(number % 5):
+                await asyncio.sleep(0)
+        finally:
+            together[0] -= 1
+            throttle.leave(began, wait=1e-4 if number % 7 == 0 else None)
+
+    await ask_once(0)
+    for cut in range(40):
+        tasks = [asyncio.create_task(ask_once(number)) for number in range(1, 30)]
+        for _ in range(cut):
+            await asyncio.sleep(0)
+        for task in tasks[cut % 3 :: 3]:
+            task.cancel()
+        done = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
+        assert {type(outcome) for outcome in done} <= {type(None), asyncio.CancelledError}
+    assert together[0] == 0
+    throttle.leave(await throttle.enter(), wait=None)
+
+
+async def test_after_refusals_the_number_of_requests_grows_again():
+    throttle = Throttle("the server")
+    began = [await throttle.enter() for _ in range(64)]
+    for turn in began:
+        throttle.leave(turn, wait=0.0)
+
+    async def count_at_once():
+        turns = [asyncio.create_task(throttle.enter()) for _ in range(64)]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        ready = [turn for turn in turns if turn.done()]
+        for turn in turns:
+            throttle.leave(await turn, wait=None)
+        return len(ready)
+
+    first = await count_at_once()
+    assert first == 32
+    for _ in range(10):
+        last = await count_at_once()
+    assert last == 64
