@@ -85,18 +85,13 @@ async def test_each_attempt_has_a_request_id_of_its_own(server, connect):
     assert all(ids)
 
 
-async def test_a_request_that_was_cut_off_may_have_run_and_is_not_repeated(server, connect):
+async def test_a_request_that_was_cut_off_is_aborted_and_sent_again_in_bounds(server, connect):
     server.plays(Fault.drop())
-    with pytest.raises(ModelServerError, match="broke off"):
-        await connect(server).generate(request())
-    assert len(server.received) == 1
     assert (await connect(server).generate(request())).ids
-
-
-async def test_a_request_that_was_cut_off_is_repeated_on_demand(server, connect):
-    server.plays(Fault.drop())
-    assert (await connect(server, repeat_unanswered=True).generate(request())).ids
     assert len(server.received) == 2
+    server.plays(Fault.drop(), Fault.drop())
+    with pytest.raises(ModelServerError, match="broke off"):
+        await connect(server, max_retries=1).generate(request())
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

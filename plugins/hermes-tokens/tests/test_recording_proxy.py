@@ -162,7 +162,7 @@ async def test_a_server_that_breaks_off_breaks_off_for_the_client(server, connec
     server.plays(Fault.drop())
     async with recording(RecordingProxy(server.url, log)) as url:
         with pytest.raises(ModelServerError, match="broke off"):
-            await connect(server, base_url=url).generate(request(5))
+            await connect(server, base_url=url, max_retries=0).generate(request(5))
     assert [(line["status"], line["ids"]) for line in read(log)] == [(200, [])]
 
 

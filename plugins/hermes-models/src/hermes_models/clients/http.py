@@ -54,7 +54,6 @@ class HttpOptions(TypedDict, total=False):
     connect_timeout: float
     max_retries: int
     rate_limit_patience: float
-    repeat_unanswered: bool
     clock: Callable[[], float]
     sleep: Callable[[float], Awaitable[object]]
     rng: random.Random | None
@@ -63,9 +62,9 @@ class HttpOptions(TypedDict, total=False):
 class HttpChannel:
     """One client's connections to one server.
 
-    `timeout` bounds each request from connecting to the last byte. Repeated, at most `max_retries` times, is only what
-    was surely not run: no connection, 5xx. A request that was accepted on a new connection and then got lost is
-    repeated only with `repeat_unanswered`. A rate limit (429, or another refusal that names a wait) is waited out as
+    `timeout` bounds each request from connecting to the last byte. Repeated, at most `max_retries` times, is what may
+    pass: no connection, 5xx, an answer that broke off. What was not answered in time is not: the server may be at work
+    on it. A rate limit (429, or another refusal that names a wait) is waited out as
     the server says, for `rate_limit_patience` seconds of one call in all, and fewer requests go out meanwhile; with a
     `max_retries` of 0 nothing is repeated. The number of connections is not limited here: the runner's business.
     """
@@ -79,7 +78,6 @@ class HttpChannel:
         connect_timeout: float = 10.0,
         max_retries: int = 4,
         rate_limit_patience: float = 900.0,
-        repeat_unanswered: bool = False,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         rng: random.Random | None = None,
@@ -91,7 +89,6 @@ class HttpChannel:
         self._connect_timeout = connect_timeout
         self._max_retries = max_retries
         self._patience = rate_limit_patience if max_retries else 0.0
-        self._repeat_unanswered = repeat_unanswered
         self._clock = clock
         self._sleep = sleep
         self._random = rng or random.Random()  # noqa: S311 - spreads retries, guards nothing
@@ -236,8 +233,7 @@ class HttpChannel:
 
     def _delay(self, refusal: Refusal, attempt: int) -> float | None:
         """Return the seconds until the next attempt, None if there is to be none."""
-        may_repeat = refusal.repeatable or (refusal.unanswered and self._repeat_unanswered)
-        if not may_repeat or attempt > self._max_retries:
+        if not refusal.repeatable or attempt > self._max_retries:
             return None
         return self._pause(attempt)
 

@@ -49,9 +49,9 @@ _AUTH_HINT: Final = "--api-key-env VAR, where the environment variable VAR holds
 class Refusal:
     """A request without a reply.
 
-    `repeatable` is false for what would fail again and for what may have been run: a model's answer costs time and
-    money, so a request that was accepted on a new connection is not silently sent twice. `after` is the server's wish
-    in seconds.
+    `repeatable` is false for what would fail again, and for what the server may still be at work on: a model's answer
+    costs time and money. One that broke off is lost; without another the rollout would be, with all its turns. `after`
+    is the server's wish in seconds.
     """
 
     kind: type[ModelError]
@@ -173,7 +173,7 @@ def of_transport(error: Exception, *, address: ServerAddress, seconds: float) ->
         return Refusal(kind=ModelTimeoutError, message=message, hint=hint, unanswered=True, cause=error)
     reason = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
     message = f"{shown} broke off: {type(error).__name__}: {' '.join(reason.split())[:_EXCERPT]}"
-    return Refusal(kind=ModelServerError, message=message, unanswered=True, cause=cause)
+    return Refusal(kind=ModelServerError, message=message, repeatable=True, unanswered=True, cause=cause)
 
 
 def _connect_reason(error: Exception) -> str:
