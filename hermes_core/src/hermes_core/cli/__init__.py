@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None, *, environ: Mapping[str, str] | None
     try:
         return _dispatch(arguments, os.environ if environ is None else environ)
     except HermesError as error:
-        _complain(error, with_traceback="--debug" in arguments)
+        _complain(error, arguments)
         return 2 if isinstance(error, UserError) else 1
     except KeyboardInterrupt as error:
         account = f": {error}" if str(error) else ""
@@ -88,6 +88,7 @@ def _without_command(options: list[str], environ: Mapping[str, str]) -> int:
         description="Run agentic tasks, score them, and look after the plugins that make it possible.",
         epilog=f"commands:\n{lines}\n\n{note}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     _add_global_options(parser)
     parser.add_argument("--version", action="store_true", help="print the version and stop")
@@ -202,9 +203,11 @@ def _no_command(command: str, registry: Registry) -> HermesError:
     return UserError(f"there is no command {command!r}{others}", hint=hint)
 
 
-def _complain(error: HermesError, *, with_traceback: bool) -> None:
-    if with_traceback:
+def _complain(error: HermesError, arguments: list[str]) -> None:
+    if "--debug" in arguments:
         import traceback
 
         traceback.print_exception(error)
-    sys.stderr.write(f"hermes-core: {error}\n")
+    # What has just failed is no advice.
+    is_repeated = (error.hint or "").endswith(" ".join(["hermes-core", *arguments]))
+    sys.stderr.write(f"hermes-core: {error.message if is_repeated else error}\n")

@@ -12,8 +12,12 @@ from typing import Any, NoReturn
 class CommandParser(argparse.ArgumentParser):
     """Says what is wrong, what was probably meant, and where the help is; exit status 2.
 
-    Parsers of nested subcommands are of this class too, so that each knows its own arguments.
+    Parsers of nested subcommands are of this class too, so that each knows its own arguments. No option has a shorter
+    form that works until another option begins with it as well.
     """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{"allow_abbrev": False, **options})
 
     def parse_known_args(  # type: ignore[override]  # the overloads of the base are one function when it runs
         self, args: Sequence[str] | None = None, namespace: Any = None

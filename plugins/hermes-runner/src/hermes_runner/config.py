@@ -47,12 +47,17 @@ _OWN_KEYS = {
 
 
 class Choice(BaseModel):
-    """A component by name, with its options."""
+    """A component by name, with its options; a text is one without options."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, value: object) -> object:
+        return {"name": value} if isinstance(value, str) else value
 
 
 class PluginConfig(BaseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from hermes_core.contracts.rollout import AgentResult
 from hermes_core.contracts.verifier import Score
@@ -14,12 +14,17 @@ from hermes_verifiers.options import StrictOptions, Weight, failed_parts, unique
 
 
 class Part(StrictOptions):
-    """Another verifier by name; `label` is its name in the breakdown."""
+    """Another verifier by name, or a text that is its name; `label` is its name in the breakdown."""
 
     name: str
     options: dict[str, Any] = Field(default_factory=dict)
     weight: Weight = 1.0
     label: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, value: object) -> object:
+        return {"name": value} if isinstance(value, str) else value
 
 
 class Gate(Part):

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from hermes_runner.run.run import RunResult
 
 _DESCRIPTORS = 65536
+ALIASES = {
+    "--terminal-backend": ("--backend",),
+    "--tool-call-parser": ("--parser",),
+    "--tool-call-parser-options": ("--parser-options",),
+}
+"""Shorter names of flags; the longer ones are the keys of the config."""
 # flag, config key, type, help. A type of `list` takes comma-separated words, `dict` takes JSON.
 FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ("--out", "out", str, "output folder (runs/latest); the same command continues an interrupted run in it"),
@@ -59,12 +65,12 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ("--network", "network", str, "network of every sandbox: none, allowlist or full"),
     ("--sandbox", "sandbox", dict, "JSON object of further fields: memory_mb, pids, allow_hosts, session, …"),
     (
-        "--parser",
+        "--tool-call-parser",
         "tool_call_parser",
         str,
         "tool-call parser for raw text, and for tools that the chat template does not list",
     ),
-    ("--parser-options", "tool_call_parser_options", dict, "JSON object of the parser's options"),
+    ("--tool-call-parser-options", "tool_call_parser_options", dict, "JSON object of the parser's options"),
     ("--verifier-timeout", "verifier_timeout", float, "seconds a verifier may take"),
     ("--verifier-access", "verifier_access", str, "least access of every verifier: live, read_only or fresh"),
     ("--max-attempts", "max_attempts", int, "how often a rollout is played when its cause is to be retried"),
@@ -107,7 +113,8 @@ class RunCommand:
             parser.add_argument(flag, dest=f"config_{key}", action="store_const", const=value, help=text)
         for flag, key, kind, text in FLAGS:
             metavar, read_as = METAVARS.get(key, TYPE_METAVARS[kind]), str if kind in {list, dict} else kind
-            parser.add_argument(flag, dest=f"config_{key}", type=read_as, metavar=metavar, help=text)
+            names = (flag, *ALIASES.get(flag, ()))
+            parser.add_argument(*names, dest=f"config_{key}", type=read_as, metavar=metavar, help=text)
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Run the command; returns the exit code."""

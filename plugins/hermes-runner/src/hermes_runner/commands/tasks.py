@@ -34,7 +34,13 @@ class TasksCommand:
             action.add_argument("--json", action="store_true", help="print JSON")
         checking.add_argument("--repeats", type=_positive, default=1, metavar="N", help="play everything N times (1)")
         checking.add_argument("--max-concurrent", type=_positive, default=4, metavar="N", help="tasks at a time (4)")
-        checking.add_argument("--backend", default="local", metavar="NAME", help="where sandboxes come from (local)")
+        checking.add_argument(
+            *("--terminal-backend", "--backend"),
+            dest="backend",
+            default="local",
+            metavar="NAME",
+            help="where sandboxes come from (local)",
+        )
         checking.add_argument(
             "--backend-options", type=_object, default={}, metavar="JSON", help="JSON object of the backend's options"
         )
@@ -58,7 +64,7 @@ class TasksCommand:
         registry = load_plugins(getattr(arguments, "plugin_settings", None), environ=os.environ)
         loaded = _filtered(load_tasks(arguments.tasks, registry, source=arguments.source), arguments)
         if arguments.action == "list":
-            return _list(loaded, as_json=arguments.json)
+            return _list(_with_verifiers_checked(loaded, registry), as_json=arguments.json)
         return _check(loaded, registry, arguments)
 
 
@@ -91,6 +97,24 @@ def _filtered(loaded: LoadedTasks, arguments: argparse.Namespace) -> LoadedTasks
         hint = f"see: hermes-core tasks list {arguments.tasks}"
         raise ConfigError(f"--task-filter names {unknown[0]!r}, which is no task of {arguments.tasks}", hint=hint)
     return dataclasses.replace(loaded, tasks=tuple(task for task in loaded.tasks if task.id in wanted))
+
+
+def _with_verifiers_checked(loaded: LoadedTasks, registry: Registry) -> LoadedTasks:
+    """Add what is wrong with the options of each task's verifiers to the problems."""
+    import dataclasses
+
+    from hermes_core.contracts.errors import HermesError
+    from hermes_core.contracts.task_source import TaskProblem
+    from hermes_core.rollout import Runtime
+    from hermes_core.rollout.seals import all_verifiers
+
+    runtime, problems = Runtime(registry), list(loaded.problems)
+    for task in loaded.tasks:
+        try:
+            list(all_verifiers(runtime, task.verifier) if task.verifier else ())
+        except HermesError as error:
+            problems.append(TaskProblem(source=task.source, task_id=task.id, message=error.message))
+    return dataclasses.replace(loaded, problems=tuple(problems))
 
 
 def _list(loaded: LoadedTasks, *, as_json: bool) -> int:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hermes_sandbox.backend.reclaim import Collector
     from hermes_sandbox.leases.book import Lease, LeaseBook
 
+_BACKEND: Final = ("--terminal-backend", "--backend")
 _KEEPS_NONE: Final = "it keeps no leases"
 
 
@@ -28,18 +29,23 @@ class SandboxesCommand:
         listing.add_argument(
             "--all", action="store_true", help="also ask every backend for what no lease names any more"
         )
-        listing.add_argument("--backend", metavar="NAME", help="only this one's; with --all, whose options are given")
+        listing.add_argument(
+            *_BACKEND, dest="backend", metavar="NAME", help="only this one's; with --all, whose options are given"
+        )
         collecting = commands.add_parser("gc", help="remove the sandboxes whose owner has died; exit 1 if one is left")
         collecting.add_argument(
             "--all", action="store_true", help="also ask every backend, not only `local`, for others"
         )
         collecting.add_argument(
-            "--backend", metavar="NAME", help="only this one's, and ask it; with --all, whose options are given"
+            *_BACKEND,
+            dest="backend",
+            metavar="NAME",
+            help="only this one's, and ask it; with --all, whose options are given",
         )
         killing = commands.add_parser("kill", help="end sandboxes, living ones too; their owners see SandboxLostError")
         killing.add_argument("ids", nargs="*", metavar="ID", help="sandbox, or the first letters of its id")
         killing.add_argument("--all", action="store_true", help="every sandbox")
-        killing.add_argument("--backend", metavar="NAME", help="every sandbox of this backend")
+        killing.add_argument(*_BACKEND, dest="backend", metavar="NAME", help="every sandbox of this backend")
         probing = commands.add_parser("probe", help="try what each backend declares: levels, networks and limits")
         probing.add_argument("backend", nargs="?", metavar="BACKEND", help="only this one")
         for command in (listing, collecting, killing, probing):

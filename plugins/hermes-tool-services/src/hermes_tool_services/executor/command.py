@@ -35,7 +35,8 @@ class ToolExecutorCommand:
         serve.formatter_class = argparse.RawDescriptionHelpFormatter
         serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
         serve.add_argument("--port", type=int, default=9001, help="port; 0 takes a free one (default: %(default)s)")
-        serve.add_argument("--backend", metavar="NAME", help="where sandboxes come from (local)")
+        names = ("--terminal-backend", "--backend")
+        serve.add_argument(*names, dest="backend", metavar="NAME", help="where sandboxes come from (local)")
         serve.add_argument("--backend-options", metavar="JSON", default="{}", help="the backend's options")
         serve.add_argument(
             "--sandbox", metavar="JSON", default="{}", help="fields of every sandbox: image, memory_mb, …"
