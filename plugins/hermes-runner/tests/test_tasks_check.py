@@ -58,7 +58,7 @@ async def test_a_good_task_passes_and_says_what_was_played(registry: Registry) -
         ({"cheats": (IDLE, WINNING)}, "cheat:winning scores 1, more than doing nothing (0)"),
         ({"solution": None}, "it has no solution"),
         ({"verifier": None}, "it has no verifier"),
-        ({"verifier": "raising"}, "solution has no reward: VerifierError"),
+        ({"verifier": "raising"}, "solution has no reward: NoVerdictError"),
         ({"verifier": "nowhere"}, "nowhere"),
         ({"setup": ("exit 3",)}, "solution has no reward: TaskError"),
         ({"enabled_toolsets": ("no-such",)}, "no-such"),

@@ -79,7 +79,8 @@ class RunConfig(BaseModel):
 
     tasks: str
     """A task file (.jsonl) or a Harbor task folder."""
-    out: str = "runs/latest"
+    out: str | None = None
+    """Output folder. Not set: a new one below `runs`, or that of the same run which was cut off."""
     model: str = "oracle"
     """`oracle`, `nop`, or the address of an OpenAI-compatible server, ending in /v1."""
     model_name: str | None = None

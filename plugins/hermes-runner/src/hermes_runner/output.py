@@ -37,7 +37,7 @@ class JsonlFile:
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise _unwritable(path, error) from error
+            raise unwritable(path, error) from error
         self._size = self._cut_torn_tail()
 
     def append(self, value: Mapping[str, Any]) -> None:
@@ -50,7 +50,7 @@ class JsonlFile:
             _write_all(self._fd, line)
         except OSError as error:
             os.ftruncate(self._fd, self._size)
-            raise _unwritable(self.path, error) from error
+            raise unwritable(self.path, error) from error
         self._size += len(line)
 
     def lines(self) -> Iterator[bytes]:
@@ -98,13 +98,14 @@ class OutputFolder:
 
         `fingerprint` is what must be equal for the recorded rollouts to belong to this run; `facts` are kept beside it.
         With `retry_failed`, dropped rollouts move to `attempts.jsonl` and count as not played.
+        A run may grow: a larger `group_size` plays what is missing.
         Raises `OutputError` when the folder is not writable, in use, or holds a different run.
         """
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise _unwritable(path, error) from error
+            raise unwritable(path, error) from error
         try:
             _take(lock, path)
             manifest = _manifest(path, fingerprint, facts)
@@ -156,7 +157,7 @@ def _forget_failed(folder: Path) -> None:
                     file.write(line)
         kept.replace(source)
     except OSError as error:
-        raise _unwritable(source, error) from error
+        raise unwritable(source, error) from error
     finally:
         attempts.close()
 
@@ -190,28 +191,37 @@ def write_atomically(path: Path, text: str) -> Path:
         draft.replace(path)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
     return path
 
 
 def _manifest(path: Path, fingerprint: Mapping[str, Any], facts: Mapping[str, Any]) -> Mapping[str, Any]:
     file = path / MANIFEST
-    if _holds_nothing(path):
+    if holds_nothing(path):
         # Also where an earlier start failed before it recorded anything: its settings bind nobody.
         made = {"run_id": secrets.token_hex(6), "fingerprint": fingerprint, **facts}
         write_atomically(file, json.dumps(made, indent=2, ensure_ascii=False) + "\n")
         return made
     found = _read_manifest(file)
-    if different := sorted(_differences(found["fingerprint"], fingerprint)):
+    different = sorted(differences(found["fingerprint"], fingerprint))
+    if different == ["group_size"] and _is_larger(fingerprint["group_size"], found["fingerprint"]["group_size"]):
+        found = {**found, "fingerprint": fingerprint}
+        write_atomically(file, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+    elif different:
         names = ["what the tasks say" if key == "tasks_sha256" else key for key in different]
         raise OutputError(
             f"{path} holds a run that differs in {', '.join(names)}",
-            hint="name another folder with --out, or give the same values to continue it",
+            hint="name another folder with --out, or give the same values to continue it; group_size may grow",
         )
     return found
 
 
-def _holds_nothing(path: Path) -> bool:
+def _is_larger(new: object, old: object) -> bool:
+    return isinstance(new, int) and isinstance(old, int) and new > old
+
+
+def holds_nothing(path: Path) -> bool:
+    """Tell whether no rollout and no attempt is recorded in a folder."""
     return all(not (path / name).exists() or not (path / name).stat().st_size for name in (ROLLOUTS, ATTEMPTS))
 
 
@@ -227,7 +237,8 @@ def _read_manifest(file: Path) -> dict[str, Any]:
     return {**found, "fingerprint": fingerprint, "run_id": run_id}
 
 
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
+    """Return the settings in which two runs differ, secrets left out."""
     # Also of a folder that was begun before a secret was known for one.
     old, new = comparable(old), comparable(json.loads(json.dumps(new)))
     return {key for key in {*old, *new} if old.get(key) != new.get(key)}
@@ -247,7 +258,8 @@ def _write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def _unwritable(path: Path, error: OSError) -> OutputError:
+def unwritable(path: Path, error: OSError) -> OutputError:
+    """Return an error that says what keeps a place from being written, and what to do."""
     hint = "free space there and give the same command again: it continues" if error.errno in _FULL else None
     with contextlib.suppress(OSError):
         if hint is None and not os.access(path if path.exists() else path.parent, os.W_OK):

@@ -22,7 +22,7 @@ ALIASES = {
 """Shorter names of flags; the longer ones are the keys of the config."""
 # flag, config key, type, help. A type of `list` takes comma-separated words, `dict` takes JSON.
 FLAGS: tuple[tuple[str, str, Any, str], ...] = (
-    ("--out", "out", str, "output folder (runs/latest); the same command continues an interrupted run in it"),
+    ("--out", "out", str, "output folder (a new one in runs, or that of the same run if it was cut off)"),
     ("--model", "model", str, "oracle, nop, or the address of an OpenAI-compatible server, ending in /v1"),
     ("--model-name", "model_name", str, "the model's name on that server"),
     (

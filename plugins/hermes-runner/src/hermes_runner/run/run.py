@@ -41,6 +41,7 @@ from hermes_runner.run.engine_guard import RunEngine
 from hermes_runner.run.parser_advice import parsers_that_read
 from hermes_runner.run.plan import RunPlan, choose, plan_groups, rollouts
 from hermes_runner.run.progress import open_progress
+from hermes_runner.run.run_folders import choose_folder, discard_empty, link_latest
 from hermes_runner.run.scheduling import Recorder, Scheduler
 from hermes_runner.tasks import TaskProblem, load_tasks
 
@@ -114,13 +115,25 @@ class Run:
         plan = RunPlan(groups=plan.groups, problems=(*loaded.problems, *plan.problems))
         if not plan.groups:
             raise ConfigError(f"no task of {config.tasks} can be run: {plan.problems[0].message}")
-        folder = OutputFolder.open(
-            Path(config.out), self._fingerprint(tasks), facts=self._facts(), retry_failed=self._retry_failed
-        )
+        folder = self._open_folder(self._fingerprint(tasks))
         try:
             return await self._in_folder(folder, plan, tasks)
         finally:
             folder.close()
+            if config.out is None:
+                discard_empty(folder.path)
+
+    def _open_folder(self, fingerprint: Mapping[str, Any]) -> OutputFolder:
+        out, again = self._config.out, self._retry_failed
+        path = choose_folder(fingerprint, self._config.tasks, retry_failed=again) if out is None else Path(out)
+        return OutputFolder.open(path, fingerprint, facts=self._facts(), retry_failed=again)
+
+    def _tell_where(self, folder: OutputFolder) -> None:
+        if self._config.out is not None:
+            return
+        done = f"continues {folder.path}, which has {plural(len(folder.done), 'rollout')}"
+        lines = [done if folder.done else f"writes to {folder.path}", link_latest(folder.path)]
+        self._stream.write("".join(f"{line}\n" for line in lines if line))
 
     async def _in_folder(self, folder: OutputFolder, plan: RunPlan, tasks: tuple[Task, ...]) -> RunResult:
         config = self._config
@@ -133,6 +146,7 @@ class Run:
             finally:
                 self._tell_of_leftovers(engine)
             self._engine = engine
+            self._tell_where(folder)
             plan = await self._checked(engine, plan)
             specs = list(rollouts(plan.groups, config, folder.run_id, self._provenance(plan)))
             pending = [spec for spec in specs if spec.rollout_id not in folder.done]
