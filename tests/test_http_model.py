@@ -74,6 +74,23 @@ def test_a_context_overflow_is_sent_once_and_is_no_reward_of_zero(hermes, tasks,
     assert outcome["disposition"] == "drop"
 
 
+@pytest.mark.parametrize(("extra", "turns"), [((), 3), (("--max-truncated-replies", "2"), 2)])
+def test_calls_that_the_token_limit_cuts_off_end_the_rollout_and_it_is_judged(
+    hermes, tasks, small_task, rollouts, extra, turns
+):
+    call = {"id": "c", "type": "function", "function": {"name": "write_file", "arguments": '{"path": "a", "con'}}
+    choice = {"message": {"role": "assistant", "content": None, "tool_calls": [call]}, "finish_reason": "length"}
+    reply = {"choices": [choice], "usage": {"prompt_tokens": 7, "completion_tokens": 64}}
+    with server(lambda count: (200, {}, reply)) as (url, seen):
+        result = run(hermes, tasks, small_task, url, *extra)
+    outcome = rollouts()[0]
+    assert (result.returncode, outcome["stop_reason"], outcome["turns"], outcome["reward"]) == (
+        *(0, "token_limit", turns, 0.0),
+    )
+    assert "cut off at the limit of 64 tokens" in seen[1]["messages"][-1]["content"]
+    assert f"{turns} replies were cut off" in " ".join(result.stdout.split())
+
+
 def test_a_server_error_ends_as_a_dropped_model_error_and_a_non_zero_exit(hermes, tasks, small_task, rollouts):
     with server(lambda count: (503, {"Retry-After": "0"}, {})) as (url, _):
         result = run(hermes, tasks, small_task, url, "--model-retries", "1")

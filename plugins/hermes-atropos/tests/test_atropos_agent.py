@@ -83,6 +83,15 @@ async def test_a_turn_that_is_cut_is_no_answer():
     assert (result.success, result.error) == (False, "Reached the token limit")
 
 
+async def test_calls_that_the_token_limit_cuts_off_are_told_so_and_end_the_run():
+    text = '<tool_call>{"name": "double", "arguments": {"n": 1'
+    reply = ModelReply(content=text, finish_reason="length", usage=Usage(completion_tokens=9))
+    model = ChatDouble(lambda _: reply)
+    result = await AtroposAgent(model, registry()).run("x")
+    assert (result.success, result.error, result.num_steps) == (False, "Reached the token limit", 3)
+    assert "cut off at the limit of 9 tokens" in model.requests[1].conversation.messages[-2]["content"]
+
+
 async def test_cancellation_is_raised_and_no_error_of_the_run():
     """The predecessor turned it into a RuntimeError."""
     reached = asyncio.Event()

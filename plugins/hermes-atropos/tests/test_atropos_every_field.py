@@ -243,6 +243,7 @@ BASE: dict[str, list[Any]] = {
     "time_limit": [ShownBy("fields", "test_time_limit_ends_a_rollout")],
     "max_total_tokens": [Changes(5, stop_reason)],
     "max_tool_calls": [Changes(0, stop_reason)],
+    "max_truncated_replies": [ShownBy("fields", "test_max_truncated_replies_ends_a_rollout")],
     "verifier_timeout": [ShownBy("fields", "test_verifier_timeout_ends_a_reward")],
     "backend_options": [Changes({"no_such": 1}, error, kind=NeedyEnv)],
     "sandbox": [Changes({"pids": 5}, reasons, beside={"terminal_backend": "telling"}, kind=NeedyEnv)],

@@ -276,6 +276,13 @@ async def test_max_total_tokens_ends_a_rollout():
     assert (group["overrides"][0]["stop_reason"], group["overrides"][0]["turns"]) == ("token_limit", 2)
 
 
+async def test_max_truncated_replies_ends_a_rollout():
+    call = RequestedCall(id="c", name="noop", arguments='{"n": ')
+    reply = ModelReply(content=None, tool_calls=(call,), finish_reason="length")
+    group, _ = await play(TokenDouble(lambda _: reply), max_truncated_replies=2)
+    assert (group["overrides"][0]["stop_reason"], group["overrides"][0]["turns"]) == ("token_limit", 2)
+
+
 async def test_verifier_timeout_ends_a_reward():
     class Slow(PuzzleEnv):
         async def compute_reward(self, item, result, ctx):

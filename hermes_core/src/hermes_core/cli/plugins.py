@@ -48,9 +48,12 @@ def _list(arguments: argparse.Namespace, settings: PluginSettings) -> int:
         found = [{"kind": c.kind, "name": c.name, "plugins": list(c.plugins)} for c in conflicts]
         _print_json({"plugins": [record.to_json() for record in records], "conflicts": found})
     else:
+        from hermes_core.discovery.failures import conflict_text
+
         _print_table(records)
         for conflict in conflicts:
-            _print_conflict(f"{conflict.kind}:{conflict.name}", list(conflict.plugins))
+            component = f"{conflict.kind}:{conflict.name}"
+            sys.stdout.write(f"CONFLICT {component}: {conflict_text(component, conflict.plugins)}\n")
     is_bad = settings.strict and any(record.state in {"failed", "incompatible"} for record in records)
     return 1 if is_bad else 0
 
@@ -77,12 +80,6 @@ def _print_table(records: Sequence[PluginRecord]) -> None:
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         sys.stdout.write("  ".join([*cells, row[5]]).rstrip() + "\n")
-
-
-def _print_conflict(component: str, plugins: list[str]) -> None:
-    from hermes_core.discovery.failures import conflict_text
-
-    sys.stdout.write(f"CONFLICT {component}: {conflict_text(component, plugins)}\n")
 
 
 def _show(arguments: argparse.Namespace, settings: PluginSettings) -> int:

@@ -224,7 +224,8 @@ class Registry:
             if not (colon and name):
                 raise ConfigError(f"'plugins.prefer' has keys like 'backend:docker', found {key!r}")
             kind_named(kind)
-            if not any(_may_mean(value, record) for record in self.plugins):
+            owner = value.rpartition(":")[0]
+            if not any(matches(value, one.found) or matches(owner, one.found) for one in self.plugins):
                 known = ", ".join(record.id for record in self.plugins)
                 raise ConfigError(
                     f"'plugins.prefer' names {value!r} for {key}, which is no installed plugin", hint=f"known: {known}"
@@ -249,7 +250,3 @@ def _is_preferred(value: str, component: Component) -> bool:
         return True
     plugin, _, name = value.rpartition(":")
     return bool(plugin) and name == component.spec.name and matches(plugin, component.plugin.found)
-
-
-def _may_mean(value: str, record: PluginRecord) -> bool:
-    return matches(value, record.found) or matches(value.rpartition(":")[0], record.found)

@@ -16,11 +16,8 @@ def brief_trace(error: BaseException) -> str:
     has_frames = isinstance(error, SyntaxError)
     while part is not None:
         frames = [frame for frame in part.stack if not frame.filename.startswith((_OWN, "<frozen importlib"))]
-        part.stack = traceback.StackSummary.from_list([f for f in frames if not _is_import_module(f)])
+        frames = [f for f in frames if f.name != "import_module" or not f.filename.endswith("__init__.py")]
+        part.stack = traceback.StackSummary.from_list(frames)
         has_frames = has_frames or bool(part.stack)
         part = part.__cause__ or part.__context__
     return "".join(chain.format()) if has_frames else ""
-
-
-def _is_import_module(frame: traceback.FrameSummary) -> bool:
-    return frame.name == "import_module" and frame.filename.endswith("__init__.py")

@@ -16,7 +16,6 @@ from hermes_core.rollout.boundary import EscapedError
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.runtime import BoundTool, Runtime, to_completion
-from hermes_core.specs import ToolSpec
 from hermes_core.tooling.arguments import ArgumentsError, unknown_tool_answer
 
 T = TypeVar("T")
@@ -31,16 +30,22 @@ class ToolDispatcher:
         self._record = record
         self._offered = {spec.name: runtime.tool(spec.name) for spec in record.spec.group.tools.specs}
 
-    async def run(self, turn: int, calls: Sequence[RequestedCall]) -> list[Message]:
-        """Run the calls in order, neighbours that allow it at the same time, and return one tool message each."""
+    async def run(self, turn: int, calls: Sequence[RequestedCall], *, lost: str | None = None) -> list[Message]:
+        """Run the calls in order, neighbours that allow it at the same time, and return one tool message each.
+
+        The last one is not made but answered with `lost`, if that is given.
+        """
         contents: list[str] = []
-        for together, batch in itertools.groupby(calls, key=self._is_parallel_safe):
+        for together, batch in itertools.groupby(calls if lost is None else calls[:-1], key=self._is_parallel_safe):
             if together:
                 contents += await self._together(turn, list(batch))
             else:
                 for call in batch:
                     contents.append(await self._timed(self._one(turn, call)))
-        specs = [self._spec(call.name) for call in calls]
+        if lost is not None:
+            self._record.counters.update(tool_calls_attempted=1, invalid_arguments=1)
+            contents.append(self._refused(turn, calls[-1], lost))
+        specs = [bound.spec if (bound := self._offered.get(call.name)) else None for call in calls]
         contents = await self._runtime.budget.fit_turn(contents, specs=specs, sandbox=self._context.sandbox_or_none)
         return [
             {"role": "tool", "tool_call_id": call.id, "content": content}
@@ -50,10 +55,6 @@ class ToolDispatcher:
     def _is_parallel_safe(self, call: RequestedCall) -> bool:
         bound = self._offered.get(call.name)
         return bound is not None and bound.spec.parallel_safe
-
-    def _spec(self, name: str) -> ToolSpec | None:
-        bound = self._offered.get(name)
-        return None if bound is None else bound.spec
 
     async def _together(self, turn: int, calls: list[RequestedCall]) -> list[str]:
         if len(calls) == 1:

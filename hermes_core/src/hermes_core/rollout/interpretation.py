@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
 from typing import Any, Final
 
 from hermes_core.contracts.model import Message, ModelReply, RequestedCall
 from hermes_core.contracts.parsing import AttemptStatus, ParseAttempt, ParsedCall, ParseResult, ToolCallParser
+from hermes_core.tooling.arguments import is_whole
 
 # A call of any format that we know is a mark with one of these words, or JSON or Python that names an offered tool.
 _WORD: Final = r"(?<![^\W_])(?:tools?|functions?|invoke|calls?|action|ACTION|python_tag|DSML)(?![^\W_])"
@@ -41,6 +42,9 @@ class Turn:
     content: str | None = None
     malformed: int = 0
     complaint: str | None = None
+    truncation: str | None = None
+    """What to tell the model if the token limit cut its reply off in the middle of a call: of `calls` the last one,
+    which is not made, unless there is a complaint, which says it, too."""
     is_unparsed: bool = False
     """Whether the reply looks like a tool call in raw text, and there was no parser to read it."""
 
@@ -60,7 +64,9 @@ def interpret(
     if parser is None or reply.tool_calls or not reply.content:
         message = assistant_message(reply.content, reply.reasoning, reply.tool_calls)
         is_unparsed = parser is None and not reply.tool_calls and _looks_like_calls(reply.content or "", offered)
-        return Turn(message=message, calls=reply.tool_calls, content=reply.content, is_unparsed=is_unparsed)
+        is_cut = reply.finish_reason == "length" and any(not is_whole(call.arguments) for call in reply.tool_calls[-1:])
+        cut, calls = truncation(reply) if is_cut else None, reply.tool_calls
+        return Turn(message=message, calls=calls, content=reply.content, is_unparsed=is_unparsed, truncation=cut)
     result = parser.parse(reply.content, list(schemas))
     used_ids = {} if used_ids is None else used_ids
     calls = tuple(_requested(call, used_ids) for call in result.calls)
@@ -69,8 +75,11 @@ def interpret(
         message = assistant_message(result.content, reply.reasoning or result.reasoning, calls)
     else:
         message = assistant_message(reply.content, reply.reasoning, ())
-    complaint = _complaint(bad, calls) if bad else None
-    return Turn(message=message, calls=calls, content=result.content, malformed=len(bad), complaint=complaint)
+    is_cut = reply.finish_reason == "length" and any(item.end >= len(reply.content.rstrip()) for item in bad[-1:])
+    cut, others = (truncation(reply), bad[:-1]) if is_cut else (None, bad)
+    complaint = "\n".join(filter(None, [cut, _complaint(others, calls) if others else None])) or None
+    turn = Turn(message=message, calls=calls, content=result.content, malformed=len(bad))
+    return replace(turn, complaint=complaint, truncation=cut)
 
 
 def _looks_like_calls(text: str, offered: Collection[str]) -> bool:
@@ -150,6 +159,13 @@ def assistant_message(content: str | None, reasoning: str | None, calls: Sequenc
             for call in calls
         ]
     return message
+
+
+def truncation(reply: ModelReply) -> str:
+    """Say to the model that its reply was cut off in the middle of a call."""
+    number = f"{reply.usage.completion_tokens} " if reply.usage.completion_tokens else ""
+    where = f"Your reply was cut off at the limit of {number}tokens, in the middle of a tool call that was not made."
+    return f"{where} Make a shorter call, or do it in several."
 
 
 def _complaint(attempts: Sequence[ParseAttempt], calls: Sequence[RequestedCall]) -> str:

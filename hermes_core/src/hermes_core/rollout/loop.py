@@ -27,44 +27,45 @@ class AgentLoop:
         self._limits = record.spec.limits
         self._dispatcher = ToolDispatcher(runtime, context, record)
         self._used_ids: dict[str, int] = {}
+        self._truncated_in_a_row = 0
         self._deadline = None if self._limits.time_limit is None else time.monotonic() + self._limits.time_limit
 
     async def run(self) -> StopReason:
         """Play until a stop reason; the conversation so far is in the record whatever happens."""
         try:
             async with asyncio.timeout(self._limits.time_limit) as timer:
-                return await self._play()
+                while self._record.turns < self._limits.max_agent_turns:
+                    if (stop := await self._turn()) is not None:
+                        return stop
         except TimeoutError:
             if not timer.expired():
                 raise
             return StopReason.TIME_LIMIT
-
-    async def _play(self) -> StopReason:
-        while self._record.turns < self._limits.max_agent_turns:
-            stop = await self._turn()
-            if stop is not None:
-                return stop
         return StopReason.MAX_TURNS
 
     async def _turn(self) -> StopReason | None:
         record = self._record
         reply = await self._ask()
         record.answered(reply)
-        offered = self._record.spec.group.tools.schemas.names
-        turn = interpret(reply, self._runtime.parser, self._schemas(), self._used_ids, offered)
+        tools, parser = record.spec.group.tools, self._runtime.parser
+        schemas = [] if parser is None else [tool.openai_schema() for tool in tools.specs]
+        turn = interpret(reply, parser, schemas, self._used_ids, tools.schemas.names)
         record.conversation.append(turn.message)
         if isinstance(self._model, ModelSession):
             self._model.record_message(turn.message)
         record.final_response = turn.content or ""
         record.counters["tool_parse_errors"] += turn.malformed
         record.counters["unparsed_replies"] += turn.is_unparsed
+        record.counters["truncated_replies"] += turn.truncation is not None
+        self._truncated_in_a_row = 0 if turn.truncation is None else self._truncated_in_a_row + 1
         if not turn.calls and turn.complaint is None:
             record.counters["empty_replies"] += not record.final_response.strip() and reply.finish_reason != "length"
             return StopReason.TOKEN_LIMIT if reply.finish_reason == "length" else StopReason.FINAL_ANSWER
         return self._over_budget(len(turn.calls)) or await self._act(turn)
 
     async def _act(self, turn: Turn) -> StopReason | None:
-        for message in await self._dispatcher.run(self._record.turns, turn.calls):
+        lost = turn.truncation if turn.complaint is None else None
+        for message in await self._dispatcher.run(self._record.turns, turn.calls, lost=lost):
             self._record.conversation.append(message)
         if turn.complaint is not None:
             self._record.conversation.append({"role": "user", "content": turn.complaint})
@@ -83,14 +84,12 @@ class AgentLoop:
         with self._record.phase("model"):
             return await self._model.chat(request)
 
-    def _schemas(self) -> list[dict[str, object]]:
-        if self._runtime.parser is None:
-            return []
-        return [tool.openai_schema() for tool in self._record.spec.group.tools.specs]
-
     def _over_budget(self, calls: int) -> StopReason | None:
         counters, limits = self._record.counters, self._limits
-        if limits.max_total_tokens is not None and counters["completion_tokens"] >= limits.max_total_tokens:
+        tokens, truncated = limits.max_total_tokens, limits.max_truncated_replies
+        if tokens is not None and counters["completion_tokens"] >= tokens:
+            return StopReason.TOKEN_LIMIT
+        if truncated is not None and self._truncated_in_a_row >= truncated:
             return StopReason.TOKEN_LIMIT
         if limits.max_tool_calls is not None and counters["tool_calls_attempted"] + calls > limits.max_tool_calls:
             return StopReason.TOOL_CALL_LIMIT

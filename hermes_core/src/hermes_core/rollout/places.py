@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import PurePosixPath
 from types import TracebackType
@@ -137,12 +137,9 @@ async def _copy(live: Sandbox, sandbox: Sandbox, artifacts: tuple[str, ...], kep
             raise SandboxRefusedError(f"artifact {path!r} cannot be had: {backend!r} takes over nothing outside")
         done[path] = await cast("ChangesTaker", sandbox).take_changes(live, path, kept=[*kept, *done])
     # Through links that were taken over, one of these would lead anywhere.
-    inner = [path for path in artifacts if not _is_in_one(posixpath.join(sandbox.workspace, path), done)]
+    full = {path: PurePosixPath(sandbox.workspace, path) for path in artifacts}
+    inner = [path for path in artifacts if not any(full[path].is_relative_to(folder) for folder in done)]
     return done | await copy_artifacts(live, sandbox, inner)
-
-
-def _is_in_one(path: str, folders: Iterable[str]) -> bool:
-    return any(PurePosixPath(path).is_relative_to(folder) for folder in folders)
 
 
 @contextmanager

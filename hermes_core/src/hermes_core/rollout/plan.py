@@ -17,13 +17,15 @@ class RolloutLimits:
     """Where a rollout ends by force; None means no limit.
 
     `max_agent_turns` counts model calls, `max_total_tokens` the tokens sampled over the rollout as the server counted
-    them, `time_limit` wall seconds of the agent's part (verification has its own), `max_tool_calls` calls of any kind.
+    them, `time_limit` wall seconds of the agent's part (verification has its own), `max_tool_calls` calls of any kind,
+    `max_truncated_replies` replies in a row that the token limit of one model call cuts off in the middle of a call.
     """
 
     max_agent_turns: int = 30
     max_total_tokens: int | None = None
     time_limit: float | None = None
     max_tool_calls: int | None = None
+    max_truncated_replies: int | None = 3
 
     def replaced(self, overrides: Mapping[str, Any]) -> Self:
         """Return a copy with a task's own limits."""

@@ -46,6 +46,7 @@ COUNTERS = (
     "invalid_arguments",
     "tool_parse_errors",
     "unparsed_replies",
+    "truncated_replies",
     "empty_replies",
     "tool_errors",
 )

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from hermes_core.contracts.errors import TaskError
 from hermes_core.contracts.sandbox import Sandbox
-from hermes_core.contracts.task import Task, TaskFile
+from hermes_core.contracts.task import Task
 
 
 async def set_up(task: Task, sandbox: Sandbox) -> None:
     """Place the files and run the commands; whatever fails is a `TaskError`."""
     for file in task.files:
-        await _place(task, sandbox, file)
+        try:
+            await sandbox.write_file(file.path, file.data, mode=file.mode)
+        except OSError as error:
+            raise TaskError(f"task {task.id!r}: file {file.path!r} cannot be placed: {error}") from error
     for command in task.setup:
-        await _prepare(task, sandbox, command)
-
-
-async def _place(task: Task, sandbox: Sandbox, file: TaskFile) -> None:
-    try:
-        await sandbox.write_file(file.path, file.data, mode=file.mode)
-    except OSError as error:
-        raise TaskError(f"task {task.id!r}: file {file.path!r} cannot be placed: {error}") from error
-
-
-async def _prepare(task: Task, sandbox: Sandbox, command: str) -> None:
-    # A subshell: what set-up exports or where it goes is not the model's session.
-    result = await sandbox.exec(f"(\n{command}\n)")
-    if result.exit_code != 0:
-        tail = result.output[-500:].strip()
-        raise TaskError(f"task {task.id!r}: setup {command!r} exited {result.exit_code}: {tail}")
+        # A subshell: what set-up exports or where it goes is not the model's session.
+        result = await sandbox.exec(f"(\n{command}\n)")
+        if result.exit_code != 0:
+            tail = result.output[-500:].strip()
+            raise TaskError(f"task {task.id!r}: setup {command!r} exited {result.exit_code}: {tail}")

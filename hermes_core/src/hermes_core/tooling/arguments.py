@@ -85,6 +85,14 @@ def decode_arguments(text: str) -> dict[str, Any]:
     return value
 
 
+def is_whole(text: str) -> bool:
+    """Tell whether a text is a call's arguments to their end: there is something, and it can be read."""
+    try:
+        return bool(text.strip()) and decode_arguments(text) is not None
+    except ArgumentsError:
+        return False
+
+
 def coerce(value: Any, schema: Any) -> Any:
     """Bring a value to the type its schema declares where that is unambiguous; otherwise return it as it is.
 

@@ -56,7 +56,8 @@ class ResultBudget:
         """
         fitted = list(contents)
         total = sum(map(len, fitted))
-        order = sorted(range(len(fitted)), key=lambda at: (self._pinned(specs[at]), -len(fitted[at]), at))
+        pinned = [spec is not None and spec.max_result_size_chars == _NEVER for spec in specs]
+        order = sorted(range(len(fitted)), key=lambda at: (pinned[at], -len(fitted[at]), at))
         for at in order:
             if total <= self.turn_budget_chars:
                 break
@@ -65,9 +66,6 @@ class ResultBudget:
                 total += len(shorter) - len(fitted[at])
                 fitted[at] = shorter
         return fitted
-
-    def _pinned(self, spec: ToolSpec | None) -> bool:
-        return spec is not None and spec.max_result_size_chars == _NEVER
 
     async def _persisted(self, content: str, sandbox: Sandbox | None) -> str:
         preview = _preview(content, self.preview_size_chars)

@@ -107,6 +107,9 @@ class HermesAgentEnvConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib s
     time_limit: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="Seconds of one rollout.")
     max_total_tokens: int | None = Field(default=None, ge=1, description="Sampled tokens of one rollout.")
     max_tool_calls: int | None = Field(default=None, ge=0, description="Tool calls of one rollout.")
+    max_truncated_replies: int | None = Field(
+        default=3, ge=1, description="Replies in a row that the token limit cuts off in the middle of a tool call."
+    )
     verifier_timeout: float = Field(default=600, gt=0, allow_inf_nan=False, description="Seconds of compute_reward.")
 
     backend_options: dict[str, Any] = Field(default_factory=dict, description="The terminal backend's own options.")

@@ -126,6 +126,9 @@ class RunConfig(BaseModel):
     max_total_tokens: int | None = Field(None, ge=1)
     time_limit: float | None = Field(None, allow_inf_nan=False, gt=0)
     max_tool_calls: int | None = Field(None, ge=0)
+    max_truncated_replies: int | None = Field(3, ge=1)
+    """Replies in a row that the token limit of one model call cuts off in the middle of a tool call, after which the
+    rollout ends; null: never."""
     agent_temperature: float = Field(1.0, allow_inf_nan=False, ge=0)
     max_tokens: int | None = Field(None, ge=1)
     """Tokens of one model call."""

@@ -123,6 +123,7 @@ class ReactLoop:
         self._run_calls = run_calls
         self._with_metadata = with_metadata
         self._finish_reason = "stop"
+        self._truncated_in_a_row = 0
         self.steps: list[AgentStep] = []
         limit = record.spec.limits.time_limit
         self._deadline = None if limit is None else time.monotonic() + limit
@@ -148,6 +149,8 @@ class ReactLoop:
         record.answered(reply)
         turn = read_turn(reply, record.turns)
         self._finish_reason = reply.finish_reason
+        self._truncated_in_a_row = self._truncated_in_a_row + 1 if turn.is_truncated else 0
+        record.counters["truncated_replies"] += turn.is_truncated
         message: Message = {"role": "assistant", "content": turn.message}
         if reply.reasoning and reply.reasoning != turn.message:
             message["reasoning_content"] = reply.reasoning
@@ -216,7 +219,10 @@ class ReactLoop:
 
     def _over_budget(self, calls: int) -> StopReason | None:
         counters, limits = self._record.counters, self._record.spec.limits
-        if limits.max_total_tokens is not None and counters["completion_tokens"] >= limits.max_total_tokens:
+        tokens, truncated = limits.max_total_tokens, limits.max_truncated_replies
+        if tokens is not None and counters["completion_tokens"] >= tokens:
+            return StopReason.TOKEN_LIMIT
+        if truncated is not None and self._truncated_in_a_row >= truncated:
             return StopReason.TOKEN_LIMIT
         if limits.max_tool_calls is not None and counters["tool_calls_attempted"] + calls > limits.max_tool_calls:
             return StopReason.TOOL_CALL_LIMIT

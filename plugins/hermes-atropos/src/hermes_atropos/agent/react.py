@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from hermes_core.contracts.agent_tools import ToolCall, ToolResult
 from hermes_core.contracts.model import ModelReply
+from hermes_core.rollout.interpretation import truncation
 
 _INSTRUCTIONS: Final = """\
 You solve a task by working with tools. The tools you have, as JSON:
@@ -52,12 +53,16 @@ _DECODER: Final = json.JSONDecoder(strict=False)  # a raw line break in a string
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReactTurn:
-    """A turn as it was read. `problems` answer the calls that could not be; `answer` is its text without either."""
+    """A turn as it was read. `problems` answer the calls that could not be; `answer` is its text without either.
+
+    `is_truncated` says that the token limit cut it off in the middle of a call, the last of the problems.
+    """
 
     message: str
     calls: Sequence[ToolCall] = ()
     problems: Sequence[ToolResult] = ()
     answer: str = ""
+    is_truncated: bool = False
 
 
 def system_prompt(definitions: str, own: str | None = None) -> str:
@@ -88,7 +93,11 @@ def read_turn(reply: ModelReply, step: int) -> ReactTurn:
         else:
             error = f"This tool call could not be read: {found}. Write it again."
             problems.append(ToolResult(success=False, error=error, uniq_id=uniq_id))
-    return ReactTurn(message=text, calls=calls, problems=problems, answer="".join(reader.spoken).strip())
+    is_cut = reply.finish_reason == "length" and bool(reader.found) and isinstance(reader.found[-1], _UnreadableError)
+    if is_cut:
+        problems[-1] = replace(problems[-1], error=truncation(reply))
+    answer = "".join(reader.spoken).strip()
+    return ReactTurn(message=text, calls=calls, problems=problems, answer=answer, is_truncated=is_cut)
 
 
 def observation(results: Sequence[ToolResult], *, with_metadata: bool = False) -> str:

@@ -55,6 +55,12 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ("--max-total-tokens", "max_total_tokens", int, "sampled tokens per rollout"),
     ("--max-tokens", "max_tokens", int, "sampled tokens per model call"),
     ("--max-tool-calls", "max_tool_calls", int, "tool calls per rollout"),
+    (
+        "--max-truncated-replies",
+        "max_truncated_replies",
+        int,
+        "replies in a row that the token limit cuts off in a tool call, after which a rollout ends (3)",
+    ),
     ("--time-limit", "time_limit", float, "seconds per rollout, verification excluded"),
     ("--agent-temperature", "agent_temperature", float, "sampling temperature"),
     ("--extra-body", "extra_body", dict, "JSON object of further request fields"),

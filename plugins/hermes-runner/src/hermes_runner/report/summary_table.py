@@ -150,6 +150,9 @@ def _facts(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield "stop reasons", _names(rollouts["stop_reason"])
     if unreadable := summary["counters"].get("tool_parse_errors"):
         yield "unreadable", f"{unreadable} tool calls could not be read; the model was told why"
+    if truncated := summary["counters"].get("truncated_replies"):
+        were = "replies were" if truncated > 1 else "reply was"
+        yield "truncated", f"{truncated} {were} cut off at the token limit in a tool call: --max-tokens N allows more"
     if unparsed := summary["counters"].get("unparsed_replies"):
         parsers = summary["run"].get("parsers_of_unparsed_replies") or ["NAME"]
         others = f" (or {', '.join(parsers[1:])})" if parsers[1:] else ""
