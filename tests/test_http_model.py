@@ -65,13 +65,13 @@ def test_a_rate_limit_is_waited_for_and_the_rollout_goes_on(hermes, tasks, small
     assert (len(seen), rollouts()[0]["stop_reason"]) == (3, "final_answer")
 
 
-def test_a_context_overflow_is_sent_once_and_is_no_reward_of_zero(hermes, tasks, small_task, rollouts):
+def test_a_prompt_that_does_not_fit_into_the_context_is_sent_once_and_judged(hermes, tasks, small_task, rollouts):
     body = {"error": {"message": "maximum context length is 8 tokens", "code": "context_length_exceeded"}}
     with server(lambda count: (400, {}, body)) as (url, seen):
-        assert run(hermes, tasks, small_task, url).returncode == 1
+        assert run(hermes, tasks, small_task, url).returncode == 0
     outcome = rollouts()[0]
-    assert (len(seen), outcome["stop_reason"], outcome["reward"]) == (1, "context_limit", None)
-    assert outcome["disposition"] == "drop"
+    assert (len(seen), outcome["stop_reason"], outcome["reward"]) == (1, "context_limit", 0.0)
+    assert outcome["disposition"] == "score"
 
 
 @pytest.mark.parametrize(("extra", "turns"), [((), 3), (("--max-truncated-replies", "2"), 2)])

@@ -109,9 +109,12 @@ async def test_an_infrastructure_failure_is_never_a_reward_of_zero(runtime):
     assert (outcome.reward, outcome.reward_status) == (None, RewardStatus.SKIPPED)
 
 
-async def test_a_context_overflow_after_some_turns_is_judged(runtime):
-    outcome = await play(runtime, Script(calls(call("noop")), ContextOverflowError("too long")), verifier="half")
-    assert (outcome.stop_reason, outcome.reward) == (StopReason.CONTEXT_LIMIT, 0.5)
+@pytest.mark.parametrize("turns", [0, 1])
+async def test_a_context_overflow_is_judged_at_the_first_model_call_too(runtime, turns):
+    replies = [*[calls(call("noop"))] * turns, ContextOverflowError("too long")]
+    outcome = await play(runtime, Script(*replies), verifier="half")
+    assert (outcome.stop_reason, outcome.turns, outcome.reward) == (StopReason.CONTEXT_LIMIT, turns, 0.5)
+    assert outcome.failure.type == "ContextOverflowError"
 
 
 async def test_an_error_that_would_hit_every_rollout_is_raised(runtime):
@@ -220,6 +223,12 @@ async def test_the_time_limit_stops_a_hanging_tool_and_the_rollout_is_judged(run
     limits = RolloutLimits(time_limit=0.1)
     outcome = await play(runtime, Script(calls(call("hang"))), limits=limits, verifier="half")
     assert (outcome.stop_reason, outcome.reward) == (StopReason.TIME_LIMIT, 0.5)
+
+
+async def test_a_model_that_gave_no_reply_in_the_time_limit_is_not_judged(runtime):
+    limits = RolloutLimits(time_limit=0.1)
+    outcome = await play(runtime, Script(asyncio.Event().wait), limits=limits, verifier="half")
+    assert (outcome.stop_reason, outcome.reward) == (StopReason.TIME_LIMIT, None)
 
 
 async def test_the_time_limit_stops_waiting_for_a_synchronous_tool(runtime):
