@@ -50,3 +50,16 @@ def test_dropped_rollouts_are_played_again_only_when_asked_for(hermes, tasks, sm
     assert len(rollouts()) == 1
     attempts = (tmp_path / "out" / "attempts.jsonl").read_bytes().splitlines()
     assert [json.loads(line)["stop_reason"] for line in attempts] == ["task_error"]
+
+
+def test_a_run_of_nothing_but_failures_stops_says_why_and_is_continued(hermes, tasks, small_task, rollouts, tmp_path):
+    path = tasks(*[small_task(f"t{i}", setup=["test -e /nowhere-at-all"]) for i in range(40)])
+    command = ("run", path, "--out", "out", "--max-concurrent", "2", "--mistake-rate", "0")
+    result = hermes(*command, "--max-failures", "4")
+    assert result.returncode == 1
+    assert "TaskError (to blame: task)" in result.stderr
+    assert "mend that and give the same command again with --retry-failed" in result.stderr
+    assert 4 <= len(rollouts()) <= 6
+    assert json.loads((tmp_path / "out" / "summary.json").read_bytes())["rollouts"]["total"] == len(rollouts())
+    result = hermes(*command, "--max-failures", "0")
+    assert (result.returncode, len(rollouts())) == (1, 40)

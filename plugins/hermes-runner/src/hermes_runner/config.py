@@ -157,6 +157,8 @@ class RunConfig(BaseModel):
     """The least access that every verifier gets: live, read_only or fresh; tasks and verifiers may ask for more."""
     policy: dict[str, Action] = Field(default_factory=dict)
     max_attempts: int = Field(3, ge=1)
+    max_failures: int = Field(16, ge=0)
+    """Rollouts without a reward by one kind of failure after which the run stops, unless one was good; 0: never."""
     sinks: list[Choice] = Field(default_factory=list)
     plugins: PluginConfig = PluginConfig()
 

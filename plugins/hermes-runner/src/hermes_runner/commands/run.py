@@ -80,6 +80,12 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
     ("--verifier-timeout", "verifier_timeout", float, "seconds a verifier may take"),
     ("--verifier-access", "verifier_access", str, "least access of every verifier: live, read_only or fresh"),
     ("--max-attempts", "max_attempts", int, "how often a rollout is played when its cause is to be retried"),
+    (
+        "--max-failures",
+        "max_failures",
+        int,
+        "stop a run when so many rollouts failed with one cause and none was good (16; 0: never)",
+    ),
 )
 # flag, config key, the value that it sets, help
 SWITCHES: tuple[tuple[str, str, bool, str], ...] = (

@@ -58,6 +58,7 @@ _NEUTRAL = frozenset(
         "rate_limit_patience",
         "sinks",
         "max_attempts",
+        "max_failures",
         "require_exact",
         "allow_constrained",
         "tasks",
@@ -174,7 +175,7 @@ class Run:
             policy = Policy(config.policy, max_attempts=config.max_attempts)
             require = partial(require_exact, allow_constrained=config.allow_constrained)
             judge = require if config.require_exact else None
-            scheduler = Scheduler(engine, recorder, policy, progress, require=judge)
+            scheduler = Scheduler(engine, recorder, policy, progress, require=judge, max_failures=config.max_failures)
             self._turned = progress.turn
             try:
                 await scheduler.run(iter(pending), max_concurrent=engine.concurrency(config.max_concurrent))

@@ -17,6 +17,7 @@ from hermes_core.rollout import RolloutSpec, to_completion
 from hermes_core.rollout.workers import WorkerThreads
 from hermes_runner.output import OutputFolder
 from hermes_runner.policy import Policy
+from hermes_runner.run.failure_watch import FailureWatch
 from hermes_runner.run.sinks import SinkFeed
 
 
@@ -142,7 +143,8 @@ def _error_of(action: Callable[[], None]) -> BaseException | None:
 class Scheduler:
     """Plays rollouts from a plan, `max_concurrent` at a time, until all are recorded or a fatal error stops the run.
 
-    `require` raises for a rollout that the run does not accept; it is recorded all the same.
+    `require` raises for a rollout that the run does not accept; it is recorded all the same. `max_failures` is that of
+    `FailureWatch`.
     """
 
     def __init__(
@@ -153,6 +155,7 @@ class Scheduler:
         observer: Observer,
         *,
         require: Callable[[RolloutOutcome], None] | None = None,
+        max_failures: int = 0,
     ) -> None:
         self._require = require
         self._player = player
@@ -160,6 +163,7 @@ class Scheduler:
         self._policy = policy
         self._observer = observer
         self._unanswered_in_a_row = 0
+        self._failures = FailureWatch(max_failures)
 
     async def run(self, specs: Iterator[RolloutSpec], *, max_concurrent: int) -> None:
         """Play them all; raises the first fatal error after the others have been cancelled and cleaned up."""
@@ -173,6 +177,7 @@ class Scheduler:
 
     async def _work(self, specs: Iterator[RolloutSpec]) -> None:
         for spec in specs:
+            self._failures.check()
             await self._play(spec)
 
     async def _play(self, spec: RolloutSpec) -> None:
@@ -185,6 +190,7 @@ class Scheduler:
         self._give_up_on_a_dead_server(outcome)
         settled = self._policy.settled(outcome)
         self._observer.finished(await self._recorder.record(settled))
+        self._failures.note(settled)
         if self._require is not None and settled.disposition == "score":
             self._require(settled)
 

@@ -1,0 +1,79 @@
+"""A run that comes to nothing ends early: its first rollouts fail with one cause, and none is good."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rollout_script import Script, says, spec_for
+
+from hermes_core.contracts.errors import ModelServerError
+from hermes_core.rollout import Runtime
+from hermes_runner.output import OutputFolder
+from hermes_runner.policy import Policy
+from hermes_runner.run.failure_watch import TooManyFailuresError
+from hermes_runner.run.local_engine import Player
+from hermes_runner.run.progress import open_progress
+from hermes_runner.run.scheduling import Recorder, Scheduler
+
+VERIFIERS = {"good": "half", "bad": "raising", "none": None}
+
+
+@pytest.fixture
+async def play(registry, tmp_path):
+    """Play rollouts one after another, as many as let be; returns those that were recorded, and why it stopped."""
+
+    async def _play(*kinds, max_failures, replies=None):
+        folder = OutputFolder.open(tmp_path / "out", {}, facts={})
+        recorder = Recorder(folder, {})
+        model = Script(*(replies or [says("done")] * len(kinds)))
+        specs = [spec_for(registry, rollout_id=f"r{at}", verifier=VERIFIERS[kind]) for at, kind in enumerate(kinds)]
+        progress = open_progress(len(specs), stream=io.StringIO())
+        stopped = None
+        async with Runtime(registry) as runtime:
+            policy = Policy({}, max_attempts=1)
+            scheduler = Scheduler(Player(runtime, model), recorder, policy, progress, max_failures=max_failures)
+            try:
+                await scheduler.run(iter(specs), max_concurrent=1)
+            except TooManyFailuresError as error:
+                stopped = error
+        await recorder.close()
+        folder.close()
+        lines = (tmp_path / "out" / "rollouts.jsonl").read_bytes().splitlines()
+        return [json.loads(line)["rollout_id"] for line in lines], stopped
+
+    return _play
+
+
+async def test_so_many_failures_of_one_kind_end_the_run_and_are_recorded(play):
+    recorded, stopped = await play(*["bad"] * 9, max_failures=3)
+    assert recorded == ["r0", "r1", "r2"]
+    assert "none of the first 3 rollouts" in stopped.message
+    assert "VerifierError" in stopped.message
+    assert "to blame: verifier" in stopped.message
+    assert "--retry-failed" in stopped.hint
+    assert "--max-failures" in stopped.hint
+
+
+@pytest.mark.parametrize("kind", ["good", "none"])
+async def test_one_good_rollout_lets_the_run_go_on(play, kind):
+    recorded, stopped = await play("bad", "bad", kind, *["bad"] * 6, max_failures=3)
+    assert (len(recorded), stopped) == (9, None)
+
+
+async def test_failures_of_other_kinds_count_apart(play):
+    replies = [says("done"), ModelServerError("502")] * 2 + [says("done")] * 4
+    recorded, stopped = await play(*["bad"] * 8, max_failures=3, replies=replies)
+    assert len(recorded) == 5
+    assert "3 of them" in stopped.message
+
+
+async def test_a_run_that_is_at_its_end_is_not_stopped_any_more(play):
+    recorded, stopped = await play(*["bad"] * 3, max_failures=3)
+    assert (len(recorded), stopped) == (3, None)
+
+
+async def test_nought_never_stops_a_run(play):
+    recorded, stopped = await play(*["bad"] * 30, max_failures=0)
+    assert (len(recorded), stopped) == (30, None)
