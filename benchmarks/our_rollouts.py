@@ -38,6 +38,9 @@ class Silent:
     def turn(self, rollout_id: str) -> None:
         """Ignore."""
 
+    def retried(self, rollout_id: str) -> None:
+        """Ignore."""
+
     def finished(self, outcome: Mapping[str, Any]) -> None:
         """Ignore."""
 

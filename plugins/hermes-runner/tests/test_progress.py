@@ -85,6 +85,23 @@ def test_a_resumed_run_starts_where_it_was_and_estimates_from_now():
     assert progress.seconds_left() == pytest.approx(18.0)
 
 
+def test_attempts_that_are_played_again_are_counted_in_the_line():
+    progress, stream, clock = plain(total=2, interval=1.0)
+    with progress:
+        progress.started("r0")
+        assert "retr" not in progress.status()
+        progress.retried("r0")
+        clock.now += 1.0
+        progress.finished(outcome(0))
+        progress.retried("r1")
+        clock.now += 1.0
+        progress.finished(outcome(1))
+    first, last = stream.getvalue().splitlines()[1:3]
+    assert "0 failed, 1 retry, mean reward" in first
+    assert "0 failed, 2 retries, mean reward" in last
+    assert "2 retries" in progress.closing()
+
+
 def test_the_turn_rate_forgets_what_is_long_ago():
     progress, _, clock = plain()
     for _ in range(100):

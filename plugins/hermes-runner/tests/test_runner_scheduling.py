@@ -30,6 +30,9 @@ class Watcher:
     def turn(self, rollout_id):
         pass
 
+    def retried(self, rollout_id):
+        pass
+
     def finished(self, outcome):
         self.outcomes.append(outcome)
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from hermes_core.cli.display_text import one_line
-from hermes_core.contracts.rollout import RewardStatus, RolloutOutcome, StopReason, Timings, ToolError
+from hermes_core.contracts.errors import Blame
+from hermes_core.contracts.rollout import Failure, RewardStatus, RolloutOutcome, StopReason, Timings, ToolError
 from hermes_runner.report.failure_groups import OTHER_MESSAGES
 from hermes_runner.report.summary import OTHER_NAMES, SummaryBuilder, pass_at_k, pass_at_ks, render_summary
 
@@ -73,6 +74,32 @@ def test_means_over_tasks_and_over_rollouts_are_told_apart():
     assert (a["task_id"], a["n"], a["mean_reward"], a["std_reward"], a["pass@1"]) == ("a", 1, 1.0, 0.0, 1.0)
     assert b["std_reward"] == pytest.approx(math.sqrt((0.25**2 + 0.25**2) / 3))
     assert b["pass@k"] == {"1": 0.0, "2": 0.0, "3": 0.0}
+
+
+def test_attempts_beyond_the_first_are_counted_by_cause():
+    builder = SummaryBuilder()
+    builder.add(outcome(attempt=3))
+    for failed in ({"stop_reason": StopReason.MODEL_ERROR}, {"reward_status": RewardStatus.ERROR}):
+        builder.add_attempt(outcome(reward=None, **failed))
+    summary = builder.build(run={})
+    assert summary["rollouts"]["retries"] == 2
+    assert summary["rollouts"]["retry_causes"] == {"model_error": 1, "verifier_error": 1}
+    assert "2 attempts were played again: model_error 1, verifier_error 1" in render(summary)
+    assert "played again" not in render(build(outcome()))
+
+
+def test_controls_and_verifiers_that_took_too_long_are_counted():
+    slow = Failure(blame=Blame.VERIFIER, type="VerifierTimeoutError", message="took more than 5 s")
+    summary = build(
+        outcome(provenance={"verification": {"control": {"problem": ""}}}),
+        outcome(reward=None, reward_status=RewardStatus.ERROR, reward_failure=slow),
+        outcome(provenance={"verification": {"inputs": {}}}),
+    )
+    assert summary["verification"] == {"controls": 1, "timeouts": 1}
+    text = " ".join(render(summary, width=200).split())
+    assert "1 rollout was judged beside an untouched sandbox of its task" in text
+    assert "1 rollout has no reward because its verifier took too long" in text
+    assert "untouched" not in render(build(outcome()))
 
 
 def test_pass_at_k_of_a_task_by_hand():

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.disposition import cause
+from hermes_core.contracts.errors import VerifierTimeoutError
 from hermes_core.contracts.rollout import RewardStatus
 from hermes_runner.exactness import ExactnessSummary
 from hermes_runner.report.failure_groups import FailureGroups
@@ -107,6 +108,7 @@ class SummaryBuilder:
         self._failures = FailureGroups()
         self._exactness = ExactnessSummary()
         self._drop_causes: Counter[str] = Counter()
+        self._retry_causes: Counter[str] = Counter()
         self._tool_errors: Counter[str] = Counter()
         self._counters: Counter[str] = Counter()
         self._time: dict[str, float] = dict.fromkeys(("total", *TIME_PARTS), 0.0)
@@ -174,12 +176,16 @@ class SummaryBuilder:
             failure = outcome.get(key)
             if failure:
                 self._failures.add(phase, failure, str(outcome.get("rollout_id")))
+        timed_out = (outcome.get("reward_failure") or {}).get("type") == VerifierTimeoutError.__name__
+        self._totals.update(verifier_timeouts=timed_out)
 
     def _add_provenance(self, provenance: Mapping[str, Any]) -> None:
         """Count which engine played it, and keep the provenance that every rollout has in common."""
         engine = provenance.get("engine")
         if isinstance(engine, Mapping) and engine.get("name"):
             _count_name(self._engines, engine["name"])
+        verification = provenance.get("verification")
+        self._totals.update(controls=isinstance(verification, Mapping) and "control" in verification)
         if self._shared is None:
             self._shared = dict(provenance)
         elif self._shared != provenance:
@@ -187,6 +193,7 @@ class SummaryBuilder:
 
     def add_attempt(self, outcome: Mapping[str, Any]) -> None:
         """Count an attempt that was played again: its tokens were sampled, and nobody trains on them."""
+        self._retry_causes[cause(outcome)] += 1
         self._exactness.add_attempt(outcome)
 
     def add_unreadable(self) -> None:
@@ -208,6 +215,7 @@ class SummaryBuilder:
             "reward": self._reward_json(tasks.values()),
             "pass": self._pass_json(tasks.values(), run),
             "tasks": [task.to_json(name) for name, task in tasks.items()],
+            "verification": {"controls": self._totals["controls"], "timeouts": self._totals["verifier_timeouts"]},
             "failures": self._failures.shown(),
             "more_failures": self._failures.more(),
             "tool_errors": {
@@ -235,7 +243,8 @@ class SummaryBuilder:
         without = {"dropped": dropped, "no_reward": total - self._reward.n - dropped}
         causes = {"drop_causes": _ranked(self._drop_causes), "masked": self._counts["disposition"]["mask"]}
         others = {name: self._totals[name] for name in ("retried", "unreadable_lines")}
-        return {**scored, **without, **causes, **others, **counts, "engine": _ranked(self._engines)}
+        again = {"retries": self._retry_causes.total(), "retry_causes": _ranked(self._retry_causes)}
+        return {**scored, **without, **causes, **others, **again, **counts, "engine": _ranked(self._engines)}
 
     def _reward_json(self, tasks: Iterable[_Task]) -> dict[str, Any]:
         over = self._reward

@@ -140,6 +140,7 @@ def _facts(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     over_tasks, over_rollouts = _number(reward["mean_over_tasks"]), _number(reward["mean_over_rollouts"])
     yield "mean reward", f"{over_tasks} over tasks, {over_rollouts} over rollouts"
     yield from _left_out(rollouts)
+    yield from _second_tries(summary)
     planned = int(summary["run"].get("planned") or 0)
     if planned > rollouts["total"]:
         yield "not played", f"{planned - rollouts['total']} of {plural(planned, 'planned rollout')}"
@@ -205,6 +206,20 @@ def _left_out(rollouts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "left out", f"{without} of {total} {verbs} in no mean"
     if masked := rollouts["masked"]:
         yield "masked", f"{masked} of {total}: in the means, but not trained on"
+
+
+def _second_tries(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Say what was played or judged more than once; none of it is in summaries of older versions."""
+    rollouts, verification = summary["rollouts"], summary.get("verification") or {}
+    if retries := rollouts.get("retries"):
+        were = "attempts were" if retries > 1 else "attempt was"
+        yield "retries", f"{retries} {were} played again: {_names(rollouts['retry_causes'])}"
+    if controls := verification.get("controls"):
+        were, of = ("were", "their tasks") if controls > 1 else ("was", "its task")
+        yield "controls", f"{plural(controls, 'rollout')} {were} judged beside an untouched sandbox of {of}"
+    if timeouts := verification.get("timeouts"):
+        have, of = ("have", "their verifiers") if timeouts > 1 else ("has", "its verifier")
+        yield "timeouts", f"{plural(timeouts, 'rollout')} {have} no reward because {of} took too long"
 
 
 def _trouble(run: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

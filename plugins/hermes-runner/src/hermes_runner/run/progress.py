@@ -6,7 +6,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO, cast
 
@@ -34,6 +34,7 @@ class Progress(ABC):
         self.total = total
         self.done = done
         self.failed = 0
+        self.retries = 0
         self.running: set[str] = set()
         self.turns = 0
         self._clock = clock
@@ -51,6 +52,10 @@ class Progress(ABC):
     def turn(self, rollout_id: str) -> None:  # noqa: ARG002 - displays that list single rollouts want it
         """Note one answered model call."""
         self.turns += 1
+
+    def retried(self, rollout_id: str) -> None:  # noqa: ARG002 - displays that list single rollouts want it
+        """Note that a rollout is played again."""
+        self.retries += 1
 
     def finished(self, outcome: Mapping[str, Any]) -> None:
         """Note the one outcome of a rollout."""
@@ -105,9 +110,7 @@ class Progress(ABC):
 
     def status(self) -> str:
         """Say it in one line."""
-        parts = [f"{len(self.running)} running", f"{self.failed} failed"]
-        if self.mean_reward is not None:
-            parts.append(f"mean reward {self.mean_reward:.3f}")
+        parts = [f"{len(self.running)} running", *self._results()]
         parts.append(f"{self.turns_per_second():.1f} turns/s")
         left = self.seconds_left()
         if left is not None and self.done < self.total:
@@ -117,11 +120,15 @@ class Progress(ABC):
     def closing(self) -> str:
         """Say in one line what came of this session; rates are of its whole length."""
         parts = [f"{len(self.running)} unfinished"] if self.running else []
-        parts.append(f"{self.failed} failed")
-        if self.mean_reward is not None:
-            parts.append(f"mean reward {self.mean_reward:.3f}")
         rate = self.turns / self.elapsed if self.elapsed > 0 else 0.0
-        return ", ".join([*parts, plural(self.turns, "turn"), f"{rate:.1f} turns/s"])
+        return ", ".join([*parts, *self._results(), plural(self.turns, "turn"), f"{rate:.1f} turns/s"])
+
+    def _results(self) -> Iterator[str]:
+        yield f"{self.failed} failed"
+        if self.retries:
+            yield "1 retry" if self.retries == 1 else f"{self.retries:,} retries"
+        if self.mean_reward is not None:
+            yield f"mean reward {self.mean_reward:.3f}"
 
     def _note_kind(self, outcome: Mapping[str, Any], failure: Mapping[str, Any]) -> None:
         kind = (str(failure.get("blame")), str(failure.get("type")))

@@ -28,6 +28,10 @@ class Observer(Protocol):
         """A rollout has begun."""
         ...
 
+    def retried(self, rollout_id: str) -> None:
+        """A rollout is played again."""
+        ...
+
     def finished(self, outcome: Mapping[str, Any]) -> None:
         """A rollout is recorded."""
         ...
@@ -185,6 +189,7 @@ class Scheduler:
         outcome = await self._player.play(spec)
         while self._policy.wants_retry(outcome, was_suspect=spec.suspect):
             await self._recorder.superseded(outcome)
+            self._observer.retried(spec.rollout_id)
             spec = dataclasses.replace(spec, attempt=spec.attempt + 1, suspect=spec.suspect or outcome.suspect)
             outcome = await self._player.play(spec)
         self._give_up_on_a_dead_server(outcome)
