@@ -59,6 +59,16 @@ def test_a_server_without_a_list_of_models_plays_and_that_is_said(hermes, tasks,
     assert rollouts()[0]["stop_reason"] == "final_answer"
 
 
+def test_a_model_that_the_server_does_not_list_can_be_asked_for(hermes, tasks, small_task, rollouts):
+    listed = (200, {"object": "list", "data": [{"id": "base"}]})
+    with server(lambda count: done(), models=listed) as (url, seen):
+        refused = run(hermes, tasks, small_task, url)
+        assert (refused.returncode, seen) == (1, [])
+        assert "--allow-unlisted-model" in refused.stderr
+        assert run(hermes, tasks, small_task, url, "--allow-unlisted-model").returncode == 0
+    assert (seen[0]["model"], rollouts()[0]["stop_reason"]) == ("m", "final_answer")
+
+
 def test_a_rate_limit_is_waited_for_and_the_rollout_goes_on(hermes, tasks, small_task, rollouts):
     with server(lambda count: (429, {"Retry-After": "0"}, {}) if count < 3 else done()) as (url, seen):
         assert run(hermes, tasks, small_task, url).returncode == 0

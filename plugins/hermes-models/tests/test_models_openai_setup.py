@@ -95,6 +95,19 @@ async def test_a_wrong_model_name_is_found_by_the_check_which_names_the_others(s
     assert "--model-name qwen" in str(caught.value)
 
 
+async def test_a_model_that_the_server_does_not_list_is_asked_for_where_the_user_says_so(server, connect, caplog):
+    """LoRA adapters and models behind a proxy often stand in no list."""
+    server.models = web.json_response({"data": [{"id": "qwen"}]})
+    server.plays(completion())
+    with pytest.raises(ModelRequestError, match="--allow-unlisted-model"):
+        await connect(model_name="my-adapter").check()
+    client = connect(model_name="my-adapter", allow_unlisted_model=True)
+    await client.check()
+    assert "does not list the model 'my-adapter'" in caplog.text
+    await client.chat(ask())
+    assert server.chats[-1][1]["model"] == "my-adapter"
+
+
 @pytest.mark.parametrize(
     ("models", "name"), [([{"id": "qwen"}], "qwen"), ([], "default")], ids=["the only one", "an empty list"]
 )

@@ -268,6 +268,7 @@ async def test_a_wrong_model_name_is_found_by_vllms_check(connect):
         with pytest.raises(ModelRequestError, match="it lists qwen"):
             await connect(server).check()
         await connect(server, model_name="").check()
+        await connect(server, allow_unlisted_model=True).check()
 
 
 async def test_a_server_without_a_health_page_and_with_gets_unanswered_passes(connect):

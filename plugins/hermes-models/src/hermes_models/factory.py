@@ -27,6 +27,7 @@ def create_model(
     rate_limit_patience: float = 900.0,
     extra_body: Mapping[str, Any] | None = None,
     raw_text_sampling: Mapping[str, Any] | None = None,
+    allow_unlisted_model: bool = False,
 ) -> ModelClient:
     """Make a client for `oracle`, `nop` or the base URL of an OpenAI-compatible server; opens no connection."""
     if model == "oracle":
@@ -50,6 +51,7 @@ def create_model(
         rate_limit_patience=rate_limit_patience,
         extra_body=extra_body,
         raw_text_sampling=raw_text_sampling,
+        allow_unlisted_model=allow_unlisted_model,
     )
 
 

@@ -84,6 +84,8 @@ class RunConfig(BaseModel):
     model: str = "oracle"
     """`oracle`, `nop`, or the address of an OpenAI-compatible server, ending in /v1."""
     model_name: str | None = None
+    allow_unlisted_model: bool = False
+    """Ask for `model_name` where the server's list of models does not have it, such as an adapter's name."""
     model_protocol: str = "chat"
     """What the server speaks: OpenAI chat completions, or token ids in and out, which makes rollouts trainable."""
     tokenizer: str | None = None

@@ -16,16 +16,27 @@ UNNAMED: Final = "default"
 """What the model is called to a server that has no list of models, by a user who names none."""
 
 
-async def check_listed(channel: HttpChannel, url: str, model_name: str) -> None:
-    """Raise a `ModelError` if the server refuses, or lists models and not this one; warn if it lists none."""
+async def check_listed(channel: HttpChannel, url: str, model_name: str, *, allow_unlisted: bool = False) -> None:
+    """Raise a `ModelError` if the server refuses, or lists models and not this one; warn if it lists none.
+
+    With `allow_unlisted` a list without the model is a warning, too.
+    """
     listed = await _find_names(channel, url)
     if not isinstance(listed, list):
         _warn(listed, model_name)
     elif _plain_name(model_name) not in {_plain_name(name) for name in listed}:
-        raise ModelRequestError(
-            f"{channel.address.shown} has no model {model_name!r}; it lists {_shown(listed)}",
-            hint=f"--model-name {listed[0]}",
-        )
+        _refuse(channel.address.shown, model_name, listed, allow_unlisted=allow_unlisted)
+
+
+def _refuse(shown: str, model_name: str, listed: list[str], *, allow_unlisted: bool) -> None:
+    if allow_unlisted:
+        text = "%s does not list the model %r; the run asks for it all the same"
+        logging.getLogger(__name__).warning(text, shown, model_name)
+        return
+    raise ModelRequestError(
+        f"{shown} has no model {model_name!r}; it lists {_shown(listed)}",
+        hint=f"--model-name {listed[0]}; or --allow-unlisted-model, if it serves one that it does not list",
+    )
 
 
 async def only_listed(channel: HttpChannel, url: str) -> str:

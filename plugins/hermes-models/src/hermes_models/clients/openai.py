@@ -27,7 +27,8 @@ class OpenAIChatClient:
 
     `extra_body` is merged into every request; a rollout's sampling fields win over it. With `raw_text_sampling`, the
     sampling fields of a run whose replies a parser of ours reads, `check` finds out how the server returns raw text.
-    The other options, and what is repeated when, are those of `HttpChannel`.
+    `allow_unlisted_model` takes a model's name that the server does not list. The other options, and what is repeated
+    when, are those of `HttpChannel`.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class OpenAIChatClient:
         model_name: str = "",
         extra_body: Mapping[str, Any] | None = None,
         raw_text_sampling: Mapping[str, Any] | None = None,
+        allow_unlisted_model: bool = False,
         **http: Unpack[HttpOptions],
     ) -> None:
         self._address = ServerAddress.parse(base_url)
@@ -44,6 +46,7 @@ class OpenAIChatClient:
         self._extra_body = dict(extra_body or {})
         _refuse_our_fields(self._extra_body, "extra_body")
         self._raw_text_sampling = raw_text_sampling
+        self._allow_unlisted = allow_unlisted_model
         self._raw_text: RawText | None = None
         self._take_name(model_name)
 
@@ -72,7 +75,8 @@ class OpenAIChatClient:
         Samples nothing, but for a client that wants raw text: then a token, up to five times.
         """
         if self._model_name:
-            await check_listed(self._http, self._address.models, self._model_name)
+            allow = self._allow_unlisted
+            await check_listed(self._http, self._address.models, self._model_name, allow_unlisted=allow)
         else:
             self._take_name(await only_listed(self._http, self._address.models))
         if self._raw_text_sampling is not None:

@@ -89,6 +89,7 @@ FLAGS: tuple[tuple[str, str, Any, str], ...] = (
 )
 # flag, config key, the value that it sets, help
 SWITCHES: tuple[tuple[str, str, bool, str], ...] = (
+    ("--allow-unlisted-model", "allow_unlisted_model", True, "ask for a model that the server does not list"),
     ("--require-exact", "require_exact", True, "stop at a rollout whose samples are not exactly what was sampled"),
     ("--allow-constrained", "allow_constrained", True, "take samples drawn under a grammar or another mask for exact"),
     ("--allow-branches", "allow_branches", True, "go on with a chat template that rewrites history, in branches"),

@@ -20,6 +20,7 @@ def open_model(config: RunConfig, *, api_key: str | None, tasks: Iterable[Task],
     options = (
         "mistake_rate",
         "rate_limit_patience",
+        "allow_unlisted_model",
         "tokenizer",
         "chat_template_kwargs",
         "allow_branches",

@@ -61,6 +61,7 @@ _NEUTRAL = frozenset(
         "max_failures",
         "require_exact",
         "allow_constrained",
+        "allow_unlisted_model",
         "tasks",
         "engine",
         "engine_options",

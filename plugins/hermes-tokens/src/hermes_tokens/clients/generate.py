@@ -38,6 +38,7 @@ class GenerateOptions(HttpOptions, total=False):
     logprobs_mode: str | None
     echo_prompt: bool
     abort_timeout: float
+    allow_unlisted_model: bool
 
 
 class HttpGenerateClient(ABC):
@@ -47,7 +48,8 @@ class HttpGenerateClient(ABC):
     bound. `extra_body` holds sampling parameters for every request, over which a request's own win. `logprobs_mode`
     says what kind of logprob the server sends, for no protocol tells: `raw`, or `processed` by temperature, top-p and
     penalties; it is recorded, not asked for. `echo_prompt` asks the server to send the prompt back where that is a
-    choice. The other options are those of `HttpChannel`.
+    choice. `allow_unlisted_model` takes a model's name that a server does not list. The other options are those of
+    `HttpChannel`.
     """
 
     protocol: ClassVar[str]
@@ -64,11 +66,13 @@ class HttpGenerateClient(ABC):
         logprobs_mode: str | None = None,
         echo_prompt: bool = False,
         abort_timeout: float = _ABORT_TIMEOUT,
+        allow_unlisted_model: bool = False,
         **http: Unpack[HttpOptions],
     ) -> None:
         self.address = ServerAddress.parse_root(base_url, self.protocol)
         self.model_name = model_name
         self.echo_prompt = echo_prompt
+        self.allow_unlisted_model = allow_unlisted_model
         self._http = HttpChannel(self.address, **http)
         self._max_tokens = max_tokens
         self._extra_body = dict(extra_body or {})

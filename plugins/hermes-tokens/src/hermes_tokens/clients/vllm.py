@@ -101,7 +101,8 @@ class VllmGenerateClient(HttpGenerateClient):
         if outcome.status != 200:
             await super()._check_endpoint()
         if self.model_name:
-            await check_listed(self._http, self.address.at("/v1/models"), self.model_name)
+            models, allow = self.address.at("/v1/models"), self.allow_unlisted_model
+            await check_listed(self._http, models, self.model_name, allow_unlisted=allow)
 
 
 def _logprobs(value: object, ids: tuple[int, ...]) -> tuple[float | None, ...]:
