@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 ROLLOUT_HEADER: Final = "X-Hermes-Rollout-Id"
+EVENT_STREAM: Final = "text/event-stream"
 SEED_HEADER: Final = "X-Hermes-Rollout-Seed"
 """For embedded models behind a server. The body's field `seed` is sampling, and therefore the config's business."""
 
@@ -32,6 +34,9 @@ _AT_ONCE: Final = 5.0
 _LARGE_BODY: Final = 2**20
 # 131,072 tokens with their log-probabilities are some 16 MB; few bytes that are packed can be any number.
 _LONGEST_ANSWER: Final = 64 * 2**20
+# Within an event there is no line break.
+_DONE: Final = re.compile(rb"[\r\n]data: ?\[DONE\]")
+_LONGEST_MARK: Final = len(b"\ndata: [DONE]")
 # The rollout's own timer is to go first: it knows that the time limit ended the call and not the model.
 _GRACE: Final = 0.25
 
@@ -269,14 +274,18 @@ def _tracing() -> aiohttp.TraceConfig:
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """Return a body, or the beginning of one that is longer than an answer may be."""
+    """Return a body, or the beginning of one that is longer than an answer may be.
+
+    A stream of events ends at its last one: not every server closes the connection then.
+    """
     parts: list[bytes] = []
-    size = 0
+    size, last, is_stream = 0, b"\n", response.content_type == EVENT_STREAM
     async for part in response.content.iter_any():
         parts.append(part)
         size += len(part)
-        if size > _LONGEST_ANSWER:
+        if size > _LONGEST_ANSWER or (is_stream and _DONE.search(last + part)):
             break
+        last = (last + part)[-_LONGEST_MARK:]
     return b"".join(parts)
 
 

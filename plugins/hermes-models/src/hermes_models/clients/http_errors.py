@@ -133,7 +133,7 @@ def of_reply(
     return Refusal(
         kind=ModelReplyError,
         message=f"{address.shown} answered {status}, but {reason}: {excerpt(body, secret) or 'an empty body'}",
-        hint=hint or (None if body.lstrip()[:1] == b"{" else address.misplaced),
+        hint=hint or (None if body.lstrip().startswith((b"{", b"data:")) else address.misplaced),
         cause=error,
     )
 

@@ -6,20 +6,24 @@ is joined from bytes that were serialised once.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any, Final, Unpack
 
-from hermes_core.contracts.errors import ConfigError, ModelReplyError
+from hermes_core.contracts.errors import ConfigError, ModelReplyError, ModelServerError
 from hermes_core.contracts.model import ModelReply, ModelRequest, encode
 from hermes_models.clients.address import ServerAddress
+from hermes_models.clients.event_stream import StreamCutError, next_fields, plain_answer
 from hermes_models.clients.http import Answer, HttpChannel, HttpOptions, rollout_headers
 from hermes_models.clients.http_errors import Refusal, embedded_status
 from hermes_models.clients.model_list import check_listed, only_listed
 from hermes_models.clients.raw_text import RawText, choose_fields
 from hermes_models.clients.replies import decode_json, read_reply, why_no_answer
 
-_OURS: Final = frozenset({"model", "messages", "tools", "stream", "n", "extra_body"})
+_OURS: Final = frozenset({"model", "messages", "tools", "stream", "stream_options", "n", "extra_body"})
+# Seconds that a request has in any case: none at all would be no limit.
+_LEAST: Final = 0.25
 
 
 class OpenAIChatClient:
@@ -48,6 +52,7 @@ class OpenAIChatClient:
         self._raw_text_sampling = raw_text_sampling
         self._allow_unlisted = allow_unlisted_model
         self._raw_text: RawText | None = None
+        self._stream_fields = b""
         self._take_name(model_name)
 
     def __repr__(self) -> str:
@@ -112,13 +117,27 @@ class OpenAIChatClient:
         return b"".join(parts)
 
     async def _attempt(self, body: bytes, headers: dict[str, str], seconds: float, number: int) -> ModelReply | Refusal:
+        """Send a request, and again as a stream to a server that says it can do nothing else."""
+        begin, fields = time.monotonic(), self._stream_fields
+        request = body[:-1] + fields + b"}" if fields else body
+        reply = await self._exchange(request, headers, seconds, number)
+        other = next_fields(fields, reply.message) if isinstance(reply, Refusal) else None
+        if other is None:
+            return reply
+        self._stream_fields = other
+        return await self._attempt(body, headers, max(_LEAST, seconds - (time.monotonic() - begin)), number)
+
+    async def _exchange(
+        self, body: bytes, headers: dict[str, str], seconds: float, number: int
+    ) -> ModelReply | Refusal:
         outcome = await self._http.exchange("POST", self._address.chat, seconds, body, headers)
         if isinstance(outcome, Refusal):
             return outcome
-        status, answer_headers, answer = outcome
-        if status != 200:
-            return self._http.refused(status, answer_headers, answer)
         try:
+            outcome = await plain_answer(outcome)
+            status, answer_headers, answer = outcome
+            if status != 200:
+                return self._http.refused(status, answer_headers, answer)
             data = decode_json(answer)
             inner = embedded_status(data)
             if inner is not None:
@@ -126,6 +145,8 @@ class OpenAIChatClient:
             reply = read_reply(data, sent=body, number=number, body=answer)
             reason = why_no_answer(reply, data)
             return reply if reason is None else self._no_answer(reason, outcome)
+        except StreamCutError as error:  # the server's failure: a part of a reply is never judged
+            return replace(self._http.unreadable(error, outcome), kind=ModelServerError, unanswered=True)
         except (ValueError, ModelReplyError) as error:
             return self._http.unreadable(error, outcome)
 
