@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -22,6 +23,13 @@ def test_a_killed_run_continues_where_it_was(hermes, command, rollouts, moment):
     assert result.returncode == 0, result.stderr
     done = sorted((line["task_id"], line["index"]) for line in rollouts())
     assert done == [(f"t{i}", index) for i in range(5) for index in range(2)]
+
+
+def test_the_mean_that_is_shown_after_a_resume_is_that_of_the_whole_run(hermes, command, tmp_path):
+    assert hermes(*command, env={"HERMES_TEST_KILL": "finished:7"}).returncode == -9
+    shown = re.findall(r"mean reward ([0-9.]+)", hermes(*command).stderr)[-1]
+    reward = json.loads((tmp_path / "out" / "summary.json").read_bytes())["reward"]
+    assert shown == f"{reward['mean_over_rollouts']:.3f}"
 
 
 def test_killing_it_again_and_again_ends_with_every_rollout_once(hermes, command, rollouts):

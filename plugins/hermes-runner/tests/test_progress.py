@@ -85,6 +85,16 @@ def test_a_resumed_run_starts_where_it_was_and_estimates_from_now():
     assert progress.seconds_left() == pytest.approx(18.0)
 
 
+def test_after_a_resume_the_mean_is_of_the_whole_run():
+    progress, stream, _ = plain(total=4, done=3)
+    with progress:
+        progress.recall([outcome(0, 0.0), outcome(1, None), outcome(2, 0.9, disposition="drop")])
+        assert progress.mean_reward == 0.0
+        progress.finished(outcome(3, 1.0))
+    assert (progress.done, progress.mean_reward) == (4, 0.5)
+    assert "4/4 done, 0 failed, mean reward 0.500" in stream.getvalue()
+
+
 def test_attempts_that_are_played_again_are_counted_in_the_line():
     progress, stream, clock = plain(total=2, interval=1.0)
     with progress:

@@ -130,6 +130,11 @@ class OutputFolder:
         """The run's own id, the same after a resume."""
         return str(self.manifest["run_id"])
 
+    def outcomes(self) -> Iterator[dict[str, Any]]:
+        """Read the recorded rollouts, without their samples."""
+        for line in self.rollouts.lines():
+            yield json.loads(without_samples(line))
+
     def write_text(self, name: str, text: str) -> Path:
         """Replace a file of the folder atomically."""
         return write_atomically(self.path / name, text)

@@ -6,7 +6,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO, cast
 
@@ -64,13 +64,21 @@ class Progress(ABC):
         failures = [failure for key in ("failure", "reward_failure") if (failure := outcome.get(key))]
         if failures or outcome.get("reward_status") == RewardStatus.ERROR:
             self.failed += 1
+        self._add_reward(outcome)
+        for failure in failures:
+            self._note_kind(outcome, failure)
+
+    def recall(self, outcomes: Iterable[Mapping[str, Any]]) -> None:
+        """Count the rewards of rollouts that were recorded before a resume."""
+        for outcome in outcomes:
+            self._add_reward(outcome)
+
+    def _add_reward(self, outcome: Mapping[str, Any]) -> None:
         reward = outcome.get("reward")
         counts = outcome.get("reward_status") == RewardStatus.OK and outcome.get("disposition") != "drop"
         if counts and reward is not None and math.isfinite(reward):
             self._reward_sum += reward
             self._rewards += 1
-        for failure in failures:
-            self._note_kind(outcome, failure)
 
     @abstractmethod
     def note(self, text: str) -> None:
@@ -86,7 +94,7 @@ class Progress(ABC):
 
     @property
     def mean_reward(self) -> float | None:
-        """Mean over this session's rollouts that have a reward and were not dropped."""
+        """Mean over the run's rollouts that have a reward and were not dropped, earlier ones included."""
         return self._reward_sum / self._rewards if self._rewards else None
 
     @property

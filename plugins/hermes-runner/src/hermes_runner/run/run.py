@@ -156,7 +156,7 @@ class Run:
             await recorder.start()
             stack.push_async_callback(recorder.close)
             try:
-                await self._play(pending, len(specs), engine, recorder)
+                await self._play(pending, len(specs), engine, recorder, folder)
             except BaseException:
                 # What was done is summed up all the same; the error that stopped the run is the one to be told.
                 with contextlib.suppress(HermesError):
@@ -170,7 +170,9 @@ class Run:
                 require_exact_run(result.summary, allow_constrained=config.allow_constrained)
             return result
 
-    async def _play(self, pending: list[RolloutSpec], total: int, engine: RunEngine, recorder: Recorder) -> None:
+    async def _play(
+        self, pending: list[RolloutSpec], total: int, engine: RunEngine, recorder: Recorder, folder: OutputFolder
+    ) -> None:
         config = self._config
         with open_progress(total, done=total - len(pending), stream=self._stream) as progress:
             policy = Policy(config.policy, max_attempts=config.max_attempts)
@@ -179,6 +181,8 @@ class Run:
             scheduler = Scheduler(engine, recorder, policy, progress, require=judge, max_failures=config.max_failures)
             self._turned = progress.turn
             try:
+                if folder.done:
+                    await asyncio.to_thread(progress.recall, folder.outcomes())
                 await scheduler.run(iter(pending), max_concurrent=engine.concurrency(config.max_concurrent))
             finally:
                 self._counts = (progress.done, total, len(progress.running))
@@ -266,8 +270,7 @@ class Run:
         self, folder: OutputFolder, plan: RunPlan, recorder: Recorder, planned: int, seconds: float
     ) -> RunResult:
         builder = SummaryBuilder()
-        for line in folder.rollouts.lines():
-            outcome = json.loads(without_samples(line))
+        for outcome in folder.outcomes():
             builder.add(outcome, earlier=outcome["rollout_id"] in folder.done)
         for line in folder.attempts.lines():
             builder.add_attempt(json.loads(without_samples(line)))
