@@ -213,8 +213,8 @@ CUT = {
 async def test_a_stream_that_is_cut_is_the_servers_failure_and_no_answer(server, connect, items):
     server.plays((200, events(*items, done=False).rstrip(), HEADERS))
     with pytest.raises(ModelServerError, match="the stream ended"):
-        await connect().chat(ask())
-    assert len(server.chats) == 1, "it may have run"
+        await connect(max_retries=2).chat(ask())
+    assert len(server.chats) == 3
 
 
 async def test_a_stream_whose_last_event_comes_before_the_replys_end_is_no_answer(server, connect):

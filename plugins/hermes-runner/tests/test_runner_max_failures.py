@@ -50,7 +50,7 @@ async def test_so_many_failures_of_one_kind_end_the_run_and_are_recorded(play):
     recorded, stopped = await play(*["bad"] * 9, max_failures=3)
     assert recorded == ["r0", "r1", "r2"]
     assert "none of the first 3 rollouts" in stopped.message
-    assert "VerifierError" in stopped.message
+    assert "NoVerdictError" in stopped.message
     assert "to blame: verifier" in stopped.message
     assert "--retry-failed" in stopped.hint
     assert "--max-failures" in stopped.hint

@@ -69,9 +69,9 @@ class HttpChannel:
 
     `timeout` bounds each request from connecting to the last byte. Repeated, at most `max_retries` times, is what may
     pass: no connection, 5xx, an answer that broke off. What was not answered in time is not: the server may be at work
-    on it. A rate limit (429, or another refusal that names a wait) is waited out as
-    the server says, for `rate_limit_patience` seconds of one call in all, and fewer requests go out meanwhile; with a
-    `max_retries` of 0 nothing is repeated. The number of connections is not limited here: the runner's business.
+    on it. A rate limit (429, or another refusal that names a wait) is waited out as the server says, for
+    `rate_limit_patience` seconds of one call in all, and fewer requests go out meanwhile. With a `max_retries` of 0
+    nothing is repeated. The number of connections is not limited here: the runner's business.
     """
 
     def __init__(

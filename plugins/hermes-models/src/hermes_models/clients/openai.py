@@ -146,7 +146,8 @@ class OpenAIChatClient:
             reason = why_no_answer(reply, data)
             return reply if reason is None else self._no_answer(reason, outcome)
         except StreamCutError as error:  # the server's failure: a part of a reply is never judged
-            return replace(self._http.unreadable(error, outcome), kind=ModelServerError, unanswered=True)
+            cut = self._http.unreadable(error, outcome)
+            return replace(cut, kind=ModelServerError, repeatable=True, unanswered=True)
         except (ValueError, ModelReplyError) as error:
             return self._http.unreadable(error, outcome)
 
