@@ -88,6 +88,16 @@ async def test_a_whole_reply_between_them_begins_the_count_anew(play):
     assert (outcome.stop_reason, outcome.counters["truncated_replies"]) == (StopReason.FINAL_ANSWER, 4)
 
 
+async def test_a_cut_call_that_the_server_hands_back_as_text_is_told_as_well(play):
+    """vLLM does that with a call it cannot read."""
+    text = '<tool_call>{"name": "sync_square", "arguments": {"n": 1'
+    outcome = await play(says(text, finish_reason="length", usage=USAGE), says("done"))
+    assert [message["role"] for message in outcome.messages] == ["user", "assistant", "user", "assistant"]
+    assert "cut off at the limit of 512 tokens" in outcome.messages[2]["content"]
+    counted = (outcome.counters["truncated_replies"], outcome.counters["unparsed_replies"])
+    assert (outcome.stop_reason, counted) == (StopReason.FINAL_ANSWER, (1, 0))
+
+
 class Lines(BufferedParser):
     """Reads one call for each line, `!` at the end of one that is whole."""
 

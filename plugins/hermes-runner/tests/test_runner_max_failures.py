@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
+import itertools
 import json
 
 import pytest
@@ -20,15 +22,25 @@ from hermes_runner.run.scheduling import Recorder, Scheduler
 VERIFIERS = {"good": "half", "bad": "raising", "none": None}
 
 
+def of_task(spec, task_id):
+    """Give the same rollout of another task."""
+    task = dataclasses.replace(spec.group.task, id=task_id)
+    return dataclasses.replace(spec, group=dataclasses.replace(spec.group, task=task))
+
+
 @pytest.fixture
 async def play(registry, tmp_path):
     """Play rollouts one after another, as many as let be; returns those that were recorded, and why it stopped."""
 
-    async def _play(*kinds, max_failures, replies=None):
-        folder = OutputFolder.open(tmp_path / "out", {}, facts={})
+    number = itertools.count()
+
+    async def _play(*kinds, max_failures, replies=None, tasks=("t1", "t2")):
+        out = tmp_path / f"out{next(number)}"
+        folder = OutputFolder.open(out, {}, facts={})
         recorder = Recorder(folder, {})
         model = Script(*(replies or [says("done")] * len(kinds)))
         specs = [spec_for(registry, rollout_id=f"r{at}", verifier=VERIFIERS[kind]) for at, kind in enumerate(kinds)]
+        specs = [of_task(spec, tasks[at % len(tasks)]) for at, spec in enumerate(specs)]
         progress = open_progress(len(specs), stream=io.StringIO())
         stopped = None
         async with Runtime(registry) as runtime:
@@ -40,7 +52,7 @@ async def play(registry, tmp_path):
                 stopped = error
         await recorder.close()
         folder.close()
-        lines = (tmp_path / "out" / "rollouts.jsonl").read_bytes().splitlines()
+        lines = (out / "rollouts.jsonl").read_bytes().splitlines()
         return [json.loads(line)["rollout_id"] for line in lines], stopped
 
     return _play
@@ -64,9 +76,22 @@ async def test_one_good_rollout_lets_the_run_go_on(play, kind):
 
 async def test_failures_of_other_kinds_count_apart(play):
     replies = [says("done"), ModelServerError("502")] * 2 + [says("done")] * 4
-    recorded, stopped = await play(*["bad"] * 8, max_failures=3, replies=replies)
+    recorded, stopped = await play(*["bad"] * 8, max_failures=3, replies=replies, tasks=["t1", "t1", "t2"])
     assert len(recorded) == 5
     assert "3 of them" in stopped.message
+
+
+async def test_one_task_whose_verifier_fails_does_not_stop_the_others(play):
+    recorded, stopped = await play(*["bad"] * 6, "good", "bad", max_failures=3, tasks=["t1"])
+    assert (len(recorded), stopped) == (8, None)
+    recorded, stopped = await play(*["bad"] * 9, max_failures=3, tasks=["t1"] * 5 + ["t2"] * 4)
+    assert len(recorded) == 6
+
+
+async def test_one_task_is_enough_where_the_model_server_fails(play):
+    recorded, stopped = await play(*["bad"] * 9, max_failures=3, tasks=["t1"], replies=[ModelServerError("502")] * 9)
+    assert len(recorded) == 3
+    assert "ModelServerError (to blame: model)" in stopped.message
 
 
 async def test_a_run_that_is_at_its_end_is_not_stopped_any_more(play):

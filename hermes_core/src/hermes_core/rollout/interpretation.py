@@ -64,9 +64,13 @@ def interpret(
     if parser is None or reply.tool_calls or not reply.content:
         message = assistant_message(reply.content, reply.reasoning, reply.tool_calls)
         is_unparsed = parser is None and not reply.tool_calls and _looks_like_calls(reply.content or "", offered)
-        is_cut = reply.finish_reason == "length" and any(not is_whole(call.arguments) for call in reply.tool_calls[-1:])
-        cut, calls = truncation(reply) if is_cut else None, reply.tool_calls
-        return Turn(message=message, calls=calls, content=reply.content, is_unparsed=is_unparsed, truncation=cut)
+        is_cut = reply.finish_reason == "length" and (
+            is_unparsed or any(not is_whole(call.arguments) for call in reply.tool_calls[-1:])
+        )
+        cut = truncation(reply) if is_cut else None
+        turn = Turn(message=message, calls=reply.tool_calls, content=reply.content, truncation=cut)
+        # A server that reads calls itself may hand one that was cut off back as text.
+        return replace(turn, is_unparsed=is_unparsed and cut is None, complaint=cut if is_unparsed else None)
     result = parser.parse(reply.content, list(schemas))
     used_ids = {} if used_ids is None else used_ids
     calls = tuple(_requested(call, used_ids) for call in result.calls)

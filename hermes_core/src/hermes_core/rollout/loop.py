@@ -87,9 +87,8 @@ class AgentLoop:
     def _over_budget(self, calls: int) -> StopReason | None:
         counters, limits = self._record.counters, self._limits
         tokens, truncated = limits.max_total_tokens, limits.max_truncated_replies
-        if tokens is not None and counters["completion_tokens"] >= tokens:
-            return StopReason.TOKEN_LIMIT
-        if truncated is not None and self._truncated_in_a_row >= truncated:
+        is_spent = tokens is not None and counters["completion_tokens"] >= tokens
+        if is_spent or (truncated is not None and self._truncated_in_a_row >= truncated):
             return StopReason.TOKEN_LIMIT
         if limits.max_tool_calls is not None and counters["tool_calls_attempted"] + calls > limits.max_tool_calls:
             return StopReason.TOOL_CALL_LIMIT

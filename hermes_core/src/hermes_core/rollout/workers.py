@@ -77,7 +77,9 @@ class WorkerThreads:
         limiter = self._per_key.setdefault(key, asyncio.Semaphore(max(1, self._size // 2)))
         async with limiter, self._slots:
             job = _Job(function)
-            self._ensure_thread()
+            if self._threads < self._size:
+                self._threads += 1
+                threading.Thread(target=self._work, name="hermes-worker", daemon=True).start()
             begin()
             self._jobs.put(job)
             try:
@@ -87,11 +89,6 @@ class WorkerThreads:
                     self.abandoned += 1
                     self._threads -= 1
                 raise
-
-    def _ensure_thread(self) -> None:
-        if self._threads < self._size:
-            self._threads += 1
-            threading.Thread(target=self._work, name="hermes-worker", daemon=True).start()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

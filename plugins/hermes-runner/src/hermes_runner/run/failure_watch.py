@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
 
 from hermes_core.contracts.errors import Blame, HermesError
-from hermes_core.contracts.rollout import RolloutOutcome
+from hermes_core.contracts.rollout import Failure, RolloutOutcome
+
+_OF_A_TASK: Final = frozenset({Blame.TASK, Blame.VERIFIER})
 
 
 class TooManyFailuresError(HermesError):
@@ -14,18 +17,27 @@ class TooManyFailuresError(HermesError):
     fatal = True
 
 
+@dataclass(slots=True)
+class _Kind:
+    """Failures of one type and blame; `last` is the latest of them."""
+
+    last: Failure
+    count: int = 0
+    tasks: set[str] = field(default_factory=set)
+
+
 class FailureWatch:
     """Counts the failures of a run by their kind until a rollout is good; `most` of a kind are too many, 0 never.
 
-    A failure is a rollout that has no reward because something went wrong; a reward of 0 is none.
+    A failure is a rollout that has no reward because something went wrong; a reward of 0 is none. Where a task or its
+    verifier is to blame, they have to be of two tasks: one alone must not stop the others.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._ended = 0
         self._has_good = False
-        self._kinds: Counter[tuple[Blame, str]] = Counter()
-        self._last = ""
+        self._kinds: dict[tuple[Blame, str], _Kind] = {}
 
     def note(self, outcome: RolloutOutcome) -> None:
         """Count a rollout that has ended."""
@@ -34,18 +46,21 @@ class FailureWatch:
         if failure is None:
             self._has_good = True
         elif not self._has_good:
-            self._kinds[failure.blame, failure.type] += 1
-            self._last = failure.message
+            kind = self._kinds.setdefault((failure.blame, failure.type), _Kind(failure))
+            kind.last = failure
+            kind.count += 1
+            kind.tasks.add(outcome.task_id)
 
     def check(self) -> None:
         """Raise `TooManyFailuresError` if the run is not worth another rollout."""
-        if self._has_good or not self._most or not self._kinds:
+        if self._has_good or not self._most:
             return
-        (blame, kind), count = self._kinds.most_common(1)[0]
-        if count >= self._most:
-            raise TooManyFailuresError(
-                f"expected rewards, but none of the first {self._ended} rollouts has one; {count} of them ended with "
-                f"{kind} (to blame: {blame}), the last failure is: {self._last}",
-                hint="mend that and give the same command again with --retry-failed: it continues; --max-failures N "
-                "lets more fail, 0 any number",
-            )
+        for kind in self._kinds.values():
+            is_common = kind.last.blame not in _OF_A_TASK or len(kind.tasks) > 1
+            if kind.count >= self._most and is_common:
+                raise TooManyFailuresError(
+                    f"expected rewards, but none of the first {self._ended} rollouts has one; {kind.count} of them "
+                    f"ended with {kind.last.type} (to blame: {kind.last.blame}), at last: {kind.last.message}",
+                    hint="mend that and give the same command again with --retry-failed: it continues; "
+                    "--max-failures N lets more fail, 0 any number",
+                )
