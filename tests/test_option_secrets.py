@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 from pydantic import SecretBytes, SecretStr
+from workspace import ROOT
 
 from hermes_core.contracts.errors import HermesError
-from hermes_core.contracts.secrecy import hidden
+from hermes_core.contracts.secrecy import ENVIRONMENT_NAMES, SECRET_NAMES, redact
 from hermes_core.discovery import PluginSettings, load_plugins
-from hermes_core.discovery.option_secrets import marked
+from hermes_core.discovery.option_secrets import mark_secrets
 from hermes_sandbox.leases.book import public_options
 
-MARK = "m4rk3r"
+MARK = "m4rk3r-m4rk3r"
 REGISTRY = load_plugins(PluginSettings(), environ={})
 COMPONENTS = [(kind, name) for kind in ("backend", "engine") for name in REGISTRY.names(kind)]
 COMPONENTS.remove(("engine", "local"))  # which has no options
@@ -25,8 +26,6 @@ GIVEN: dict[str, dict[str, Any]] = {
     "nomad": {"nomad_address": f"https://me:{MARK}@host", "docker_config": {"auth": {"password": MARK}}},
     "modal": {"server_url": f"https://me:{MARK}@host", "token_id": "ak-1", "env_vars": f"A={MARK};B={MARK}"},
     "ssh": {"host": "host", "jump": [{"host": "near", "password": MARK, "passphrase": MARK}]},
-    "slurm": {"extra_args": [f"--comment=HF_TOKEN={MARK}", f"--export=A={MARK}"]},
-    "singularity": {"build_options": [f"--docker-password={MARK}"]},
     "ray": {"runtime_env": {"env_vars": {"A": MARK}, "pip": [f"git+https://me:{MARK}@host/own.git"]}},
 }
 
@@ -61,8 +60,8 @@ def test_a_lease_or_a_record_of_options_holds_no_secret_of_them(kind, name):
     made = model.model_validate(options)
     kept, _ = public_options(made)
     assert MARK not in json.dumps(kept)
-    assert MARK not in json.dumps(hidden(marked(REGISTRY, kind, name, options)))
-    assert MARK not in json.dumps(hidden(marked(None, kind, name, options)))
+    assert MARK not in json.dumps(redact(mark_secrets(REGISTRY, kind, name, options)))
+    assert MARK not in json.dumps(redact(mark_secrets(None, kind, name, options)))
     if options:
         assert MARK in json.dumps(revealed(made.model_dump()), default=str)
     # What collects what was left must be able to take them as they are.
@@ -80,3 +79,11 @@ def test_what_is_wrong_with_options_is_said_without_their_secrets(kind, name):
         with pytest.raises(HermesError) as caught:
             REGISTRY.create(kind, name, given)
         assert MARK not in "".join(traceback.format_exception(caught.value))
+
+
+def test_the_documentation_lists_what_is_secret_by_its_name():
+    text = (ROOT / "hermes_core" / "README.md").read_text(encoding="utf-8")
+    section = text.partition("## What of a config nobody sees")[2].partition("\n## ")[0]
+    tables, names = section.partition("- **Tables")[2].partition("- **Names")[::2]
+    listed = [set(re.findall(r"`(\w+)`", part.partition(end)[0])) for part, end in ((tables, ";"), (names, "spelling"))]
+    assert listed == [set(ENVIRONMENT_NAMES), set(SECRET_NAMES)]

@@ -72,3 +72,7 @@ def test_errors_without_secrets_stay_what_they_are():
     inner.__context__, outer.__cause__ = outer, inner
     Discretion([MARK]).error(outer)
     assert (outer.__cause__, inner.__context__) == (inner, outer)
+
+
+def test_what_is_shorter_than_eight_characters_is_not_looked_for():
+    assert Discretion(["testing", "longenough"]).text("testing is longenough") == "testing is (withheld)"

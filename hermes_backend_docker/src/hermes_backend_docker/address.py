@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.contracts.secrecy import shown_address
+from hermes_core.contracts.secrecy import redact_address
 
 DEFAULT_HOST: Final = "unix:///var/run/docker.sock"
 _READ_AHEAD: Final = 1 << 20
@@ -54,7 +54,7 @@ def find_address(
     """
     env = os.environ if environ is None else environ
     given = docker_host or env.get("DOCKER_HOST") or DEFAULT_HOST
-    shown = given if given.startswith("unix:") else shown_address(given)
+    shown = given if given.startswith("unix:") else redact_address(given)
     try:
         parts = urlsplit(given)
     except ValueError:

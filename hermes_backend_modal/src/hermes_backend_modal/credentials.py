@@ -10,7 +10,7 @@ from modal.config import config, config_profiles
 from hermes_backend_modal.failures import LOG_IN, ModalAuthError
 from hermes_backend_modal.options import ModalOptions
 from hermes_core.contracts.errors import ConfigError
-from hermes_core.contracts.secrecy import shown_address
+from hermes_core.contracts.secrecy import redact_address
 
 _profiles: Final[Any] = config_profiles
 """Neither this nor the next has types."""
@@ -21,7 +21,7 @@ def place_of(options: ModalOptions) -> dict[str, str]:
     """Return the address of the service and the environment, as far as the options and the machine say it."""
     server = options.server_url or _config.get("server_url")
     return {
-        "server": shown_address(str(server)),
+        "server": redact_address(str(server)),
         "environment": options.environment or _config.get("environment") or "",
     }
 

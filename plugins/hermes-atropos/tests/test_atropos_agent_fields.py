@@ -20,7 +20,7 @@ from atropos_envs import PLUGINS, ChatDouble, says
 from hermes_atropos.agent import agent
 from hermes_atropos.agent.config import OWNERS
 from hermes_atropos.agent.env import AgentEnvConfig
-from hermes_atropos.command import parse, shown
+from hermes_atropos.command import parse, render_config
 from hermes_core.contracts.errors import ConfigError, PluginError
 from hermes_core.contracts.rollout import StopReason
 
@@ -158,7 +158,7 @@ def test_an_unknown_key_names_the_nearest_known_one():
 def test_the_whole_configuration_as_it_is_shown_can_be_given_back(mode, tmp_path):
     path = tmp_path / "shown.yaml"
     first = parse(NotesEnv, ["process", "--env.tool_pool_mode", mode, "--env.agent_max_steps", "7"])
-    path.write_text(shown(first))
+    path.write_text(render_config(first))
     second = parse(NotesEnv, ["process", "--config", str(path)])
     assert second.env == first.env
 
@@ -352,10 +352,10 @@ def test_what_an_executor_decides_is_not_taken_and_ignored(field):
         agent_config(tool_executor_url="http://127.0.0.1:9", **field)
 
 
-def test_tokens_are_not_shown():
+def test_tokens_are_not_render_config():
     line = ["--env.tool_server_url", "http://a", "--env.tool_server_token", "s3cret"]
     line += ["--env.tool_executor_url", "http://b", "--env.tool_executor_token", "s3cret"]
-    assert "s3cret" not in shown(parse(NotesEnv, ["process", *line]))
+    assert "s3cret" not in render_config(parse(NotesEnv, ["process", *line]))
 
 
 async def test_own_instructions_take_the_place_of_the_built_in_ones():

@@ -15,7 +15,7 @@ from atropos_envs import PuzzleEnv, TokenDouble, lines, server
 from trajectory_api import RunApi, trainer_at
 
 from hermes_atropos import HermesAgentBaseEnv, HermesAgentEnvConfig
-from hermes_atropos.command import main, parse, shown
+from hermes_atropos.command import main, parse, render_config
 from hermes_core.contracts.errors import ConfigError
 
 
@@ -125,7 +125,7 @@ def test_what_is_wrong_in_the_file_is_named_too(tmp_path, values, message):
 
 def test_what_is_shown_can_be_given_back_and_has_no_key_in_it(tmp_path):
     got = parse(Env, ["serve", "--openai.api_key", "sk-secret", "--env.group_size", "9"])
-    text = shown(got)
+    text = render_config(got)
     assert "sk-secret" not in text
     path = tmp_path / "again.yaml"
     path.write_text(text)
@@ -222,17 +222,17 @@ def test_the_command_is_a_method_of_the_class(tmp_path):
 
 
 def test_what_is_shown_or_sent_away_has_no_secret_of_any_option_in_it(tmp_path, monkeypatch):
-    options = {"python": "python3", "tokn": "m4rk3r"}
+    options = {"python": "python3", "tokn": "m4rk3r-m4rk3r"}
     settings = {
         "backend_options": options,
-        "sandbox": {"env": {"A": "m4rk3r"}},
-        "extra_body": {"api_key": "m4rk3r"},
+        "sandbox": {"env": {"A": "m4rk3r-m4rk3r"}},
+        "extra_body": {"api_key": "m4rk3r-m4rk3r"},
         "use_wandb": True,
     }
-    servers = {"base_url": "http://me:m4rk3r@host/v1", "api_key": "m4rk3r"}
+    servers = {"base_url": "http://me:m4rk3r-m4rk3r@host/v1", "api_key": "m4rk3r-m4rk3r"}
     got = parse(Env, ["serve", "--config", written(tmp_path, {"env": settings, "openai": servers})])
-    text = shown(got)
-    assert "m4rk3r" not in text
+    text = render_config(got)
+    assert "m4rk3r-m4rk3r" not in text
     assert "python: python3" in text
     assert "host/v1" in text
     sent = []
@@ -240,19 +240,20 @@ def test_what_is_shown_or_sent_away_has_no_secret_of_any_option_in_it(tmp_path, 
     env = Env(got.env, got.servers, testing=True)
     env.begin_wandb()
     assert sent[0]["config"]["backend_options"] == {"python": "python3", "tokn": "(withheld)"}
-    assert "m4rk3r" not in repr(sent)
+    assert "m4rk3r-m4rk3r" not in repr(sent)
 
 
 @pytest.mark.parametrize(
     "values",
     [
-        {"env": {"sandbox": {"env": {"A": ["m4rk3r"]}}}},
-        {"env": {"backend_options": "token=m4rk3r"}},
-        {"openai": {"api_key": ["m4rk3r"]}},
-        {"openai": {"base_url": ["http://me:m4rk3r@host"]}},
+        {"env": {"sandbox": {"env": {"A": ["m4rk3r-m4rk3r"]}}}},
+        {"env": {"backend_options": "token=m4rk3r-m4rk3r"}},
+        {"env": {"sandbox": "env A=m4rk3r-m4rk3r"}},
+        {"openai": {"api_key": ["m4rk3r-m4rk3r"]}},
+        {"openai": {"base_url": ["http://me:m4rk3r-m4rk3r@host"]}},
     ],
 )
 def test_what_is_wrong_in_the_file_is_named_without_its_secrets(tmp_path, values):
     with pytest.raises(ConfigError) as caught:
         parse(Env, ["serve", "--config", written(tmp_path, values)])
-    assert "m4rk3r" not in "".join(traceback.format_exception(caught.value))
+    assert "m4rk3r-m4rk3r" not in "".join(traceback.format_exception(caught.value))

@@ -13,7 +13,7 @@ from hermes_core.cli import main
 from hermes_core.contracts.errors import ConfigError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_runner.config import RunConfig
-from hermes_runner.run.config_redaction import recorded
+from hermes_runner.run.config_redaction import redact_used_settings
 from hermes_sandbox.leases.book import LeaseBook
 from hermes_testing import isolated_registry
 from hermes_testing.watching import processes_here, sleep_token
@@ -36,7 +36,7 @@ def test_a_run_writes_down_no_secret_of_a_member(form, name):
     registry = isolated_registry("hermes_pool.plugin", "keyed_member")
     options = form(name, {"region": "north", "token": "s3cret"})
     given = {"tasks": "t.jsonl", "out": "out", "terminal_backend": "pool", "backend_options": options}
-    written = json.dumps(recorded(RunConfig.parse(given, source="the test"), registry))
+    written = json.dumps(redact_used_settings(RunConfig.parse(given, source="the test"), registry))
     assert "s3cret" not in written
     assert ("north" in written) == (name == "keyed")
 

@@ -17,7 +17,7 @@ from hermes_core.cli import main
 from hermes_core.contracts.errors import HermesError
 from hermes_core.discovery import PluginSettings, load_plugins
 from hermes_runner.config import RunConfig
-from hermes_runner.run.config_redaction import displayed, recorded, secret_texts
+from hermes_runner.run.config_redaction import redact_settings, redact_used_settings, secret_texts
 from hermes_runner.run.run import Run
 from hermes_sandbox.leases.book import Lease, LeaseBook, default_lease_dir
 
@@ -65,9 +65,9 @@ async def test_the_secrets_of_a_backend_are_in_no_file_and_another_token_continu
 
 def test_where_it_is_not_known_what_is_secret_nothing_is_written_down(registry, tmp_path):
     wrong = config(tmp_path, backend_options={"token": "s3cret", "nonsense": 1}, backends={"other": {"key": "s3cret"}})
-    assert "s3cret" not in json.dumps(recorded(wrong, registry))
+    assert "s3cret" not in json.dumps(redact_used_settings(wrong, registry))
     unknown = config(tmp_path, terminal_backend="not-there", backend_options={"token": "s3cret"})
-    assert recorded(unknown, registry)["backend_options"] == {"token": "(withheld)"}
+    assert redact_used_settings(unknown, registry)["backend_options"] == {"token": "(withheld)"}
 
 
 def planted_config(tmp_path):
@@ -276,9 +276,9 @@ def test_whatever_lies_within_open_settings_is_shown_and_compared_without_its_se
         {"engine": "keyed", "engine_options": {"runtime_env": value}} if place == "engine" else {"extra_body": value}
     )
     made = config(tmp_path, **fields, backends={"unheard-of": value})
-    assert MARK not in json.dumps(displayed(made, registry))
-    assert MARK not in json.dumps(displayed(made, None))
-    assert MARK not in json.dumps(recorded(made, registry))
+    assert MARK not in json.dumps(redact_settings(made, registry))
+    assert MARK not in json.dumps(redact_settings(made, None))
+    assert MARK not in json.dumps(redact_used_settings(made, registry))
     with pytest.raises(HermesError) as caught:
         config(tmp_path, **fields, group_size=value)
     assert MARK not in "".join(traceback.format_exception(caught.value))
@@ -286,7 +286,7 @@ def test_whatever_lies_within_open_settings_is_shown_and_compared_without_its_se
 
 def test_what_is_named_after_a_tool_is_no_secret(registry, tmp_path):
     made = config(tmp_path, tool_result_overrides={"get_token": 500}, plugins={"prefer": {"tool:get_token": "a"}})
-    shown = displayed(made, registry)
+    shown = redact_settings(made, registry)
     assert (shown["tool_result_overrides"], shown["plugins"]["prefer"]) == ({"get_token": 500}, {"tool:get_token": "a"})
     assert secret_texts(made, registry) == frozenset()
 
@@ -296,7 +296,7 @@ def test_what_the_model_reads_is_shown_as_it_is_and_runs_when_it_was_printed(reg
     prompt = 'Log in by connect(password="letmein", token=abcdef), see http://a:b@host and `--password=letmein`. x: '
     prompt += "(withheld)"
     made = config(tmp_path, system_prompt=prompt)
-    assert displayed(made, registry)["system_prompt"] == prompt
+    assert redact_settings(made, registry)["system_prompt"] == prompt
     assert secret_texts(made, registry) == frozenset()
     assert RunConfig.parse(as_yaml(made), source="the test").system_prompt == prompt
 
@@ -321,4 +321,21 @@ async def test_a_secret_that_a_sink_repeats_is_in_no_file_and_no_traceback(regis
     )
     with pytest.raises(HermesError, match="cannot begin: ExceptionGroup: two doors") as caught:
         await Run(closed, registry, stream=io.StringIO()).execute()
+    assert MARK not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"kee": MARK}, r"has no option 'kee'\n  → did you mean 'key'\? known options: key, doors, opens$"),
+        (
+            {"key": MARK, "doors": [{"key": MARK, "nam": MARK}]},
+            r"there is no option 'doors\.0\.nam'(?s:.*)→ did you mean 'name'\? known options of doors\.0: name, key$",
+        ),
+    ],
+)
+async def test_a_misspelt_option_of_a_sink_is_named_without_what_it_holds(registry, tmp_path, options, said):
+    made = config(tmp_path, terminal_backend="local", sinks=[{"name": "keyed", "options": options}])
+    with pytest.raises(HermesError, match=said) as caught:
+        await Run(made, registry, stream=io.StringIO()).execute()
     assert MARK not in "".join(traceback.format_exception(caught.value))

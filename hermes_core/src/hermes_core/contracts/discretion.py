@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from hermes_core.contracts.rollout import Failure, RolloutOutcome
 
 E = TypeVar("E", bound=HermesError)
-_SHORTEST: Final = 6
-"""Characters; what is shorter, as an `env` of `MODE: 1`, would be taken out of words that mean something else."""
+_SHORTEST: Final = 8
+"""Characters; what is shorter, as an `env` of `MODE: test`, would be taken out of words that mean something else."""
 
 
 class Discretion:
@@ -49,10 +49,10 @@ class Discretion:
         effect: BaseException | None = error
         while effect is not None and id(effect) not in seen:
             seen.add(id(effect))
-            effect = self._cleared(effect)
+            effect = self._clear(effect)
         return error
 
-    def _cleared(self, effect: BaseException) -> BaseException | None:
+    def _clear(self, effect: BaseException) -> BaseException | None:
         """Take them out of what caused an error, the part of it that is shown; returns that."""
         cause = effect.__cause__ or effect.__context__
         if cause is None or not self._repeats(cause):
@@ -60,7 +60,7 @@ class Discretion:
         self._reword(cause)
         if self._repeats(cause):
             # Its text is not in its arguments; what else is in it can be anything, and can be read-only.
-            cause = _in_place_of(cause, self.text(_told(cause)))
+            cause = _substitute(cause, self.text(_description(cause)))
         if effect.__cause__ is None:
             effect.__context__ = cause
         else:
@@ -75,7 +75,7 @@ class Discretion:
             error.args = tuple(self.text(part) if isinstance(part, str) else part for part in error.args)
 
     def _repeats(self, error: BaseException) -> bool:
-        return self._pattern is not None and self._pattern.search(_told(error)) is not None
+        return self._pattern is not None and self._pattern.search(_description(error)) is not None
 
     def outcome(self, outcome: RolloutOutcome) -> RolloutOutcome:
         """Return an outcome without them in its failures and its provenance."""
@@ -96,14 +96,14 @@ class RewordedError(Exception):
     """Stands in the place of an error that repeats a secret where it cannot be taken out."""
 
 
-def _in_place_of(error: BaseException, text: str) -> RewordedError:
+def _substitute(error: BaseException, text: str) -> RewordedError:
     other = RewordedError(text).with_traceback(error.__traceback__)
     other.__cause__, other.__context__ = error.__cause__, error.__context__
     other.__suppress_context__ = error.__suppress_context__
     return other
 
 
-def _told(error: BaseException) -> str:
+def _description(error: BaseException) -> str:
     """Return what is printed of an error alone: its text, its notes, and of a group all that is in it."""
     import traceback
 

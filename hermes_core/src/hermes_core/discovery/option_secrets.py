@@ -7,30 +7,37 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.errors import HermesError
-from hermes_core.contracts.secrecy import declared, texts, unknown
+from hermes_core.contracts.secrecy import find_secrets
+from hermes_core.discovery.option_schema import OptionSchema
 
 if TYPE_CHECKING:
     from hermes_core.discovery.registry import Registry
 
 
-def marked(registry: Registry | None, kind: str, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a component's options with a `SecretStr` for each secret: for all, where it cannot be known which are."""
+def mark_secrets(registry: Registry | None, kind: str, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a component's options with a `SecretStr` for each secret: for all, where nobody can say which are."""
     if registry is None or not options or (model := _model(registry, kind, name)) is None:
-        return unknown(options)
+        return _mark_all(options)
     # Options of a component that is made of others: `parts` gives those by the paths of their own options.
     try:
         parts = model.model_validate(dict(options)).parts() if hasattr(model, "parts") else {}
     except Exception:  # noqa: BLE001 - the plugin boundary: a validator is the author's code
-        return unknown(options)
-    found = declared(options, model)
+        return _mark_all(options)
+    found = OptionSchema(model).mark(options)
     for path, part in parts.items():
-        found = _replaced(found, path.split("."), marked(registry, part.kind, part.name, part.options))
+        found = _replace_at(found, path.split("."), mark_secrets(registry, part.kind, part.name, part.options))
     return found
 
 
 def discretion(registry: Registry, kind: str, name: str, options: Mapping[str, Any]) -> Discretion:
     """Return what takes the secrets of a component's options out of what it says."""
-    return Discretion(texts(marked(registry, kind, name, options)))
+    return Discretion(find_secrets(mark_secrets(registry, kind, name, options)))
+
+
+def _mark_all(options: Mapping[str, Any]) -> dict[str, Any]:
+    from pydantic import SecretStr
+
+    return {name: item if hasattr(item, "get_secret_value") else SecretStr(str(item)) for name, item in options.items()}
 
 
 def _model(registry: Registry, kind: str, name: str) -> Any:
@@ -40,12 +47,12 @@ def _model(registry: Registry, kind: str, name: str) -> Any:
         return None
 
 
-def _replaced(value: Any, path: list[str], new: Any) -> Any:
+def _replace_at(value: Any, path: list[str], new: Any) -> Any:
     if not path:
         return new
     step, *rest = path
     if isinstance(value, Mapping):
-        return {name: _replaced(item, rest, new) if name == step else item for name, item in value.items()}
+        return {name: _replace_at(item, rest, new) if name == step else item for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_replaced(item, rest, new) if str(n) == step else item for n, item in enumerate(value)]
+        return [_replace_at(item, rest, new) if str(n) == step else item for n, item in enumerate(value)]
     return value

@@ -6,10 +6,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Never
 
+from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.errors import BrokenComponentError, ConfigError, HermesError
-from hermes_core.contracts.secrecy import WITHHELD, declared, hidden, shown
+from hermes_core.contracts.secrecy import find_secrets, redact, redact_text
 from hermes_core.discovery.components import Component, ComponentState
 from hermes_core.discovery.conformance import complaints, import_target, resolve
+from hermes_core.discovery.option_schema import OptionSchema
 from hermes_core.specs import ComponentSpec
 
 Build = Callable[[str, str, Mapping[str, Any]], Any]
@@ -42,8 +44,25 @@ def check(component: Component, target: Any, protocol: str | None) -> None:
 def create(
     component: Component, target: Any, options: Mapping[str, Any], protocol: str | None, build: Build | None = None
 ) -> Any:
-    """Validate the options and build the object; one that says `takes_build` is given `build`, for its own parts."""
-    arguments = _arguments(component, getattr(target, "Options", None), options)
+    """Validate the options and build the object; one that says `takes_build` is given `build`, for its own parts.
+
+    No error repeats what the options declare as a secret.
+    """
+    model = getattr(target, "Options", None)
+    _refuse_unknown(component, model, options)
+    try:
+        return _create(component, target, _arguments(component, model, options), protocol, build)
+    except HermesError as error:
+        if model is not None:
+            secrets = Discretion(find_secrets(OptionSchema(model).mark(options)))
+            component.reason = secrets.text(component.reason)
+            secrets.error(error)
+        raise
+
+
+def _create(
+    component: Component, target: Any, arguments: tuple[Any, ...], protocol: str | None, build: Build | None
+) -> Any:
     if not callable(target):
         return target
     try:
@@ -68,37 +87,29 @@ def _import(component: Component, target: str) -> Any:
 
 def _arguments(component: Component, model: Any, options: Mapping[str, Any]) -> tuple[Any, ...]:
     if model is None:
-        if options:
-            raise ConfigError(f"{component.label} takes no options, found: {', '.join(map(str, options))}")
         return ()
-    _refuse_unknown(component, model, options)
     from pydantic import ValidationError
 
     try:
         return (model.model_validate(dict(options)),)
     except ValidationError as error:
         # Without its cause, whose text repeats the options.
-        raise ConfigError(
-            f"the options of {component.label} are wrong: {_explain(error, declared(options, model))}",
-            hint=_known_options(model),
-        ) from None
+        raise _explain(component, error, OptionSchema(model), options) from None
     except Exception as error:  # noqa: BLE001 - the plugin boundary: a validator is the author's code
-        _break(component, f"validating its options failed: {shown(_text(error))}", error)
+        _break(component, f"validating its options failed: {redact_text(_text(error))}", error)
 
 
 def _refuse_unknown(component: Component, model: Any, options: Mapping[str, Any]) -> None:
+    if model is None and options:
+        raise ConfigError(f"{component.label} takes no options, found: {', '.join(map(str, options))}")
+    if model is None or model.model_config.get("extra") == "allow":
+        return
     # pydantic ignores unknown keys unless told otherwise: a misspelt option would have no effect and no message.
     names = _option_names(model)
     unknown = [str(key) for key in options if key not in names]
-    if not unknown or model.model_config.get("extra") == "allow":
-        return
-    import difflib
-
-    near = difflib.get_close_matches(unknown[0], names, 1)
-    guess = f"did you mean {near[0]!r}? " if near else ""
-    raise ConfigError(
-        f"{component.label} has no option {', '.join(map(repr, unknown))}", hint=guess + _known_options(model)
-    )
+    if unknown:
+        hint = _guess(unknown[0], names) + _known_options(list(model.model_fields))
+        raise ConfigError(f"{component.label} has no option {', '.join(map(repr, unknown))}", hint=hint)
 
 
 def _option_names(model: Any) -> list[str]:
@@ -109,35 +120,45 @@ def _option_names(model: Any) -> list[str]:
     return [*(name for name, _ in fields), *aliases]
 
 
-def _known_options(model: Any) -> str:
-    return f"known options: {', '.join(model.model_fields) or 'none'}"
+def _guess(name: str, names: Sequence[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, names, 1)
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
-def _explain(error: Any, options: Mapping[str, Any]) -> str:
-    problems = []
-    for item in error.errors(include_url=False, include_context=False):
-        where = ".".join(str(part) for part in item["loc"]) or "the options together"
-        is_missing = item["type"] == "missing"
-        found = _found(item["input"], item["loc"], options)
-        # A validator may repeat what it was given.
-        message = item["msg"].replace(str(item["input"]), WITHHELD) if found == repr(WITHHELD) else shown(item["msg"])
-        said = f"{where}: {message}, found {found}"
-        problems.append(f"{where} is missing" if is_missing else said)
-    return "; ".join(problems)
+def _known_options(names: Sequence[str], where: str = "") -> str:
+    return f"known options{where and f' of {where}'}: {', '.join(names) or 'none'}"
 
 
-def _found(value: Any, place: Sequence[Any], options: Mapping[str, Any]) -> str:
-    """Show a wrong value, unless it is a secret by its place among the options, or holds some."""
-    at: Any = hidden(options)
-    for step in place:
-        if (isinstance(at, Mapping) and step in at) or (
-            isinstance(at, list) and isinstance(step, int) and step < len(at)
+def _explain(component: Component, error: Any, schema: OptionSchema, options: Mapping[str, Any]) -> ConfigError:
+    """Say what is wrong with options, with a hint for the level of an unknown one, or of the first problem."""
+    found = redact(schema.mark(options))
+    items = error.errors(include_url=False, include_context=False)
+    problems = "; ".join(redact_text(_problem(item, found)) for item in items)
+    unknown = [item for item in items if item["type"] == "extra_forbidden"]
+    *level, name = [*unknown, *items][0]["loc"] or ("",)
+    while level and not schema.names_at(level):
+        level.pop()
+    names = schema.names_at(level)
+    guess = _guess(str(name), names) if unknown else ""
+    hint = guess + _known_options(names, ".".join(map(str, level)))
+    return ConfigError(f"the options of {component.label} are wrong: {problems}", hint=hint)
+
+
+def _problem(item: Mapping[str, Any], found: Any) -> str:
+    where = ".".join(map(str, item["loc"])) or "the options together"
+    if item["type"] == "missing":
+        return f"{where} is missing"
+    if item["type"] == "extra_forbidden":
+        return f"there is no option {where!r}"
+    for step in item["loc"]:
+        # What leads nowhere is pydantic's word for a union's kind, or what a validator has made of the options.
+        if (isinstance(found, Mapping) and step in found) or (
+            isinstance(found, list) and isinstance(step, int) and step < len(found)
         ):
-            at = at[step]
-        elif at != WITHHELD:
-            # What a validator has made of the options, or one of a union's kinds.
-            return f"{hidden(value, str(step))!r:.100}"
-    return f"{at!r:.100}"
+            found = found[step]
+    return f"{where}: {item['msg']}, found {found!r:.100}"
 
 
 def _import_reason(target: str, error: BaseException) -> str:

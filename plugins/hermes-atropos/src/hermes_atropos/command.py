@@ -17,10 +17,10 @@ from pydantic import ValidationError
 
 from hermes_atropos.compat import APIServerConfig
 from hermes_atropos.config import nearest
-from hermes_atropos.config_redaction import displayed
+from hermes_atropos.config_redaction import redact_config
 from hermes_core.cli.end_signals import end_signals
 from hermes_core.contracts.errors import ConfigError, HermesError, UserError
-from hermes_core.contracts.secrecy import hidden, shown_value
+from hermes_core.contracts.secrecy import quote_value, redact
 from hermes_runner.config import load_config
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ async def _stoppable(work: Coroutine[Any, Any, None]) -> None:
 async def run(cls: type[HermesAgentBaseEnv], invocation: Invocation) -> None:
     """Make the environment and do what was asked."""
     env = cls(invocation.env, invocation.servers, slurm=invocation.slurm, testing=invocation.testing)
-    sys.stdout.write(f"{shown(invocation)}\n")
+    sys.stdout.write(f"{render_config(invocation)}\n")
     if invocation.command == "serve":
         await env.env_manager()
     elif invocation.command == "process":
@@ -208,10 +208,11 @@ def _validated(kind: Any, values: Mapping[str, Any], section: str) -> Any:
 
 
 def _found(problem: Any) -> str:
-    """Show what was found, but not within options and other mappings, of which it is not known what is secret."""
-    if len(problem["loc"]) != 1 or isinstance(problem["input"], Mapping):
+    """Show what was found, but nothing of options and other mappings, of which it is not known what is secret."""
+    is_open = str(problem["loc"][0]).endswith(("_options", "sandbox"))
+    if is_open or len(problem["loc"]) != 1 or isinstance(problem["input"], Mapping):
         return type(problem["input"]).__name__
-    return shown_value(problem["input"], problem["loc"])
+    return quote_value(problem["input"], problem["loc"])
 
 
 def _switch(name: str, value: Any) -> bool:
@@ -221,15 +222,15 @@ def _switch(name: str, value: Any) -> bool:
     return bool(found)
 
 
-def shown(invocation: Invocation) -> str:
+def render_config(invocation: Invocation) -> str:
     """Return the whole configuration as YAML that can be given back with `--config`, without keys."""
     import yaml
 
     from hermes_atropos.model_servers.server_list import server_list
 
     values = {
-        "env": displayed(invocation.env),
-        "openai": [hidden(server.model_dump(mode="json")) for server in server_list(invocation.servers)],
+        "env": redact_config(invocation.env),
+        "openai": [redact(server.model_dump(mode="json")) for server in server_list(invocation.servers)],
         "slurm": invocation.slurm,
         "testing": invocation.testing,
     }
@@ -251,7 +252,7 @@ def _save_config(invocation: Invocation) -> None:
     folder = invocation.env.data_dir_to_save_evals
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        Path(folder, "evaluate_config.yaml").write_text(shown(invocation), encoding="utf-8")
+        Path(folder, "evaluate_config.yaml").write_text(render_config(invocation), encoding="utf-8")
 
 
 def _help(cls: type[HermesAgentBaseEnv]) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.errors import HermesError
-from hermes_core.contracts.secrecy import hidden, texts
+from hermes_core.contracts.secrecy import find_secrets, redact
 from hermes_core.discovery import Registry, load_plugins
-from hermes_core.discovery.option_secrets import marked
+from hermes_core.discovery.option_secrets import mark_secrets
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _READ_BY_MODEL: Final = frozenset({"system_prompt", "custom_thinking_prompt"})
 
 
-def displayed(config: HermesAgentEnvConfig) -> dict[str, Any]:
+def redact_config(config: HermesAgentEnvConfig) -> dict[str, Any]:
     """Return a configuration as JSON values, with `(withheld)` in the place of each secret."""
     registry: Registry | None = None
     if config.backend_options or config.tool_call_parser_options:
@@ -28,21 +28,24 @@ def displayed(config: HermesAgentEnvConfig) -> dict[str, Any]:
         except HermesError:
             registry = None  # then none of these options is shown
     return {
-        name: item if name in _READ_BY_MODEL else hidden(item, name) for name, item in _marked(config, registry).items()
+        name: item if name in _READ_BY_MODEL else redact(item, name)
+        for name, item in _mark_secrets(config, registry).items()
     }
 
 
 def discretion_of(config: HermesAgentEnvConfig, servers: Sequence[BaseModel], registry: Registry) -> Discretion:
     """Return what takes the secrets of a configuration and of its model servers out of what an engine says."""
     said = [server.model_dump(mode="json") for server in servers]
-    values = {name: item for name, item in _marked(config, registry).items() if name not in _READ_BY_MODEL}
-    return Discretion(texts(values) | texts(said))
+    values = {name: item for name, item in _mark_secrets(config, registry).items() if name not in _READ_BY_MODEL}
+    return Discretion(find_secrets(values) | find_secrets(said))
 
 
-def _marked(config: HermesAgentEnvConfig, registry: Registry | None) -> dict[str, Any]:
+def _mark_secrets(config: HermesAgentEnvConfig, registry: Registry | None) -> dict[str, Any]:
     values: dict[str, Any] = config.model_dump(mode="json")
     backend, parser = config.backend_ref(), config.tool_call_parser
-    values["backend_options"] = marked(registry, "backend", backend.name, values["backend_options"])
+    values["backend_options"] = mark_secrets(registry, "backend", backend.name, values["backend_options"])
     if parser is not None:
-        values["tool_call_parser_options"] = marked(registry, "parser", parser, values["tool_call_parser_options"])
+        values["tool_call_parser_options"] = mark_secrets(
+            registry, "parser", parser, values["tool_call_parser_options"]
+        )
     return values

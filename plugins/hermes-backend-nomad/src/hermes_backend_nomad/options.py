@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from hermes_core.contracts.secrecy import shown_address
+from hermes_core.contracts.secrecy import redact_address
 from hermes_sandbox.backend.options import AgentOptions, InsidePath, Seconds
 
 DEFAULT_ADDRESS: Final = "http://localhost:4646"
@@ -155,7 +155,7 @@ class NomadOptions(AgentOptions):
     @classmethod
     def _with_scheme(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith(("http://", "https://")):
-            raise ValueError(f"nomad_address is http://HOST:PORT or https://HOST:PORT, found {shown_address(value)!r}")
+            raise ValueError(f"nomad_address is http://HOST:PORT or https://HOST:PORT, found {redact_address(value)!r}")
         return value
 
     @field_validator("docker_config")

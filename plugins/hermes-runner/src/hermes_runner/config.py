@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.run_backends import RunBackends
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.contracts.secrecy import WITHHELD, find_withheld, shown_value, yaml_problem
+from hermes_core.contracts.secrecy import WITHHELD, find_withheld, quote_value, yaml_problem
 from hermes_core.discovery import PluginSettings
 from hermes_core.rollout import RolloutLimits
 from hermes_core.specs import Access, Ref
@@ -227,7 +227,7 @@ class RunConfig(BaseModel):
             key = str(problem["loc"][0]) if problem["loc"] else ""
             named = f"sandbox.{'.'.join(map(str, problem['loc']))}" if key not in own else _OWN_KEYS[key]
             # All that a sandbox is told can be shown, but for its variables.
-            found = shown_value(problem["input"], problem["loc"])
+            found = quote_value(problem["input"], problem["loc"])
             raise ValueError(f"{named}: {problem['msg']}, found {found}") from None
 
     def limits(self) -> RolloutLimits:
@@ -287,7 +287,7 @@ def _found(problem: Any) -> str:
     """Show what was found, but not within options, of which only their component knows what is secret."""
     name, value = str(problem["loc"][0]), problem["input"]
     is_open = name in {"backends", "sinks", "sandbox", "extra_body"} or name.endswith("_options")
-    return type(value).__name__ if is_open else shown_value(value, problem["loc"])
+    return type(value).__name__ if is_open else quote_value(value, problem["loc"])
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from hermes_core.contracts.errors import OutputError
 from hermes_core.contracts.model import encode
-from hermes_core.contracts.secrecy import comparable
+from hermes_core.contracts.secrecy import comparable_values
 
 ROLLOUTS = "rollouts.jsonl"
 ATTEMPTS = "attempts.jsonl"
@@ -245,7 +245,7 @@ def _read_manifest(file: Path) -> dict[str, Any]:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
     """Return the settings in which two runs differ, secrets left out."""
     # Also of a folder that was begun before a secret was known for one.
-    old, new = comparable(old), comparable(json.loads(json.dumps(new)))
+    old, new = comparable_values(old), comparable_values(json.loads(json.dumps(new)))
     return {key for key in {*old, *new} if old.get(key) != new.get(key)}
 
 

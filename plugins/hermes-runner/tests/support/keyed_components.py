@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from hermes_core import hookimpl
 from hermes_core.contracts.errors import BackendError
@@ -30,6 +30,8 @@ def hermes_sinks():
 
 
 class Door(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
     name: str
     key: SecretStr
 
@@ -90,6 +92,7 @@ keyed_engine.Options = EngineOptions  # type: ignore[attr-defined] # what the re
 
 class SinkOptions(BaseModel):
     key: SecretStr
+    doors: tuple[Door, ...] = ()
     opens: bool = True
 
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.contracts.secrecy import shown_value
+from hermes_core.contracts.secrecy import quote_value
 from hermes_core.specs import Ref
 from hermes_tool_services.executor.config import ToolExecutorConfig
 
@@ -176,5 +176,5 @@ def _validated(make: Callable[[], T], what: str) -> T:
         problem = error.errors(include_url=False)[0]
         where = ".".join(map(str, problem["loc"]))
         raise ConfigError(
-            f"{what}: {where}: {problem['msg']}, found {shown_value(problem['input'], problem['loc'])}"
+            f"{what}: {where}: {problem['msg']}, found {quote_value(problem['input'], problem['loc'])}"
         ) from None

@@ -22,7 +22,7 @@ from hermes_atropos.groups.planning import Place
 from hermes_core.contracts.errors import BackendError, ConfigError, UnknownComponentError
 from hermes_core.contracts.model import ModelClient, ToolSchemas
 from hermes_core.contracts.rollout import RolloutOutcome
-from hermes_core.contracts.secrecy import shown_address
+from hermes_core.contracts.secrecy import redact_address
 from hermes_core.discovery import Registry
 from hermes_core.discovery.suggestions import package_for
 from hermes_core.rollout import GroupPlan, run_rollout
@@ -227,7 +227,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
                 name = tool.schema.name
                 if name not in there:
                     raise ConfigError(
-                        f"tool_executor_url: the executor at {shown_address(url)} has no tool {name!r}, "
+                        f"tool_executor_url: the executor at {redact_address(url)} has no tool {name!r}, "
                         "which the model is offered",
                         hint=f"disabled_toolsets: [{name}], or install it at the executor",
                     )

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hermes_atropos.config_redaction import displayed
+from hermes_atropos.config_redaction import redact_config
 from hermes_core.contracts.errors import OutputError
 from hermes_core.contracts.model import encode
-from hermes_core.contracts.secrecy import comparable
+from hermes_core.contracts.secrecy import comparable_values
 
 if TYPE_CHECKING:
     from hermes_atropos.base_env import HermesAgentBaseEnv
@@ -46,7 +46,7 @@ _NEUTRAL: Final = frozenset({
 
 def settings_of(env: HermesAgentBaseEnv) -> dict[str, Any]:
     """Return what is recorded of a configuration; of the servers only their models."""
-    settings = {name: value for name, value in displayed(env.config).items() if name not in _NEUTRAL}
+    settings = {name: value for name, value in redact_config(env.config).items() if name not in _NEUTRAL}
     servers = [handle.config for handle in env.server.servers]
     return {**settings, "models": sorted({f"{server.server_type} {server.model_name}" for server in servers})}
 
@@ -68,7 +68,7 @@ def compare(path: Path, begun: Mapping[str, Any], given: Mapping[str, Any]) -> N
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    plain: dict[str, Any] = comparable(settings)
+    plain: dict[str, Any] = comparable_values(settings)
     return plain
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hermes_atropos.compat import load_tokenizer, start_wandb
-from hermes_atropos.config_redaction import displayed
+from hermes_atropos.config_redaction import redact_config
 from hermes_atropos.trainer.transcript import format_trajectory
 from hermes_core.contracts.rollout import RolloutOutcome, ToolError
 
@@ -122,7 +122,7 @@ class ReportingMixin:
         name = self.config.wandb_name or self.name
         letters = "".join(random.choices(string.ascii_lowercase, k=6))  # noqa: S311 - a run's name
         run_name = f"{name}-{datetime.now(UTC):%Y-%m-%d}-{letters}"
-        start_wandb(displayed(self.config), project=self.wandb_project, group=self.wandb_group, name=run_name)
+        start_wandb(redact_config(self.config), project=self.wandb_project, group=self.wandb_group, name=run_name)
 
 
 def _buffered(error: ToolError) -> dict[str, Any]:

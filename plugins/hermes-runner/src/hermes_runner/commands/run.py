@@ -218,12 +218,12 @@ def _as_yaml(config: RunConfig, environment: Mapping[str, str]) -> str:
 
     from hermes_core.contracts.errors import HermesError
     from hermes_core.discovery import load_plugins
-    from hermes_runner.run.config_redaction import displayed
+    from hermes_runner.run.config_redaction import redact_settings
 
     registry = None
     with contextlib.suppress(HermesError):  # what the plugins of the run would tell is withheld then
         registry = load_plugins(config.plugin_settings(), environ=environment)
-    text: str = yaml.safe_dump(displayed(config, registry), sort_keys=False, allow_unicode=True)
+    text: str = yaml.safe_dump(redact_settings(config, registry), sort_keys=False, allow_unicode=True)
     return text
 
 

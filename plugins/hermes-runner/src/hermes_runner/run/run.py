@@ -36,7 +36,7 @@ from hermes_runner.output import REPORT, ROLLOUTS, SUMMARY, OutputFolder, withou
 from hermes_runner.policy import Policy
 from hermes_runner.report import write_report
 from hermes_runner.report.summary import SummaryBuilder
-from hermes_runner.run.config_redaction import recorded, secret_texts
+from hermes_runner.run.config_redaction import redact_used_settings, secret_texts
 from hermes_runner.run.engine_guard import RunEngine
 from hermes_runner.run.parser_advice import parsers_that_read
 from hermes_runner.run.plan import RunPlan, choose, plan_groups, rollouts
@@ -250,7 +250,7 @@ class Run:
         return {**values, "tasks_sha256": digest.hexdigest()}
 
     def _recorded(self) -> dict[str, Any]:
-        return recorded(self._config, self._registry)
+        return redact_used_settings(self._config, self._registry)
 
     def _facts(self) -> dict[str, Any]:
         return {"tasks": self._config.tasks, "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hermes_core.contracts.secrecy import hidden_at
+from hermes_core.contracts.secrecy import redact_at
 
 _SHOWN = 4
 
@@ -45,7 +45,7 @@ def _one(problem: Any, known: dict[str, Sequence[str]]) -> str:
     # Harbor's section `environment` is no map of variables; its `env` is.
     names = [part for part in where if part != "environment"]
     message = str(problem["msg"]).removeprefix("Value error, ")
-    found = "" if kind == "value_error" else f", found {shortened(hidden_at(problem['input'], names))}"
+    found = "" if kind == "value_error" else f", found {shortened(redact_at(problem['input'], names))}"
     return f"{field!r}: {message[:1].lower()}{message[1:]}{found}" if field else f"{message}{found}"
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_core.contracts.secrecy import shown_value
+from hermes_core.contracts.secrecy import quote_value
 from hermes_core.contracts.task import Cheat, Precautions, Step, Task, TaskFile
 from hermes_core.rollout.plan import RolloutLimits
 from hermes_core.specs import Access, Ref
@@ -197,7 +197,7 @@ def _fields_of(owner: type, known: Sequence[str], fields: Mapping[str, Any]) -> 
     except ValueError as error:  # a ValidationError; its first problem is enough here
         first = getattr(error, "errors", list)()[0]
         raise ValueError(
-            f"{'.'.join(map(str, first['loc'][:2]))}: {first['msg']}, found {shown_value(first['input'], first['loc'])}"
+            f"{'.'.join(map(str, first['loc'][:2]))}: {first['msg']}, found {quote_value(first['input'], first['loc'])}"
         ) from None
     return {key: getattr(whole, key) for key in fields}
 

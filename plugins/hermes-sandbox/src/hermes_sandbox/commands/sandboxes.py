@@ -99,9 +99,9 @@ def _list(book: LeaseBook, arguments: argparse.Namespace) -> int:
 
 def _row(lease: Lease) -> dict[str, Any]:
     # An older release may have written more into it than this one would.
-    from hermes_core.contracts.secrecy import hidden
+    from hermes_core.contracts.secrecy import redact
 
-    return {**hidden(lease.to_json()), "owner": lease.owner(), "overdue": lease.is_overdue}
+    return {**redact(lease.to_json()), "owner": lease.owner(), "overdue": lease.is_overdue}
 
 
 def _is_listed(backend: str, arguments: argparse.Namespace) -> bool:

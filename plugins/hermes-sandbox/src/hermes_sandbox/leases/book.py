@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from hermes_core.contracts.secrecy import kept
+from hermes_core.contracts.secrecy import strip_secrets
 from hermes_sandbox.agent.processes import read_process
 from hermes_sandbox.leases.machine_identity import Here
 from hermes_sandbox.protocol.fd_limits import failure
@@ -206,7 +206,7 @@ def public_options(options: BaseModel | None) -> tuple[dict[str, Any], tuple[str
         return {}, ()
     from pydantic_core import to_jsonable_python
 
-    public, withheld = kept(options.model_dump(exclude_unset=True))
+    public, withheld = strip_secrets(options.model_dump(exclude_unset=True))
     return to_jsonable_python(public), withheld
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from hermes_core.contracts.agent_tools import ToolCall, ToolResult
 from hermes_core.contracts.errors import BackendError, ConfigError, SandboxLostError, SandboxRefusedError
-from hermes_core.contracts.secrecy import shown_address
+from hermes_core.contracts.secrecy import redact_address
 from hermes_pool.errors import HostStartTimeoutError, SlotUnavailableError
 from hermes_pool.statistics import PoolStats
 from hermes_tool_services import wire
@@ -145,14 +145,14 @@ class ToolExecutorClient:
                 found = await response.json(content_type=None)
         except aiohttp.ServerDisconnectedError as error:
             raise _BrokenOffError(
-                f"the tool executor at {shown_address(self._url)} broke off: {method} {path}"
+                f"the tool executor at {redact_address(self._url)} broke off: {method} {path}"
             ) from error
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
             raise _unreachable(self._url, f"{method} {path}", error) from error
         if not isinstance(found, dict):
             raise _unreachable(self._url, f"{method} {path}", TypeError(f"found {type(found).__name__}"))
         if response.status != 200:
-            raise _refusal(response.status, found, f"{shown_address(self._url)}{path}")
+            raise _refusal(response.status, found, f"{redact_address(self._url)}{path}")
         return found
 
 
@@ -168,7 +168,7 @@ def _parsed(found: Mapping[str, Any], kind: type[P]) -> P:
 
 def _unreachable(url: str, what: str, error: Exception) -> BackendError:
     return BackendError(
-        f"a tool executor was wanted at {shown_address(url)}, {what}: {type(error).__name__}: {str(error)[:200]}",
+        f"a tool executor was wanted at {redact_address(url)}, {what}: {type(error).__name__}: {str(error)[:200]}",
         hint="hermes-core tool-executor serve",
     )
 

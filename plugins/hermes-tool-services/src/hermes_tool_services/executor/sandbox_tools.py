@@ -13,7 +13,7 @@ from hermes_core.contracts.errors import BackendError, HermesError, UnknownCompo
 from hermes_core.contracts.leases import LeasingBackend
 from hermes_core.contracts.model import encode
 from hermes_core.contracts.sandbox import Sandbox, SandboxSpec, TerminalBackend
-from hermes_core.contracts.secrecy import shown
+from hermes_core.contracts.secrecy import redact_text
 from hermes_core.discovery import Registry, load_plugins
 from hermes_core.rollout import Runtime
 from hermes_core.rollout.context import RolloutContext
@@ -210,9 +210,9 @@ class SandboxToolBackend:
         except BackendError:
             raise
         except (ArgumentsError, HermesError) as error:
-            return ExecutionResult(success=False, error=shown(getattr(error, "message", str(error))))
+            return ExecutionResult(success=False, error=redact_text(getattr(error, "message", str(error))))
         except Exception as error:  # noqa: BLE001 - the plugin boundary: a tool's failure is the caller's to read
-            return ExecutionResult(success=False, error=f"{type(error).__name__}: {shown(str(error))}")
+            return ExecutionResult(success=False, error=f"{type(error).__name__}: {redact_text(str(error))}")
 
     async def _run(
         self, slot: SandboxSlot, name: str, arguments: dict[str, Any], seconds: float, execution_id: str | None

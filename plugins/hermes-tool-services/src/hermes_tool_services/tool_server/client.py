@@ -10,7 +10,7 @@ import aiohttp
 
 from hermes_core.contracts.agent_tools import Tool, ToolCall, ToolResult, ToolSchema
 from hermes_core.contracts.errors import BackendError, ConfigError
-from hermes_core.contracts.secrecy import shown_address
+from hermes_core.contracts.secrecy import redact_address
 from hermes_core.tooling.agent_calls import clamp_timeout
 
 _TIMEOUT: Final = 120.0
@@ -38,7 +38,7 @@ class ToolServerClient:
             listed = answer.get("tools", []) if isinstance(answer, Mapping) else answer
             return [RemoteTool(self, _schema(entry)) for entry in listed]
         except (*_ERRORS, KeyError, TypeError, AttributeError) as error:
-            where = shown_address(self._url)
+            where = redact_address(self._url)
             raise ConfigError(
                 f"{self.field}_url: a {self.what} was wanted at {where}, GET /tools: {_brief(error)}",
                 hint=f"start it, set {self.field}_token, or leave {self.field}_url out",
