@@ -14,6 +14,7 @@ from hermes_core.contracts.run_backends import RunBackends
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.secrecy import WITHHELD, find_withheld, quote_value, yaml_problem
 from hermes_core.discovery import PluginSettings
+from hermes_core.discovery.option_schema import OptionSchema
 from hermes_core.rollout import RolloutLimits
 from hermes_core.specs import Access, Ref
 from hermes_core.tooling.budget import ResultBudget
@@ -272,11 +273,14 @@ def load_config(path: Path) -> dict[str, Any]:
 
 
 def _readable(error: ValidationError, source: str) -> ConfigError:
-    problem = error.errors(include_url=False)[0]
+    problems = error.errors(include_url=False)
+    # A misspelt key is one that is unknown and, where it must be there, one that is missing.
+    problem = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        known = PluginConfig.model_fields if key.startswith("plugins.") else RunConfig.model_fields
-        return ConfigError(f"{source} has an unknown key {key!r}{_nearest(key.rpartition('.')[2], known)}")
+        *level, name = problem["loc"]
+        known = OptionSchema(RunConfig).names_at(level)
+        return ConfigError(f"{source} has an unknown key {key!r}{_nearest(str(name), known)}")
     if not key:
         return ConfigError(f"{source}: {problem['msg'].removeprefix('Value error, ')}")
     found = "" if problem["type"] == "missing" else f", found {_found(problem)}"
