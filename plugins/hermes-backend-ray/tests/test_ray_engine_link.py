@@ -18,7 +18,14 @@ from hermes_backend_ray.engine_wire import described, pack, pack_outcome, rebuil
 from hermes_backend_ray.engine_worker import Outbox, Playroom
 from hermes_backend_ray.nodes import Node
 from hermes_core.contracts.engine import EngineRun
-from hermes_core.contracts.errors import ConfigError, EngineLostError, ModelAuthError, TaskError, UserError
+from hermes_core.contracts.errors import (
+    BackendError,
+    ConfigError,
+    EngineLostError,
+    ModelAuthError,
+    TaskError,
+    UserError,
+)
 from hermes_core.contracts.events import RolloutStarted
 from hermes_core.contracts.model import ToolSchemas
 from hermes_core.contracts.rollout import StopReason
@@ -341,3 +348,16 @@ async def test_a_lost_worker_is_replaced_where_it_was(known, monkeypatch):
         await asyncio.sleep(0)
     assert [(link.place["node"], link.loss is None) for link in crew.links] == [("n2", False), ("n2", True)]
     await crew.close()
+
+
+async def test_what_a_worker_cannot_close_is_told_when_all_have_ended(known):
+    """Nobody was told: the sandboxes stayed on the node, and no line said what removes them."""
+    crew = crew_of(known, EngineOptions(workers=3))
+    await crew.muster()
+    first, second, third = (link.actor for link in crew.links)
+    first.ends = (False, described(BackendError("node n1 is down", hint="hermes-core sandboxes gc")))
+    second.is_dead = True
+    with pytest.raises(BackendError) as caught:
+        await crew.close()
+    assert "worker w1 on node anywhere: node n1 is down; worker w2 on node anywhere was lost" in caught.value.message
+    assert (caught.value.hint, third.closed) == ("hermes-core sandboxes gc", True)

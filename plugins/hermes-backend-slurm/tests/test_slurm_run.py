@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 from slurm_cluster import environment_of
 
 from hermes_backend_slurm.ownership import own_mark
+from hermes_testing.watching import eventually
 
 pytestmark = pytest.mark.component("slurm")
 
@@ -61,6 +63,33 @@ def test_one_config_moves_by_its_backend_s_name(slurm, tmp_path):
     gone = collecting(slurm, tmp_path)
     assert "slurm" not in gone.stderr
     assert slurm.steps() == []
+
+
+@pytest.mark.slow
+async def test_a_run_whose_node_dies_is_complete_and_says_what_may_be_left(own_slurm, tmp_path):
+    """It exited with 1, without its summary."""
+    waiting = {
+        **task("one"),
+        "solution": [f"while ! test -e {tmp_path}/go; do sleep 0.2; done", "echo one > answer.txt"],
+    }
+    (tmp_path / "tasks.jsonl").write_text(f"{json.dumps(waiting)}\n")
+    options = {"nodes": 2, "slots_per_agent": 2, "patience": 10, "root_dir": str(tmp_path)}
+    backend = ("--terminal-backend", "slurm", "--backend-options", json.dumps(options))
+    model = ("--model", "oracle", "--mistake-rate", "0", "--group-size", "4", "--out", "out")
+    arguments = (tmp_path, "run", "tasks.jsonl", *model, *backend)
+    running = asyncio.create_task(asyncio.to_thread(hermes, *arguments, env=environment_of(own_slurm)))
+    try:
+        assert await eventually(lambda: running.done() or len(list(tmp_path.glob("hermes-sandbox-*.home"))) == 4)
+        own_slurm.kill_node("n2")
+        own_slurm.await_state("down*", 1)
+    finally:
+        (tmp_path / "go").touch()
+        result = await running
+    assert (result.returncode, "reward" in result.stdout) == (0, True), result.stderr
+    warning = result.stderr.partition("warning: ")[2]
+    assert warning.startswith("engine 'local' could not be closed: backend 'slurm': ")
+    assert "of its sandboxes 2 may be left\n  → " in warning
+    assert "hermes-core sandboxes gc" in warning
 
 
 def test_gc_all_ends_the_jobs_of_the_dead_and_not_those_of_a_namesake(slurm, tmp_path):

@@ -83,5 +83,5 @@ class RolloutEngine(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Let everything go; called once, after a failed `open` too."""
+        """Let everything go; called once, after a failed `open` too. What it raises is a warning of the run."""
         ...

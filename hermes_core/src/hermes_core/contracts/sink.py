@@ -22,5 +22,5 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None:
-        """End; called once, also after an interrupted run."""
+        """End; called once, also after an interrupted run. What it raises is a warning of the run."""
         ...

@@ -109,10 +109,12 @@ class RayEngine:
             await self._crew.leave(link)
 
     async def aclose(self) -> None:
-        """End the workers, which close their sandboxes, and disconnect."""
-        await self._crew.close()
-        self._tasks = None
-        await self._cluster.close()
+        """End the workers, which close their sandboxes, and disconnect; raises what they could not close."""
+        try:
+            await self._crew.close()
+        finally:
+            self._tasks = None
+            await self._cluster.close()
 
     async def _suitable(self) -> int:
         return sum(not node.lacks(self._options.needs) for node in await self._cluster.nodes())

@@ -19,6 +19,8 @@ Start = Callable[[str, Node | None], Awaitable[WorkerLink]]
 _REFRESH = 5.0
 """Seconds between two looks at the cluster's nodes: one may have joined."""
 _LONGEST_PAUSE = 60.0
+_TOLD = 3
+"""How many workers that could not close what they had are named."""
 _TRIES = 3
 """How often a worker that dies as it starts is started."""
 
@@ -89,12 +91,22 @@ class Crew:
         await self._notify()
 
     async def close(self) -> None:
-        """End all workers."""
+        """End all workers.
+
+        Raises:
+            BackendError: Some could not close what they had.
+        """
         tasks = [task for task in (self._tending, *self._starting) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(link.close() for link in self.links), return_exceptions=True)
+        ends = await asyncio.gather(*(link.close() for link in self.links), return_exceptions=True)
+        troubles = [end for end in ends if isinstance(end, Exception)]
+        if troubles:
+            hints = (getattr(error, "hint", None) for error in troubles)
+            told = "; ".join(map(_said, troubles[:_TOLD]))
+            more = f"; and {len(troubles) - _TOLD} more" if len(troubles) > _TOLD else ""
+            raise BackendError(f"{told}{more}", hint=next((hint for hint in hints if hint), None))
 
     def _name(self) -> str:
         return f"w{next(self._numbers)}"

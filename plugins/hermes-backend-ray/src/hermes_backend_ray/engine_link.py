@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ray.exceptions import RayError
 
@@ -17,11 +17,13 @@ from hermes_core.rollout import to_completion
 if TYPE_CHECKING:
     from hermes_backend_ray.engine_options import EngineOptions
     from hermes_core.contracts.engine import EngineRun
+    from hermes_core.contracts.errors import HermesError
     from hermes_core.contracts.rollout import RolloutOutcome
     from hermes_core.rollout import RolloutSpec
 
 _POLL = 5.0
 """Seconds after which a worker that has nothing to tell says so: the sign that it lives."""
+_HOW_TO_CLEAN_UP: Final = "hermes-core sandboxes gc on that node, when it is back, removes what is left there"
 
 
 class WorkerLink:
@@ -72,16 +74,23 @@ class WorkerLink:
             self._pending.pop(key, None)
         return self._result(kind, content)
 
-    async def close(self) -> None:
-        """End the worker, politely while it answers."""
+    async def close(self) -> HermesError | None:
+        """End the worker, politely while it answers; returns what may be left where it played."""
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
-        if self.loss is None:
-            with contextlib.suppress(RayError, TimeoutError):
-                async with asyncio.timeout(self._options.cancel_timeout):
-                    await self.actor.close.remote()
-        self.kill()
+        try:
+            return await self._ended() if self.loss is None else None
+        finally:
+            self.kill()
+
+    async def _ended(self) -> HermesError | None:
+        try:
+            async with asyncio.timeout(self._options.cancel_timeout):
+                is_well, value = await self.actor.close.remote()
+        except (RayError, TimeoutError) as error:
+            return EngineLostError(f"{self._name()} was lost as it ended: {_reason(error)}", hint=_HOW_TO_CLEAN_UP)
+        return None if is_well else rebuilt(value, self._name())
 
     def lose(self, reason: str) -> None:
         """Take it for dead: what it plays is lost, and whatever it still says counts no more."""

@@ -177,9 +177,9 @@ class RolloutWorker:
         """Tell what has happened; an empty list after `wait` seconds in which nothing did."""
         return await self._outbox.take(wait)
 
-    async def close(self) -> None:
-        """End everything."""
-        await self._inside(self._playroom.close())
+    async def close(self) -> Answer:
+        """End everything; answers with what cannot be closed here."""
+        return await self._answer(self._playroom.close())
 
     @property
     def _loaded(self) -> Registry:

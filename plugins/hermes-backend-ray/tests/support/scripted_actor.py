@@ -31,6 +31,7 @@ class ScriptedActor:
         self.begin, self.cancel = Method(self._begin), Method(self._cancel)
         self.news, self.close = Method(self._news), Method(self._close)
         self.confirms = True
+        self.ends: tuple[bool, Any] = (True, None)
 
     def tell(self, *news: Any) -> None:
         self._told.put_nowait([news])
@@ -55,5 +56,8 @@ class ScriptedActor:
             raise RayActorError
         return batch
 
-    async def _close(self) -> None:
+    async def _close(self) -> tuple[bool, Any]:
+        if self.is_dead:
+            raise RayActorError
         self.closed = True
+        return self.ends

@@ -168,6 +168,7 @@ async def _play(loaded: LoadedTasks, registry: Registry, arguments: argparse.Nam
     from hermes_core.contracts.sandbox import SandboxSpec
     from hermes_core.rollout import Runtime
     from hermes_core.specs import Ref
+    from hermes_runner.run.closing import closing_error, closing_warning
     from hermes_runner.tasks.check import check_tasks
 
     fields: dict[str, Any] = {} if arguments.isolation is None else {"isolation": arguments.isolation}
@@ -175,13 +176,17 @@ async def _play(loaded: LoadedTasks, registry: Registry, arguments: argparse.Nam
     checks: list[TaskCheck] = []
     backend = Ref(kind="backend", name=arguments.backend, options=arguments.backend_options)
     access = arguments.verifier_access
-    async with Runtime(registry, backend=backend, sandbox=spec, verifier_access=access) as runtime:
+    runtime = Runtime(registry, backend=backend, sandbox=spec, verifier_access=access)
+    try:
         await runtime.backend.check(spec)
         found = check_tasks(loaded.tasks, runtime, repeats=arguments.repeats, max_concurrent=arguments.max_concurrent)
         async for check in found:
             checks.append(check)
             if sys.stderr.isatty():
                 sys.stderr.write(f"{len(checks)}/{len(loaded.tasks)} {check.task_id}\n")
+    finally:
+        if (error := await closing_error(runtime.aclose())) is not None:
+            sys.stderr.write(f"warning: {closing_warning(f'backend {arguments.backend!r}', error)}\n")
     return checks
 
 

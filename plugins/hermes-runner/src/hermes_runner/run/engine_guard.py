@@ -15,6 +15,7 @@ from hermes_core.discovery import Registry
 from hermes_core.rollout import RolloutSpec
 from hermes_core.rollout.boundary import contained
 from hermes_core.rollout.record import failed_outcome
+from hermes_runner.run.closing import closing_error, closing_warning
 
 
 class RunEngine:
@@ -66,9 +67,19 @@ class RunEngine:
         self._check(rollout, outcome)
         return self._discretion.outcome(outcome)
 
-    async def aclose(self) -> None:
-        """Close it."""
-        await self._engine.aclose()
+    async def aclose(self) -> HermesError | None:
+        """Close it; returns what is left of it, and what removes that, where it cannot be closed.
+
+        What was recorded before is worth as much as without it: nothing but a cancellation is raised.
+        """
+        error = await closing_error(self._engine.aclose())
+        if error is None:
+            return None
+        return self._discretion.error(closing_warning(f"engine {self._name!r}", error, self._left()))
+
+    def _left(self) -> str:
+        left = self.provenance.get("sandboxes_left")
+        return f"; of its sandboxes {left} may be left" if left else ""
 
     def _lost(self, rollout: RolloutSpec, error: HermesError) -> RolloutOutcome:
         outcome = failed_outcome(rollout, self._discretion.error(error))

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final, final
 
 from hermes_core.contracts.engine import EngineRun
-from hermes_core.contracts.errors import HermesError
+from hermes_core.contracts.errors import BackendError, HermesError
 from hermes_core.contracts.leases import Collected, LeaseStore
 from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.task import Task
 from hermes_core.rollout import RolloutSpec, Runtime, overridden, run_rollout
 from hermes_runner.config import RunConfig
+from hermes_runner.run.closing import closing_error, message_of
 from hermes_runner.run.counted_model import counted
 from hermes_runner.run.models import choose_parser, open_model
 from hermes_runner.tasks.judging import WITHIN_REACH, is_within_reach, judging_problem
@@ -50,6 +51,7 @@ class LocalEngine:
         self._leases: LeaseStore | None = None
         self._collected = Collected()
         self._is_closing = False
+        self._troubles: dict[str, Exception] = {}
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -65,9 +67,10 @@ class LocalEngine:
         """Reach the model and the backend; what is wrong with either is an error now, not in the middle of the run."""
         config = RunConfig.parse(run.config, source="the run's config")
         model = open_model(config, api_key=run.api_key, tasks=run.tasks, registry=run.registry)
-        self._stack.push_async_callback(model.aclose)
+        self._stack.push_async_callback(self._close, "the model client", model.aclose)
         await model.check()
-        runtime = await self._stack.enter_async_context(_runtime(config, run, model))
+        runtime = _runtime(config, run, model)
+        self._stack.push_async_callback(self._close, f"backend {config.terminal_backend!r}", runtime.aclose)
         runtime.parser  # noqa: B018 - an unknown one is an error now
         backend, self._leases = runtime.backend, runtime.leases
         if self._leases is not None:
@@ -98,6 +101,15 @@ class LocalEngine:
         """Close the backend with all its sandboxes, and the model's connections."""
         self._is_closing = True
         await self._stack.aclose()
+        if self._troubles:
+            hints = (getattr(error, "hint", None) for error in self._troubles.values())
+            told = (f"{what}: {message_of(error)}" for what, error in self._troubles.items())
+            raise BackendError("; ".join(told), hint=next((hint for hint in hints if hint), None))
+
+    async def _close(self, what: str, close: Callable[[], Awaitable[None]]) -> None:
+        """Close a part; what it raises hides no other's."""
+        if (error := await closing_error(close())) is not None:
+            self._troubles[what] = error
 
 
 async def _refusal(sandbox: Mapping[str, Any], runtime: Runtime) -> HermesError | None:

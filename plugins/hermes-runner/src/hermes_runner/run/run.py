@@ -71,7 +71,11 @@ _NEUTRAL = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What a run came to. `clean` is False when a task could not be run, a rollout was dropped or a sink failed."""
+    """What a run came to.
+
+    `clean` is False when a task could not be run, a rollout was dropped or a sink failed to take one. What cannot be
+    closed when everything is recorded is a warning.
+    """
 
     folder: Path
     summary: Mapping[str, Any]
@@ -142,7 +146,7 @@ class Run:
         started = time.monotonic()
         async with AsyncExitStack() as stack:
             engine = RunEngine(self._registry, config.engine, config.engine_options, discretion=self._discretion)
-            stack.push_async_callback(engine.aclose)
+            stack.push_async_callback(self._close_engine, engine)
             try:
                 await engine.open(self._engine_run(folder, tasks))
             finally:
@@ -154,7 +158,7 @@ class Run:
             pending = [spec for spec in specs if spec.rollout_id not in folder.done]
             recorder = Recorder(folder, self._sinks())
             await recorder.start()
-            stack.push_async_callback(recorder.close)
+            stack.push_async_callback(self._close_sinks, recorder)
             try:
                 await self._play(pending, len(specs), engine, recorder, folder)
             except BaseException:
@@ -164,11 +168,26 @@ class Run:
                 raise
             seconds = time.monotonic() - started
             # First the sinks: what the last outcomes come to there is to be in the summary.
-            await recorder.close()
+            await self._close_sinks(recorder)
             result = await asyncio.to_thread(self._sum_up, folder, plan, recorder, len(specs), seconds)
             if config.require_exact:
                 require_exact_run(result.summary, allow_constrained=config.allow_constrained)
             return result
+
+    async def _close_engine(self, engine: RunEngine) -> None:
+        """Close it; what cannot be closed any more says nothing of the rollouts, which are recorded."""
+        if (error := await engine.aclose()) is not None:
+            self._warn(str(error))
+
+    async def _close_sinks(self, recorder: Recorder) -> None:
+        """Close them, once."""
+        told = len(recorder.closing_errors)
+        await recorder.close()
+        for trouble in recorder.closing_errors[told:]:
+            self._warn(f"sink {trouble}; what it writes may lack its end\n  → every outcome is in {ROLLOUTS}")
+
+    def _warn(self, text: str) -> None:
+        _say_last(self._stream, f"warning: {self._discretion.text(text)}\n")
 
     async def _play(
         self, pending: list[RolloutSpec], total: int, engine: RunEngine, recorder: Recorder, folder: OutputFolder
@@ -311,7 +330,7 @@ class Run:
 
     def _sink_errors(self, recorder: Recorder) -> dict[str, int]:
         found = Counter[str]()
-        for error, times in recorder.sink_errors.items():
+        for error, times in (recorder.sink_errors + Counter(recorder.closing_errors)).items():
             found[self._discretion.text(error)] += times
         return dict(found)
 

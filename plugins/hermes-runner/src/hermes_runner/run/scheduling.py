@@ -58,6 +58,9 @@ class Recorder:
         self._waiting: list[_Entry] = []
         self._flushing: asyncio.Task[None] | None = None
         self.sink_errors: Counter[str] = Counter()
+        """What went wrong with outcomes."""
+        self.closing_errors: list[str] = []
+        """What went wrong when sinks were closed, after their last outcomes."""
         self._feeds = [SinkFeed(name, sink, self.sink_errors, limit=sink_timeout) for name, sink in sinks.items()]
 
     async def start(self) -> None:
@@ -80,7 +83,8 @@ class Recorder:
     async def close(self) -> None:
         """Close the sinks, when they have had their last outcomes; a second time does nothing."""
         while self._feeds:
-            await self._feeds.pop(0).close()
+            trouble = await self._feeds.pop(0).close()
+            self.closing_errors += [] if trouble is None else [trouble]
         self._thread.close()
 
     async def _written(self, action: Callable[[], None]) -> None:

@@ -42,26 +42,31 @@ class SinkFeed:
         """Queue one outcome."""
         await self._queue.put(outcome)
 
-    async def close(self) -> None:
-        """Wait for the last outcomes, then close the sink; a stuck one is left behind."""
+    async def close(self) -> str | None:
+        """Wait for the last outcomes, then close the sink; a stuck one is left behind. Returns why it is not closed."""
         if self._consumer is not None:
             await self._queue.put(None)
             await self._consumer
-        if not self._is_stuck:
-            await self._call(self._sink.close)
+        trouble = None if self._is_stuck else await self._call(self._sink.close, "was not closed")
         self._threads.close()
+        return trouble
 
     async def _consume(self) -> None:
         while (outcome := await self._queue.get()) is not None:
-            if not self._is_stuck:
-                await self._call(partial(self._sink.write, outcome))
+            if self._is_stuck:
+                continue
+            trouble = await self._call(partial(self._sink.write, outcome), "was fed no more")
+            if trouble is not None:
+                self._errors[trouble] += 1
 
-    async def _call(self, action: Callable[[], None]) -> None:
+    async def _call(self, action: Callable[[], None], consequence: str) -> str | None:
+        """Have the sink do something; returns what went wrong, with the `consequence` of taking too long."""
         try:
             async with asyncio.timeout(self._limit):
                 await contained(self._threads.run("sink", action))
         except TimeoutError:
             self._is_stuck = True
-            self._errors[f"{self._name}: took more than {self._limit:g} s and was fed no more"] += 1
+            return f"{self._name}: took more than {self._limit:g} s and {consequence}"
         except Exception as error:  # noqa: BLE001 - the plugin boundary: a sink must not cost a rollout
-            self._errors[f"{self._name}: {type(error).__name__}: {error}"] += 1
+            return f"{self._name}: {type(error).__name__}: {error}"
+        return None

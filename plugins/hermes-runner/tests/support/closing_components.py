@@ -1,0 +1,99 @@
+"""An engine, a backend, a model and a sink that work, and cannot be closed."""
+
+from __future__ import annotations
+
+from hermes_core import hookimpl
+from hermes_core.contracts.errors import BackendError
+from hermes_core.specs import BackendSpec, EngineSpec, ModelSpec, SinkSpec
+from hermes_models.providers import Oracle
+from hermes_runner.run.local_engine import LocalEngine
+from hermes_sandbox.local.backend import LocalBackend
+
+
+@hookimpl
+def hermes_engines():
+    return [
+        EngineSpec(name=name, summary=name, target=f"closing_components:{name.title()}") for name in ("exits", "slips")
+    ]
+
+
+@hookimpl
+def hermes_backends():
+    return [BackendSpec(name="sticky", summary="sticky", target="closing_components:Sticky", isolation=("none",))]
+
+
+@hookimpl
+def hermes_models():
+    return [ModelSpec(name="sticky", summary="sticky", target="closing_components:StickyModel", embedded=True)]
+
+
+@hookimpl
+def hermes_sinks():
+    return [SinkSpec(name="sticky", summary="sticky", target="closing_components:StickySink")]
+
+
+class Exits:
+    """Ends the process when it is closed, if nobody prevents that."""
+
+    capacity = None
+    provenance = {"sandboxes_left": 2}  # noqa: RUF012 - a component of a test
+
+    def __init__(self):
+        self._inner = LocalEngine()
+
+    async def open(self, run):
+        await self._inner.open(run)
+
+    async def refusals(self, tasks):
+        return await self._inner.refusals(tasks)
+
+    async def play(self, rollout):
+        return await self._inner.play(rollout)
+
+    async def aclose(self):
+        await self._inner.aclose()
+        raise SystemExit(7)
+
+
+class Slips(Exits):
+    """Fails at something of its own."""
+
+    async def aclose(self):
+        await self._inner.aclose()
+        raise KeyError("worker")
+
+
+class Sticky(LocalBackend):
+    """Has a node that died."""
+
+    declaration = hermes_backends()[0]
+
+    async def aclose(self):
+        await super().aclose()
+        raise BackendError("node n1 is down", hint="`sinfo -R` shows why; then hermes-core sandboxes gc")
+
+
+class StickyModel(Oracle):
+    """Its client cannot hang up."""
+
+    def client(self, settings):
+        client = super().client(settings)
+
+        async def aclose():
+            raise ConnectionError("the line is dead")
+
+        client.aclose = aclose
+        return client
+
+
+class StickySink:
+    """Takes everything, and loses its file at the end."""
+
+    def open(self, folder):
+        del folder
+
+    def write(self, outcome):
+        del outcome
+
+    def close(self):
+        raise OSError(5, "Input/output error")
