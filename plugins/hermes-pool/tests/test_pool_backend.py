@@ -260,12 +260,9 @@ async def test_closing_refuses_those_who_wait_and_they_open_nothing_behind_it(po
 
 async def test_room_that_comes_at_the_moment_of_a_cancellation_is_given_back(pool):
     backend = pool(members=1, max_hosts=1, slots_per_host=1)
-    turnstile, deadline = (
-        Turnstile(backend.options, backend.members, name="pool"),
-        asyncio.get_running_loop().time() + 9,
-    )
-    ticket = await turnstile.enter(None, deadline=deadline)
-    waiting = asyncio.create_task(turnstile.enter(None, deadline=deadline))
+    turnstile = Turnstile(backend.options, backend.members, name="pool")
+    ticket = await turnstile.enter(None, seconds=9)
+    waiting = asyncio.create_task(turnstile.enter(None, seconds=9))
     assert await eventually(lambda: turnstile.stats().waiting == 1)
     ticket.give_back()
     waiting.cancel()

@@ -76,7 +76,8 @@ async def test_whoever_waits_too_long_is_told_the_numbers_and_what_to_do():
         with pytest.raises(SlotUnavailableError) as caught:
             await pool.acquire("key", engine.make, 9, request())
         assert caught.value.message == (
-            "no slot of pool 'engine' within 0.2 s: 1 waiting, 0 free and 2 in use of 2 slots, 1 hosts of at most 1"
+            "no slot of pool 'engine' was given out or back within 0.2 s: "
+            "1 waiting, 0 free and 2 in use of 2 slots, 1 hosts of at most 1"
         )
         assert "max_hosts" in str(caught.value.hint)
         assert caught.value.retryable

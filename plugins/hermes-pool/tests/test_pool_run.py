@@ -54,6 +54,23 @@ def test_more_rollouts_than_slots_are_judged_in_sandboxes_of_their_own(members, 
     assert [path.name for path in tmp_path.glob("hermes-sandbox-*")] == []
 
 
+def test_a_run_plays_as_many_at_a_time_as_the_pool_has_slots_and_says_so(tmp_path, monkeypatch, capsys):
+    """The others waited in the pool's queue, and were dropped after `acquire_timeout`."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    task = {"id": "t", "prompt": "Write 42.", "solution": ["echo 42 > answer"]}
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+    backend = {"backend": "local", "options": {"slots_per_agent": 2, "root_dir": str(tmp_path)}}
+    options = {"backends": [backend] * 2, "max_hosts": 1, "slots_per_host": 16}
+    run = {"terminal_backend": "pool", "backend_options": options, "max_concurrent": 16, "isolation": "none"}
+    (tmp_path / "run.yaml").write_text(json.dumps(run))
+    argv = ["run", "tasks.jsonl", "--config", "run.yaml", "--model", "oracle", "--group-size", "6", "--out", "out"]
+    assert main(argv) == 0
+    said = "4 rollouts at a time: engine 'local' with backend 'pool' has room for no more (max_concurrent is 16)"
+    assert said in capsys.readouterr().err
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["rollouts"]["total"] == 6
+
+
 LOST = """
 if [ ! -e {mark} ]; then
   touch {mark}

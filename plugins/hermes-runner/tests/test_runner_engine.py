@@ -40,12 +40,12 @@ def task(name, **fields):
 def ran(with_engines, tmp_path):
     """Run a task file with an engine; gives the result, the recorded lines by rollout id, and the attempts."""
 
-    async def run(engine="desks", *tasks, registry=with_engines, out="out", **config):
+    async def run(engine="desks", *tasks, registry=with_engines, out="out", stream=None, **config):
         path = tmp_path / "tasks.jsonl"
         path.write_text("".join(json.dumps(item) + "\n" for item in tasks or [task("a"), task("b")]))
         values = {"tasks": str(path), "out": str(tmp_path / out), "engine": engine, "mistake_rate": 0.5, **config}
         parsed = RunConfig.parse({"enabled_toolsets": ["terminal"], **values}, source="the test")
-        result = await Run(parsed, registry, stream=io.StringIO()).execute()
+        result = await Run(parsed, registry, stream=stream or io.StringIO()).execute()
         lines, attempts = (
             [json.loads(line) for line in (tmp_path / out / name).read_bytes().splitlines()]
             for name in ("rollouts.jsonl", "attempts.jsonl")
@@ -133,6 +133,23 @@ async def test_a_task_that_wants_what_the_engine_cannot_give_stops_no_other(ran)
 async def test_no_more_rollouts_are_in_flight_than_the_engine_has_places_for(ran, capacity, most):
     result, _, _ = await ran("desks", group_size=4, max_concurrent=4, engine_options={"capacity": capacity})
     assert result.summary["run"]["engine"]["most"] == most
+
+
+async def test_no_more_rollouts_are_in_flight_than_the_backend_has_room_for_and_the_run_says_so(ran):
+    stream = io.StringIO()
+    result, lines, attempts = await ran(
+        "local", group_size=5, max_concurrent=8, terminal_backend="narrow", mistake_rate=0, stream=stream
+    )
+    assert (len(lines), attempts, result.clean) == (10, [], True)
+    said = "3 rollouts at a time: engine 'local' with backend 'narrow' has room for no more (max_concurrent is 8)\n"
+    assert stream.getvalue().startswith(said)
+
+
+async def test_nothing_is_said_of_room_that_nobody_misses(ran):
+    stream = io.StringIO()
+    await ran("local", group_size=1, max_concurrent=8, terminal_backend="narrow", stream=stream)
+    await ran("local", group_size=5, max_concurrent=8, out="wide", stream=stream)
+    assert "at a time" not in stream.getvalue()
 
 
 async def test_another_engine_continues_a_run(ran):

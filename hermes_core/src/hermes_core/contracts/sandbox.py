@@ -340,6 +340,15 @@ class RootBackend(TerminalBackend, Protocol):
 
 
 @runtime_checkable
+class BoundedBackend(TerminalBackend, Protocol):
+    """What a backend has besides that has room for so many sandboxes at a time."""
+
+    def capacity(self, spec: SandboxSpec) -> int | None:
+        """Return how many sandboxes like this one it has room for, None where it knows no bound; after `check`."""
+        ...
+
+
+@runtime_checkable
 class QueueingBackend(TerminalBackend, Protocol):
     """What a backend has besides that lets those who open a sandbox wait until there is room."""
 

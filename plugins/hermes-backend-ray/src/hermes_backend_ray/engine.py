@@ -131,7 +131,8 @@ class RayEngine:
             link.place |= {"node": place["node"], "pid": place["pid"]}
             _require_equal(loaded_versions(run.registry.plugins), place["versions"], _place_name(link.place))
             opened = actor.open.remote(orders(run, _config(run.config)), self._tasks, run.api_key)
-            _require(await self._asked(opened), _place_name(link.place))
+            room = _require(await self._asked(opened), _place_name(link.place))
+            link.slots = link.slots if room is None else max(1, min(link.slots, room))
             # It may replace another: what that one could play, it must be able to.
             _raise_first(await self._refused(link, self._examined))
         except BaseException:

@@ -59,8 +59,10 @@ class Playroom:
         self._engine = LocalEngine()
         self._playing: dict[str, asyncio.Task[RolloutOutcome]] = {}
 
-    async def open(self, registry: Registry, orders: Mapping[str, Any], tasks: bytes, api_key: str | None) -> None:
-        """Get ready; the engine first removes what a worker that died here has left."""
+    async def open(
+        self, registry: Registry, orders: Mapping[str, Any], tasks: bytes, api_key: str | None
+    ) -> int | None:
+        """Get ready, and say for how many rollouts; the engine first removes what a worker that died here has left."""
         registry.forward_events(self._forward, listened=orders["hooks"])
         run = EngineRun(
             run_id=orders["run_id"],
@@ -71,6 +73,7 @@ class Playroom:
             turned=lambda rollout_id: self._outbox.put("turn", rollout_id, None),
         )
         await self._engine.open(run)
+        return self._engine.capacity
 
     async def examine(self, registry: Registry, tasks: Mapping[str, tuple[Task, Files]]) -> dict[str, dict[str, Any]]:
         """Return what keeps tasks from being played here: the backend of this node, or files that are otherwise."""
@@ -158,7 +161,7 @@ class RolloutWorker:
         return await self._answer(load())
 
     async def open(self, orders: bytes, tasks: bytes, api_key: str | None) -> Answer:
-        """Get ready to play."""
+        """Get ready to play; answers with how many rollouts there is room for, None for any number."""
         return await self._answer(self._playroom.open(self._loaded, unpack(orders), tasks, api_key))
 
     async def examine(self, tasks: bytes) -> Answer:

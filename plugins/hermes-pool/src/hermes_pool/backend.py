@@ -72,6 +72,11 @@ class PoolBackend(AgentBackend):
         """Slots are all that there is."""
         return all(member.backend.shares(spec) for member in self.members)
 
+    def capacity(self, spec: SandboxSpec) -> int | None:
+        """Return what the members come to, those that cannot be reached now with what the options allow."""
+        del spec
+        return sum(member.capacity for member in self.members)
+
     def _levelled(self, spec: SandboxSpec) -> SandboxSpec:
         """Return the spec with the weakest level that all members share at, where it leaves that to the backend."""
         if spec.isolation is not None:
@@ -121,18 +126,21 @@ class PoolBackend(AgentBackend):
             raise self._all_failed()
 
     async def _make(self, spec: SandboxSpec, sandbox_id: str) -> AgentSandbox | PlainSandbox:
-        deadline = asyncio.get_running_loop().time() + self.options.acquire_timeout
+        loop, seconds = asyncio.get_running_loop(), self.options.acquire_timeout
+        deadline = loop.time() + seconds
         tries = 0
         while True:
-            ticket = await self._turnstile.enter(spec.rollout_id, deadline=deadline, first=tries > 0)
+            began = loop.time()
+            ticket = await self._turnstile.enter(spec.rollout_id, seconds=seconds, first=tries > 0)
+            # What passed in a queue that moves is not the time of this sandbox.
+            deadline += loop.time() - began
             try:
                 return await self._make_on(ticket, spec, sandbox_id, deadline)
             except BackendError as error:
                 if not _is_of_the_member(ticket.member, error):
                     raise
                 self._turnstile.set_apart(ticket.member, error)
-                if asyncio.get_running_loop().time() >= deadline:
-                    seconds = self.options.acquire_timeout
+                if loop.time() >= deadline:
                     raise too_late(self.stats(), seconds, error, what="a member cannot be used") from error
                 tries += 1
                 if tries >= self.options.max_failures * len(self.members):

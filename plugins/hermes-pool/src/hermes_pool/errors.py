@@ -7,7 +7,7 @@ from hermes_pool.statistics import PoolStats
 
 
 class SlotUnavailableError(BackendError):
-    """No slot was free in time, or too many wait; `stats` is the pool as it was then."""
+    """The queue for slots does not move any more, or too many wait; `stats` is the pool as it was then."""
 
     def __init__(self, message: str, stats: PoolStats, *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)

@@ -12,7 +12,7 @@ from hermes_sandbox.protocol.slots import SlotRequest
 
 
 class MemberPool(SlotPool):
-    """The slot pool of one member. Part of the time that a sandbox may wait has passed before it comes here."""
+    """The slot pool of one member. Part of the time that a sandbox has may have passed before it comes here."""
 
     def __init__(self, options: PoolOptions, *, name: str, has_others: bool) -> None:
         super().__init__(options, name=name, is_impatient=has_others)
@@ -60,9 +60,14 @@ class Member:
     @property
     def hoped_for(self) -> int:
         """How many more it could take by what the options allow; what its backend allows may be fewer."""
-        if self.pool.capacity is not None:
-            return self.free
-        return self.pool.options.max_hosts * self.pool.options.slots_per_host - self.taken
+        return self.free if self.pool.capacity is not None else self.capacity - self.taken
+
+    @property
+    def capacity(self) -> int:
+        """How many sandboxes it has room for; before its backend was asked, by what the options allow."""
+        options = self.pool.options
+        known = self.pool.capacity
+        return options.max_hosts * options.slots_per_host if known is None else known
 
     def is_apart(self, now: float) -> bool:
         """Tell whether it has failed a short while ago."""

@@ -18,7 +18,7 @@ class PoolOptions(BaseModel):
     slots_per_host: int = Field(default=16, ge=1)
     """Slots of a host at a time; where the backend allows fewer, its number holds."""
     acquire_timeout: float = Field(default=60.0, gt=0)
-    """How long a trajectory waits for a slot."""
+    """How long a trajectory waits for a slot in a queue that does not move."""
     max_waiting: int = Field(default=10000, ge=1)
     """How many may wait at a time; whoever comes then is refused at once."""
     start_timeout: float = Field(default=600.0, gt=0)

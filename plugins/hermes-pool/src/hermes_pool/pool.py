@@ -23,12 +23,13 @@ from hermes_sandbox.protocol.slots import SlotRequest
 
 
 class SlotPool:
-    """Gives sandboxes their seats in shared hosts: in order, bounded, and within a time; implements `Places`.
+    """Gives sandboxes their seats in shared hosts: in order and bounded; implements `Places`.
 
-    Who has waited longest gets the next slot of his kind; nobody waits while one is free. Hosts are started when the
-    queue is longer than what is coming, ended when nobody uses them, and set apart when they are not well. A trajectory
-    that has a slot already (the same `rollout_id`) does not queue for another, and may have it in a full host: it gives
-    back neither before its end. All times are of the event loop's monotonic clock. Belongs to one event loop.
+    Who has waited longest gets the next slot of his kind; nobody waits while one is free, and nobody in a queue that
+    has not moved for `acquire_timeout`: no slot of any kind was given out or back. Hosts are started when the queue is
+    longer than what is coming, ended when nobody uses them, and set apart when they are not well. A trajectory that has
+    a slot already (the same `rollout_id`) does not queue for another, and may have it in a full host: it gives back
+    neither before its end. All times are of the event loop's monotonic clock. Belongs to one event loop.
 
     Args:
         options: Bounds and times.
@@ -55,6 +56,8 @@ class SlotPool:
         self._turns = itertools.count()
         self._holders: Counter[str] = Counter()
         self._waits = Waits()
+        self._moved = 0.0
+        """When a slot was last given out or back."""
         self._slots_per_host: int | None = None
         self.on_learned: Callable[[], None] = lambda: None
         """Called when it becomes known how many slots a host of the backend may have."""
@@ -63,7 +66,7 @@ class SlotPool:
         """Return a seat in a host of this key; when cancelled, nothing is kept, no place in the queue either.
 
         Raises:
-            SlotUnavailableError: None was free in time, or the queue is full.
+            SlotUnavailableError: The queue does not move any more, or is full.
             BackendError: No host of this kind can be started.
         """
         fleet = self._fleet
@@ -100,17 +103,20 @@ class SlotPool:
         )
 
     async def _waited(self, loop: asyncio.AbstractEventLoop, kind: Kind, waiter: Waiter) -> Seat:
-        alarm = loop.call_later(self.time_left(waiter.request), self._expire, kind, waiter)
+        seconds, future = self.time_left(waiter.request), waiter.future
         try:
-            return await waiter.future
+            while not future.done():
+                left = max(waiter.since, self._moved) + seconds - loop.time()
+                if left <= 0:
+                    raise too_late(self.stats(), self.options.acquire_timeout, kind.failure)
+                await asyncio.wait((future,), timeout=left)
+            return future.result()
         except asyncio.CancelledError:
-            future = waiter.future
             if future.done() and not future.cancelled() and future.exception() is None:
                 # It came between the cancellation and this.
                 await future.result().release()
             raise
         finally:
-            alarm.cancel()
             kind.waiting.pop(waiter, None)
 
     @property
@@ -131,7 +137,7 @@ class SlotPool:
         return sum(max(0, host.limit - len(host.seats)) for host in hosts)
 
     def time_left(self, request: SlotRequest) -> float:
-        """Return how long somebody may wait from now on."""
+        """Return how long somebody may wait in a queue that does not move."""
         del request
         return self.options.acquire_timeout
 
@@ -185,11 +191,13 @@ class SlotPool:
                 rollout_id = waiter.request.spec.rollout_id
                 if rollout_id is not None:
                     self._holders[rollout_id] += 1
+                self._moved = now
                 waiter.future.set_result(host.seat(rollout_id, self._released))
                 self._waits.add(now - waiter.since)
 
     def _released(self, seat: PoolSeat) -> None:
         host = seat.owner
+        self._moved = asyncio.get_running_loop().time()
         host.seats.pop(seat.number, None)
         if seat.rollout_id is not None:
             self._holders[seat.rollout_id] -= 1
@@ -200,12 +208,6 @@ class SlotPool:
             return
         self._serve(kind)
         if not host.seats:
-            host.idle_since = asyncio.get_running_loop().time()
-            self._fleet.review(host, host.idle_since)
+            host.idle_since = self._moved
+            self._fleet.review(host, self._moved)
         self._fleet.grow()
-
-    def _expire(self, kind: Kind, waiter: Waiter) -> None:
-        if not waiter.future.done():
-            stats = self.stats()
-            kind.waiting.pop(waiter, None)
-            waiter.future.set_exception(too_late(stats, self.options.acquire_timeout, kind.failure))

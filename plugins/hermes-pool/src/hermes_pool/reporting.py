@@ -72,9 +72,9 @@ def start_given_up(name: str, seconds: float) -> HostStartTimeoutError:
 def too_late(
     stats: PoolStats, timeout: float, failure: BaseException | None, *, what: str = "the last start of a host failed"
 ) -> SlotUnavailableError:
-    """Return what somebody is told whose time has run out."""
+    """Return what somebody is told who waits in a queue that does not move."""
     why = "" if failure is None else f"; {what}: {said(failure)}"
-    message = f"no slot of pool {stats.name!r} within {timeout:g} s: {stats.summary()}{why}"
+    message = f"no slot of pool {stats.name!r} was given out or back within {timeout:g} s: {stats.summary()}{why}"
     return SlotUnavailableError(message, stats, hint=_next_step(stats, failure))
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from hermes_core.contracts.errors import BackendError
-from hermes_pool.errors import SlotUnavailableError
 from hermes_pool.members import Member
 from hermes_pool.options import PoolOptions
 from hermes_pool.reporting import too_late, too_many
@@ -49,16 +48,18 @@ class Turnstile:
         self._waiting: OrderedDict[asyncio.Future[Ticket], str | None] = OrderedDict()
         self._holders: Counter[tuple[str, Member]] = Counter()
         self._waits = Waits()
+        self._moved = 0.0
+        """When somebody was last let in, or left."""
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         for member in members:
             member.pool.on_learned = self.look
 
-    async def enter(self, rollout_id: str | None, *, deadline: float, first: bool = False) -> Ticket:
+    async def enter(self, rollout_id: str | None, *, seconds: float, first: bool = False) -> Ticket:
         """Wait for room; `first` is for whom a member has failed after he had waited.
 
         Raises:
-            SlotUnavailableError: There was none in time, or too many wait.
+            SlotUnavailableError: Nobody was let in, and nobody left, for so many seconds; or too many wait.
             BackendError: The pool is being closed.
         """
         if self._closing:
@@ -76,19 +77,26 @@ class Turnstile:
             del self._waiting[future]
             raise too_many(self.stats())
         self._watch(loop)
-        alarm = loop.call_at(deadline, self._expire, future)
         began = loop.time()
         try:
-            ticket = await future
+            ticket = await self._ticket_of(future, began, seconds)
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
                 future.result().give_back()
             raise
         finally:
-            alarm.cancel()
             self._waiting.pop(future, None)
         self._waits.add(loop.time() - began)
         return ticket
+
+    async def _ticket_of(self, future: asyncio.Future[Ticket], began: float, seconds: float) -> Ticket:
+        while not future.done():
+            left = max(began, self._moved) + seconds - asyncio.get_running_loop().time()
+            if left <= 0:
+                troubles = (member.trouble for member in self._members if member.trouble is not None)
+                raise too_late(self.stats(), seconds, next(troubles, None), what="a member cannot be used")
+            await asyncio.wait((future,), timeout=left)
+        return future.result()
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
@@ -134,6 +142,7 @@ class Turnstile:
 
     def took_back(self, ticket: Ticket) -> None:
         """Count a sandbox as gone."""
+        self._moved = asyncio.get_running_loop().time()
         ticket.member.taken -= 1
         if ticket.rollout_id is not None:
             key = (ticket.rollout_id, ticket.member)
@@ -148,6 +157,7 @@ class Turnstile:
         return dataclasses.replace(stats, waits=self._waits.summary())
 
     def _ticket(self, member: Member, rollout_id: str | None) -> Ticket:
+        self._moved = asyncio.get_running_loop().time()
         member.taken += 1
         if rollout_id is not None:
             self._holders[rollout_id, member] += 1
@@ -167,12 +177,3 @@ class Turnstile:
         # They are tried all the same, in turn: what failed for one task need not fail for the next.
         apart = (member for member in self._members if member.free > 0)
         return min(apart, key=lambda member: member.apart_until, default=None)
-
-    def _expire(self, future: asyncio.Future[Ticket]) -> None:
-        if not future.done():
-            troubles = (member.trouble for member in self._members if member.trouble is not None)
-            error: SlotUnavailableError = too_late(
-                self.stats(), self._options.acquire_timeout, next(troubles, None), what="a member cannot be used"
-            )
-            self._waiting.pop(future, None)
-            future.set_exception(error)

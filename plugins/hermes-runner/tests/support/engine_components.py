@@ -9,8 +9,9 @@ from pydantic import BaseModel
 from hermes_core import hookimpl
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import BackendError, EngineLostError, UserError
-from hermes_core.specs import EngineSpec
+from hermes_core.specs import BackendSpec, EngineSpec
 from hermes_runner.run.local_engine import LocalEngine
+from hermes_sandbox.local.backend import LocalBackend
 
 
 @hookimpl
@@ -19,6 +20,11 @@ def hermes_engines():
     return [
         EngineSpec(name=name, summary=name, target=f"engine_components:{target}") for name, target in targets.items()
     ]
+
+
+@hookimpl
+def hermes_backends():
+    return [BackendSpec(name="narrow", summary="narrow", target="engine_components:Narrow", isolation=("none",))]
 
 
 class Options(BaseModel):
@@ -94,6 +100,20 @@ def _other(rollout):
     import dataclasses
 
     return dataclasses.replace(rollout, rollout_id="ro_other")
+
+
+class Narrow(LocalBackend):
+    """Has room for three sandboxes, and counts how many are open."""
+
+    declaration = hermes_backends()[0]
+
+    async def open(self, spec):
+        sandbox = await super().open(spec)
+        assert len(self._open) <= 3
+        return sandbox
+
+    def capacity(self, spec):
+        return 3 if spec.network == "full" else None
 
 
 class Half:

@@ -12,6 +12,7 @@ from hermes_core.contracts.errors import BackendError, HermesError
 from hermes_core.contracts.leases import Collected, LeaseStore
 from hermes_core.contracts.model import ModelClient
 from hermes_core.contracts.rollout import RolloutOutcome
+from hermes_core.contracts.sandbox import BoundedBackend
 from hermes_core.contracts.task import Task
 from hermes_core.rollout import RolloutSpec, Runtime, overridden, run_rollout
 from hermes_runner.config import RunConfig
@@ -42,9 +43,9 @@ class Player:
 class LocalEngine:
     """One model client and one runtime, made from the run's config."""
 
-    capacity: int | None = None
-
     def __init__(self) -> None:
+        self.capacity: int | None = None
+        """How many sandboxes like those of the run its backend has room for, from `open` on; None for any number."""
         self._stack = AsyncExitStack()
         self._player: Player | None = None
         self._runtime: Runtime | None = None
@@ -76,6 +77,7 @@ class LocalEngine:
         if self._leases is not None:
             self._collected = await self._leases.collect(run.registry)
         await backend.check(runtime.sandbox_spec)
+        self.capacity = backend.capacity(runtime.sandbox_spec) if isinstance(backend, BoundedBackend) else None
         self._runtime, self._player = runtime, Player(runtime, counted(model, run.turned))
 
     async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:

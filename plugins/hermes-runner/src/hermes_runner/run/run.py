@@ -193,6 +193,8 @@ class Run:
         self, pending: list[RolloutSpec], total: int, engine: RunEngine, recorder: Recorder, folder: OutputFolder
     ) -> None:
         config = self._config
+        at_once = engine.concurrency(config.max_concurrent)
+        self._tell_of_room(at_once, len(pending))
         with open_progress(total, done=total - len(pending), stream=self._stream) as progress:
             policy = Policy(config.policy, max_attempts=config.max_attempts)
             require = partial(require_exact, allow_constrained=config.allow_constrained)
@@ -202,7 +204,7 @@ class Run:
             try:
                 if folder.done:
                     await asyncio.to_thread(progress.recall, folder.outcomes())
-                await scheduler.run(iter(pending), max_concurrent=engine.concurrency(config.max_concurrent))
+                await scheduler.run(iter(pending), max_concurrent=at_once)
             finally:
                 self._counts = (progress.done, total, len(progress.running))
 
@@ -227,6 +229,13 @@ class Run:
         if found:
             left = f", {found['failed']} left (hermes-core sandboxes gc says why)" if found["failed"] else ""
             self._stream.write(f"sandboxes of processes that have died: {found['removed']} removed{left}\n")
+
+    def _tell_of_room(self, at_once: int, pending: int) -> None:
+        config = self._config
+        if at_once < min(config.max_concurrent, pending):
+            place = f"engine {config.engine!r} with backend {config.terminal_backend!r}"
+            wanted = f"max_concurrent is {config.max_concurrent}"
+            self._stream.write(f"{plural(at_once, 'rollout')} at a time: {place} has room for no more ({wanted})\n")
 
     def _engine_run(self, folder: OutputFolder, tasks: tuple[Task, ...]) -> EngineRun:
         return EngineRun(

@@ -140,6 +140,10 @@ class AgentBackend(ABC):
         """Tell whether those who open such sandboxes wait for a slot, and so take no turn to start one meanwhile."""
         return self.shares(self._levelled(spec))
 
+    def capacity(self, spec: SandboxSpec) -> int | None:
+        """Return how many slots its places come to, once the first one was asked for; None where nothing is shared."""
+        return self.places.capacity if self.shares(self._levelled(spec)) else None
+
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
         """Return what `reclaim` needs to find the place, known before it exists; written to the lease."""
         del spec

@@ -65,6 +65,11 @@ class Places(Protocol):
         """
         ...
 
+    @property
+    def capacity(self) -> int | None:
+        """How many seats there may be at a time; None where that is not bounded, or not known yet."""
+        ...
+
     def closed(self) -> contextlib.AbstractContextManager[None]:
         """Refuse those who wait for a seat, and whoever comes within the block."""
         ...
@@ -190,6 +195,9 @@ class SharedAgents:
 
     A place that is lost fails its own slots only. One that has not been used for `idle` seconds is closed.
     """
+
+    capacity: int | None = None
+    """There is always a place more."""
 
     def __init__(self, *, idle: float = _IDLE) -> None:
         self.idle = idle

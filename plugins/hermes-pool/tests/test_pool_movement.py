@@ -1,0 +1,154 @@
+"""Waiting in a queue that moves is no failure; one that stands still is. The clock of the loop is moved by hand."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from pool_support import Backend, backend, places, request
+
+from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.sandbox import BoundedBackend, SandboxSpec
+from hermes_pool import SlotUnavailableError
+from hermes_pool.backend import PoolBackend
+from hermes_pool.backend_options import PoolBackendOptions
+from hermes_testing.watching import eventually
+
+
+@pytest.fixture
+async def pass_time(monkeypatch):
+    """Let seconds pass on the loop's clock, and whoever has waited for that go on."""
+    loop = asyncio.get_running_loop()
+    now, passed = loop.time, 0.0
+    monkeypatch.setattr(loop, "time", lambda: now() + passed)
+
+    async def move(seconds):
+        nonlocal passed
+        passed += seconds
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    return move
+
+
+async def test_whoever_waits_longer_than_the_time_in_a_queue_that_moves_gets_his_slot(pass_time):
+    """All of them were told after a minute that there was no slot, and their rollouts were dropped."""
+    async with places(max_hosts=1, slots_per_host=1, acquire_timeout=600, idle_timeout=10**6) as (pool, engine):
+        seat = await pool.acquire("key", engine.make, 9, request())
+        waiting = [asyncio.create_task(pool.acquire("key", engine.make, 9, request())) for _ in range(4)]
+        assert await eventually(lambda: pool.waiting == 4)
+        for task in waiting:
+            await pass_time(500)
+            await seat.release()
+            seat = await asyncio.wait_for(task, 60)
+        await seat.release()
+
+
+async def test_whoever_waits_for_another_kind_lives_on_what_moves_anywhere(pass_time):
+    async with places(max_hosts=1, slots_per_host=2, acquire_timeout=600, idle_timeout=10**6) as (pool, engine):
+        seats = [await pool.acquire("key", engine.make, 9, request()) for _ in range(2)]
+        other = asyncio.create_task(pool.acquire("other", engine.make, 9, request()))
+        assert await eventually(lambda: pool.waiting == 1)
+        for seat in seats:
+            await pass_time(500)
+            await seat.release()
+        await (await asyncio.wait_for(other, 60)).release()
+
+
+async def test_a_queue_that_stands_still_fails_with_the_numbers(pass_time):
+    async with places(max_hosts=1, slots_per_host=2, acquire_timeout=600) as (pool, engine):
+        seats = [await pool.acquire("key", engine.make, 9, request()) for _ in range(2)]
+        waiting = [asyncio.create_task(pool.acquire("key", engine.make, 9, request())) for _ in range(2)]
+        assert await eventually(lambda: pool.waiting == 2)
+        await pass_time(500)
+        await seats[0].release()
+        got = await waiting[0]
+        await pass_time(500)
+        assert not waiting[1].done()
+        await pass_time(101)
+        with pytest.raises(
+            SlotUnavailableError, match="given out or back within 600 s: 1 waiting, 0 free and 2 in use"
+        ):
+            await waiting[1]
+        for seat in (got, seats[1]):
+            await seat.release()
+
+
+@pytest.fixture
+async def pool_of(root):
+    """A pool of backends whose hosts are agents on this machine."""
+    made = []
+
+    def build(*limits, **options):
+        given = iter(limits)
+
+        def member(_kind, name, _options):
+            if name != "engine":
+                raise ConfigError(f"expected engine, got {name}")
+            return Backend(root, {}, limit=next(given))
+
+        members = [{"backend": "engine"} for _ in limits]
+        told = PoolBackendOptions(backends=members, **{"health_timeout": 60, "idle_timeout": 10**6, **options})
+        made.append(PoolBackend(told, build=member))
+        made[-1].lease_dir = root / "leases"
+        return made[-1]
+
+    yield build
+    for one in made:
+        await one.aclose()
+
+
+async def test_the_queue_over_several_members_moves_as_well(pool_of, pass_time):
+    backend = pool_of(1, 1, max_hosts=1, acquire_timeout=600)
+    held = [await backend.open(SandboxSpec()) for _ in range(2)]
+    waiting = [asyncio.create_task(backend.open(SandboxSpec())) for _ in range(3)]
+    assert await eventually(lambda: backend.stats().waiting == 3)
+    for task in waiting:
+        await pass_time(500)
+        await held.pop(0).aclose()
+        held.append(await asyncio.wait_for(task, 60))
+    late = asyncio.create_task(backend.open(SandboxSpec()))
+    assert await eventually(lambda: backend.stats().waiting == 1)
+    await pass_time(601)
+    with pytest.raises(SlotUnavailableError, match="within 600 s: 1 waiting"):
+        await late
+    for sandbox in held:
+        await sandbox.aclose()
+
+
+async def test_the_time_in_the_queue_is_not_taken_from_the_member_s(pool_of, pass_time, monkeypatch):
+    """Who had waited nearly all of it had a moment for a host to start."""
+    backend = pool_of(1, max_hosts=1, acquire_timeout=600, idle_timeout=0)
+    first = await backend.open(SandboxSpec())
+    waiting = asyncio.create_task(backend.open(SandboxSpec()))
+    assert await eventually(lambda: backend.stats().waiting == 1)
+    await pass_time(550)
+    given = []
+    pool = backend.members[0].pool
+    whole = pool.time_left
+
+    def time_left(asked):
+        given.append(whole(asked))
+        return given[-1]
+
+    monkeypatch.setattr(pool, "time_left", time_left)
+    # Its host ends with it: the next one waits for another.
+    await first.aclose()
+    await (await asyncio.wait_for(waiting, 60)).aclose()
+    assert [seconds > 500 for seconds in given] == [True]
+
+
+async def test_a_backend_with_places_of_its_own_says_how_many_it_has_when_it_has_been_tried():
+    async with backend(limit=3, max_hosts=2, slots_per_host=16) as made:
+        assert isinstance(made, BoundedBackend)
+        assert made.capacity(SandboxSpec()) is None
+        await (await made.open(SandboxSpec())).aclose()
+        assert made.capacity(SandboxSpec()) == 6
+
+
+async def test_a_pool_has_the_places_of_its_members_and_of_those_not_reached_what_the_options_allow(pool_of):
+    backend = pool_of(3, 1000, max_hosts=2, slots_per_host=5)
+    assert isinstance(backend, BoundedBackend)
+    assert backend.capacity(SandboxSpec()) == 20
+    await (await backend.open(SandboxSpec())).aclose()
+    assert backend.capacity(SandboxSpec()) == 16
