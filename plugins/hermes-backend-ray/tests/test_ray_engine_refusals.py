@@ -16,13 +16,13 @@ def runs(ray_cluster, tmp_path):
     return Runs(tmp_path, ray_cluster.address)
 
 
-def install(folder, version):
+def install(folder, version, source='"""Declares nothing."""\n'):
     """Put a distribution with one plugin into a folder, as an installer leaves it."""
     info = folder / f"acme_rows-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: acme-rows\nVersion: {version}\n")
     (info / "entry_points.txt").write_text("[hermes_core.plugins]\nrows = acme_rows_plugin\n")
-    (folder / "acme_rows_plugin.py").write_text('"""Declares nothing."""\n')
+    (folder / "acme_rows_plugin.py").write_text(source)
     return str(folder)
 
 
@@ -35,7 +35,19 @@ async def test_a_worker_with_another_version_is_refused_with_both_named(runs, tm
     monkeypatch.syspath_prepend(install(tmp_path / "ours", "1.0"))
     known = registry(allow=(*PLUGINS, "acme-rows"))
     options = env_with(install(tmp_path / "theirs", "2.5"))
-    with pytest.raises(ConfigError, match=r"worker w\d on node .*acme-rows:rows is 1\.0 here and 2\.5 there"):
+    with pytest.raises(
+        ConfigError, match=r"worker w\d on node .*acme-rows:rows is 1\.0 \(.*\) here and 2\.5 \(.*\) there"
+    ):
+        await runs.run(runs.gated(1), known=known, options=options)
+    assert runs.lines() == []
+
+
+async def test_a_worker_with_other_code_of_the_same_version_is_refused(runs, tmp_path, monkeypatch):
+    """It played, with whatever was on its node."""
+    monkeypatch.syspath_prepend(install(tmp_path / "ours", "1.0"))
+    known = registry(allow=(*PLUGINS, "acme-rows"))
+    options = env_with(install(tmp_path / "theirs", "1.0", '"""Declares nothing, otherwise."""\n'))
+    with pytest.raises(ConfigError, match=r"rows is 1\.0 \(code \w+\) here and 1\.0 \(code \w+\) there\n.*editable"):
         await runs.run(runs.gated(1), known=known, options=options)
     assert runs.lines() == []
 
@@ -43,7 +55,7 @@ async def test_a_worker_with_another_version_is_refused_with_both_named(runs, tm
 async def test_a_plugin_that_a_worker_does_not_have_is_named(runs, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(install(tmp_path / "ours", "1.0"))
     known = registry(allow=(*PLUGINS, "acme-rows"))
-    with pytest.raises(ConfigError, match=r"acme-rows:rows is 1\.0 here and missing there[^→]*→ install"):
+    with pytest.raises(ConfigError, match=r"acme-rows:rows is 1\.0 \(.*\) here and missing there[^→]*→ install"):
         await runs.run(runs.gated(1), known=known, options={"workers": 1})
 
 

@@ -11,7 +11,7 @@ from hermes_core import __version__
 from hermes_core.discovery.components import Component
 from hermes_core.discovery.distributions import fingerprint, installed_version
 from hermes_core.discovery.metadata import CORE
-from hermes_core.discovery.records import FoundPlugin, PluginRecord, PluginState
+from hermes_core.discovery.records import FoundPlugin, PluginRecord
 
 
 def describe(components: Iterable[Component]) -> list[dict[str, Any]]:
@@ -27,20 +27,6 @@ def describe(components: Iterable[Component]) -> list[dict[str, Any]]:
             entries[plugin.id] = _local(plugin) if plugin.found.is_local else _entry(plugin.found)
         used.setdefault(plugin.id, set()).add(component.label)
     return [{**entries[id_], "components": sorted(used[id_])} for id_ in sorted(entries)]
-
-
-def loaded_versions(plugins: Iterable[PluginRecord]) -> dict[str, str]:
-    """Return the version of the core and of every loaded plugin by its id; a local plugin's is a digest of its file.
-
-    Two processes with equal versions may exchange a run's rollouts.
-    """
-    loaded = [record for record in plugins if record.state is PluginState.LOADED]
-    versions = {record.id: _version(record) for record in loaded if record.found.distribution != CORE}
-    return {CORE: __version__, **versions}
-
-
-def _version(plugin: PluginRecord) -> str:
-    return f"sha256 {str(_local(plugin)['file_sha256'])[:16]}" if plugin.found.is_local else plugin.found.version
 
 
 def _entry(plugin: FoundPlugin) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from ray.exceptions import RayActorError, RayError
 
 from hermes_backend_ray.engine_cluster import EngineCluster
+from hermes_backend_ray.engine_code import loaded_code
 from hermes_backend_ray.engine_crew import Crew, WorkerGoneError, unplaced
 from hermes_backend_ray.engine_files import files_of
 from hermes_backend_ray.engine_link import WorkerLink
@@ -21,7 +22,6 @@ from hermes_backend_ray.nodes import Node
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.discovery import PluginState
-from hermes_core.discovery.provenance import loaded_versions
 from hermes_runner.run.models import is_embedded
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class RayEngine:
         self._run: EngineRun | None = None
         self._tasks: Any = None
         self._slots = 1
+        self._code: dict[str, str] = {}
         self._examined: dict[str, tuple[Task, Mapping[str, str]]] = {}
 
     @property
@@ -76,11 +77,12 @@ class RayEngine:
         }
 
     async def open(self, run: EngineRun) -> None:
-        """Connect, start the workers, and see that each has the versions of this process and reaches what it needs."""
+        """Connect, start the workers, and see that each has the code of this process and reaches what it needs."""
         import ray
 
         self._run = run
         await self._cluster.connect(self._options.address)
+        self._code = await asyncio.to_thread(loaded_code, run.registry.plugins)
         wants_tasks = is_embedded(run.config["model"], run.registry)
         tasks = tuple(_without_files(task) for task in run.tasks) if wants_tasks else ()
         self._tasks = await asyncio.to_thread(ray.put, pack(tasks))
@@ -120,7 +122,7 @@ class RayEngine:
         return sum(not node.lacks(self._options.needs) for node in await self._cluster.nodes())
 
     async def _start(self, name: str, node: Node | None) -> WorkerLink:
-        """Start one worker: the process, its plugins and their versions, then the model and the backend."""
+        """Start one worker: the process, its plugins and their code, then the model and the backend."""
         run = self._opened()
         actor = self._cluster.actor(node, self._options.actor_options())
         link = WorkerLink(actor, {"name": "ray", "worker": name}, slots=self._slots, run=run, options=self._options)
@@ -129,7 +131,7 @@ class RayEngine:
                 await self._asked(actor.hello.remote(_plugins(run.registry), self._folder())), f"worker {name}"
             )
             link.place |= {"node": place["node"], "pid": place["pid"]}
-            _require_equal(loaded_versions(run.registry.plugins), place["versions"], _place_name(link.place))
+            _require_equal(self._code, place["code"], _place_name(link.place))
             opened = actor.open.remote(orders(run, _config(run.config)), self._tasks, run.api_key)
             room = _require(await self._asked(opened), _place_name(link.place))
             link.slots = link.slots if room is None else max(1, min(link.slots, room))
@@ -198,7 +200,7 @@ def _require_equal(ours: Mapping[str, str], theirs: Mapping[str, str], where: st
     parts = [f"{name} is {_version(ours, name)} here and {_version(theirs, name)} there" for name in differing]
     raise ConfigError(
         f"engine 'ray': {where} has other code than this process: {'; '.join(parts)}",
-        hint="install the same versions on every node, or leave the plugin out of the run: -p no:NAME",
+        hint="install the same on every node (of an editable install, the same files), or leave it out: -p no:NAME",
     )
 
 

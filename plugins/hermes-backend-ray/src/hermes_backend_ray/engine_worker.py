@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+from hermes_backend_ray.engine_code import loaded_code
 from hermes_backend_ray.engine_files import Files, difference, files_of
 from hermes_backend_ray.engine_wire import Answer, News, described, pack, pack_outcome, unpack
 from hermes_core.contracts.engine import EngineRun
@@ -19,7 +20,6 @@ from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import PluginSettings, Registry, load_plugins
 from hermes_core.discovery.metadata import scan
-from hermes_core.discovery.provenance import loaded_versions
 from hermes_runner.run.local_engine import LocalEngine
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ class RolloutWorker:
         threading.Thread(target=self._loop.run_forever, name="rollouts", daemon=True).start()
 
     async def hello(self, plugins: dict[str, Any], folder: str | None) -> Answer:
-        """Load the run's plugins; answers with their versions, the node and the process, all in plain values.
+        """Load the run's plugins; answers with their code, the node and the process, all in plain values.
 
         `folder` is the run's working directory, so that relative paths mean the same; where it is not, they are missed.
         """
@@ -156,7 +156,8 @@ class RolloutWorker:
             allow = [name for name in plugins["allow"] if name in here]
             settings = PluginSettings().with_config({**plugins, "allow": allow})
             self._registry = await asyncio.to_thread(load_plugins, settings, environ=os.environ)
-            return {"versions": loaded_versions(self._registry.plugins), "node": node_id(), "pid": os.getpid()}
+            code = await asyncio.to_thread(loaded_code, self._registry.plugins)
+            return {"code": code, "node": node_id(), "pid": os.getpid()}
 
         return await self._answer(load())
 

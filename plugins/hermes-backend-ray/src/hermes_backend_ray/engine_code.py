@@ -1,0 +1,85 @@
+"""Which code a process plays with: versions alone say little where somebody develops a plugin, or this framework."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from hermes_core import __version__
+from hermes_core.discovery import PluginState
+from hermes_core.discovery.metadata import CORE
+from hermes_core.discovery.records import PluginRecord
+from hermes_core.specs import ComponentSpec
+
+_SHOWN: Final = 12
+"""Hexadecimal digits of a digest; what differs does so in the first of them."""
+
+
+def loaded_code(plugins: Iterable[PluginRecord]) -> dict[str, str]:
+    """Return the version of the core and of every loaded plugin by its id, with a digest of its Python files.
+
+    A plugin's files are those of the packages that its entry point and its targets are in, wherever they are installed:
+    an editable install counts by what its folder has now. Two processes with equal answers may exchange a run's
+    rollouts. Reads some megabytes: call it once, and in a thread.
+    """
+    digests: dict[str, str] = {}
+    found = {CORE: f"{__version__} (code {_digest_of({'hermes_core'}, digests)})"}
+    for record in plugins:
+        if record.state is PluginState.LOADED and record.found.distribution != CORE:
+            own = [] if record.found.path is None else [_digest([("", Path(record.found.path))])]
+            code = _combined([*own, _digest_of(set(_modules(record)), digests)])
+            found[record.id] = f"{record.found.version} (code {code})".lstrip()
+    return found
+
+
+def _modules(record: PluginRecord) -> Iterator[str]:
+    """Return the modules that a plugin brings, but for those of a file that is in no package."""
+    names = [spec.target for _, spec in record.declared if isinstance(spec, ComponentSpec)]
+    if record.found.path is None:
+        names.append(record.found.value)
+    modules = (name.partition(":")[0].strip() for name in names)
+    return (module for module in modules if record.found.path is None or module != record.found.name)
+
+
+def _digest_of(modules: Iterable[str], known: dict[str, str]) -> str:
+    """Return a digest of the packages that modules are in, each of which is read once."""
+    packages = {name: origin for module in modules for name, origin in _package(module)}
+    for name, origin in packages.items():
+        if name not in known:
+            known[name] = _digest(_files(name, origin))
+    return _combined(known[name] for name in sorted(packages))
+
+
+def _package(module: str) -> Iterator[tuple[str, Path]]:
+    """Find the outermost package of a module that is one distribution's alone: below those that many share."""
+    parts = module.split(".")
+    for count in range(1, len(parts) + 1):
+        name = ".".join(parts[:count])
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):  # it is not there, or says nothing of where it came from
+            return
+        if spec is not None and spec.has_location and spec.origin is not None:
+            yield name, Path(spec.origin)
+            return
+
+
+def _files(name: str, origin: Path) -> Iterator[tuple[str, Path]]:
+    if origin.name != "__init__.py":
+        yield name, origin
+        return
+    for path in sorted(origin.parent.rglob("*.py")):
+        yield f"{name}/{path.relative_to(origin.parent).as_posix()}", path
+
+
+def _digest(files: Iterable[tuple[str, Path]]) -> str:
+    """Return a digest of files by the names they have on every machine."""
+    parts = (f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for name, path in files if path.is_file())
+    return _combined(parts)
+
+
+def _combined(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:_SHOWN]
