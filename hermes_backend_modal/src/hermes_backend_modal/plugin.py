@@ -17,6 +17,7 @@ MODAL: Final = BackendSpec(
     limits=frozenset({"cpu", "memory", "file_size"}),
     images=True,
     is_remote=True,
+    trying_costs="starts sandboxes of the Modal service, which Modal charges for",
 )
 
 

@@ -108,6 +108,7 @@ class BackendSpec(ComponentSpec):
 
     `isolation` lists the levels it offers, weakest first; `networks` the network modes it can enforce (besides "full");
     `limits` which of cpu, memory, pids, disk, file_size it can enforce; `images` whether it can run a named image.
+    `trying_costs` goes on after "it" and says what trying it does that costs something, as "asks for an allocation".
     """
 
     isolation: tuple[str, ...] = ("none",)
@@ -115,6 +116,7 @@ class BackendSpec(ComponentSpec):
     limits: frozenset[str] = frozenset()
     images: bool = False
     is_remote: bool = False
+    trying_costs: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

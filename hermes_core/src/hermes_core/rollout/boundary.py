@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -29,3 +30,10 @@ async def contained(work: Awaitable[T]) -> T:
         raise
     except BaseException as error:  # the plugin boundary: sys.exit() and the outcomes of test frameworks
         raise EscapedError(f"{type(error).__name__}: {error}") from error
+
+
+def raised_at(error: BaseException) -> str:
+    """Return the file and the line where an error was raised."""
+    cause = error.__cause__ if isinstance(error, EscapedError) else error
+    frames = traceback.extract_tb(None if cause is None else cause.__traceback__)
+    return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else "nowhere"

@@ -17,6 +17,7 @@ NOMAD: Final = BackendSpec(
     limits=frozenset({"cpu", "memory", "pids", "file_size"}),
     images=True,
     is_remote=True,
+    trying_costs="starts a job on the Nomad cluster, with a container that takes its share of a node",
 )
 
 

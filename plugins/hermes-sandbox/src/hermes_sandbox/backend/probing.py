@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.errors import HermesError, SandboxRefusedError
 from hermes_core.contracts.sandbox import ExecResult, SandboxSpec, TerminalBackend
+from hermes_core.rollout.boundary import contained, raised_at
 from hermes_sandbox.backend.options import UNBOUNDED
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ _MEGABYTE: Final = 1 << 20
 class Finding:
     """What became of one thing that a backend declares.
 
-    `works` is None where it was not tried, because what it builds on does not work. `processes` is what bounds them in
-    a sandbox that asks for no limit, in its own words ("1024, by cgroup v1", "none: ..."), of a level that works.
+    `works` is None where it was not tried: what it builds on does not work, or `detail` says why. `processes` is what
+    bounds them in a sandbox that asks for no limit, in its own words ("1024, by cgroup v1", "none: ..."), of a level
+    that works.
     """
 
     backend: str
@@ -141,14 +143,14 @@ async def _attempt(
     try:
         async with asyncio.timeout(_PATIENCE):
             if check:  # its words are those that a run would stop with
-                await backend.check(spec)
-            async with await backend.open(spec) as sandbox:
-                result = await sandbox.exec(trial.command, timeout=trial.seconds)
-                provenance = sandbox.provenance
+                await contained(backend.check(spec))
+            result, provenance = await contained(_tried(backend, spec, trial))
     except HermesError as error:
         return found(works=False, detail=error.message, hint=error.hint), error
     except TimeoutError as error:
         return found(works=False, detail=f"no answer within {_PATIENCE:g} s"), error
+    except Exception as error:  # noqa: BLE001 - the plugin boundary: what a backend raises is what is found of it
+        return found(works=False, detail=f"{type(error).__name__}: {error} ({raised_at(error)})"), error
     if not trial.holds(result):
         return found(works=False, detail=f"it does not hold: {result.output.strip()[-200:] or result.exit_code}"), None
     works = found(works=True, detail=_how(provenance, trial.feature))
@@ -156,6 +158,12 @@ async def _attempt(
         lacks = dict(provenance.get("lacks") or {})
         works = dataclasses.replace(works, processes=_how(provenance, "pids") or None, lacks=lacks)
     return works, None
+
+
+async def _tried(backend: TerminalBackend, spec: SandboxSpec, trial: _Trial) -> tuple[ExecResult, Mapping[str, Any]]:
+    async with await backend.open(spec) as sandbox:
+        result = await sandbox.exec(trial.command, timeout=trial.seconds)
+        return result, sandbox.provenance
 
 
 def _how(provenance: Mapping[str, Any], feature: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import shutil
@@ -31,7 +30,10 @@ class DoctorCommand:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        parser.description = "Load every plugin in a process of its own and start a sandbox on every backend."
+        parser.description = (
+            "Load every plugin in a process of its own and start a sandbox on every backend. "
+            "Where that costs something, the backend has to be named."
+        )
         parser.add_argument("backend", nargs="?", metavar="BACKEND", help="only this backend, with its options")
         parser.add_argument(
             "--config", metavar="FILE", help="only the backends that a run's config names, as it has them"
@@ -153,7 +155,7 @@ def _rows(plan: _Plan, printing: _Printing | None) -> Iterator[tuple[str, Row]]:
 
     registry = load_plugins(plan.settings)
     names = list(plan.options) or list(registry.names("backend"))
-    for name in names:
+    for name in plan.options:
         registry.spec("backend", name)  # a name that nobody declares is told before anything is printed
     absent = [] if plan.options else list(_absent(registry))
     if printing is not None:
@@ -162,7 +164,7 @@ def _rows(plan: _Plan, printing: _Printing | None) -> Iterator[tuple[str, Row]]:
         if printing is not None:
             printing.begin(name)
         options = plan.options.get(name, {})
-        row = _try(registry, name, options)
+        row = _try(registry, name, options, is_named=name in plan.options)
         if name == plan.wanted and plan.spec is not None and row["works"]:
             row = _with_the_config(row, plan.source, _as_configured(registry, name, options, plan.spec))
         yield name, discretion(registry, "backend", name, options).values(row)
@@ -201,26 +203,31 @@ def _with_the_config(row: Row, source: str, trouble: tuple[str, str] | None) -> 
     return {**row, "troubles": [*row["troubles"], {"levels": [source], "message": said, "hint": hint}]}
 
 
-def _try(registry: Registry, name: str, options: Mapping[str, Any]) -> Row:
+def _try(registry: Registry, name: str, options: Mapping[str, Any], *, is_named: bool) -> Row:
+    from hermes_core.contracts.errors import HermesError
+    from hermes_sandbox.commands.costs import costs_of, not_tried, options_that_fetch_nothing, tell_costs
     from hermes_sandbox.commands.doctor_advice import advice, missing
-    from hermes_sandbox.commands.probe import try_backends
+    from hermes_sandbox.commands.probe import try_backend
 
-    declared = cast("BackendSpec", registry.spec("backend", name))
+    try:
+        declared = cast("BackendSpec", registry.spec("backend", name))
+    except HermesError as error:  # several plugins declare it
+        return _row(name, works=(), troubles={(error.message, error.hint or f"hermes-core plugins show {name}"): ()})
     trouble = missing(name, declared.requires, os.environ)
     if trouble is not None:
         return _row(name, works=(), troubles={trouble: ()})
-    try:
-        given = options or _fetching_nothing(registry, name)
-        found = asyncio.run(try_backends(registry, (name,), given, None, levels_only=True))
-    except Exception as error:  # noqa: BLE001 - the plugin boundary: what one backend does hides no other
-        said = getattr(error, "message", f"{type(error).__name__}: {error}")
-        hint = getattr(error, "hint", None) or f"hermes-core --debug sandboxes probe {name} shows where"
-        return _row(name, works=(), troubles={(said, hint): ()})
+    if is_named:
+        tell_costs(registry, name, options)
+    elif costs := costs_of(registry, name, options):
+        return _row(name, works=(), troubles={not_tried(name, costs, "hermes-core doctor"): ()}, tried=False)
+    given = options or options_that_fetch_nothing(registry, name)
+    found = asyncio.run(try_backend(registry, name, given, None, levels_only=True))
     troubles: dict[str, tuple[str, list[str]]] = {}
     for one in found:
         if not one.works:
             # Two levels that want the same step lack the same thing, in whatever words.
-            troubles.setdefault(advice(one, options), (one.detail, []))[1].append(one.isolation)
+            levels = troubles.setdefault(advice(one, options), (one.detail, []))[1]
+            levels += [one.isolation] if one.feature == "isolation" else []
     told = {(said, hint): levels for hint, (said, levels) in troubles.items()}
     works = [one.isolation for one in found if one.works]
     return _row(name, works=works, troubles=told, processes=list(_bounds(found)))
@@ -237,17 +244,6 @@ def _bounds(found: Sequence[Finding]) -> Iterator[Row]:
         yield {"level": one.isolation, "bounded": not one.is_unbounded, "message": said, "hint": hint}
 
 
-def _fetching_nothing(registry: Registry, name: str) -> Mapping[str, Any]:
-    """Return options with which no image is pulled: nobody has said which one a run would use, and they are large."""
-    from hermes_core.contracts.errors import HermesError
-
-    with contextlib.suppress(HermesError):  # which tells of itself when the backend is made
-        model = getattr(registry.load("backend", name), "Options", None)
-        if "pull" in getattr(model, "model_fields", {}):
-            return {"pull": "never"}
-    return {}
-
-
 def _row(
     name: str,
     *,
@@ -255,11 +251,13 @@ def _row(
     troubles: Mapping[tuple[str, str], Sequence[str]],
     processes: Sequence[Row] = (),
     installed: bool = True,
+    tried: bool = True,
 ) -> Row:
     told = [{"levels": list(at), "message": said, "hint": hint} for (said, hint), at in troubles.items()]
     return {
         "backend": name,
         "installed": installed,
+        "tried": tried and installed,
         "works": list(works),
         "processes": list(processes),
         "troubles": told,
@@ -307,6 +305,7 @@ class _Printing:
     def row(self, name: str, row: Row) -> None:
         """Print what came of it, and what to do; what was said of another backend is not said twice."""
         works = f"works at {', '.join(row['works'])}" if row["works"] else "does not work here"
+        works = works if row["tried"] else "is not tried"
         self._stream.write(f"{works if row['installed'] else 'is not installed'}\n")
         for bound in row["processes"]:
             self._processes(bound)

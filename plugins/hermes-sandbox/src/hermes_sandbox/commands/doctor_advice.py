@@ -55,7 +55,7 @@ def advice(finding: Finding, options: Mapping[str, Any]) -> str:
         return f"hermes-core doctor {finding.backend} --backend-options '{example}' fetches it, or your run's own"
     if absent := _OPTION.match(finding.detail):
         return f"set the option {absent[2]} of {absent[1]}; its page in docs/backends has all of them"
-    return finding.hint or f"hermes-core --debug sandboxes probe {finding.backend} tells more"
+    return finding.hint or f"hermes-core sandboxes probe {finding.backend} tells more"
 
 
 def unbounded(finding: Finding, others: Iterable[Finding]) -> tuple[str, str]:

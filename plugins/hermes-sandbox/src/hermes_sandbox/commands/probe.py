@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.discovery.option_secrets import discretion
+from hermes_core.rollout.boundary import contained, raised_at
 from hermes_sandbox.backend.probing import Finding, probe_backend, probe_levels
+from hermes_sandbox.commands.costs import costs_of, not_tried, options_that_fetch_nothing, tell_costs
 from hermes_sandbox.commands.doctor_advice import unbounded
 from hermes_sandbox.leases.file_store import lease_in_files
 
@@ -31,7 +33,8 @@ def probe(registry: Registry, arguments: argparse.Namespace, options: Mapping[st
             "--backend-options are for the one backend that is named",
             hint="hermes-core sandboxes probe BACKEND --backend-options JSON",
         )
-    findings = asyncio.run(try_backends(registry, names, options, lease_dir))
+    is_named = bool(arguments.backend)
+    findings = [one for name in names for one in _found(registry, name, options, lease_dir, is_named=is_named)]
     if arguments.json:
         rows = [dataclasses.asdict(finding) for finding in findings]
         sys.stdout.write(json.dumps({"findings": rows}, indent=2) + "\n")
@@ -41,41 +44,54 @@ def probe(registry: Registry, arguments: argparse.Namespace, options: Mapping[st
     return 0 if works or not arguments.backend else 1
 
 
-async def try_backends(
-    registry: Registry,
-    names: Sequence[str],
-    options: Mapping[str, Any],
-    lease_dir: Path | None,
-    *,
-    levels_only: bool = False,
+def _found(
+    registry: Registry, name: str, options: Mapping[str, Any], lease_dir: Path | None, *, is_named: bool
 ) -> list[Finding]:
-    """Try each backend, with its options if it is the only one: its levels, and what it declares at each of them."""
-    attempt = probe_levels if levels_only else probe_backend
+    """Try a backend; of one that nobody has named only what costs nothing."""
+    if is_named:
+        tell_costs(registry, name, options)
+    elif costs := costs_of(registry, name, options):
+        detail, hint = not_tried(name, costs, "hermes-core sandboxes probe")
+        return _everywhere(registry, name, works=None, detail=detail, hint=hint)
+    given = options if is_named else options_that_fetch_nothing(registry, name)
+    return asyncio.run(try_backend(registry, name, given, lease_dir))
+
+
+async def try_backend(
+    registry: Registry, name: str, options: Mapping[str, Any], lease_dir: Path | None, *, levels_only: bool = False
+) -> list[Finding]:
+    """Try a backend: its levels, and what it declares at each of them. Whatever it raises is found, and not raised."""
+    silent = discretion(registry, "backend", name, options)
     findings: list[Finding] = []
-    silent = discretion(registry, "backend", names[0], options) if len(names) == 1 else Discretion(())
-    for name in names:
+    try:
         declared = cast("BackendSpec", registry.spec("backend", name))
+        backend: Any = registry.create("backend", name, options)
         try:
-            backend: Any = registry.create("backend", name, options if len(names) == 1 else {})
-        except HermesError as error:
-            findings += [
-                Finding(
-                    backend=name,
-                    isolation=level,
-                    feature="isolation",
-                    works=False,
-                    detail=error.message,
-                    hint=error.hint,
-                )
-                for level in declared.isolation
-            ]
-            continue
-        lease_in_files(backend, lease_dir)
-        try:
-            findings += await attempt(backend, declared)
+            lease_in_files(backend, lease_dir)
+            findings = await (probe_levels if levels_only else probe_backend)(backend, declared)
         finally:
-            await backend.aclose()
+            await contained(backend.aclose())
+    except Exception as error:  # noqa: BLE001 - the plugin boundary: what one backend does hides no other
+        said = getattr(error, "message", f"{type(error).__name__}: {error} ({raised_at(error)})")
+        hint = getattr(error, "hint", None)
+        if findings:
+            findings.append(_finding(name, "-", "closing", works=False, detail=said, hint=hint))
+        else:
+            findings = _everywhere(registry, name, works=False, detail=said, hint=hint)
     return [_silenced(one, silent) for one in findings]
+
+
+def _everywhere(registry: Registry, name: str, **found: Any) -> list[Finding]:
+    """Return the same of every level; of one line where it is not known which there are."""
+    try:
+        levels = cast("BackendSpec", registry.spec("backend", name)).isolation
+    except HermesError:
+        levels = ("-",)
+    return [_finding(name, level, "isolation", **found) for level in levels]
+
+
+def _finding(name: str, level: str, feature: str, **found: Any) -> Finding:
+    return Finding(backend=name, isolation=level, feature=feature, **found)
 
 
 def _silenced(finding: Finding, silent: Discretion) -> Finding:
@@ -97,7 +113,7 @@ def _print(findings: Sequence[Finding]) -> None:
     # Each reason once: a backend that does not work at all would say the same on every line.
     reasons: dict[tuple[str, str | None], list[str]] = {}
     for found in findings:
-        if found.works is False:
+        if found.works is False or (found.detail and not found.works):
             at = f"{found.backend} {found.isolation} {found.feature}"
             reasons.setdefault((found.detail, found.hint), []).append(at)
     for (detail, hint), places in reasons.items():

@@ -46,7 +46,7 @@ class SandboxesCommand:
         killing.add_argument("ids", nargs="*", metavar="ID", help="sandbox, or the first letters of its id")
         killing.add_argument("--all", action="store_true", help="every sandbox")
         killing.add_argument(*_BACKEND, dest="backend", metavar="NAME", help="every sandbox of this backend")
-        probing = commands.add_parser("probe", help="try what each backend declares: levels, networks and limits")
+        probing = commands.add_parser("probe", help="try what each backend declares, or one that is named")
         probing.add_argument("backend", nargs="?", metavar="BACKEND", help="only this one")
         for command in (listing, collecting, killing, probing):
             command.add_argument(

@@ -1,0 +1,98 @@
+"""`doctor` and `sandboxes probe`: nothing is spent on a backend that nobody has named, and each has its line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hermes_core.cli import main
+
+PLUGINS = "hermes-agent-core,hermes-sandbox"
+
+
+@pytest.fixture
+def command(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    def run(*words):
+        status = main(["-p", "costly_backends", *words], environ={"HERMES_PLUGINS": PLUGINS})
+        return status, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def purse(tmp_path):
+    (tmp_path / "purse").touch()
+    return tmp_path / "purse"
+
+
+def options(purse):
+    return ["--backend-options", json.dumps({"purse": str(purse)})]
+
+
+def test_plain_doctor_spends_nothing_and_says_what_would_try_it(command, monkeypatch):
+    """It asked for an allocation of Slurm and started sandboxes that Modal charges for."""
+    opened = []
+    monkeypatch.setattr("costly_backends.Dear.open", opened.append)
+    _, out, _ = command("doctor")
+    lines = out.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("dear "))
+    assert lines[at].endswith("is not tried")
+    assert lines[at + 1].strip() == "trying it costs something: it spends a coin"
+    assert lines[at + 2].strip() == "→ hermes-core doctor dear tries it"
+    assert opened == []
+
+
+def test_doctor_says_first_what_it_spends_on_a_backend_that_is_named(command, purse):
+    status, out, err = command("doctor", "dear", *options(purse))
+    assert (status, "works at none" in out) == (0, True)
+    assert err.startswith("trying dear: it spends a coin\n")
+    assert purse.read_text() != ""
+
+
+def test_the_json_tells_what_was_not_tried(command):
+    _, out, _ = command("doctor", "--json")
+    rows = {row["backend"]: row for row in json.loads(out)["backends"]}
+    assert {name: (row["tried"], row["works"]) for name, row in rows.items() if name in {"dear", "cheap"}} == {
+        "dear": (False, []),
+        "cheap": (True, ["none"]),
+    }
+
+
+def test_a_backend_costs_what_those_cost_that_it_is_made_of(command):
+    _, out, _ = command("doctor", "--json")
+    rows = {row["backend"]: row for row in json.loads(out)["backends"]}
+    assert rows["made_of_dear"]["tried"] is False
+
+
+def test_every_backend_has_its_line_whatever_one_of_them_does(command):
+    """One that raised ended the command, and nothing was said of the others."""
+    status, out, _ = command("sandboxes", "probe", "--json")
+    found = {(one["backend"], one["feature"]): one for one in json.loads(out)["findings"]}
+    assert status == 0
+    assert found["cheap", "isolation"]["works"] is True
+    assert found["raises", "isolation"]["works"] is False
+    assert found["raises", "isolation"]["detail"].startswith("KeyError: 'node' (")
+    assert "costly_backends.py, line " in found["raises", "isolation"]["detail"]
+    assert "SystemExit: 3" in found["exits", "isolation"]["detail"]
+    assert found["sticks", "isolation"]["works"] is True
+    assert "the line is dead" in found["sticks", "closing"]["detail"]
+    assert found["local", "isolation"]["works"] is True
+
+
+def test_plain_probe_spends_nothing_and_a_named_one_says_what_it_will_do(command, purse):
+    _, out, err = command("sandboxes", "probe")
+    assert "dear none isolation" in out
+    assert "trying it costs something: it spends a coin\n  → hermes-core sandboxes probe dear tries it" in out
+    assert err == ""
+    status, out, err = command("sandboxes", "probe", "dear", *options(purse))
+    assert (status, err) == (0, "trying dear: it spends a coin\n")
+    assert purse.read_text() != ""
+
+
+def test_doctor_tells_of_a_backend_that_cannot_be_closed(command):
+    _, out, _ = command("doctor", "sticks")
+    assert "works at none" in out
+    assert "ConnectionError: the line is dead" in out
