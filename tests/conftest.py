@@ -20,8 +20,9 @@ sys.path.insert(1, str(ROOT / "plugins" / "hermes-tokens" / "tests" / "support")
 
 
 def _interruptible():
-    """Let SIGINT through: what a shell starts in the background ignores it, and so does all that it starts."""
+    """Let SIGINT and SIGHUP through: what a shell starts in the background or under nohup ignores one of them."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class Command:

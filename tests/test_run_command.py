@@ -230,6 +230,11 @@ def test_a_signal_of_others_cleans_up_like_ctrl_c(hermes, tasks, small_task, rol
     assert "no sandboxes" in hermes("sandboxes", "ps").stdout.lower() or not hermes("sandboxes", "ps").stdout.strip()
 
 
+def _take_terminal():
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 def test_a_terminal_that_is_closed_cleans_up_like_ctrl_c(hermes, tasks, small_task, rollouts):
     """Its end is a SIGHUP, and whatever is written to it afterwards an error."""
     path = tasks(small_task("one"), small_task("two", solution=["sleep 1000"]))
@@ -245,7 +250,7 @@ def test_a_terminal_that_is_closed_cleans_up_like_ctrl_c(hermes, tasks, small_ta
         stdout=far,
         stderr=far,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=_take_terminal,
     ) as process:
         os.close(far)
         assert select.select([reader], [], [], 60)[0]

@@ -19,7 +19,7 @@ from hermes_backend_modal.slots import SharedModal
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
-from hermes_pool import PoolOptions, SlotPool
+from hermes_pool import OptionNames, PoolOptions, SlotPool
 from hermes_sandbox import AgentBackend, SandboxHost
 from hermes_sandbox.backend.agent_sandbox import AgentSandbox
 from hermes_sandbox.backend.recycled_host import UserSlot
@@ -49,7 +49,7 @@ class ModalBackend(AgentBackend):
         self.options = options or ModalOptions()
         super().__init__(self.options)
         self.service = Service(self.options)
-        self.places = SlotPool(_pool_options(self.options), name=self.declaration.name)
+        self.places = SlotPool(_pool_options(self.options), name=self.declaration.name, names=_NAMES)
         self._pool_id = uuid.uuid4().hex[:16]
 
     def refuse(self, spec: SandboxSpec) -> None:
@@ -221,6 +221,11 @@ class ModalBackend(AgentBackend):
             await super().aclose()
         finally:
             await self.service.aclose()
+
+
+_NAMES: Final = OptionNames(
+    max_hosts="max_sandboxes", slots_per_host="slots_per_sandbox", start_timeout="", max_waiting=""
+)
 
 
 def _pool_options(options: ModalOptions) -> PoolOptions:

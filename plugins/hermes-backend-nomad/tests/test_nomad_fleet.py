@@ -18,6 +18,8 @@ class _Nomad:
     def __init__(self) -> None:
         self.registered: list[list[str]] = []
         self.purged = 0
+        self.looks = 0
+        self.unseen: Exception | None = None
         self.refused: Exception | None = None
         self.answering = asyncio.Event()
         self.answering.set()
@@ -36,12 +38,17 @@ class _Nomad:
     async def evaluations(self, _job_id: str) -> list[Any]:
         return []
 
-    async def allocations(self, job_id: str) -> list[Any]:
+    async def allocations(self, job_id: str, *, after: int = 0) -> tuple[list[Any], int]:
+        self.looks += 1
+        if self.unseen is not None:
+            raise self.unseen
         fields = {"NodeName": "n", "JobID": job_id, "DesiredStatus": "run", "ClientStatus": self.status}
-        return [
+        listed = [
             {"TaskGroup": name, "CreateIndex": 1, "ID": f"of-{name}", "TaskStates": None, **fields}
             for name in self.registered[-1]
         ]
+        await asyncio.sleep(0)
+        return listed, len(self.registered)
 
 
 class _Leases:
@@ -153,3 +160,39 @@ async def test_a_container_that_does_not_run_in_time_is_taken_out(fleet: Fleet, 
     with pytest.raises(ContainerStartError, match=r"sandbox-2 of job job does not run after 0\.3 s"):
         await _start(fleet)
     assert nomad.registered[-1] == [first]
+
+
+async def test_many_that_start_together_are_looked_at_together(fleet: Fleet, nomad: _Nomad) -> None:
+    """Each asked for itself, and got the allocations of all: hundreds of requests a second."""
+    nomad.status = "pending"
+    starts = [asyncio.create_task(fleet.start({"Name": f"g{number}"}, image="i")) for number in range(200)]
+    while nomad.looks < 5:
+        await asyncio.sleep(0)
+    before = nomad.looks
+    nomad.status = "running"
+    allocations = await asyncio.gather(*starts)
+    assert sorted(found["ID"] for found in allocations) == sorted(f"of-g{number}" for number in range(200))
+    assert nomad.looks - before <= 2
+
+
+async def test_who_starts_while_others_are_looked_at_is_looked_at_too(fleet: Fleet, nomad: _Nomad) -> None:
+    nomad.status = "pending"
+    first = asyncio.create_task(_start(fleet))
+    while nomad.looks < 2:
+        await asyncio.sleep(0)
+    second = asyncio.create_task(_start(fleet))
+    while len(nomad.registered) < 2:
+        await asyncio.sleep(0)
+    nomad.status = "running"
+    assert await asyncio.gather(first, second)
+
+
+async def test_what_fails_while_it_looks_is_told_to_all_and_the_next_looks_again(fleet: Fleet, nomad: _Nomad) -> None:
+    nomad.status = "pending"
+    starts = [asyncio.create_task(_start(fleet)) for _ in range(3)]
+    while nomad.looks < 2:
+        await asyncio.sleep(0)
+    nomad.unseen = NomadSilentError("no answer")
+    assert [type(end) for end in await asyncio.gather(*starts, return_exceptions=True)] == [NomadSilentError] * 3
+    nomad.unseen, nomad.status = None, "running"
+    await _start(fleet)

@@ -20,7 +20,8 @@ from hermes_models.serving.command import ServeModelCommand
 from hermes_models.serving.server import ChatServer, serving
 
 MAIN = (
-    "import argparse, sys\n"
+    "import argparse, signal, sys\n"
+    "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # the tests may run under nohup
     "from hermes_models.serving.command import ServeModelCommand\n"
     "command, parser = ServeModelCommand(), argparse.ArgumentParser()\n"
     "command.configure(parser)\n"

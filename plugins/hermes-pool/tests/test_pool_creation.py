@@ -100,14 +100,6 @@ async def test_the_deadline_names_why_no_more_hosts_could_be_started():
         await seat.release()
 
 
-async def test_a_start_that_hangs_fails_whoever_waits_by_his_deadline():
-    async with places(max_hosts=1, acquire_timeout=0.1) as (pool, engine):
-        engine.gate.clear()
-        with pytest.raises(SlotUnavailableError, match="1 starting") as caught:
-            await pool.acquire("key", engine.make, 9, request())
-        assert "still starting" in str(caught.value.hint)
-
-
 async def hang():
     await asyncio.Event().wait()
 

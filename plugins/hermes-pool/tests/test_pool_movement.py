@@ -9,7 +9,7 @@ from pool_support import Backend, backend, places, request
 
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.sandbox import BoundedBackend, SandboxSpec
-from hermes_pool import SlotUnavailableError
+from hermes_pool import OptionNames, SlotUnavailableError
 from hermes_pool.backend import PoolBackend
 from hermes_pool.backend_options import PoolBackendOptions
 from hermes_testing.watching import eventually
@@ -72,6 +72,52 @@ async def test_a_queue_that_stands_still_fails_with_the_numbers(pass_time):
             await waiting[1]
         for seat in (got, seats[1]):
             await seat.release()
+
+
+async def test_the_start_of_a_host_may_take_longer_than_anybody_waits_for_a_slot(pass_time):
+    """A slow pull of an image ended the run after 30 seconds, though 120 were allowed for it."""
+    async with places(max_hosts=1, acquire_timeout=30, start_timeout=120) as (pool, engine):
+        engine.gate.clear()
+        task = asyncio.create_task(pool.acquire("key", engine.make, 9, request()))
+        assert await eventually(lambda: pool.stats().hosts["starting"] == 1)
+        await pass_time(100)
+        assert not task.done()
+        engine.gate.set()
+        await (await asyncio.wait_for(task, 60)).release()
+
+
+async def test_a_start_that_takes_too_long_is_told_in_the_words_of_the_backend(pass_time):
+    names = OptionNames(acquire_timeout="acquire_timeout_s", start_timeout="patience")
+    async with places(max_hosts=1, acquire_timeout=30, start_timeout=120, names=names) as (pool, engine):
+        engine.gate.clear()
+        task = asyncio.create_task(pool.acquire("key", engine.make, 9, request()))
+        assert await eventually(lambda: pool.stats().hosts["starting"] == 1)
+        await pass_time(121)
+        with pytest.raises(SlotUnavailableError, match="was not started within 12") as told:
+            await asyncio.wait_for(task, 60)
+        assert (
+            told.value.hint == "look at why its engine does not answer, or where hosts take that long, raise patience"
+        )
+
+
+@pytest.mark.parametrize(
+    ("names", "hint"),
+    [
+        ({}, "run fewer rollouts at once (max_concurrent), or raise max_hosts or slots_per_host"),
+        ({"max_hosts": "nodes"}, "run fewer rollouts at once (max_concurrent), or raise nodes or slots_per_host"),
+        ({"max_hosts": "", "slots_per_host": ""}, "run fewer rollouts at once (max_concurrent)"),
+    ],
+)
+async def test_a_hint_names_what_the_backends_user_can_set(pass_time, names, hint):
+    async with places(max_hosts=1, slots_per_host=1, acquire_timeout=30, names=OptionNames(**names)) as (pool, engine):
+        seat = await pool.acquire("key", engine.make, 9, request())
+        task = asyncio.create_task(pool.acquire("key", engine.make, 9, request()))
+        assert await eventually(lambda: pool.waiting == 1)
+        await pass_time(31)
+        with pytest.raises(SlotUnavailableError) as told:
+            await asyncio.wait_for(task, 60)
+        assert told.value.hint == hint
+        await seat.release()
 
 
 @pytest.fixture

@@ -14,14 +14,20 @@ from hermes_backend_nomad.address import Address
 from hermes_backend_nomad.failures import (
     NomadAccessError,
     NomadAnswerError,
+    NomadConnectionsError,
     NomadError,
     NomadSilentError,
     NomadUnreachableError,
 )
+from hermes_backend_nomad.options import REQUESTS
 
 _SAID: Final = 500
 _CLOSING: Final = 1.0
 _FORBIDDEN: Final = frozenset({401, 403})
+_IDLE: Final = 15.0
+"""Seconds for which a connection of requests is kept."""
+_POLL: Final = 1.0
+"""Seconds for which Nomad holds the answer to a question back until there is something new."""
 _LARGEST: Final = 1 << 24
 """Bytes of a frame of `alloc exec`; Nomad sends some KB."""
 
@@ -29,15 +35,23 @@ _LARGEST: Final = 1 << 24
 class NomadApi:
     """Nomad's HTTP API at one address; one connection pool, made when it is first needed.
 
+    Nomad's agent takes only so many connections of one client (`limits.http_max_conns_per_client`, 100), and breaks off
+    any more. `REQUESTS` of them are for requests, which wait for one another; the others for programs.
+
     Args:
         address: Where it is, with token and TLS.
         timeout: Seconds in which a request must have been answered.
+        max_connections: How many connections to the address there may be at a time.
     """
 
-    def __init__(self, address: Address, *, timeout: float) -> None:
+    def __init__(self, address: Address, *, timeout: float, max_connections: int) -> None:
         self.address = address
         self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
+        self._most_programs = max_connections - REQUESTS
+        self._opening = 0
+        self._open: set[aiohttp.ClientWebSocketResponse] = set()
+        self._requests = asyncio.Semaphore(REQUESTS)
 
     async def register(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
         """Create a job or replace its description; the answer names the evaluation that places it."""
@@ -68,9 +82,15 @@ class NomadApi:
         """Return the evaluations of a job, in no order."""
         return list(await self._ask("GET", f"/v1/job/{_part(job_id)}/evaluations"))
 
-    async def allocations(self, job_id: str) -> Sequence[Mapping[str, Any]]:
-        """Return the allocations of a job, old ones among them, in no order."""
-        return list(await self._ask("GET", f"/v1/job/{_part(job_id)}/allocations"))
+    async def allocations(self, job_id: str, *, after: int = 0) -> tuple[Sequence[Mapping[str, Any]], int]:
+        """Return the allocations of a job, old ones among them, in no order, and the index that they are of.
+
+        With `after`, the index of an earlier answer, Nomad waits a second for something new.
+        """
+        query = {"index": str(after), "wait": f"{_POLL * 1000:.0f}ms"} if after else {}
+        found, headers = await self._answer("GET", f"/v1/job/{_part(job_id)}/allocations", query=query)
+        index = headers.get("X-Nomad-Index", "")
+        return list(found), int(index) if index.isdecimal() else 0
 
     async def allocation(self, allocation_id: str) -> Mapping[str, Any]:
         """Return one allocation."""
@@ -80,16 +100,26 @@ class NomadApi:
         """Start a program in an allocation and return the websocket that carries its streams.
 
         Raises:
+            NomadConnectionsError: There are as many as there may be.
             NomadAnswerError: Nomad refuses, as with 404 for an allocation that it does not know.
         """
+        self._open = {websocket for websocket in self._open if not websocket.closed}
+        if (used := self._opening + len(self._open)) >= self._most_programs:
+            raise NomadConnectionsError(
+                f"expected at most {self._most_programs} programs at a time over Nomad at {self.address.url}, "
+                f"{used} have a connection already",
+                hint="use fewer containers with more slots (max_containers, slots_per_container), or raise the option "
+                "max_connections and, in the configuration of Nomad's agent, limits.http_max_conns_per_client",
+            )
         # Quoted here: what a URL library leaves as it is, as `&` and `+` in a value, breaks the command.
         values = {"task": task, "tty": "false", "command": json.dumps(list(command)), **self.address.query}
         query = "&".join(f"{name}={quote(value, safe='')}" for name, value in values.items())
         path = f"/v1/client/allocation/{_part(allocation_id)}/exec"
         what = f"exec in allocation {allocation_id}"
+        self._opening += 1
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._client().ws_connect(
+                websocket = await self._client().ws_connect(
                     f"{self.address.url}{path}?{query}",
                     timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSING),
                     heartbeat=20.0,
@@ -97,18 +127,29 @@ class NomadApi:
                     server_hostname=self.address.server_name,
                     ssl=self.address.tls or True,
                 )
+                self._open.add(websocket)
+                return websocket
         except aiohttp.WSServerHandshakeError as error:
             raise self._refusal(error.status, what, error.message) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._failure(error, what) from error
+        finally:
+            self._opening -= 1
 
     async def _ask(
         self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
     ) -> Any:
+        answer, _ = await self._answer(method, path, query=query, body=body)
+        return answer
+
+    async def _answer(
+        self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
+    ) -> tuple[Any, Mapping[str, str]]:
         what = f"{method} {path}"
         try:
             async with (
-                asyncio.timeout(self._timeout),
+                self._requests,
+                asyncio.timeout(self._timeout + _POLL),
                 self._client().request(
                     method,
                     self.address.url + path,
@@ -125,7 +166,7 @@ class NomadApi:
         if response.status != 200:
             raise self._refusal(response.status, what, text.strip())
         try:
-            return json.loads(text)
+            return json.loads(text), response.headers
         except ValueError as error:
             raise NomadAnswerError(
                 f"what answers at {self.address.url} is not Nomad: {what} gave {text[:80]!r}",
@@ -137,8 +178,8 @@ class NomadApi:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 headers=dict(self.address.headers),
-                # Every container has a connection of its own for as long as it lives.
-                connector=aiohttp.TCPConnector(limit=0),
+                # The limits are here: what waited within would seem to be Nomad's silence.
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE),
                 timeout=aiohttp.ClientTimeout(total=None),
                 trust_env=False,
             )
@@ -152,7 +193,7 @@ class NomadApi:
                 f"Nomad at {self.address.url} refuses {what} ({status} {said}): {found}",
                 status=status,
                 hint="set NOMAD_TOKEN or the backend's option token to one that may list-jobs, read-job, submit-job "
-                "and alloc-exec in the namespace",
+                "and alloc-exec in the namespace, and with driver singularity also alloc-node-exec",
             )
         return NomadAnswerError(f"Nomad at {self.address.url} refuses {what}: {status} {said}", status=status)
 

@@ -24,13 +24,19 @@ from hermes_backend_nomad.slots import ContainerSlot
 from hermes_core.contracts.errors import BackendError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
-from hermes_pool import PoolOptions, SlotPool
+from hermes_pool import OptionNames, PoolOptions, SlotPool
 from hermes_sandbox import AgentBackend, SandboxHost
 from hermes_sandbox.backend.slot_uids import slot_of
 from hermes_sandbox.leases.book import Lease
 
 _USES: Final = 16
 """How many times over a shared container is filled before it is replaced."""
+_NAMES: Final = OptionNames(
+    max_hosts="max_containers",
+    slots_per_host="slots_per_container",
+    acquire_timeout="acquire_timeout_s",
+    max_waiting="",
+)
 _log = logging.getLogger(__name__)
 
 
@@ -47,7 +53,11 @@ class NomadBackend(AgentBackend):
     def __init__(self, options: NomadOptions | None = None) -> None:
         self.options = options or NomadOptions()
         super().__init__(self.options)
-        self.api = NomadApi(find_address(self.options, os.environ), timeout=self.options.request_timeout)
+        self.api = NomadApi(
+            find_address(self.options, os.environ),
+            timeout=self.options.request_timeout,
+            max_connections=self.options.max_connections,
+        )
         self.run_id = uuid.uuid4().hex[:16]
         self._job_lease: Lease | None = None
         self._job_leases = self.leases
@@ -62,6 +72,7 @@ class NomadBackend(AgentBackend):
                 concurrent_starts=self.options.concurrent_starts,
             ),
             name=f"nomad job {self._fleet.job_id}",
+            names=_NAMES,
         )
         self._first = asyncio.Lock()
         self._is_swept = not self.options.purge_job_on_start

@@ -25,6 +25,10 @@ class NomadAnswerError(NomadError):
         self.status = status
 
 
+class NomadConnectionsError(NomadError):
+    """There are as many connections to Nomad as one client may have."""
+
+
 class NomadAccessError(NomadAnswerError):
     """The ACL token is missing, unknown, expired, or not allowed to do this (401, 403)."""
 

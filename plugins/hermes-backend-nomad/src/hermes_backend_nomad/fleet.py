@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from hermes_backend_nomad.api import NomadApi
@@ -14,8 +15,18 @@ from hermes_sandbox.protocol.cancellation import complete
 
 _FIRST_LOOK: Final = 0.05
 _SLOWEST_LOOK: Final = 1.0
+"""Seconds between two looks at a Nomad that has nothing new and answers at once all the same."""
 _UNANSWERED: Final = (NomadUnreachableError, NomadAnswerError)
 """Failures after which the job is as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """A group that is to run: the evaluation that places it, its image, and who waits for its allocation."""
+
+    since: int
+    image: str
+    running: asyncio.Future[Mapping[str, Any]]
 
 
 class Fleet:
@@ -59,6 +70,8 @@ class Fleet:
         self._held: set[str] = set()
         """The groups that Nomad may know of."""
         self._evaluation = 0
+        self._starting: dict[str, _Start] = {}
+        self._watching: asyncio.Task[None] | None = None
 
     def next_name(self) -> str:
         """Return a name that no group of the job has had."""
@@ -96,6 +109,8 @@ class Fleet:
     async def aclose(self) -> None:
         """End the job, should there still be one: something may have been registered without an answer."""
         self._groups.clear()
+        if self._watching is not None:
+            self._watching.cancel()
         if self._exists:
             await self._apply()
 
@@ -136,19 +151,55 @@ class Fleet:
             await self.end()
 
     async def _await_running(self, name: str, since: int, image: str) -> Mapping[str, Any]:
-        pause = _FIRST_LOOK
-        while True:
-            allocation = newest(await self._api.allocations(self.job_id), name)
+        start = _Start(since, image, asyncio.get_running_loop().create_future())
+        self._starting[name] = start
+        if self._watching is None or self._watching.done():
+            self._watching = asyncio.ensure_future(self._watch())
+        try:
+            return await start.running
+        finally:
+            del self._starting[name]
+
+    async def _watch(self) -> None:
+        """Look at all groups that are to run with one question at a time, which Nomad answers when there is news."""
+        index, pause = 0, _FIRST_LOOK
+        try:
+            while self._starting:
+                found, new = await self._api.allocations(self.job_id, after=index)
+                await self._look(found)
+                # An index that goes back is another server's.
+                is_news, index = new > index, new if new >= index else 0
+                pause = _FIRST_LOOK if is_news else min(_SLOWEST_LOOK, pause * 1.5)
+                if not is_news:
+                    await asyncio.sleep(pause)
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are told
+            for start in self._starting.values():
+                _settle(start.running, error)
+
+    async def _look(self, allocations: Sequence[Mapping[str, Any]]) -> None:
+        waiting = [(name, start) for name, start in self._starting.items() if not start.running.done()]
+        found = {name: newest(allocations, name) for name, _ in waiting}
+        evaluations = await self._api.evaluations(self.job_id) if None in found.values() else ()
+        for name, start in waiting:
+            allocation = found[name]
             if allocation is None:
-                reason = misplaced(await self._api.evaluations(self.job_id), name, since)
+                reason = misplaced(evaluations, name, start.since)
             elif allocation["ClientStatus"] == "running" and allocation["DesiredStatus"] == "run":
-                return allocation
+                _settle(start.running, allocation)
+                continue
             else:
-                reason = why_not_running(allocation, image=image)
+                reason = why_not_running(allocation, image=start.image)
             if reason is not None:
-                raise reason
-            await asyncio.sleep(pause)
-            pause = min(_SLOWEST_LOOK, pause * 1.5)
+                _settle(start.running, reason)
+
+
+def _settle(future: asyncio.Future[Mapping[str, Any]], result: Mapping[str, Any] | Exception) -> None:
+    if future.done():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
 
 
 async def _nothing() -> None:

@@ -10,6 +10,8 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from hermes_core.contracts.secrecy import redact_address
 from hermes_sandbox.backend.options import AgentOptions, InsidePath, Seconds
 
+REQUESTS: Final = 8
+"""Connections to Nomad that are kept for requests."""
 DEFAULT_ADDRESS: Final = "http://localhost:4646"
 DOCKER_KEYS: Final = frozenset(
     [
@@ -111,7 +113,8 @@ class NomadOptions(AgentOptions):
     idle_timeout: float = Field(default=60.0, ge=0)
     """Seconds after which a container above `min_containers` that nobody uses is stopped."""
     acquire_timeout_s: Seconds = 30.0
-    """Seconds to wait for a slot where all containers that may be are full."""
+    """Seconds to wait for a slot where all containers that may be are full and none is given back; the start of one is
+    bounded by `start_timeout` instead."""
     purge_job_on_start: bool = False
     """First purge the jobs of this `sandbox_job_id` whose owners have died on this machine."""
     purge_job_on_shutdown: bool = True
@@ -138,6 +141,9 @@ class NomadOptions(AgentOptions):
     env: dict[str, str] = Field(default_factory=dict)
     """Variables of the commands."""
 
+    max_connections: int = Field(default=100, gt=2 * REQUESTS)
+    """Connections to Nomad's agent at a time: one for each container, 8 for requests. What the agent takes of one
+    client is its `limits.http_max_conns_per_client`, 100 by default; more are broken off."""
     request_timeout: Seconds = 10.0
     """Seconds in which Nomad must have answered a request."""
     start_timeout: Seconds = 120.0
@@ -174,6 +180,12 @@ class NomadOptions(AgentOptions):
     def _agreeing(self) -> Self:
         if self.min_containers > self.max_containers:
             raise ValueError(f"min_containers {self.min_containers} is above max_containers {self.max_containers}")
+        if self.max_containers > (room := self.max_connections - REQUESTS):
+            raise ValueError(
+                f"max_containers {self.max_containers} is above {room}, for which max_connections "
+                f"{self.max_connections} has room: use more slots_per_container, or raise max_connections with "
+                "Nomad's own limits.http_max_conns_per_client"
+            )
         if (self.driver == "singularity") != (self.singularity_image is not None):
             raise ValueError("driver singularity and singularity_image go together: set both or neither")
         if (self.client_cert is None) != (self.client_key is None):

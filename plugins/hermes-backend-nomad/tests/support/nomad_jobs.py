@@ -189,6 +189,11 @@ class Job:
         self.allocations: list[Allocation] = []
         self.evaluations: list[dict[str, Any]] = []
 
+    @property
+    def changed(self) -> int:
+        """The index of the last change to its allocations."""
+        return max([self.created, *(found.modified for found in self.allocations)])
+
     def register(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Take a description; return the evaluation."""
         self.version += 1

@@ -11,6 +11,7 @@ import base64
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ _QUERY: Mapping[tuple[str, str], set[str]] = {
     ("GET", "/v1/jobs"): {"prefix"},
     ("DELETE", "/v1/job/{job}"): {"purge"},
     ("GET", "/v1/client/allocation/{allocation}/exec"): {"task", "tty", "command"},
+    ("GET", "/v1/job/{job}/allocations"): {"index", "wait"},
 }
 """What a request may ask beside region and namespace, by its method and route."""
 _PARTS = ("RestartPolicy", "ReschedulePolicy", "EphemeralDisk")
@@ -98,12 +100,12 @@ class Server:
     async def _unknown(self, request: web.Request) -> web.Response:
         return self._fault(f"unknown request {request.method} {request.path_qs}")
 
-    def _answer(self, kind: str, body: Any) -> web.Response:
+    def _answer(self, kind: str, body: Any, *, index: int | None = None) -> web.Response:
         wrong = differences(kind, body) if kind != "jobs" else []
         if wrong:
             return self._fault(f"the stand-in's answer {kind} differs from Nomad's: {wrong[:3]}")
         headers = {
-            "X-Nomad-Index": str(self.engine.next_index()),
+            "X-Nomad-Index": str(self.engine.next_index() if index is None else index),
             "X-Nomad-Knownleader": "true",
             "X-Nomad-Lastcontact": "0",
         }
@@ -165,8 +167,14 @@ class Server:
         return self._answer("evaluation", every[0])
 
     async def _allocations(self, request: web.Request) -> web.Response:
+        job = self._found(request)
+        index, wait = int(request.query.get("index", 0)), request.query.get("wait", "0ms")
+        ends = time.monotonic() + float(wait.removesuffix("ms")) / 1000
+        while index and job.changed <= index and time.monotonic() < ends:
+            await asyncio.sleep(0.01)
         # In no order, as with Nomad.
-        return self._answer("allocations", [found.listed() for found in reversed(self._found(request).allocations)])
+        listed = [found.listed() for found in reversed(job.allocations)]
+        return self._answer("allocations", listed, index=job.changed)
 
     async def _allocation(self, request: web.Request) -> web.Response:
         return self._answer("allocation", self._one(request).single())

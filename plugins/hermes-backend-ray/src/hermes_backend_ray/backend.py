@@ -17,7 +17,7 @@ from hermes_backend_ray.options import RayOptions
 from hermes_backend_ray.plugin import RAY
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
-from hermes_pool import SlotPool
+from hermes_pool import OptionNames, SlotPool
 from hermes_sandbox.remote import Link, MachineBackend
 
 
@@ -35,7 +35,7 @@ class RayBackend(MachineBackend):
 
     def __init__(self, options: RayOptions) -> None:
         super().__init__(options)
-        self.places = SlotPool(options.pool, name=RAY.name)
+        self.places = SlotPool(options.pool, name=RAY.name, names=OptionNames.within("pool"))
         self._hosts = Hosts(options)
         self._began = time.time()
 

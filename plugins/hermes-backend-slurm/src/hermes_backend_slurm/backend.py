@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
@@ -18,7 +19,7 @@ from hermes_backend_slurm.plugin import SLURM
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
-from hermes_pool import PoolOptions, SlotPool
+from hermes_pool import OptionNames, PoolOptions, SlotPool
 from hermes_sandbox.backend.shared_hosts import SharedAgents
 from hermes_sandbox.protocol.cancellation import complete
 from hermes_sandbox.remote import Link, MachineBackend
@@ -77,7 +78,10 @@ class SlurmBackend(MachineBackend):
         if not self._pooled:
             self._pooled = True
             if isinstance(self.places, SharedAgents):  # else another pool's, which this backend is a member of
-                self.places = SlotPool(self._pool_options(len(allocation.nodes)), name=self.declaration.name)
+                options, names = self._pool_options(len(allocation.nodes)), OptionNames.within("pool")
+                if self.options.pool is None:
+                    names = dataclasses.replace(names, max_hosts="nodes", slots_per_host="slots_per_agent")
+                self.places = SlotPool(options, name=self.declaration.name, names=names)
         return spec
 
     def _pool_options(self, nodes: int) -> PoolOptions:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hermes_pool.errors import HostStartTimeoutError, SlotUnavailable, SlotUnavailableError
-    from hermes_pool.options import PoolOptions
+    from hermes_pool.options import OptionNames, PoolOptions
     from hermes_pool.pool import SlotPool
     from hermes_pool.predecessor import SlotPoolConfig
     from hermes_pool.slots import Slot, SlotState
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HostStartTimeoutError",
+    "OptionNames",
     "PoolOptions",
     "PoolStats",
     "Slot",
@@ -28,6 +29,7 @@ __all__ = [
 
 _HOMES = {
     "HostStartTimeoutError": "errors",
+    "OptionNames": "options",
     "PoolOptions": "options",
     "PoolStats": "statistics",
     "Slot": "slots",

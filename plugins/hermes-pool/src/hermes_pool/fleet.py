@@ -12,7 +12,7 @@ from typing import Any, Final
 from hermes_core.contracts.errors import BackendError
 from hermes_pool.creation import Backoff, CreationRate
 from hermes_pool.kinds import Kind, Kinds, Waiter
-from hermes_pool.options import PoolOptions
+from hermes_pool.options import OptionNames, PoolOptions
 from hermes_pool.pooled_host import HostState, PooledHost
 from hermes_pool.reporting import gave_up, is_final, is_late, retold, said, start_given_up
 
@@ -32,6 +32,7 @@ class Fleet:
         chance: For the jitter of pauses.
         serve: Called with a kind of which there may be free slots.
         is_impatient: Whether those who wait for hosts that are late are refused, because they may go elsewhere.
+        names: What the options are called where a user sets them.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Fleet:
         chance: random.Random | None,
         serve: Callable[[Kind], None],
         is_impatient: bool,
+        names: OptionNames,
     ) -> None:
         self.options = options
         self.name = name
@@ -56,6 +58,7 @@ class Fleet:
         self._chance = chance
         self._serve = serve
         self._is_impatient = is_impatient
+        self._names = names
         self._left: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._abandoned: set[asyncio.Task[None]] = set()
@@ -259,7 +262,7 @@ class Fleet:
         else:
             host.is_late = seconds >= options.acquire_timeout / 2
             if self._is_impatient and kind.is_stalled:
-                self.refuse(kind, is_late(self.name, seconds))
+                self.refuse(kind, is_late(self.name, seconds, self._names))
 
     def _give_up(self, host: PooledHost, now: float) -> None:
         """Cancel a start that takes too long; until that is done, the host counts as one that is being closed."""
@@ -267,7 +270,7 @@ class Fleet:
         host.state = HostState.CLOSING
         if host.starting is not None:
             host.starting.cancel()
-        self._failed(self.kinds[host.key], start_given_up(self.name, now - host.began), now)
+        self._failed(self.kinds[host.key], start_given_up(self.name, now - host.began, self._names), now)
 
     def _failed(self, kind: Kind, error: BaseException, now: float) -> None:
         self.counts["failed"] += 1

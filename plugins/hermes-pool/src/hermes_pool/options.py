@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionNames:
+    """What those who set the options of a pool call them, for messages; empty for one that they cannot set."""
+
+    max_hosts: str = "max_hosts"
+    slots_per_host: str = "slots_per_host"
+    acquire_timeout: str = "acquire_timeout"
+    start_timeout: str = "start_timeout"
+    max_waiting: str = "max_waiting"
+
+    @classmethod
+    def within(cls, option: str) -> Self:
+        """Return the names of options that are those of one option, as `pool.max_hosts`."""
+        return cls(**{name: f"{option}.{name}" for name in cls.__slots__})
+
+    def raised(self, *options: str) -> list[str]:
+        """Return "raise A or B" for those of the options that can be set, else nothing."""
+        names = [name for option in options if (name := getattr(self, option))]
+        return [f"raise {' or '.join(names)}"] if names else []
 
 
 class PoolOptions(BaseModel):
@@ -18,7 +40,8 @@ class PoolOptions(BaseModel):
     slots_per_host: int = Field(default=16, ge=1)
     """Slots of a host at a time; where the backend allows fewer, its number holds."""
     acquire_timeout: float = Field(default=60.0, gt=0)
-    """How long a trajectory waits for a slot in a queue that does not move."""
+    """How long a trajectory waits for a slot in a queue that does not move. The start of a host that it waits for is no
+    part of that: `start_timeout` bounds it."""
     max_waiting: int = Field(default=10000, ge=1)
     """How many may wait at a time; whoever comes then is refused at once."""
     start_timeout: float = Field(default=600.0, gt=0)

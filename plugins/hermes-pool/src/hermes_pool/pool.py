@@ -8,11 +8,12 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Hashable
+from typing import Final
 
 from hermes_pool.creation import CreationRate, load_per_core
 from hermes_pool.fleet import Fleet
 from hermes_pool.kinds import Kind, Waiter
-from hermes_pool.options import PoolOptions
+from hermes_pool.options import OptionNames, PoolOptions
 from hermes_pool.pooled_host import HostState, PoolSeat
 from hermes_pool.reporting import too_late, too_many
 from hermes_pool.slots import Slot
@@ -21,12 +22,16 @@ from hermes_pool.views import slots_of
 from hermes_sandbox.backend.shared_hosts import MakeHost, Seat
 from hermes_sandbox.protocol.slots import SlotRequest
 
+_LOOK: Final = 0.5
+"""Seconds between two looks at whether a host is still being started."""
+
 
 class SlotPool:
     """Gives sandboxes their seats in shared hosts: in order and bounded; implements `Places`.
 
     Who has waited longest gets the next slot of his kind; nobody waits while one is free, and nobody in a queue that
-    has not moved for `acquire_timeout`: no slot of any kind was given out or back. Hosts are started when the queue is
+    has not moved for `acquire_timeout`: no slot of any kind was given out or back, and no host of his kind is being
+    started. Hosts are started when the queue is
     longer than what is coming, ended when nobody uses them, and set apart when they are not well. A trajectory that has
     a slot already (the same `rollout_id`) does not queue for another, and may have it in a full host: it gives back
     neither before its end. All times are of the event loop's monotonic clock. Belongs to one event loop.
@@ -38,6 +43,7 @@ class SlotPool:
         chance: For the jitter of pauses.
         is_impatient: Whether those who wait for a host that does not start may have a slot elsewhere, and are told so
             after half of their time.
+        names: What the options are called where a user sets them.
     """
 
     def __init__(
@@ -48,11 +54,20 @@ class SlotPool:
         load: Callable[[], float] = load_per_core,
         chance: random.Random | None = None,
         is_impatient: bool = False,
+        names: OptionNames | None = None,
     ) -> None:
         self.options = options
         self.name = name
-        rate = CreationRate(options.concurrent_starts, load=load)
-        self._fleet = Fleet(options, name=name, rate=rate, chance=chance, serve=self._serve, is_impatient=is_impatient)
+        self._names = names or OptionNames()
+        self._fleet = Fleet(
+            options,
+            name=name,
+            rate=CreationRate(options.concurrent_starts, load=load),
+            chance=chance,
+            serve=self._serve,
+            is_impatient=is_impatient,
+            names=self._names,
+        )
         self._turns = itertools.count()
         self._holders: Counter[str] = Counter()
         self._waits = Waits()
@@ -87,7 +102,7 @@ class SlotPool:
             return waiter.future.result()
         if self.waiting > self.options.max_waiting:
             del kind.waiting[waiter]
-            raise too_many(self.stats())
+            raise too_many(self.stats(), self._names)
         fleet.grow()
         return await self._waited(loop, kind, waiter)
 
@@ -107,9 +122,10 @@ class SlotPool:
         try:
             while not future.done():
                 left = max(waiter.since, self._moved) + seconds - loop.time()
-                if left <= 0:
-                    raise too_late(self.stats(), self.options.acquire_timeout, kind.failure)
-                await asyncio.wait((future,), timeout=left)
+                if left <= 0 and not kind.has_coming:
+                    timeout = self.options.acquire_timeout
+                    raise too_late(self.stats(), timeout, kind.failure, names=self._names)
+                await asyncio.wait((future,), timeout=max(left, _LOOK))
             return future.result()
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:

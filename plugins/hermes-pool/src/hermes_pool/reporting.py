@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import copy
+from typing import Final
 
 from hermes_core.contracts.errors import BackendError, HermesError
 from hermes_pool.errors import HostStartTimeoutError, SlotUnavailableError
+from hermes_pool.options import OptionNames
 from hermes_pool.statistics import PoolStats
+
+_PLAIN: Final = OptionNames()
+_FEWER: Final = "run fewer rollouts at once (max_concurrent)"
 
 
 def said(error: BaseException) -> str:
@@ -53,45 +58,58 @@ def unprepared(label: str, seconds: float) -> BackendError:
     )
 
 
-def is_late(name: str, seconds: float) -> BackendError:
+def is_late(name: str, seconds: float, names: OptionNames = _PLAIN) -> BackendError:
     """Return what those are told who need not wait for a host that does not start, because others may have one."""
     return BackendError(
         f"no host of pool {name!r} has started within {seconds:.3g} s",
-        hint="look at why its engine starts none; where that is its usual time, raise acquire_timeout",
+        hint=_joined(
+            "look at why its engine starts none",
+            *(f"where that is its usual time, {step}" for step in names.raised("acquire_timeout")),
+        ),
     )
 
 
-def start_given_up(name: str, seconds: float) -> HostStartTimeoutError:
+def start_given_up(name: str, seconds: float, names: OptionNames = _PLAIN) -> HostStartTimeoutError:
     """Return why a host that does not start is given up."""
     return HostStartTimeoutError(
         f"a host of pool {name!r} was not started within {seconds:.3g} s",
-        hint="look at why its engine does not answer; where hosts take that long, raise start_timeout",
+        hint=_joined(
+            "look at why its engine does not answer",
+            *(f"where hosts take that long, {step}" for step in names.raised("start_timeout")),
+        ),
     )
 
 
 def too_late(
-    stats: PoolStats, timeout: float, failure: BaseException | None, *, what: str = "the last start of a host failed"
+    stats: PoolStats,
+    timeout: float,
+    failure: BaseException | None,
+    *,
+    names: OptionNames = _PLAIN,
+    what: str = "the last start of a host failed",
 ) -> SlotUnavailableError:
     """Return what somebody is told who waits in a queue that does not move."""
     why = "" if failure is None else f"; {what}: {said(failure)}"
     message = f"no slot of pool {stats.name!r} was given out or back within {timeout:g} s: {stats.summary()}{why}"
-    return SlotUnavailableError(message, stats, hint=_next_step(stats, failure))
+    return SlotUnavailableError(message, stats, hint=_next_step(stats, failure, names))
 
 
-def too_many(stats: PoolStats) -> SlotUnavailableError:
+def too_many(stats: PoolStats, names: OptionNames = _PLAIN) -> SlotUnavailableError:
     """Return what somebody is told for whom the queue has no place."""
     return SlotUnavailableError(
         f"the queue of pool {stats.name!r} is full: {stats.summary()}",
         stats,
-        hint="run fewer rollouts at once (max_concurrent), or raise max_waiting",
+        hint=_joined(_FEWER, *names.raised("max_waiting")),
     )
 
 
-def _next_step(stats: PoolStats, failure: BaseException | None) -> str:
+def _next_step(stats: PoolStats, failure: BaseException | None, names: OptionNames) -> str:
     if isinstance(failure, HermesError) and failure.hint:
         return failure.hint
-    if stats.hosts.get("starting"):
-        return "hosts are still starting: raise acquire_timeout"
     if sum(stats.hosts.values()) >= stats.max_hosts:
-        return "raise max_hosts or slots_per_host, or run fewer rollouts at once (max_concurrent)"
-    return "raise acquire_timeout, or look at why hosts cannot be started"
+        return _joined(_FEWER, *names.raised("max_hosts", "slots_per_host"))
+    return _joined("look at why hosts cannot be started", *names.raised("acquire_timeout"))
+
+
+def _joined(*steps: str) -> str:
+    return ", or ".join(steps)

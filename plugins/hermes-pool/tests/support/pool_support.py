@@ -147,9 +147,9 @@ def request(rollout_id=None):
 
 
 @asynccontextmanager
-async def places(**options):
+async def places(*, names=None, **options):
     """A pool alone, and the engine that makes its hosts."""
-    engine, made = Engine(), pool(options)
+    engine, made = Engine(), pool(options, names=names)
     try:
         yield made, engine
     finally:
