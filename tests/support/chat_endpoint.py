@@ -14,6 +14,8 @@ from hermes_testing.chat_engines import refusal_of, usage_of
 def server(answer, *, engine="other", models=(200, {"object": "list", "data": []})):
     """Serve `answer(request count) -> (status, headers, body)`; yields its address and the requests.
 
+    A body is JSON, or the bytes as they are.
+
     What an engine of `hermes_testing.chat_engines` refuses is refused here, and a question for one token is answered
     with what it counts; neither is among the requests.
     """
@@ -37,9 +39,9 @@ def server(answer, *, engine="other", models=(200, {"object": "list", "data": []
                 self._reply(*answer(len(seen)))
 
         def _reply(self, status, headers, body):
-            data = json.dumps(body).encode()
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(status)
-            for name, value in {**headers, "Content-Length": len(data), "Content-Type": "application/json"}.items():
+            for name, value in {"Content-Type": "application/json", **headers, "Content-Length": len(data)}.items():
                 self.send_header(name, str(value))
             self.end_headers()
             self.wfile.write(data)

@@ -22,17 +22,6 @@ ACCESS_LEVELS: Final[tuple[Access, ...]] = ("live", "read_only", "fresh")
 _NAME_EXTRA: Final = frozenset("_-.+")
 
 
-def _require_name(name: str) -> None:
-    if not name or not all(c.isalnum() or c in _NAME_EXTRA for c in name):
-        raise ValueError(f"a component name is letters, digits and '_-.+', found {name!r}")
-
-
-def _require_target(target: str) -> None:
-    module, _, attribute = target.partition(":")
-    if not all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
-        raise ValueError(f"a target is 'package.module:attribute', found {target!r}")
-
-
 def require_inner_path(path: str) -> None:
     """Raise ValueError unless `path` is relative and names something below the directory it is relative to."""
     parts = path.split("/")
@@ -49,7 +38,8 @@ class Declaration:
     api: int = API_LEVEL
 
     def __post_init__(self) -> None:
-        _require_name(self.name)
+        if not self.name or not all(c.isalnum() or c in _NAME_EXTRA for c in self.name):
+            raise ValueError(f"a component name is letters, digits and '_-.+', found {self.name!r}")
 
     def to_json(self) -> dict[str, Any]:
         """Return the declaration as plain JSON values; sets become sorted lists."""
@@ -70,7 +60,9 @@ class ComponentSpec(Declaration):
 
     def __post_init__(self) -> None:
         Declaration.__post_init__(self)
-        _require_target(self.target)
+        module, _, attribute = self.target.partition(":")
+        if not all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
+            raise ValueError(f"a target is 'package.module:attribute', found {self.target!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
