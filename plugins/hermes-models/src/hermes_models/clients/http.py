@@ -283,9 +283,9 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     async for part in response.content.iter_any():
         parts.append(part)
         size += len(part)
-        if size > _LONGEST_ANSWER or (is_stream and _DONE.search(last + part)):
+        last = last[-_LONGEST_MARK:] + part if is_stream else b""
+        if size > _LONGEST_ANSWER or _DONE.search(last):
             break
-        last = (last + part)[-_LONGEST_MARK:]
     return b"".join(parts)
 
 
