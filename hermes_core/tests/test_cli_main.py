@@ -171,10 +171,25 @@ def test_a_wrong_argument_is_one_line_and_the_way_to_the_help(capsys, greet, lin
     assert capsys.readouterr().err == f"hermes-core {message}\n  → hermes-core {command} --help\n"
 
 
-def test_a_bug_is_not_dressed_up_as_a_users_error(site):
-    failing(site, "ZeroDivisionError")
-    with pytest.raises(ZeroDivisionError):
+def test_a_bug_of_a_command_is_told_as_its_plugins_and_debug_has_the_traceback(capsys, site):
+    """It was a raw traceback, in which nobody who has not written the plugin finds its name."""
+    failing(site, "ZeroDivisionError('by nothing')")
+    assert main(["fail", "x"], environ={"HERMES_PLUGINS": "acme-fail"}) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("hermes-core: command 'fail' of plugin acme-fail:fail raised ZeroDivisionError: by nothing\n")
+    assert "→ --debug prints the traceback; see: hermes-core plugins show acme-fail:fail" in err
+    assert "Traceback" not in err
+    assert main(["--debug", "fail", "x"], environ={"HERMES_PLUGINS": "acme-fail"}) == 2
+    err = capsys.readouterr().err
+    assert "in run\n" in err
+    assert err.index("ZeroDivisionError: by nothing") < err.index("direct cause")
+
+
+def test_a_command_chooses_its_own_status(site):
+    failing(site, "SystemExit(143)")
+    with pytest.raises(SystemExit) as ended:
         main(["fail", "x"], environ={"HERMES_PLUGINS": "acme-fail"})
+    assert ended.value.code == 143
 
 
 def test_a_wrong_environment_is_a_users_error(capsys):

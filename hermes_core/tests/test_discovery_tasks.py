@@ -72,3 +72,28 @@ def test_a_package_that_is_installed_and_broken_is_to_be_looked_at(site, load, p
     site.install("hermes-runner", "raise RuntimeError('boom')")
     with pytest.raises(ConfigError, match="is installed; see: hermes-core plugins show hermes-runner"):
         load_tasks(path, load("hermes-runner"))
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("raise KeyError('id')", "KeyError: 'id'"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("return None", "AttributeError: 'NoneType'"),
+    ],
+)
+def test_a_source_that_raises_is_told_with_its_plugin(site, load, path, body, said):
+    """It was a raw traceback without the plugin's name."""
+    site.install("acme-words", WORDS.partition("        from hermes_core")[0] + f"        {body}\n")
+    with pytest.raises(PluginError) as caught:
+        load_tasks(path, load("acme-words"))
+    assert caught.value.message.startswith(f"task source 'words' of plugin acme-words:words raised {said}")
+    assert "--debug prints the traceback" in str(caught.value.hint)
+    assert caught.value.__cause__ is not None
+
+
+def test_what_a_source_says_itself_stays_as_it_is(site, load, path):
+    body = "from hermes_core.contracts.errors import ConfigError; raise ConfigError('no words today')"
+    site.install("acme-words", WORDS.partition("        from hermes_core")[0] + f"        {body}\n")
+    with pytest.raises(ConfigError, match=r"^no words today$"):
+        load_tasks(path, load("acme-words"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+from pathlib import Path
 
 import pytest
 from rollout_components import BEGUN, WRITER, WRITTEN
@@ -128,6 +130,16 @@ async def test_a_verifier_that_fails_gives_no_reward(runtime, verifier):
     outcome = await play(runtime, Script(says("done")), verifier=verifier)
     assert (outcome.reward, outcome.reward_status) == (None, RewardStatus.ERROR)
     assert outcome.reward_failure.blame == "verifier"
+
+
+@pytest.mark.parametrize(("verifier", "said"), [("Raising", "KeyError: 'surprise'"), ("Exiting", "SystemExit: 0")])
+async def test_the_record_says_where_a_verifier_has_raised(runtime, verifier, said):
+    """Its author had the error's text, and no way to the place."""
+    outcome = await play(runtime, Script(says("done")), verifier=verifier.lower())
+    source = Path(sys.modules["rollout_components"].__file__)
+    raising = source.read_text().splitlines().index(f"class {verifier}:") + 3
+    told = f"verifier {verifier.lower()!r} raised {said} ({source}, line {raising})"
+    assert outcome.reward_failure.message == told
 
 
 @pytest.mark.parametrize("tool", ["exits", "sync_exits", "cancels"])

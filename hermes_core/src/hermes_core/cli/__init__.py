@@ -51,6 +51,7 @@ def _dispatch(arguments: list[str], environ: Mapping[str, str]) -> int:
         return _without_command(before, environ)
     import importlib
 
+    from hermes_core.contracts.errors import HermesError
     from hermes_core.discovery.kinds import CORE_COMMANDS
     from hermes_core.discovery.settings import PluginSettings
 
@@ -58,7 +59,15 @@ def _dispatch(arguments: list[str], environ: Mapping[str, str]) -> int:
     settings = PluginSettings.from_environment(environ).with_options(plugin_options)
     if command in CORE_COMMANDS:
         return _run(command, importlib.import_module(f"hermes_core.cli.{command}"), settings, rest)
-    return _run(command, _plugin_command(command, settings, environ), settings, rest)
+    made, plugin = _plugin_command(command, settings, environ)
+    try:
+        return _run(command, made, settings, rest)
+    except (HermesError, BrokenPipeError):
+        raise
+    except Exception as error:  # the plugin boundary: a command may raise anything, and it is told whose it is
+        from hermes_core.discovery.traces import plugin_error
+
+        raise plugin_error(f"command {command!r}", plugin, error) from error
 
 
 def _split(arguments: list[str]) -> tuple[list[str], str | None, list[str]]:
@@ -167,8 +176,8 @@ def _take_global_options(arguments: list[str]) -> tuple[list[str], list[str]]:
     return known.plugin_options, rest + arguments[cut:]
 
 
-def _plugin_command(command: str, settings: PluginSettings, environ: Mapping[str, str]) -> Any:
-    """Return a command that a plugin brings; only a name the core does not have leads to loading plugins."""
+def _plugin_command(command: str, settings: PluginSettings, environ: Mapping[str, str]) -> tuple[Any, str]:
+    """Return a plugin's command with the plugin's id; only a name the core does not have leads to loading plugins."""
     from hermes_core.contracts.errors import UnknownComponentError
     from hermes_core.discovery.kinds import TOLERANT
     from hermes_core.discovery.loader import load_tolerantly, require_asked
@@ -179,7 +188,7 @@ def _plugin_command(command: str, settings: PluginSettings, environ: Mapping[str
         spec = registry.spec("cli_command", command)
         if not (isinstance(spec, ComponentSpec) and TOLERANT in spec.capabilities):
             require_asked(registry)
-        return registry.create("cli_command", command)
+        return registry.create("cli_command", command), registry.component("cli_command", command).plugin.id
     except UnknownComponentError as error:
         require_asked(registry)
         raise _no_command(command, registry) from error

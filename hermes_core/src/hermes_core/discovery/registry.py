@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hermes_core.contracts.errors import (
-    AmbiguousComponentError,
-    BrokenComponentError,
-    ConfigError,
-    HermesError,
-    UnavailableComponentError,
-)
+from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError, HermesError, UnavailableComponentError
 from hermes_core.discovery import failures, targets
 from hermes_core.discovery.components import Component, ComponentState, Conflict
 from hermes_core.discovery.events import EventDispatcher
@@ -21,6 +15,7 @@ from hermes_core.discovery.records import PluginRecord, PluginState
 from hermes_core.discovery.requirements import unmet
 from hermes_core.discovery.selection import matches
 from hermes_core.discovery.settings import PluginSettings
+from hermes_core.discovery.traces import plugin_error
 from hermes_core.specs import ComponentSpec, Ref
 
 if TYPE_CHECKING:
@@ -147,10 +142,7 @@ class Registry:
                 refusals[plugin] = error
                 continue
             except (Exception, SystemExit) as error:  # the plugin boundary
-                raise BrokenComponentError(
-                    f"{hook} of plugin {plugin} raised {type(error).__name__}: {error}",
-                    hint=f"see: hermes-core plugins show {plugin}",
-                ) from error
+                raise plugin_error(hook, plugin, error) from error
             if answer is not None:
                 found[plugin] = answer
         if refusals and not found:

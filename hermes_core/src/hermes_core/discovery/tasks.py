@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from hermes_core.contracts.errors import ConfigError, PluginError
+from hermes_core.contracts.errors import ConfigError, HermesError, PluginError
 from hermes_core.contracts.task import Task
 from hermes_core.contracts.task_source import LoadedTasks, TaskProblem, TaskSource
 from hermes_core.discovery.failures import how_to_get
+from hermes_core.discovery.traces import plugin_error
 
 if TYPE_CHECKING:
     from hermes_core.discovery.registry import Registry
@@ -29,12 +30,16 @@ def load_tasks(path: str | Path, registry: Registry, *, source: str | None = Non
     path = Path(path)
     if not path.exists():
         raise ConfigError(f"no task file or folder at {path}", hint=_neighbours(path))
-    reader = cast("TaskSource", registry.create("task_source", source or _source_for(path, registry)))
+    name = source or _source_for(path, registry)
+    reader = cast("TaskSource", registry.create("task_source", name))
     try:
-        loaded = reader.read(path)
+        loaded = _without_duplicates(reader.read(path))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
-    loaded = _without_duplicates(loaded)
+    except HermesError:
+        raise
+    except (Exception, SystemExit) as error:  # the plugin boundary: whatever it raises, it is told whose it is
+        raise plugin_error(f"task source {name!r}", registry.component("task_source", name).plugin.id, error) from error
     if not loaded.tasks:
         raise _nothing_valid(path, loaded.problems)
     return loaded

@@ -6,7 +6,15 @@ import traceback
 from pathlib import Path
 from typing import Final
 
+from hermes_core.contracts.errors import BrokenComponentError, PluginError
+
 _OWN: Final = str(Path(__file__).parent)
+
+
+def plugin_error(what: str, plugin: str, error: BaseException) -> PluginError:
+    """Return what is told of a plugin's code that raised; the traceback is its cause's, which `--debug` prints."""
+    message = f"{what} of plugin {plugin} raised {type(error).__name__}: {error}"
+    return BrokenComponentError(message, hint=f"--debug prints the traceback; see: hermes-core plugins show {plugin}")
 
 
 def brief_trace(error: BaseException) -> str:

@@ -22,7 +22,7 @@ from hermes_core.contracts.errors import (
 from hermes_core.contracts.events import RolloutScored
 from hermes_core.contracts.rollout import AgentResult, Failure, RewardStatus, StopReason
 from hermes_core.contracts.verifier import Score
-from hermes_core.rollout.boundary import EscapedError, contained
+from hermes_core.rollout.boundary import EscapedError, contained, raised_at
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.control import is_about_data, is_suspect, is_workspace_error, works_untouched
 from hermes_core.rollout.copying import answered
@@ -164,16 +164,13 @@ class _Judge:
                 return await contained(self._call(spec, verifier, access, context, timer))
         except HermesError:
             raise
-        except TimeoutError as error:
-            if not timer.expired():
-                raise VerifierError(f"verifier {spec.name!r} raised TimeoutError: {error}") from error
-            hint = "raise verifier_timeout, or make the verifier faster"
-            raise VerifierTimeoutError(f"verifier {spec.name!r} took more than {self._limit:g} s", hint=hint) from error
-        except EscapedError as error:
-            raise VerifierError(f"verifier {spec.name!r} raised {error}") from error
         except Exception as error:  # the plugin boundary: whatever it raises, there is no reward
+            if isinstance(error, TimeoutError) and timer.expired():
+                said, hint = f"took more than {self._limit:g} s", "raise verifier_timeout, or make the verifier faster"
+                raise VerifierTimeoutError(f"verifier {spec.name!r} {said}", hint=hint) from error
+            said = str(error) if isinstance(error, EscapedError) else f"{type(error).__name__}: {error}"
             kind = NoVerdictError if is_about_data(error) else VerifierError
-            raise kind(f"verifier {spec.name!r} raised {type(error).__name__}: {error}") from error
+            raise kind(f"verifier {spec.name!r} raised {said} ({raised_at(error)})") from error
 
     async def _call(
         self, spec: VerifierSpec, verifier: Any, access: Access, context: RolloutContext, timer: asyncio.Timeout
