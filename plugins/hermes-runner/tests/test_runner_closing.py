@@ -50,6 +50,7 @@ TROUBLES = [
         GC,
     ),
     ({"engine": "slips"}, "engine 'slips' could not be closed: KeyError: 'worker'; of its sandboxes 2 may be left", GC),
+    ({"engine": "mute"}, "engine 'mute' could not be closed: KeyError: 'worker'\n", GC),
     ({"engine": "exits"}, "engine 'exits' could not be closed: EscapedError: SystemExit: 7", GC),
     (
         {"sinks": [{"name": "sticky"}]},

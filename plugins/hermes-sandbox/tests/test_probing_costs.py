@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -52,6 +53,12 @@ def test_doctor_says_first_what_it_spends_on_a_backend_that_is_named(command, pu
     assert purse.read_text() != ""
 
 
+def test_what_will_be_spent_stands_before_the_backend_s_own_line(command, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", sys.stdout)
+    _, out, _ = command("doctor", "dear")
+    assert out.startswith("trying dear: it spends a coin\ndear  works at none\n")
+
+
 def test_the_json_tells_what_was_not_tried(command):
     _, out, _ = command("doctor", "--json")
     rows = {row["backend"]: row for row in json.loads(out)["backends"]}
@@ -80,6 +87,18 @@ def test_every_backend_has_its_line_whatever_one_of_them_does(command):
     assert found["sticks", "isolation"]["works"] is True
     assert "the line is dead" in found["sticks", "closing"]["detail"]
     assert found["local", "isolation"]["works"] is True
+
+
+@pytest.mark.parametrize("words", [("doctor",), ("sandboxes", "probe")])
+def test_a_name_that_two_plugins_declare_has_its_line_too(command, tmp_path, words):
+    """It ended the command before anything was tried."""
+    spec = 'BackendSpec(name="cheap", summary="Another.", target="nowhere:Nothing")'
+    source = "from hermes_core import hookimpl\nfrom hermes_core.specs import BackendSpec\n\n\n"
+    (tmp_path / "other.py").write_text(f"{source}@hookimpl\ndef hermes_backends():\n    return [{spec}]\n")
+    _, out, _ = command(*words, "-p", str(tmp_path / "other.py"), "--json")
+    found = json.dumps(json.loads(out))
+    assert "backend 'cheap' is declared by 2 plugins" in found
+    assert "KeyError: 'node'" in found
 
 
 def test_plain_probe_spends_nothing_and_a_named_one_says_what_it_will_do(command, purse):

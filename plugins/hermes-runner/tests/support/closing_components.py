@@ -13,7 +13,8 @@ from hermes_sandbox.local.backend import LocalBackend
 @hookimpl
 def hermes_engines():
     return [
-        EngineSpec(name=name, summary=name, target=f"closing_components:{name.title()}") for name in ("exits", "slips")
+        EngineSpec(name=name, summary=name, target=f"closing_components:{name.title()}")
+        for name in ("exits", "slips", "mute")
     ]
 
 
@@ -40,6 +41,7 @@ class Exits:
 
     def __init__(self):
         self._inner = LocalEngine()
+        self.is_closed = False
 
     async def open(self, run):
         await self._inner.open(run)
@@ -61,6 +63,20 @@ class Slips(Exits):
     async def aclose(self):
         await self._inner.aclose()
         raise KeyError("worker")
+
+
+class Mute(Slips):
+    """Does not know of itself what it has left."""
+
+    @property
+    def provenance(self):
+        if self.is_closed:
+            raise LookupError("gone")
+        return {}
+
+    async def aclose(self):
+        self.is_closed = True
+        await super().aclose()
 
 
 class Sticky(LocalBackend):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -78,8 +79,12 @@ class RunEngine:
         return self._discretion.error(closing_warning(f"engine {self._name!r}", error, self._left()))
 
     def _left(self) -> str:
-        left = self.provenance.get("sandboxes_left")
-        return f"; of its sandboxes {left} may be left" if left else ""
+        with contextlib.suppress(
+            Exception
+        ):  # the plugin boundary: an engine that cannot be closed may not know any more
+            left = self.provenance.get("sandboxes_left")
+            return f"; of its sandboxes {left} may be left" if left else ""
+        return ""
 
     def _lost(self, rollout: RolloutSpec, error: HermesError) -> RolloutOutcome:
         outcome = failed_outcome(rollout, self._discretion.error(error))

@@ -152,6 +152,7 @@ def _rows(plan: _Plan, printing: _Printing | None) -> Iterator[tuple[str, Row]]:
     """Try one backend after the other; where it is printed, its name stands there while it is tried."""
     from hermes_core.discovery import load_plugins
     from hermes_core.discovery.option_secrets import discretion
+    from hermes_sandbox.commands.costs import tell_costs
 
     registry = load_plugins(plan.settings)
     names = list(plan.options) or list(registry.names("backend"))
@@ -161,9 +162,11 @@ def _rows(plan: _Plan, printing: _Printing | None) -> Iterator[tuple[str, Row]]:
     if printing is not None:
         printing.width = max(map(len, (*names, *(row["backend"] for row in absent))), default=0)
     for name in names:
+        options = plan.options.get(name, {})
+        if name in plan.options and _lack(registry, name) is None:
+            tell_costs(registry, name, options)
         if printing is not None:
             printing.begin(name)
-        options = plan.options.get(name, {})
         row = _try(registry, name, options, is_named=name in plan.options)
         if name == plan.wanted and plan.spec is not None and row["works"]:
             row = _with_the_config(row, plan.source, _as_configured(registry, name, options, plan.spec))
@@ -205,20 +208,17 @@ def _with_the_config(row: Row, source: str, trouble: tuple[str, str] | None) -> 
 
 def _try(registry: Registry, name: str, options: Mapping[str, Any], *, is_named: bool) -> Row:
     from hermes_core.contracts.errors import HermesError
-    from hermes_sandbox.commands.costs import costs_of, not_tried, options_that_fetch_nothing, tell_costs
-    from hermes_sandbox.commands.doctor_advice import advice, missing
+    from hermes_sandbox.commands.costs import costs_of, not_tried, options_that_fetch_nothing
+    from hermes_sandbox.commands.doctor_advice import advice
     from hermes_sandbox.commands.probe import try_backend
 
     try:
-        declared = cast("BackendSpec", registry.spec("backend", name))
+        trouble = _lack(registry, name)
     except HermesError as error:  # several plugins declare it
-        return _row(name, works=(), troubles={(error.message, error.hint or f"hermes-core plugins show {name}"): ()})
-    trouble = missing(name, declared.requires, os.environ)
+        trouble = (error.message, error.hint or f"hermes-core plugins show {name}")
     if trouble is not None:
         return _row(name, works=(), troubles={trouble: ()})
-    if is_named:
-        tell_costs(registry, name, options)
-    elif costs := costs_of(registry, name, options):
+    if not is_named and (costs := costs_of(registry, name, options)):
         return _row(name, works=(), troubles={not_tried(name, costs, "hermes-core doctor"): ()}, tried=False)
     given = options or options_that_fetch_nothing(registry, name)
     found = asyncio.run(try_backend(registry, name, given, None, levels_only=True))
@@ -231,6 +231,13 @@ def _try(registry: Registry, name: str, options: Mapping[str, Any], *, is_named:
     told = {(said, hint): levels for hint, (said, levels) in troubles.items()}
     works = [one.isolation for one in found if one.works]
     return _row(name, works=works, troubles=told, processes=list(_bounds(found)))
+
+
+def _lack(registry: Registry, name: str) -> tuple[str, str] | None:
+    """Return what a backend requires and is not here, with what to type."""
+    from hermes_sandbox.commands.doctor_advice import missing
+
+    return missing(name, cast("BackendSpec", registry.spec("backend", name)).requires, os.environ)
 
 
 def _bounds(found: Sequence[Finding]) -> Iterator[Row]:
