@@ -32,8 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand."""
-    actions = {"list": _list, "show": _show, "doctor": _doctor}
-    return actions[arguments.action](arguments, arguments.plugin_settings)
+    action = {"list": _list, "show": _show, "doctor": _doctor}[arguments.action]
+    return action(arguments, arguments.plugin_settings)
 
 
 def _list(arguments: argparse.Namespace, settings: PluginSettings) -> int:

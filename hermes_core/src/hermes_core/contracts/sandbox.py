@@ -43,6 +43,12 @@ class SandboxSpec:
     """Idle seconds after which the sandbox ends; a call in flight and a running process are no idleness."""
     output_limit: int = 65536
     """Bytes kept of each end (head and tail) of each output stream of a command."""
+    user: str | None = None
+    """Whose the commands are, by a name or uid[:gid] of the image; the backend's choice if None."""
+    as_image: bool = False
+    """Whether a backend that can tell follows the image: its user, if `user` is None, and its working directory."""
+    wishes: tuple[str, ...] = ()
+    """Fields that a sandbox does without where they cannot be enforced, which is said once and recorded."""
     rollout_id: str | None = None
 
 

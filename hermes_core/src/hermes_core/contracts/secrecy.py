@@ -72,8 +72,7 @@ def yaml_problem(error: Exception) -> str:
     problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
     if problem is None or mark is None:
         return str(error) if isinstance(error, UnicodeDecodeError) else type(error).__name__
-    said = re.sub(r"'[^']{2,}'", "'…'", problem)
-    return f"{said} in line {mark.line + 1}, column {mark.column + 1}"
+    return re.sub(r"'[^']{2,}'", "'…'", problem) + f" in line {mark.line + 1}, column {mark.column + 1}"
 
 
 def find_secrets(values: Any) -> frozenset[str]:

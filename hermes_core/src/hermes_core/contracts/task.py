@@ -45,12 +45,14 @@ class Precautions:
     `access` raises the verifier's access and cannot lower it. `artifacts` are the paths that a fresh sandbox gets of
     the rollout, None those of the verifier: below the workspace, or absolute in a container of the rollout's own, where
     `/` is the workspace and every change outside the folders of programs. Where the model is root and a task names
-    artifacts, all its verifiers get a fresh sandbox. `protected` are files or directories that judging depends on and
-    the model could write: a rollout that changes one, or makes one that was not there, scores the lowest score.
+    artifacts, all its verifiers get a fresh sandbox; `as_root` does that too, as root, where a backend has users.
+    `protected` are files or directories that judging depends on and the model could write: a rollout that changes one,
+    or makes one that was not there, scores the lowest score.
     """
 
     access: Access | None = None
     artifacts: tuple[str, ...] | None = None
+    as_root: bool = False
     protected: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

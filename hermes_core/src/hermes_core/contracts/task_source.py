@@ -18,8 +18,7 @@ class TaskProblem:
     message: str
 
     def __str__(self) -> str:
-        name = "" if self.task_id is None else f"task {self.task_id!r}: "
-        return f"{self.source}: {name}{self.message}"
+        return f"{self.source}: {'' if self.task_id is None else f'task {self.task_id!r}: '}{self.message}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

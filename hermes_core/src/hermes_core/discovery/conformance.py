@@ -34,8 +34,7 @@ def complaints(target: Any, protocol: type) -> list[str]:
             continue
         method = getattr(target, name, None)
         if not callable(method):
-            names = list(inspect.signature(wanted).parameters)[1:]
-            found.append(f"it has no method {name}({', '.join(names)})")
+            found.append(f"it has no method {name}({', '.join([*inspect.signature(wanted).parameters][1:])})")
         else:
             found += _method_complaints(target, name, method, wanted)
     return found

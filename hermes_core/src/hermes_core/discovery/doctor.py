@@ -131,8 +131,7 @@ def _loaded(record: PluginRecord, plugin: dict[str, Any], heavy: list[str]) -> I
     if not plugin["hooks"]:
         yield Finding(level="warning", subject=record.id, message="it implements no hook, so it does nothing")
     if heavy:
-        names = ", ".join(heavy)
-        message = f"importing it imports {names}, which slows every start; move that into the targets"
+        message = f"importing it imports {', '.join(heavy)}, which slows every start; move that into the targets"
         yield Finding(level="warning", subject=record.id, message=message)
 
 

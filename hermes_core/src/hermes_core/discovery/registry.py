@@ -45,8 +45,7 @@ class Registry:
         loaded = [record for record in self.plugins if record.state is PluginState.LOADED]
         for record in loaded:
             for kind, spec in record.declared:
-                component = Component(kind=kind, spec=spec, plugin=record)
-                self._components[kind].setdefault(spec.name, []).append(component)
+                self._components[kind].setdefault(spec.name, []).append(Component(kind=kind, spec=spec, plugin=record))
         self._hooks = {record.id: manager.implementations(record.id) for record in loaded}
         self._events = EventDispatcher(manager.event_hooks(), self._hooks)
         self.fire: Callable[[str, object], None] = self._events.fire

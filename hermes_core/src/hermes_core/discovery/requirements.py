@@ -37,8 +37,7 @@ def _is_readable(item: str) -> bool:
 def _problem(item: str, environ: Mapping[str, str]) -> str | None:
     kind, _, rest = item.partition(":")
     if kind == "bin":
-        missing = shutil.which(rest, path=environ.get("PATH")) is None
-        return f"the program {rest!r} is not on PATH" if missing else None
+        return None if shutil.which(rest, path=environ.get("PATH")) else f"the program {rest!r} is not on PATH"
     if kind == "env":
         return None if environ.get(rest) else f"the environment variable {rest} is not set"
     return _distribution_problem(rest)
@@ -64,8 +63,7 @@ def _satisfies(installed: str, operator: str, wanted: str) -> bool:
         is_same = [str(part) for part in _release(installed)][: len(parts)] == parts
         return is_same if operator == "==" else not is_same
     fixed = _release(wanted)[:-1] if operator == "~=" else []
-    is_near = _release(installed)[: len(fixed)] == fixed
-    return is_near and _COMPARISONS[operator](_order(installed), _order(wanted))
+    return _release(installed)[: len(fixed)] == fixed and _COMPARISONS[operator](_order(installed), _order(wanted))
 
 
 def _release(version: str) -> list[int]:
@@ -76,8 +74,7 @@ def _key(version: str) -> tuple[list[int], int, int]:
     match = _VERSION.match(version)
     if match is None:
         return [], 0, 0
-    release = [int(part) for part in match[1].split(".")]
-    return release, _STAGES.get(match[2] or "", 0), int(match[3] or 0)
+    return [int(part) for part in match[1].split(".")], _STAGES.get(match[2] or "", 0), int(match[3] or 0)
 
 
 def _order(version: str) -> tuple[list[int], int, int]:

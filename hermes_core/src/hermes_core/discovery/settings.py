@@ -48,8 +48,7 @@ class PluginSettings:
         """Add the values of the command line's `-p`: a name, a module, a path, or `no:` and a name."""
         extra, disable = list(self.extra), list(self.disable)
         for option in options:
-            is_off = option.startswith("no:")
-            (disable if is_off else extra).append(option.removeprefix("no:"))
+            (disable if option.startswith("no:") else extra).append(option.removeprefix("no:"))
         return dataclasses.replace(self, extra=_unique(extra), disable=_unique(disable))
 
     def with_config(self, config: Mapping[str, Any]) -> PluginSettings:

@@ -98,8 +98,7 @@ class _Play:
                 with record.phase("sandbox_start"):
                     await set_up(self._task, sandbox)
             seal = await Seal.of(self._runtime, self._task, sandbox)
-            model = record.session or self._model
-            record.stop_reason = await self._agent(self._runtime, model, context, record)
+            record.stop_reason = await self._agent(self._runtime, record.session or self._model, context, record)
         except HermesError as error:
             if error.fatal:
                 raise

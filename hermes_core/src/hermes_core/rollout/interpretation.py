@@ -90,8 +90,7 @@ def _looks_like_calls(text: str, offered: Collection[str]) -> bool:
     if _MARK(text) or any(call[1] in offered for call in _PYTHONIC.finditer(text)):
         return True
     # A line may begin like JSON and be none; many of them tell no more.
-    begins = islice(_JSON.finditer(text), _MOST_SHOWN)
-    return any(_names_a_tool(text, found.end(), offered) for found in begins)
+    return any(_names_a_tool(text, found.end(), offered) for found in islice(_JSON.finditer(text), _MOST_SHOWN))
 
 
 def _names_a_tool(text: str, at: int, offered: Collection[str]) -> bool:

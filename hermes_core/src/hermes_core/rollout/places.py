@@ -70,7 +70,7 @@ class Places:
         self._used.setdefault("places", []).append(note)
         if live is None or not spec.needs_sandbox:
             return self._context(None)
-        wanted = self._runtime.sandbox_for(self._task, rollout_id=self._live.rollout_id)
+        wanted = self._runtime.judge_sandbox(self._task, rollout_id=self._live.rollout_id)
         limit = self._runtime.verifier_timeout
         with _of_the_judge():
             sandbox = await self._stack.enter_async_context(self._runtime.open_sandbox(wanted))
@@ -101,7 +101,7 @@ class Places:
 def least_access(runtime: Runtime, task: Task) -> Access:
     """Return the least access of the task's verifiers, whatever they declare for themselves."""
     asked, asks = task.precautions.access or "live", task.precautions.artifacts is not None
-    needed: Access = "fresh" if asks and runtime.commands_are_root(task) else "live"
+    needed: Access = "fresh" if asks and runtime.commands_are_root(task, of_judge=True) else "live"
     return max(runtime.verifier_access, asked, needed, key=ACCESS_LEVELS.index)
 
 

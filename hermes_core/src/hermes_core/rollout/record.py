@@ -160,8 +160,7 @@ class RolloutRecord:
 
     def _timings(self) -> Timings:
         total = time.perf_counter() - self._started
-        rest = max(0.0, total - sum(self._seconds.values()))
-        return Timings(total=total, framework=rest, **self._seconds)
+        return Timings(total=total, framework=max(0.0, total - sum(self._seconds.values())), **self._seconds)
 
 
 def failed_outcome(spec: RolloutSpec, error: Exception) -> RolloutOutcome:

@@ -174,9 +174,18 @@ class Runtime:
         """Return what a task's sandbox must be: the run's spec with the task's own fields."""
         return overridden(self.sandbox_spec, task.sandbox, rollout_id=rollout_id)
 
-    def commands_are_root(self, task: Task) -> bool:
-        """Tell whether a model is root in the task's sandbox, as far as the backend says."""
-        spec, backend = self.sandbox_for(task, rollout_id=""), self.backend
+    def judge_sandbox(self, task: Task, *, rollout_id: str) -> SandboxSpec:
+        """Return what a sandbox of its verifiers must be: with root in it where the task asks and the backend can."""
+        own = self.sandbox_for(task, rollout_id=rollout_id)
+        as_root = dataclasses.replace(own, user="root")
+        return as_root if task.precautions.as_root and self._is_root(as_root) and not self._is_root(own) else own
+
+    def commands_are_root(self, task: Task, *, of_judge: bool = False) -> bool:
+        """Tell whether a model is root in the task's sandbox, or a verifier in its own, as far as the backend says."""
+        return self._is_root((self.judge_sandbox if of_judge else self.sandbox_for)(task, rollout_id=""))
+
+    def _is_root(self, spec: SandboxSpec) -> bool:
+        backend = self.backend
         return isinstance(backend, RootBackend) and backend.commands_are_root(spec)
 
     async def _opened(self, spec: SandboxSpec) -> Sandbox:
@@ -212,11 +221,16 @@ class Runtime:
 
 
 def overridden(spec: SandboxSpec, fields: Mapping[str, Any], *, rollout_id: str | None = None) -> SandboxSpec:
-    """Return the run's sandbox spec with a task's own fields; an unknown one is a `ConfigError`."""
-    known = set(SandboxSpec.__dataclass_fields__) - {"rollout_id"}
-    if unknown := sorted(set(fields) - known):
+    """Return the run's sandbox spec with a task's own fields; an unknown one is a `ConfigError`.
+
+    A task's wish gives way to what the run itself asks for.
+    """
+    known, wishes = set(SandboxSpec.__dataclass_fields__) - {"rollout_id"}, {*fields.get("wishes", spec.wishes)}
+    if unknown := sorted({*fields, *wishes} - known):
         raise ConfigError(f"sandbox has no key {unknown[0]!r}", hint=f"known keys: {', '.join(sorted(known))}")
-    return dataclasses.replace(spec, **{**fields, "rollout_id": rollout_id})
+    settled = {name for name in wishes.difference(spec.wishes) if getattr(spec, name) is not None}
+    wanted = {name: value for name, value in fields.items() if name not in settled}
+    return dataclasses.replace(spec, **{**wanted, "wishes": tuple(sorted(wishes - settled)), "rollout_id": rollout_id})
 
 
 async def to_completion(awaitable: Any) -> None:

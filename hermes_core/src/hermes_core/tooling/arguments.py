@@ -122,8 +122,7 @@ def _types(schema: Any) -> tuple[str, ...]:
         return (declared, "null") if schema.get("nullable") is True else (declared,)
     if isinstance(declared, list):
         return tuple(declared)
-    branches = schema.get("anyOf") or schema.get("oneOf") or ()
-    return tuple(name for branch in branches for name in _types(branch))
+    return tuple(name for branch in schema.get("anyOf") or schema.get("oneOf") or () for name in _types(branch))
 
 
 def _from_text(text: str, types: tuple[str, ...]) -> Any:
@@ -205,8 +204,7 @@ def _broken(spec: ToolSpec, reason: str) -> BrokenComponentError:
 
 
 def _explain(spec: ToolSpec, errors: list[ValidationError]) -> str:
-    lines = (line for error in errors for line in _problems(error))
-    problems = list(dict.fromkeys(islice(lines, _MOST_COUNTED)))
+    problems = [*dict.fromkeys(islice((line for error in errors for line in _problems(error)), _MOST_COUNTED))]
     more, least = len(problems) - _MAX_PROBLEMS, "at least " if len(problems) == _MOST_COUNTED else ""
     shown = "; ".join(problems[:_MAX_PROBLEMS]) + (f"; and {least}{more} more" if more > 0 else "")
     return f"Invalid arguments for {spec.name}: {shown}. Please correct the call and retry."

@@ -75,6 +75,8 @@ class AgentSandbox:
         """What is recorded with the rollout; with an allowlist also what was asked of the proxy until now."""
         # A shared place is known only when there is a seat in one.
         known = {**self._provenance, **self._host.provenance}
+        if limits := {**self._provenance.get("limits", {}), **known.get("limits", {})}:
+            known["limits"] = limits
         if self._slot is not None and not self._slot.exclusive:
             known["shared"] = True
         if self._slot is not None and self._slot.expired:
@@ -253,7 +255,11 @@ class AgentSandbox:
 
     async def take_changes(self, source: Sandbox, path: str, *, kept: Iterable[str] = ()) -> str:
         """Make an absolute path what it is in another sandbox of the image; see `changes.take_changes`."""
-        return await take_changes(self, source, path, kept=kept)
+        found = await take_changes(self, source, path, kept=kept)
+        if path == "/":
+            # Asked by verifiers, which otherwise search no folder that a model could have written to.
+            self._provenance["has_own_programs"] = True
+        return found
 
     async def _restart(self, slot: AgentSlot) -> None:
         self._slot = await self._connect(slot)

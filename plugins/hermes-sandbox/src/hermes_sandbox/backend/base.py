@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 from hermes_core.contracts.errors import BackendError, NoPythonError, SandboxRefusedError
 from hermes_core.contracts.leases import LeaseStore, LeaseTerms
-from hermes_core.contracts.sandbox import IsolationLevel, Sandbox, SandboxSpec
+from hermes_core.contracts.sandbox import IsolationLevel, RootBackend, Sandbox, SandboxSpec
 from hermes_core.specs import BackendSpec
 from hermes_sandbox.agent.seccomp import FAMILIES
 from hermes_sandbox.backend.agent_sandbox import AgentSandbox
 from hermes_sandbox.backend.host import SandboxHost
-from hermes_sandbox.backend.options import PROCESSES, UNBOUNDED
+from hermes_sandbox.backend.options import PROCESSES, ROOT, UNBOUNDED
 from hermes_sandbox.backend.recycled_host import WornPlace
 from hermes_sandbox.backend.shared_hosts import Places, SharedAgents
 from hermes_sandbox.backend.shell_opening import plain_sandbox
@@ -31,6 +31,7 @@ from hermes_sandbox.protocol.cancellation import complete
 from hermes_sandbox.protocol.fd_limits import failure
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 from hermes_sandbox.protocol.validation import check_variables
+from hermes_sandbox.wishes import LIMITS, Wishes
 
 if TYPE_CHECKING:
     from hermes_sandbox.backend.options import AgentOptions
@@ -54,15 +55,6 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
 """What every command finds in its environment, whatever the backend."""
 
 _log = logging.getLogger(__name__)
-_LIMITS: Final = {
-    "cpu": "cpu",
-    "memory_mb": "memory",
-    "pids": "pids",
-    "disk_mb": "disk",
-    "file_size_mb": "file_size",
-}
-
-
 _UNBOUNDED_HINT: Final = "Run as another user than root, or where control groups with the controller pids can be made"
 _PLAIN_HINT: Final = "Name an image with Python 3.8 or newer, whose agent can bound them"
 
@@ -105,6 +97,7 @@ class AgentBackend(ABC):
         self._open: dict[str, AgentSandbox | PlainSandbox] = {}
         self._said_unbounded = False
         self._said_lacks: set[str] = set()
+        self._wishes = Wishes(self.declaration.name)
 
     @property
     def leases(self) -> LeaseStore:
@@ -144,6 +137,10 @@ class AgentBackend(ABC):
         """Return how many slots its places come to, once the first one was asked for; None where nothing is shared."""
         return self.places.capacity if self.shares(self._levelled(spec)) else None
 
+    def has_user(self, spec: SandboxSpec) -> bool:
+        """Tell whether commands can be the named user's; if nothing else, root's where they are in any case."""
+        return spec.user in ROOT and isinstance(self, RootBackend) and self.commands_are_root(spec)
+
     def handle(self, spec: SandboxSpec, sandbox_id: str) -> Mapping[str, Any]:
         """Return what `reclaim` needs to find the place, known before it exists; written to the lease."""
         del spec
@@ -173,10 +170,12 @@ class AgentBackend(ABC):
             )
         if spec.image is not None and not known.images:
             raise self._refusal(f"image {spec.image!r}", "leave image out, or choose a backend that runs images")
-        for field, limit in _LIMITS.items():
+        for field, limit in LIMITS.items():
             if getattr(spec, field) is not None and limit not in known.limits:
                 offered = ", ".join(sorted(known.limits)) or "none"
                 raise self._refusal(f"limit {field}", f"limits it can enforce: {offered}")
+        if spec.user is not None and not self.has_user(spec):
+            raise self._refusal(f"user {spec.user!r}", "leave user out, or choose a backend that has users: docker")
         if spec.pids is not None and spec.pids <= 0:
             raise SandboxRefusedError(f"the limit pids must be greater than 0, found {spec.pids}")
         refuse_hosts(spec)
@@ -193,7 +192,9 @@ class AgentBackend(ABC):
 
     async def check(self, spec: SandboxSpec) -> None:
         """Raise unless `spec` can be had here, by trying."""
-        spec = self._levelled(spec)
+        await self._wishes.grant(self._levelled(spec), self._check)
+
+    async def _check(self, spec: SandboxSpec) -> None:
         self.refuse(spec)
         await self.probe(spec)
 
@@ -206,7 +207,9 @@ class AgentBackend(ABC):
 
     async def open(self, spec: SandboxSpec) -> AgentSandbox | PlainSandbox:
         """Create a sandbox; when cancelled or failing, nothing is left behind."""
-        spec = self._levelled(spec)
+        return await self._wishes.grant(self._levelled(spec), self._open_as_is)
+
+    async def _open_as_is(self, spec: SandboxSpec) -> AgentSandbox | PlainSandbox:
         self.refuse(spec)
         spec = await self.prepare(spec)
         sandbox_id = uuid.uuid4().hex[:16]
@@ -412,6 +415,9 @@ class AgentBackend(ABC):
         return leave
 
     def _provenance(self, spec: SandboxSpec, sandbox_id: str, host: SandboxHost) -> dict[str, Any]:
+        found = dict(host.provenance)
+        if omitted := self._wishes.omissions(spec):
+            found["limits"] = {**found.get("limits", {}), **omitted}
         return {
             "backend": self.declaration.name,
             "isolation": spec.isolation,
@@ -420,7 +426,7 @@ class AgentBackend(ABC):
             **({} if spec.network == "full" else {"socket_families": list(FAMILIES)}),
             "sandbox_id": sandbox_id,
             **({"lacks": dict(host.lacks)} if host.lacks else {}),
-            **host.provenance,
+            **found,
         }
 
     async def aclose(self) -> None:

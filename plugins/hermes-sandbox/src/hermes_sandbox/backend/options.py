@@ -20,6 +20,8 @@ def _absolute(value: str) -> str:
     return value
 
 
+ROOT: Final = ("root", "0", "0:0", "root:root")
+"""How root is called where a user is named."""
 PROCESSES: Final = 1024
 """Processes and threads of a sandbox where neither the options nor the task name a number: `make -j`, a JVM and a
 browser have room, and as many shells are killed in a fraction of a second."""
