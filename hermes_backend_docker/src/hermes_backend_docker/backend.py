@@ -8,7 +8,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final, TypeVar, cast
 
 from hermes_backend_docker.address import find_address
-from hermes_backend_docker.describing import describe, environment_of, refuse_what_lacks, refuse_what_slots_share
+from hermes_backend_docker.describing import (
+    describe,
+    environment_of,
+    refuse_what_lacks,
+    refuse_what_slots_share,
+    refuse_wishes,
+)
 from hermes_backend_docker.engine import Engine, EngineFacts
 from hermes_backend_docker.failures import ImageMissingError
 from hermes_backend_docker.hardening import STATE_DIR, container_config, is_read_only, plain_config, processes_of
@@ -18,6 +24,7 @@ from hermes_backend_docker.options import DockerOptions
 from hermes_backend_docker.ownership import POOL, SANDBOX, container_name, is_abandoned, labels_of
 from hermes_backend_docker.plugin import DOCKER
 from hermes_backend_docker.slots import SharedContainer
+from hermes_backend_docker.users import ACCOUNTS, ROOT, Account, find_account, fit, is_root, user_for
 from hermes_core.contracts.errors import BackendError, SandboxRefusedError
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.specs import BackendSpec
@@ -53,6 +60,7 @@ class DockerBackend(AgentBackend):
             build_timeout=self.options.build_timeout,
         )
         self._without_python: dict[str, str] = {}
+        self._accounts: dict[tuple[str, str], Account] = {}
         self._pool_id = uuid.uuid4().hex[:16]
 
     def refuse(self, spec: SandboxSpec) -> None:
@@ -60,10 +68,17 @@ class DockerBackend(AgentBackend):
         super().refuse(spec)
         if self.shares(spec):
             refuse_what_slots_share(spec, self.options)
+        refuse_wishes(spec)
+
+    def has_user(self, spec: SandboxSpec) -> bool:
+        """Say yes: whether the image has it turns out when the image is there."""
+        del spec
+        return True
 
     def commands_are_root(self, spec: SandboxSpec) -> bool:
-        """Tell whether option `user` is root; slots, which are not, refuse it."""
-        return self.options.identity[0] == 0 and not self.shares(spec)
+        """Tell whether the option's, the task's or the image's user is root; slots have none that is."""
+        user = user_for(spec, self.options, self.images.last_known(self._image_name(spec)))
+        return not self.shares(spec) and (self.options.identity[0] == 0 if user is None else is_root(user))
 
     def shares(self, spec: SandboxSpec) -> bool:
         """Slots of containers do."""
@@ -104,9 +119,10 @@ class DockerBackend(AgentBackend):
             return await self._container(spec, sandbox_id, facts, await self._image(spec))
 
     async def _container(self, spec: SandboxSpec, sandbox_id: str, facts: EngineFacts, image: Image) -> ContainerHost:
-        host = self._host(ContainerHost, spec, sandbox_id, facts=facts, image=image)
-        if self.options.offers_shell:
-            host.plain = plain_config(host.config, self.options)
+        options = fit(spec, self.options, image, await self._account(spec, sandbox_id, image))
+        host = self._host(ContainerHost, spec, sandbox_id, facts=facts, image=image, options=options)
+        if options.offers_shell:
+            host.plain = plain_config(host.config, spec, options)
             host.on_no_python = lambda why: self._without_python.__setitem__(image.id, why)
             host.without_python = self._known_of_python(image)
             if host.without_python is not None:
@@ -116,6 +132,18 @@ class DockerBackend(AgentBackend):
         async with self._starting:
             await host.create()
         return host
+
+    async def _account(self, spec: SandboxSpec, sandbox_id: str, image: Image) -> Account | None:
+        """Return whom the task or its image names, looked up in the image; None where the options decide."""
+        user = user_for(spec, self.options, image)
+        if user is None or is_root(user):
+            return None if user is None else ROOT
+        if (image.id, user) not in self._accounts:
+            # By the name that the sandbox's own container gets afterwards, by which its lease finds it.
+            name, labels = container_name(sandbox_id), labels_of(self._lease(spec, sandbox_id))
+            files = await self.engine.read_files(name, image.id, labels, ACCOUNTS)
+            self._accounts[image.id, user] = find_account(user, *files)
+        return self._accounts[image.id, user]
 
     def _known_of_python(self, image: Image) -> str | None:
         if self.options.plain == "always":
@@ -130,19 +158,20 @@ class DockerBackend(AgentBackend):
         *,
         facts: EngineFacts,
         image: Image,
+        options: DockerOptions,
         labels: Mapping[str, str] | None = None,
     ) -> Host:
         marks = {**labels_of(self._lease(spec, sandbox_id)), **(labels or {})}
         return kind(
             self.engine,
             container_name(sandbox_id),
-            container_config(spec=spec, options=self.options, image=image.id, labels=marks),
-            workspace=self.options.workspace,
-            bash=self.options.bash,
-            environment=environment_of(image, self.options),
-            identity=self.options.identity,
-            state_dir=STATE_DIR if is_read_only(spec, self.options) else None,
-            provenance=describe(spec, self.options, facts, image),
+            container_config(spec=spec, options=options, image=image.id, labels=marks),
+            workspace=options.workspace,
+            bash=options.bash,
+            environment=environment_of(image, options),
+            identity=options.identity,
+            state_dir=STATE_DIR if is_read_only(spec, options) else None,
+            provenance=describe(spec, options, facts, image),
         )
 
     def _slot(self, spec: SandboxSpec, sandbox_id: str, facts: EngineFacts, image: Image) -> UserSlot:
@@ -176,20 +205,23 @@ class DockerBackend(AgentBackend):
 
     async def _shared(self, spec: SandboxSpec, container_id: str, facts: EngineFacts, image: Image) -> SharedContainer:
         labels = {POOL: self._pool_id}
-        host = self._host(SharedContainer, spec, container_id, facts=facts, image=image, labels=labels)
+        options = self.options
+        host = self._host(SharedContainer, spec, container_id, facts=facts, image=image, options=options, labels=labels)
         host.worn_at = time.monotonic() + self.options.container_ttl
         host.first_uid = first_uid(container_id, few=facts.few_users)
-        host.uses = self.options.slots_per_container * _USES
+        host.uses = options.slots_per_container * _USES
         # No turn is taken here: those who make places have a bound of their own.
         await host.create()
         return host
 
     async def _image(self, spec: SandboxSpec) -> Image:
-        if spec.image is not None:
-            return await self.images.ready(spec.image)
-        if self.options.dockerfile is not None:
-            return await self.images.ready(f"dockerfile:{self.options.dockerfile}", self.options.context)
-        return await self.images.ready(self.options.image)
+        is_own = spec.image is not None or self.options.dockerfile is None
+        return await self.images.ready(self._image_name(spec), None if is_own else self.options.context)
+
+    def _image_name(self, spec: SandboxSpec) -> str:
+        if spec.image is not None or self.options.dockerfile is None:
+            return spec.image or self.options.image
+        return f"dockerfile:{self.options.dockerfile}"
 
     async def reclaim(self, handle: Mapping[str, Any]) -> None:
         """Remove the container that a killed process left behind; one that is not there is fine.

@@ -29,6 +29,20 @@ def refuse_what_slots_share(spec: SandboxSpec, options: DockerOptions) -> None:
             "slots of a container cannot all be root",
             hint="leave the backend's option user out, or --isolation container",
         )
+    if spec.user is not None:
+        raise SandboxRefusedError(
+            f"slots of a container have users of their own, none of them is {spec.user!r}",
+            hint="--isolation container, or leave user out",
+        )
+
+
+def refuse_wishes(spec: SandboxSpec) -> None:
+    """Raise `SandboxRefusedError` for a limited disk that is only wished for: it would make another place of it."""
+    if "disk_mb" in spec.wishes and spec.disk_mb is not None:
+        raise SandboxRefusedError(
+            "limit disk_mb would be kept in the container's memory, with all but a few folders read-only",
+            hint="set sandbox.disk_mb in the run's config where that is wanted",
+        )
 
 
 def refuse_what_lacks(spec: SandboxSpec, options: DockerOptions, facts: EngineFacts) -> None:

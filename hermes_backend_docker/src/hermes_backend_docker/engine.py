@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import posixpath
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import quote
 
@@ -27,6 +29,7 @@ from hermes_sandbox import AgentStream
 
 T = TypeVar("T")
 _SAID: Final = 2000
+_NOT_FOUND: Final = 404
 _OBITUARY: Final = 2.0
 """Seconds that may be spent on finding out why a container has ended."""
 
@@ -102,6 +105,15 @@ class Engine:
         work = lambda docker: docker.containers.create(dict(config), name=name)  # noqa: E731 - a request
         made = await self.ask(f"container {name} cannot be created", work)
         return str(made.id)
+
+    async def read_files(self, name: str, image: str, labels: Mapping[str, str], paths: Sequence[str]) -> list[str]:
+        """Return the texts of an image's files, of which nothing runs meanwhile; one that is not there is empty."""
+        container = await self.create(name, {"Image": image, "Labels": dict(labels), "Entrypoint": ["none"], "Cmd": []})
+        what = f"the files of image {image} cannot be read"
+        try:
+            return [await self.ask(what, partial(_text_of, container=container, path=path)) for path in paths]
+        finally:
+            await self.remove(container)
 
     async def attach(self, container: str) -> AgentStream:
         """Take over a container's standard streams, before it is started."""
@@ -180,6 +192,20 @@ class Engine:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
+
+
+async def _text_of(docker: Docker, *, container: str, path: str) -> str:
+    try:
+        with await docker.containers.container(container).get_archive(path) as archive:
+            # A link that leads elsewhere is no member of the archive.
+            file = archive.extractfile(posixpath.basename(path))
+            return "" if file is None else file.read().decode("utf-8", "replace")
+    except KeyError:
+        return ""
+    except DockerError as error:
+        if error.status != _NOT_FOUND:
+            raise
+        return ""
 
 
 def _facts(info: Mapping[str, Any]) -> EngineFacts:

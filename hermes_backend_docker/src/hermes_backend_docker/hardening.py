@@ -19,8 +19,18 @@ AGENT_CAPABILITIES: Final[Mapping[str, str]] = {
 }
 """The capabilities of the agent, and what for. Commands of a user other than root have none of them."""
 
-ROOT_CAPABILITIES: Final = ("DAC_OVERRIDE", "FOWNER")
-"""What installers expect that run as root, where the commands do."""
+ROOT_CAPABILITIES: Final[Mapping[str, str]] = {
+    "DAC_OVERRIDE": "read and write what other users own",
+    "FOWNER": "change its mode and its times",
+    "FSETID": "keep the setgid bit of what another group owns, which packages set and directories of a team have",
+    "SYS_CHROOT": "chroot, without which sshd takes no login",
+}
+"""What root is used to inside, where the commands are root's: of the engine's own set, all that was found missing.
+
+apt-get, dpkg, useradd, su, passwd and sudo work with these. Of the rest of that set, ports below 1024 need none, since
+the engine lets everybody bind them; without SETFCAP installers fall back to setuid, and with it a ping that is marked
+for NET_RAW would not start; nobody missed SETPCAP; MKNOD, NET_RAW and AUDIT_WRITE reach the machine's own kernel.
+"""
 
 GVISOR: Final = "runsc"
 """The runtime of isolation `gvisor`; names under which engines have it contain this."""
@@ -61,23 +71,23 @@ def container_config(
     }
 
 
-def plain_config(config: Mapping[str, Any], options: DockerOptions) -> dict[str, Any]:
+def plain_config(config: Mapping[str, Any], spec: SandboxSpec, options: DockerOptions) -> dict[str, Any]:
     """Return the description of the same container with a shell in the agent's place."""
     host = config["HostConfig"]
     # The shell is root, and what it keeps is not the commands'.
     own = {_STATE: f"rw,nosuid,nodev,noexec,mode=0711,size={_STATE_MB}m"} if _STATE in host["Tmpfs"] else {}
     return {
         **config,
-        "Entrypoint": list(shell_command(_prepare_plain(options))),
+        "Entrypoint": list(shell_command(_prepare_plain(spec, options))),
         "HostConfig": {**host, "Tmpfs": {**host["Tmpfs"], **own}},
     }
 
 
-def _prepare_plain(options: DockerOptions) -> str:
+def _prepare_plain(spec: SandboxSpec, options: DockerOptions) -> str:
     workspace = shlex.quote(options.workspace)
     lines = [f"mkdir -p {workspace}", f"mkdir -p -m 711 {STATE_DIR}"]
     uid, gid = options.identity
-    if uid:
+    if uid and not follows_image(spec, options):
         kept = "".join(f"-path {shlex.quote(target)} -prune -o " for target in options.targets)
         owner = f"chown -h {uid}:{gid}"
         lines.append(f"find {workspace} {kept}-exec {owner} {{}} +" if kept else f"chown -R {uid}:{gid} {workspace}")
@@ -130,8 +140,18 @@ def capabilities(options: DockerOptions) -> list[str]:
 def _prepare(spec: SandboxSpec, options: DockerOptions) -> str:
     if spec.isolation == "container+slot":
         return program_to_share(options.workspace)
+    if not options.identity[0] or follows_image(spec, options):
+        return ""
     # What an image has copied into the workspace is root's; nothing of the rollout runs yet.
-    return program_to_give(options.workspace, options.identity, options.targets) if options.identity[0] else ""
+    return program_to_give(options.workspace, options.identity, options.targets)
+
+
+def follows_image(spec: SandboxSpec, options: DockerOptions) -> bool:
+    """Tell whether a sandbox's workspace is the image's own WORKDIR, as it is there.
+
+    Slots have folders of their own; where all but a few folders is read-only, another one would be of no use.
+    """
+    return spec.as_image and spec.isolation != "container+slot" and not is_read_only(spec, options)
 
 
 def is_read_only(spec: SandboxSpec, options: DockerOptions) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import posixpath
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,10 @@ class Image:
     name: str
     id: str
     environment: Mapping[str, str]
+    user: str = ""
+    """As its USER says it, a name or a number; empty for root."""
+    folder: str = "/"
+    """Its WORKDIR."""
 
 
 class Images:
@@ -47,6 +52,7 @@ class Images:
         self._build_timeout = build_timeout
         self._work: dict[str, asyncio.Task[Image]] = {}
         self._ready: dict[str, Image] = {}
+        self._last_known: dict[str, Image] = {}
 
     async def ready(self, name: str, context: Path | None = None) -> Image:
         """Return an image by its name, or the one that `dockerfile:PATH` describes, built in `context`.
@@ -62,7 +68,12 @@ class Images:
             task = self._work[name] = asyncio.ensure_future(self._bring(name, context))
             task.add_done_callback(lambda _: self._work.pop(name, None))
         # Whoever gives up leaves the work to the others who wait for it.
-        return await asyncio.shield(task)
+        image = self._last_known[name] = await asyncio.shield(task)
+        return image
+
+    def last_known(self, name: str) -> Image | None:
+        """Return what an image was when it was last asked for; None if it was not."""
+        return self._last_known.get(name)
 
     def forget(self, name: str) -> None:
         """Look for an image anew when it is asked for next: somebody has removed it."""
@@ -87,7 +98,9 @@ class Images:
         found = await self._engine.ask(f"image {name} cannot be looked at", lambda docker: docker.images.inspect(name))
         config = found.get("Config") or {}
         pairs = (entry.partition("=") for entry in config.get("Env") or ())
-        return Image(name, found["Id"], {key: value for key, _, value in pairs})
+        environment = {key: value for key, _, value in pairs}
+        folder = posixpath.normpath(posixpath.join("/", config.get("WorkingDir") or "/"))
+        return Image(name, found["Id"], environment, config.get("User") or "", folder)
 
     async def _pulled(self, name: str) -> None:
         try:

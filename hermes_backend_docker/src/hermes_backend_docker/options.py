@@ -11,6 +11,8 @@ from hermes_sandbox.backend.options import AgentOptions, CommandUser, InsidePath
 
 DEFAULT_IMAGE: Final = "nikolaik/python-nodejs:python3.11-nodejs20"
 """What hermes-agent has always used where nothing was named."""
+DEFAULT_USER: Final = "1000:1000"
+"""Whose commands are where neither an option nor a task says it."""
 
 Megabytes = Annotated[int, Field(gt=0)]
 
@@ -31,8 +33,8 @@ class DockerOptions(AgentOptions):
     pull: Literal["never", "missing", "always"] = "missing"
     pull_timeout: Seconds = 900.0
     build_timeout: Seconds = 1800.0
-    user: CommandUser = "1000:1000"
-    """Numeric uid[:gid] of the commands, or `root`, which is weaker and recorded as such."""
+    user: CommandUser | None = None
+    """Numeric uid[:gid] of the commands, or `root`, which is weaker and recorded as such; over what a task says."""
     workspace: InsidePath = "/workspace"
     plain: Literal["auto", "never", "always"] = "auto"
     """Whether a shell serves what no agent can: where the image has no `python3`, never, or everywhere. It can less."""
@@ -83,4 +85,4 @@ class DockerOptions(AgentOptions):
     @property
     def identity(self) -> tuple[int, int]:
         """The uid and gid of the commands."""
-        return identity_of(self.user)
+        return identity_of(self.user or DEFAULT_USER)

@@ -1,0 +1,89 @@
+"""Whose the commands of a container are: the option's user, the task's, or the image's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hermes_backend_docker.hardening import follows_image
+from hermes_backend_docker.images import Image
+from hermes_backend_docker.options import DockerOptions
+from hermes_core.contracts.errors import SandboxRefusedError
+from hermes_core.contracts.sandbox import SandboxSpec
+
+ACCOUNTS: Final = ("/etc/passwd", "/etc/group")
+"""The files of an image that say who a name is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user inside."""
+
+    uid: int
+    gid: int
+    home: str
+
+
+ROOT: Final = Account(0, 0, "/root")
+
+
+def user_for(spec: SandboxSpec, options: DockerOptions, image: Image | None) -> str | None:
+    """Return how the task or its image calls the user of the commands.
+
+    None where the options decide. An image that is not known yet counts as one of root's.
+    """
+    if options.user is not None or (spec.user is None and not spec.as_image):
+        return None
+    return spec.user or (image.user if image is not None else "") or "root"
+
+
+def is_root(user: str) -> bool:
+    """Tell whether a user is root by name or number."""
+    name = user.partition(":")[0]
+    return name == "root" or (name.isdecimal() and int(name) == 0)
+
+
+def find_account(user: str, passwd: str, group: str) -> Account:
+    """Return the account of `name[:group]`, names or numbers, as the engine itself would find it.
+
+    Raises:
+        SandboxRefusedError: The image knows no such user or group, or knows another one than root by root's number.
+    """
+    name, _, group_name = user.partition(":")
+    line = next(_lines(passwd, name), None)
+    if line is None and not name.isdecimal():
+        raise SandboxRefusedError(
+            f"the image has no user {name!r}", hint="name one of its /etc/passwd, or a uid, or add it in the Dockerfile"
+        )
+    uid = int(line[2]) if line else int(name)
+    if uid == 0:
+        raise SandboxRefusedError(f"user {name!r} of the image is root", hint="call it root")
+    gid = int(line[3]) if line else 0
+    home = line[5] if line and len(line) > 5 else ""
+    return Account(uid, _gid(group_name, group) if group_name else gid, home or "/")
+
+
+def _gid(name: str, group: str) -> int:
+    line = next(_lines(group, name), None)
+    if line is None and not name.isdecimal():
+        raise SandboxRefusedError(f"the image has no group {name!r}", hint="name one of its /etc/group, or a gid")
+    return int(line[2]) if line else int(name)
+
+
+def _lines(text: str, name: str) -> Iterator[list[str]]:
+    """Yield the lines of an account by name, then those by number, whose numbers are ones."""
+    lines = [fields for fields in (line.split(":") for line in text.splitlines()) if len(fields) > 3]
+    usable = [fields for fields in lines if fields[2].isdecimal() and (fields[3].isdecimal() or len(fields) == 4)]
+    yield from (fields for fields in usable if fields[0] == name)
+    yield from (fields for fields in usable if name.isdecimal() and int(fields[2]) == int(name))
+
+
+def fit(spec: SandboxSpec, options: DockerOptions, image: Image, account: Account | None) -> DockerOptions:
+    """Return the options with what the task and its image say of the commands' user and work folder."""
+    changes: dict[str, Any] = {}
+    if account is not None:
+        changes = {"user": f"{account.uid}:{account.gid}", "env": {"HOME": account.home, **options.env}}
+    if follows_image(spec, options):
+        changes["workspace"] = image.folder
+    return options.model_copy(update=changes)
