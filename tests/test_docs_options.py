@@ -163,7 +163,7 @@ def test_every_flag_of_every_command_shown_exists(capsys, words):
     rest = words[words.index("hermes-core") + 1 :]
     while rest[0] == "-p":
         rest = rest[2:]
-    depth = 2 if rest[0] in {"sandboxes", "plugins", "tool-executor", "tool-server"} else 1
+    depth = 2 if rest[0] in {"sandboxes", "plugins", "tasks", "tool-executor", "tool-server"} else 1
     with pytest.raises(SystemExit) as ended:
         main([*rest[:depth], "--help"], environ={})
     usage = capsys.readouterr().out

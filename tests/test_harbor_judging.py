@@ -76,10 +76,10 @@ def harbor(tmp_path):
 
 @pytest.fixture
 def check(tmp_path, monkeypatch):
-    """Check a task with a container for each rollout: `await check(task, user="root")`."""
+    """Check a task with a container for each rollout, as its image's user or another: `await check(task)`."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
-    async def play(task: Task, *, user: str = "root", level: str = "container", **options) -> TaskCheck:
+    async def play(task: Task, *, user: str | None = None, level: str = "container", **options) -> TaskCheck:
         wanted = {"image": IMAGE, "pull": "never", "user": user, **options}
         backend = Ref(kind="backend", name="docker", options=wanted)
         async with Runtime(registry(), backend=backend, sandbox=SandboxSpec(isolation=level)) as runtime:

@@ -78,6 +78,8 @@ def test_a_task_folder_becomes_a_task(registry: Registry, tmp_path: Path) -> Non
         "memory_mb": 4096,
         "disk_mb": 2048,
         "network": "none",
+        "as_image": True,
+        "wishes": ("disk_mb",),
     }
     assert task.limits == {"time_limit": 120.0}
     assert task.metadata["category"] == "programming"
@@ -101,7 +103,7 @@ def test_the_solution_folder_travels_whole_and_the_same_every_time(registry: Reg
     task = read_one(folder, registry)
     assert task.solution is not None
     unpack, solve = (step.arguments["command"] for step in task.solution)
-    assert solve == "bash /solution/solve.sh"
+    assert solve.endswith("/solution/solve.sh")
     packed = base64.b64decode("".join(unpack.split("\n")[1:-1]))
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         helper = archive.extractfile("helper.txt")
@@ -115,9 +117,30 @@ def test_a_named_image_needs_no_dockerfile(registry: Registry, tmp_path: Path) -
     toml = '[environment]\ndocker_image = "org/image:1"\nworkdir = "/srv"\n'
     folder = write_task(tmp_path / "t", toml=toml, without=("environment/Dockerfile", "solution/solve.sh"))
     task = read_one(folder, registry)
-    assert task.sandbox == {"image": "org/image:1", "cwd": "/srv"}
+    assert task.sandbox == {"image": "org/image:1", "cwd": "/srv", "as_image": True, "wishes": ()}
     assert task.solution is None
     assert task.limits == {"time_limit": 600.0}
+
+
+@pytest.mark.parametrize(("stated", "user"), [('"agent"', "agent"), ("1000", "1000"), ('"root"', "root"), ("0", "0")])
+def test_whose_commands_the_model_s_are_is_asked_of_the_sandbox(
+    registry: Registry, tmp_path: Path, stated: str, user: str
+) -> None:
+    task = read_one(write_task(tmp_path / "t", toml=f"[agent]\nuser = {stated}\n"), registry)
+    assert task.sandbox["user"] == user
+
+
+@pytest.mark.parametrize("toml", ["", '[verifier]\nuser = "root"\n', "[verifier]\nuser = 0\n"])
+def test_the_test_is_root_in_a_sandbox_of_its_own(registry: Registry, tmp_path: Path, toml: str) -> None:
+    task = read_one(write_task(tmp_path / "t", toml=toml), registry)
+    assert task.verifier is not None
+    assert (task.precautions.as_root, task.verifier.options["command"]) == (True, "bash /tests/test.sh")
+
+
+def test_the_user_of_a_test_is_named_in_words_that_no_shell_reads_otherwise(registry: Registry, tmp_path: Path) -> None:
+    task = read_one(write_task(tmp_path / "t", toml='[verifier]\nuser = "$(id)"\n'), registry)
+    assert task.verifier is not None
+    assert "--reuid='$(id)'" in task.verifier.options["command"]
 
 
 def test_a_folder_of_folders_is_many_tasks_and_a_broken_one_stops_no_other(registry: Registry, tmp_path: Path) -> None:
@@ -143,7 +166,6 @@ def test_a_folder_of_folders_is_many_tasks_and_a_broken_one_stops_no_other(regis
         ("[environment]\ngpus = 2\n", "2 GPUs"),
         ('[environment]\nos = "windows"\n', "operating system 'windows'"),
         ('[[steps]]\nname = "one"\n', "several [[steps]]"),
-        ('[agent]\nuser = "agent"\n', "an [agent] user"),
         ('[verifier.env]\nKEY = "${KEY}"\n', "the host's environment for KEY in [verifier]"),
         ('[verifier]\nenvironment_mode = "separate"\n', "a verifier environment of its own"),
     ],

@@ -21,13 +21,13 @@ from hermes_backend_ray.engine_wire import Answer, orders, pack, rebuilt
 from hermes_backend_ray.nodes import Node
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.task import Task
 from hermes_core.discovery import PluginState
 from hermes_runner.run.models import is_embedded
 
 if TYPE_CHECKING:
     from hermes_core.contracts.errors import HermesError
     from hermes_core.contracts.rollout import RolloutOutcome
-    from hermes_core.contracts.task import Task
     from hermes_core.discovery import Registry
     from hermes_core.rollout import RolloutSpec
 
@@ -84,7 +84,7 @@ class RayEngine:
         await self._cluster.connect(self._options.address)
         self._code = await asyncio.to_thread(loaded_code, run.registry.plugins)
         wants_tasks = is_embedded(run.config["model"], run.registry)
-        tasks = tuple(_without_files(task) for task in run.tasks) if wants_tasks else ()
+        tasks = tuple(_without_files(task) for task in run.tasks) if wants_tasks else _outlines(run.tasks)
         self._tasks = await asyncio.to_thread(ray.put, pack(tasks))
         wanted = self._options.workers or self._options.per_node * await self._suitable()
         self._slots = self._options.max_concurrent or math.ceil(run.max_concurrent / max(1, wanted))
@@ -225,6 +225,12 @@ def _config(config: Mapping[str, Any]) -> dict[str, Any]:
     tokenizer = config.get("tokenizer")
     absolute = None if tokenizer is None else str(Path(tokenizer).resolve())
     return {**config, "engine": "local", "engine_options": {}, "tokenizer": absolute}
+
+
+def _outlines(tasks: Sequence[Task]) -> tuple[Task, ...]:
+    """Return what tells a worker which sandboxes there will be, and nothing else of the tasks."""
+    wanted = {repr(task.sandbox): task for task in tasks}.values()
+    return tuple(Task(id=task.id, messages=(), sandbox=task.sandbox) for task in wanted)
 
 
 def _without_files(task: Task) -> Task:

@@ -170,6 +170,7 @@ async def _play(loaded: LoadedTasks, registry: Registry, arguments: argparse.Nam
     from hermes_core.specs import Ref
     from hermes_runner.run.closing import closing_error, closing_warning
     from hermes_runner.tasks.check import check_tasks
+    from hermes_runner.tasks.sandboxes import check_own_sandbox
 
     fields: dict[str, Any] = {} if arguments.isolation is None else {"isolation": arguments.isolation}
     spec = SandboxSpec(**fields)
@@ -178,7 +179,7 @@ async def _play(loaded: LoadedTasks, registry: Registry, arguments: argparse.Nam
     access = arguments.verifier_access
     runtime = Runtime(registry, backend=backend, sandbox=spec, verifier_access=access)
     try:
-        await runtime.backend.check(spec)
+        await check_own_sandbox(runtime, loaded.tasks)
         found = check_tasks(loaded.tasks, runtime, repeats=arguments.repeats, max_concurrent=arguments.max_concurrent)
         async for check in found:
             checks.append(check)

@@ -20,6 +20,7 @@ from hermes_runner.run.closing import closing_error, message_of
 from hermes_runner.run.counted_model import counted
 from hermes_runner.run.models import choose_parser, open_model
 from hermes_runner.tasks.judging import WITHIN_REACH, is_within_reach, judging_problem
+from hermes_runner.tasks.sandboxes import check_own_sandbox
 
 _logger = logging.getLogger(__name__)
 _NAMED: Final = 5
@@ -76,7 +77,7 @@ class LocalEngine:
         backend, self._leases = runtime.backend, runtime.leases
         if self._leases is not None:
             self._collected = await self._leases.collect(run.registry)
-        await backend.check(runtime.sandbox_spec)
+        await check_own_sandbox(runtime, run.tasks)
         self.capacity = backend.capacity(runtime.sandbox_spec) if isinstance(backend, BoundedBackend) else None
         self._runtime, self._player = runtime, Player(runtime, counted(model, run.turned))
 

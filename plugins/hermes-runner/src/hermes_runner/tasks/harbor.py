@@ -1,10 +1,12 @@
 """Harbor / Terminal-Bench task folders: `instruction.md`, `task.toml`, `environment/`, `tests/`, `solution/`.
 
 A task asks for the image its Dockerfile describes (`dockerfile:PATH`) or names, so a backend that runs no images
-refuses it before anything is started. The tests are not part of the world: the verifier `script` copies them to
-`/tests` after the rollout, runs `/tests/test.sh`, and reads what that wrote below `/logs/verifier`, which is emptied
-beforehand. Where the model was root, that happens in a second container of the image, which gets what the rollout
-changed outside the folders of programs, and what `task.toml` names under `artifacts`.
+refuses it before anything is started. Commands are the image's user's and begin in its working directory, where the
+backend can tell; the test is root's, unless `task.toml` says otherwise. The tests are not part of the world: the
+verifier `script` copies them to `/tests` after the rollout, runs `/tests/test.sh`, and reads what that wrote below
+`/logs/verifier`, which is emptied beforehand. Where the model or the test is root, that happens in a second container
+of the image, which gets what the rollout changed outside the folders of programs, and what `task.toml` names under
+`artifacts`.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ _READ_ABOVE_TESTS: Final = (
 )
 """What pytest 9, uv, Node, Cargo, Go and Bundler read above /tests, where nothing of a rollout has its place."""
 _MAX_SOLUTION_BYTES: Final = 2**20
+_OTHER_PLACE: Final = "/tmp/solution"  # noqa: S108 - a path inside
 _WORKDIR: Final = re.compile(r"^\s*WORKDIR\s+(\S+)\s*$", re.IGNORECASE | re.MULTILINE)
 _PATHS: Final = ("instruction.md", "task.toml", "tests/test.sh")
 
@@ -92,7 +95,7 @@ def read_folder(folder: Path) -> Task:
         id=folder.name,
         messages=({"role": "user", "content": (folder / "instruction.md").read_text(encoding="utf-8")},),
         verifier=Ref(kind="verifier", name="script", options=_verifier_options(folder, config)),
-        precautions=Precautions(artifacts=_artifacts(folder, config)),
+        precautions=Precautions(artifacts=_artifacts(folder, config), as_root=True),
         solution=_solution(folder, config, timeout),
         sandbox={**_working_directory(folder), **config.sandbox_fields(), "image": _image(folder, config)},
         limits={"time_limit": timeout},
@@ -139,7 +142,7 @@ def _working_directory(folder: Path) -> dict[str, Any]:
 
 def _verifier_options(folder: Path, config: TaskToml) -> dict[str, Any]:
     options: dict[str, Any] = {
-        "command": "bash /tests/test.sh",
+        "command": _test_command(config),
         "upload": {"/tests": str(folder / "tests")},
         "reward": "file",
         "reward_files": list(REWARD_FILES),
@@ -151,6 +154,15 @@ def _verifier_options(folder: Path, config: TaskToml) -> dict[str, Any]:
     if cwd != "/":
         options["protected"] = list(_READ_ABOVE_TESTS)
     return options if cwd is None else {**options, "cwd": cwd}
+
+
+def _test_command(config: TaskToml) -> str:
+    """Return what runs the test: as root, or as the user that the task names, whose home may be the model's work."""
+    if config.verifier.user in {None, "root", 0, "0"}:
+        return "bash /tests/test.sh"
+    user = shlex.quote(str(config.verifier.user))
+    home = f'd=$(mktemp -d) && chown {user} "$d" /logs/verifier && export HOME="$d"'
+    return f'{home} && exec setpriv --reuid={user} --regid="$(id -g {user})" --init-groups bash /tests/test.sh'
 
 
 def _cwd(folder: Path, config: TaskToml) -> str | None:
@@ -173,9 +185,12 @@ def _solution(folder: Path, config: TaskToml, timeout: float) -> tuple[Step, ...
     if len(packed) > _MAX_SOLUTION_BYTES:
         raise ValueError(f"solution/ has {len(packed)} bytes packed, more than {_MAX_SOLUTION_BYTES}")
     text = base64.encodebytes(packed).decode()
-    unpack = f"mkdir -p /solution && base64 -d <<'END' | tar -xz -C /solution\n{text}END"
+    # Who may not make /solution, an image's own user perhaps, has it where everybody may.
+    place = f"d=/solution; mkdir -p $d 2>/dev/null && [ -w $d ] || d={_OTHER_PLACE}; mkdir -p $d"
+    unpack = f"{place} && base64 -d <<'END' | tar -xz -C $d\n{text}END"
+    found = f"$([ -r /solution/solve.sh ] || echo {posixpath.dirname(_OTHER_PLACE)})/solution/solve.sh"
     env = "".join(f"{name}={shlex.quote(value)} " for name, value in config.solution.env.items())
-    solve = {"command": f"{env}bash /solution/solve.sh", "timeout": min(int(timeout), FOREGROUND_MAX_TIMEOUT)}
+    solve = {"command": f"{env}bash {found}", "timeout": min(int(timeout), FOREGROUND_MAX_TIMEOUT)}
     return Step(tool="terminal", arguments={"command": unpack}), Step(tool="terminal", arguments=solve)
 
 

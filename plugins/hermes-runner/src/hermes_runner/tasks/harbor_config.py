@@ -81,8 +81,6 @@ class TaskToml(_Table):
             f"the operating system {self.environment.os!r}": self.environment.os not in {None, "linux"},
             "MCP servers": bool(self.environment.mcp_servers),
             "a verifier environment of its own": self.verifier.environment_mode != "shared",
-            "an [agent] user": self.agent.user not in {None, "root", 0},
-            "a [verifier] user": self.verifier.user not in {None, "root", 0},
             f"network_mode {self.environment.network_mode!r}": self.environment.network_mode not in _NETWORKS,
         }
         tables = {"environment": self.environment.env, "verifier": self.verifier.env, "solution": self.solution.env}
@@ -102,8 +100,11 @@ class TaskToml(_Table):
             "network": "none" if offline else None,
             "env": environment.env or None,
             "cwd": environment.workdir,
+            "user": None if self.agent.user is None else str(self.agent.user),
         }
-        return {name: value for name, value in fields.items() if value is not None}
+        stated = {name: value for name, value in fields.items() if value is not None}
+        # Harbor's own engines do not enforce it everywhere either, and its template states it for every task.
+        return {**stated, "as_image": True, "wishes": ("disk_mb",) if "disk_mb" in stated else ()}
 
     def unread_keys(self) -> list[str]:
         """Return the keys that nothing here looks at."""

@@ -86,7 +86,7 @@ async def take_changes(target: Sandbox, source: Sandbox, path: str, *, kept: Ite
     left_out: set[str] = set()
     if path == "/":
         left_out = {*SYSTEM_FOLDERS, *found["P"], *found["V"]}
-        folders, stays = [target.workspace, "/"], {*left_out, *_OF_THE_CONTAINER, *kept}
+        folders, stays = [*dict.fromkeys((target.workspace, "/"))], {*left_out, *_OF_THE_CONTAINER, *kept}
     else:
         # The folder that a link of the image leads to is what is meant, not the link.
         quoted = shlex.quote(path)
@@ -141,6 +141,9 @@ class _Changes:
 
     async def take(self, path: str, entry: FileStat | None) -> None:
         """Replace one path by what the source has there: `entry`, of which only the kind is used."""
+        if entry is not None and not await _is_readable(self._source, path, entry.kind):
+            self._omitted += 1
+            return
         await _remove(self._target, path)
         if entry is None:
             return
@@ -158,7 +161,9 @@ class _Changes:
 
     async def take_folder(self, folder: str) -> None:
         """Make a folder that both have the same, but for what is kept in it."""
-        before, after = await asyncio.gather(_listed(self._target, folder), _listed(self._source, folder))
+        before, after = await asyncio.gather(_listed(self._target, folder), _listed_if_open(self._source, folder))
+        if after is None:
+            return
         changed, folders = await self._compare(before, after)
         if len(changed) > _MANY and folder not in self.above:
             for path in before:
@@ -218,6 +223,26 @@ async def _run(target: Sandbox, command: str) -> str:
 async def _remove(target: Sandbox, path: str) -> None:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         await target.remove(path)
+
+
+async def _is_readable(source: Sandbox, path: str, kind: str) -> bool:
+    """Tell whether the commands' user, who may be another one than root, can read a file or look into a folder."""
+    try:
+        if kind == "directory":
+            await source.list_dir(path)
+        elif kind == "file":
+            await source.read_file(path, length=1)
+    except PermissionError:
+        return False
+    return True
+
+
+async def _listed_if_open(source: Sandbox, folder: str) -> dict[str, FileStat] | None:
+    """Return what is in a folder; None where the commands' user may not look, who cannot have changed anything then."""
+    try:
+        return await _listed(source, folder)
+    except PermissionError:
+        return None
 
 
 async def _listed(sandbox: Sandbox, folder: str) -> dict[str, FileStat]:
