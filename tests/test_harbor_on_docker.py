@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import json
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
+from chat_endpoint import server
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGE = "hermes-test:2"
@@ -107,9 +109,11 @@ def write_task(folder: Path, toml: str, *, workdir: str = "/app", user: str = "r
 def play(hermes, tmp_path):
     """Play the solutions of task folders with no option but the backend, and what a test adds: `play(FOLDER)`."""
 
-    def run(tasks: Path, *more: str):
-        words = ("run", tasks, "--model", "oracle", "--mistake-rate", "0", "--terminal-backend", "docker")
-        ended = hermes(*words, "--out", "out", *more, seconds=200)
+    def run(tasks: Path, *more: str, env=None):
+        model = () if "--model" in more else ("--model", "oracle", "--mistake-rate", "0")
+        ended = hermes(
+            "run", tasks, "--terminal-backend", "docker", "--out", "out", *model, *more, env=env, seconds=200
+        )
         lines = tmp_path / "out" / "rollouts.jsonl"
         return ended, [json.loads(line) for line in lines.read_text().splitlines()] if lines.is_file() else []
 
@@ -234,6 +238,29 @@ def test_a_limit_that_the_run_itself_asks_for_is_refused_where_it_cannot_be_enfo
     ended, rollouts = play(folder, "--config", "run.yaml")
     assert (ended.returncode != 0, rollouts) == (True, [])
     assert "4096 MB of disk within 2048 MB of memory" in ended.stderr
+
+
+def test_a_worker_of_ray_wants_no_image_that_no_task_wants(play, tmp_path, named_image):
+    """It is not told the tasks where the model is a server's."""
+    pytest.importorskip("ray", reason="install hermes-backend-ray")
+    folder = write_task(tmp_path / "task", TERMINAL_BENCH.format(image=named_image))
+
+    def answer(number):
+        wanted = {"name": "terminal", "arguments": json.dumps({"command": "echo 42 >answer.txt"})}
+        call = {"id": "c", "type": "function", "function": wanted}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        if number > 1:
+            message = {"role": "assistant", "content": "done"}
+        return 200, {}, {"choices": [{"message": message, "finish_reason": "stop"}]}
+
+    options = json.dumps({"address": "local", "workers": 1, "num_cpus": 1})
+    # The names of Ray's sockets would be too long below the test's own folder.
+    with server(answer) as (url, _), tempfile.TemporaryDirectory(prefix="ray-") as short:
+        model = ("--model", url, "--model-name", "m", "--engine", "ray", "--engine-options", options)
+        ended, found = play(folder, *model, env={"TMPDIR": short})
+    assert ended.returncode == 0, ended.stderr
+    (rollout,) = found
+    assert (ended.returncode, rollout["reward"]) == (0, 1.0), (ended.stderr, rollout["reward_detail"])
 
 
 def test_the_default_image_is_wanted_where_a_task_brings_none(play, tmp_path):

@@ -12,8 +12,8 @@ from hermes_backend_docker.backend import DockerBackend
 from hermes_backend_docker.hardening import AGENT_CAPABILITIES, ROOT_CAPABILITIES
 from hermes_backend_docker.options import DockerOptions
 from hermes_backend_docker.users import Account, find_account
-from hermes_core.contracts.errors import SandboxRefusedError
-from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.contracts.errors import SandboxLacksError, SandboxRefusedError
+from hermes_core.contracts.sandbox import ChangesTaker, SandboxSpec
 
 PASSWD = (
     "root:x:0:0:root:/root:/bin/bash\n\nbroken\nagent:x:1000:1001::/home/agent:/bin/sh\n"
@@ -195,5 +195,9 @@ async def test_an_image_without_python_is_followed_as_well(plain_image: str, tmp
         spec = _ask(image=f"dockerfile:{tmp_path / 'Dockerfile'}", as_image=True)
         async with await made.open(spec) as sandbox:
             assert (await sandbox.exec("id -u; pwd; stat -c %u .")).output == "1000\n/app\n0\n"
+            # And says why no second sandbox of it can be judged.
+            assert isinstance(sandbox, ChangesTaker)
+            with pytest.raises(SandboxLacksError, match="need Python in the sandbox"):
+                await sandbox.take_changes(sandbox, "/")
     finally:
         await made.aclose()

@@ -21,6 +21,7 @@ from hermes_backend_docker.failures import (
     EngineError,
     EngineTimeoutError,
     EngineUnreachableError,
+    NameConflictError,
     from_docker,
     is_connection_failure,
     unreached,
@@ -101,9 +102,16 @@ class Engine:
         return self._facts
 
     async def create(self, name: str, config: Mapping[str, Any]) -> str:
-        """Create a container and return its id."""
+        """Create a container and return its id, or leave nothing."""
         work = lambda docker: docker.containers.create(dict(config), name=name)  # noqa: E731 - a request
-        made = await self.ask(f"container {name} cannot be created", work)
+        try:
+            made = await self.ask(f"container {name} cannot be created", work)
+        except NameConflictError:
+            raise
+        except BaseException:
+            # Its creation may have succeeded unheard.
+            await self.remove(name)
+            raise
         return str(made.id)
 
     async def read_files(self, name: str, image: str, labels: Mapping[str, str], paths: Sequence[str]) -> list[str]:

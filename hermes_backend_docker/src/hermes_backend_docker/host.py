@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hermes_backend_docker.engine import Engine
-from hermes_backend_docker.failures import ContainerGoneError, NameConflictError, ProgramMissingError
+from hermes_backend_docker.failures import ContainerGoneError, ProgramMissingError
 from hermes_backend_docker.hardening import STATE_DIR
 from hermes_core.contracts.errors import NoPythonError, SandboxLostError
 from hermes_sandbox import AgentStream
@@ -57,14 +57,7 @@ class ContainerHost(ContainedPlace):
 
     async def create(self) -> None:
         """Create the container, or leave nothing."""
-        try:
-            self._container = await self._engine.create(self._name, self.config)
-        except NameConflictError:
-            raise
-        except BaseException:
-            # Its creation may have succeeded unheard.
-            await self._engine.remove(self._name)
-            raise
+        self._container = await self._engine.create(self._name, self.config)
 
     async def start_agent(self) -> AgentStream:
         """Start the container with its standard streams in hand; made anew, once, if somebody has removed it."""

@@ -67,6 +67,15 @@ async def test_a_strangers_engine_gives_the_outcomes_of_the_local_one(ran):
     assert (len(there), attempts, result.clean) == (6, [], True)
 
 
+async def test_the_run_s_own_sandbox_is_tried_where_a_task_brings_no_image(ran):
+    """The backend's own image may not be there, and nobody may need it."""
+    imaged = task("a", sandbox={"image": "debian"})
+    with pytest.raises(HermesError, match=r"^backend 'local' cannot enforce isolation 'gvisor'"):
+        await ran("local", task("b"), imaged, isolation="gvisor")
+    with pytest.raises(HermesError, match=r"no task of .* can be run: backend 'local' cannot enforce isolation"):
+        await ran("local", imaged, isolation="gvisor")
+
+
 async def test_the_run_records_which_engine_played_it(ran):
     result, lines, _ = await ran("desks")
     assert result.summary["run"]["engine"] == {"name": "desks", "desks": 2, "played": 2, "most": 2}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self, final
 
 from hermes_core.contracts.errors import SandboxLacksError, SandboxLostError, SandboxRefusedError
-from hermes_core.contracts.sandbox import ExecResult, FileStat, Processes, SandboxSpec, Transfer
+from hermes_core.contracts.sandbox import ExecResult, FileStat, Processes, Sandbox, SandboxSpec, Transfer
 from hermes_sandbox.backend.host import SandboxHost
 from hermes_sandbox.posix_shell.client import Captured, Ran, ShellClient
 from hermes_sandbox.posix_shell.files import PlainFiles
@@ -217,6 +217,11 @@ class PlainSandbox:
         """Refused: see `read_file`."""
         del paths, target, max_bytes, max_entries
         self._lack("archives")
+
+    async def take_changes(self, source: Sandbox, path: str, *, kept: Iterable[str] = ()) -> str:
+        """Refused: they would be uploaded."""
+        del source, path, kept
+        self._lack("changes of another sandbox, which is judged in this one,")
 
     async def start(self) -> None:
         """Start the shell; called once by the backend."""
