@@ -183,6 +183,19 @@ def test_what_the_model_s_user_may_not_look_into_stays_the_image_s(play, tmp_pat
     assert (ended.returncode, rollout["reward"]) == (0, 1.0), (ended.stderr, rollout["reward_detail"])
 
 
+def test_work_below_a_folder_that_its_user_may_not_look_into_is_judged(play, tmp_path):
+    """A named path that this user cannot even reach is as the image has it."""
+    lines = [f"FROM {IMAGE}", "RUN mkdir -p /root/work /srv/shut && chown 1000 /root/work && chmod 711 /root"]
+    lines += ["RUN echo kept >/srv/shut/f && chmod 700 /srv/shut", "WORKDIR /root/work", "USER agent"]
+    toml = 'artifacts = ["/srv/shut/f"]\n' + TEMPLATE
+    folder = write_task(tmp_path / "task", toml, workdir="/root/work", dockerfile="\n".join(lines))
+    (folder / "solution" / "solve.sh").write_text("echo 42 >answer.txt\n")
+    test = folder / "tests" / "test.sh"
+    test.write_text(test.read_text().replace("if ", "if [ -e /srv/shut/f ] && "))
+    ended, (rollout,) = play(folder)
+    assert (ended.returncode, rollout["reward"]) == (0, 1.0), (ended.stderr, rollout["reward_detail"])
+
+
 def test_a_test_finds_the_programs_that_its_image_has_in_the_work_folder_and_at_home(play, tmp_path):
     """A model that is root may have written to both, but not in the container that is judged."""
     places = ["/app/.venv/bin", "/root/tools/bin"]

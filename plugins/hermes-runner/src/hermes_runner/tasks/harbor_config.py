@@ -103,7 +103,7 @@ class TaskToml(_Table):
             "user": None if self.agent.user is None else str(self.agent.user),
         }
         stated = {name: value for name, value in fields.items() if value is not None}
-        # Harbor's own engines do not enforce it everywhere either, and its template states it for every task.
+        # Its template states it for every task, and what engines can do about it is to keep the disk in memory.
         return {**stated, "as_image": True, "wishes": ("disk_mb",) if "disk_mb" in stated else ()}
 
     def unread_keys(self) -> list[str]:

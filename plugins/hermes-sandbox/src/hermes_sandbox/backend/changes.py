@@ -93,6 +93,10 @@ async def take_changes(target: Sandbox, source: Sandbox, path: str, *, kept: Ite
         real = await _run(target, f"if [ -d {quoted} ]; then readlink -f -- {quoted}; else echo {quoted}; fi")
         path = real.removesuffix("\n")
         folders, stays = [path], {*found["P"], *kept}
+    try:
+        entry = None if path == "/" else await _entry(source, path)
+    except PermissionError:
+        return "stays the image's: the rollout's user cannot reach it"
     changes = _Changes(source, target, stays, found["M"])
     if path == "/":
         await _run(target, f"mkdir -p -- {shlex.join(sorted(changes.above))} 2>/dev/null || :")
@@ -101,7 +105,7 @@ async def take_changes(target: Sandbox, source: Sandbox, path: str, *, kept: Ite
             f"artifact {path!r} is a folder of the image's programs, which judge",
             hint="name the files or folders in it that the task asks for",
         )
-    elif (entry := (await _listed(source, posixpath.dirname(path))).get(path)) is None or entry.kind != "directory":
+    elif entry is None or entry.kind != "directory":
         if path in found["M"]:
             return "mounted in both"
         if path in changes.above:
@@ -225,6 +229,17 @@ async def _remove(target: Sandbox, path: str) -> None:
         await target.remove(path)
 
 
+async def _entry(source: Sandbox, path: str) -> FileStat | None:
+    """Describe one path, a link as such where the commands' user may look into the folder that it is in."""
+    listed = await _listed_if_open(source, posixpath.dirname(path))
+    if listed is not None:
+        return listed.get(path)
+    try:
+        return await source.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 async def _is_readable(source: Sandbox, path: str, kind: str) -> bool:
     """Tell whether the commands' user, who may be another one than root, can read a file or look into a folder."""
     try:
@@ -238,7 +253,7 @@ async def _is_readable(source: Sandbox, path: str, kind: str) -> bool:
 
 
 async def _listed_if_open(source: Sandbox, folder: str) -> dict[str, FileStat] | None:
-    """Return what is in a folder; None where the commands' user may not look, who cannot have changed anything then."""
+    """Return what is in a folder; None where the commands' user may not look: not theirs, or shut by themselves."""
     try:
         return await _listed(source, folder)
     except PermissionError:
