@@ -220,8 +220,9 @@ OF_ANOTHER_USER = {
 
 
 async def test_a_model_that_is_another_user_does_not_reach_the_judge_that_is_root(harbor, check, image_of):
-    lines = ["mkdir -p /home/agent/bin && chown agent /home/agent/bin", "ENV PATH=/home/agent/bin:/usr/bin:/bin"]
-    image = image_of("\n".join([*lines, "WORKDIR /home/agent", "USER agent"]))
+    home = "/home/agent"
+    lines = [f"mkdir -p {home}/bin && chown agent {home}/bin", f"ENV PATH={home}/bin:/usr/bin:/bin"]
+    image = image_of("\n".join([*lines, f"WORKDIR {home}", "USER agent"]))
     cheats = tuple(Cheat(name=name, steps=steps(attack)) for name, attack in OF_ANOTHER_USER.items())
     task = harbor(TEST, solve="echo 42 > /tmp/a.txt")
     found = await check(

@@ -25,19 +25,15 @@ if TYPE_CHECKING:
     from hermes_core.rollout.runtime import Runtime
 
 _OF_NETWORKS: Final = (ConnectionError, TimeoutError, BlockingIOError, InterruptedError)
-_OF_THIS_PROCESS: Final = frozenset(
-    {
-        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENETDOWN, errno.ENETUNREACH),
-        *(errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EADDRINUSE, errno.EADDRNOTAVAIL),
-    }
-)
+_OF_THIS_PROCESS: Final = frozenset({
+    errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH,
+    errno.EADDRINUSE, errno.EADDRNOTAVAIL,
+})  # fmt: skip
 _ABOUT_DATA: Final = (ValueError, LookupError, ArithmeticError, SyntaxError, RecursionError, EOFError)
-_FORMATS: Final = frozenset(
-    {
-        *("_csv", "_lzma", "_pickle", "binascii", "configparser", "pickle", "pyexpat", "sqlite3", "struct", "tarfile"),
-        *("xml", "yaml", "zipfile", "zlib"),
-    }
-)
+_FORMATS: Final = frozenset({
+    "_csv", "_lzma", "_pickle", "binascii", "configparser", "pickle", "pyexpat", "sqlite3", "struct", "tarfile", "xml",
+    "yaml", "zipfile", "zlib",
+})  # fmt: skip
 """Modules whose errors say that data has not the form that was wanted."""
 
 

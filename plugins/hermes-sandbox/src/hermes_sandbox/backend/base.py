@@ -18,7 +18,7 @@ from hermes_core.specs import BackendSpec
 from hermes_sandbox.agent.seccomp import FAMILIES
 from hermes_sandbox.backend.agent_sandbox import AgentSandbox
 from hermes_sandbox.backend.host import SandboxHost
-from hermes_sandbox.backend.options import PROCESSES, ROOT, UNBOUNDED
+from hermes_sandbox.backend.options import ENVIRONMENT, PROCESSES, ROOT, UNBOUNDED
 from hermes_sandbox.backend.recycled_host import WornPlace
 from hermes_sandbox.backend.shared_hosts import Places, SharedAgents
 from hermes_sandbox.backend.shell_opening import plain_sandbox
@@ -37,23 +37,6 @@ if TYPE_CHECKING:
     from hermes_sandbox.backend.options import AgentOptions
 
 Worn = TypeVar("Worn", bound=WornPlace)
-ENVIRONMENT: Final[Mapping[str, str]] = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "LANG": "C.UTF-8",
-    "SHELL": "/bin/bash",
-    # Nothing may wait for a person: no prompt, no pager, no editor.
-    "TERM": "dumb",
-    "PAGER": "cat",
-    "GIT_PAGER": "cat",
-    "MANPAGER": "cat",
-    "SYSTEMD_PAGER": "cat",
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_EDITOR": "true",
-    "DEBIAN_FRONTEND": "noninteractive",
-    "PIP_NO_INPUT": "1",
-}
-"""What every command finds in its environment, whatever the backend."""
-
 _log = logging.getLogger(__name__)
 _UNBOUNDED_HINT: Final = "Run as another user than root, or where control groups with the controller pids can be made"
 _PLAIN_HINT: Final = "Name an image with Python 3.8 or newer, whose agent can bound them"

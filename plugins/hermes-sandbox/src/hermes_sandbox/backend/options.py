@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -20,6 +21,22 @@ def _absolute(value: str) -> str:
     return value
 
 
+ENVIRONMENT: Final[Mapping[str, str]] = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LANG": "C.UTF-8",
+    "SHELL": "/bin/bash",
+    # Nothing may wait for a person: no prompt, no pager, no editor.
+    "TERM": "dumb",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "MANPAGER": "cat",
+    "SYSTEMD_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_EDITOR": "true",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "PIP_NO_INPUT": "1",
+}
+"""What every command finds in its environment, whatever the backend."""
 ROOT: Final = ("root", "0", "0:0", "root:root")
 """How root is called where a user is named."""
 PROCESSES: Final = 1024

@@ -7,8 +7,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hermes_sandbox.backend.base import ENVIRONMENT
-from hermes_sandbox.backend.options import PROCESSES, Processes
+from hermes_sandbox.backend.options import ENVIRONMENT, PROCESSES, Processes
 
 _NOBODY: Final = 65534
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.backend.base import ENVIRONMENT
 from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.options import ENVIRONMENT
 from hermes_sandbox.backend.shared_hosts import MakeHost, Places, SharedPlace
 from hermes_sandbox.local.cgroups import Group
 from hermes_sandbox.local.files import delete_tree, restore_directories

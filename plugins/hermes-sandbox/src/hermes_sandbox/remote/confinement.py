@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from hermes_core.contracts.errors import SandboxRefusedError
-from hermes_sandbox.backend.base import ENVIRONMENT
 from hermes_sandbox.backend.bubblewrap import HOME, STATE, WORKSPACE, configuration
+from hermes_sandbox.backend.options import ENVIRONMENT
 from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS
 from hermes_sandbox.remote.facts import Machine
 

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.backend.base import ENVIRONMENT
 from hermes_sandbox.backend.host import SandboxHost
+from hermes_sandbox.backend.options import ENVIRONMENT
 from hermes_sandbox.backend.shared_hosts import MakeHost, Places, SharedPlace
 from hermes_sandbox.protocol.slots import AgentSlot, SlotRequest
 
