@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 import traceback
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import SecretBytes, SecretStr
+from pydantic import BaseModel, Field, PlainValidator, Secret, SecretBytes, SecretStr
 from workspace import ROOT
 
 from hermes_core.contracts.errors import HermesError
-from hermes_core.contracts.secrecy import ENVIRONMENT_NAMES, SECRET_NAMES, redact
+from hermes_core.contracts.secrecy import ENVIRONMENT_NAMES, SECRET_NAMES, find_secrets, redact
 from hermes_core.discovery import PluginSettings, load_plugins
+from hermes_core.discovery.option_schema import OptionSchema
 from hermes_core.discovery.option_secrets import mark_secrets
 from hermes_sandbox.leases.book import public_options
 
@@ -87,3 +88,22 @@ def test_the_documentation_lists_what_is_secret_by_its_name():
     tables, names = section.partition("- **Tables")[2].partition("- **Names")[::2]
     listed = [set(re.findall(r"`(\w+)`", part.partition(end)[0])) for part, end in ((tables, ";"), (names, "spelling"))]
     assert listed == [set(ENVIRONMENT_NAMES), set(SECRET_NAMES)]
+
+
+class Hidden(BaseModel):
+    """Secrets that pydantic's schema says nothing of."""
+
+    pin: Annotated[SecretStr, PlainValidator(SecretStr)]
+    seed: Secret[str] | None = None
+    other: SecretStr = Field(alias="otherPin")
+    plain: str = ""
+
+
+def test_a_declared_secret_is_one_whatever_its_validator_says_of_it():
+    found = OptionSchema(Hidden).mark({"pin": MARK, "seed": MARK, "otherPin": MARK, "plain": "seen"})
+    assert {name for name, value in found.items() if isinstance(value, SecretStr)} == {"pin", "seed", "otherPin"}
+
+
+def test_secrets_of_options_that_cannot_be_read_are_found_one_by_one():
+    broken = {"min_hosts": 9, "max_hosts": 1, "members": [{"backend": "ssh", "options": {"password": MARK}}]}
+    assert MARK in find_secrets(mark_secrets(REGISTRY, "backend", "pool", broken))

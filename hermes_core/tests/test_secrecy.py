@@ -8,7 +8,7 @@ import time
 import pytest
 from hypothesis import given
 from planted_secrets import LEAVES, MARK, nested, planted
-from pydantic import BaseModel, SecretBytes, SecretStr
+from pydantic import AnyUrl, BaseModel, SecretBytes, SecretStr
 
 from hermes_core.contracts.secrecy import (
     WITHHELD,
@@ -212,3 +212,11 @@ def test_the_secrets_of_values_are_found_for_those_to_whom_they_come_back():
         "production",
         "b",
     }
+
+
+def test_addresses_of_pydantics_and_those_that_are_keys_lose_their_login_too():
+    address = "https://bob:hunter2hunter2@host.example/x"
+    for values in ({"address": AnyUrl(address)}, {address: 1}, {"all": [AnyUrl(address)]}):
+        assert "hunter2hunter2" not in str(redact(values))
+    assert find_secrets({"address": AnyUrl(address)}) == {"hunter2hunter2"}
+    assert strip_secrets({"address": AnyUrl(address)}) == ({"address": "https://host.example/x"}, ("address",))

@@ -117,3 +117,9 @@ def test_raw_text_that_the_token_limit_cut_is_told_from_a_call_written_badly(tex
     assert "cut off at the limit of 512 tokens" in turn.complaint
     badly = interpret(ModelReply(content=text, usage=USAGE), Lines())
     assert (badly.truncation, "cut off" in badly.complaint) == (None, False)
+
+
+def test_a_text_that_was_cut_is_no_call_where_no_tool_was_offered():
+    reply = ModelReply(content="the element <function> stands for", finish_reason="length", usage=USAGE)
+    assert interpret(reply, None).truncation is None
+    assert interpret(reply, None, offered=["noop"]).truncation is not None

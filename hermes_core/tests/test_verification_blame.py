@@ -8,6 +8,7 @@ import contextlib
 import csv
 import dataclasses
 import errno
+import gzip
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import zipfile
 from xml.etree.ElementTree import ParseError
 
 import pytest
+import rollout_components
 from rollout_script import Script, call, calls, says
 from sandbox_support import agent_of
 
@@ -24,7 +26,7 @@ from hermes_core.contracts.rollout import RewardStatus, StopReason
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import Task, TaskFile
 from hermes_core.contracts.verifier import Score
-from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
+from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, copying, run_rollout
 from hermes_core.specs import Ref
 from hermes_core.tooling.selection import select_tools
 
@@ -184,10 +186,11 @@ ABOUT_DATA = [
     *(ValueError("no number"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"), json.JSONDecodeError("no", "", 0)),
     *(KeyError("answer"), IndexError("no field"), ZeroDivisionError("no tests"), OverflowError("too large")),
     *(SyntaxError("no Python"), ParseError("no XML"), RecursionError("too deep"), EOFError("cut off")),
+    *(TypeError("a list for a mapping"), AttributeError("None for a match"), gzip.BadGzipFile("no archive")),
     *(zipfile.BadZipFile("no archive"), csv.Error("no table"), struct.error("too short"), configparser.Error("no")),
 ]
 ABOUT_CODE = [
-    *(TypeError("a bug"), AttributeError("a bug"), NameError("a bug"), AssertionError("a bug"), RuntimeError("a bug")),
+    *(NameError("a bug"), AssertionError("a bug"), RuntimeError("a bug"), ConnectionError("unreachable")),
     *(ImportError("no judge"), NotImplementedError("a bug"), ServiceError("unreachable")),
 ]
 
@@ -370,6 +373,43 @@ async def test_an_agent_that_is_killed_from_outside_costs_one_attempt_and_no_rew
     first = await play("reads", "echo ok > answer.txt", is_killed, opened=opened, files=ANSWER)
     assert told(first) == (None, RewardStatus.SKIPPED, True)
     assert (await play("reads", "echo ok > answer.txt", suspect=True, files=ANSWER)).reward == 1.0
+
+
+async def test_a_machine_that_cannot_hold_what_is_to_be_judged_finds_nobody_guilty(play, monkeypatch):
+    async def fill_up(self, path, target, *, max_bytes=None):
+        raise OSError(errno.ENOSPC, "No space left on device", str(target))
+
+    monkeypatch.setattr("hermes_sandbox.backend.agent_sandbox.AgentSandbox.download", fill_up)
+    for suspect in (False, True):
+        outcome = await play("fresh", "echo ok > answer.txt", files=ANSWER, suspect=suspect)
+        assert (outcome.reward, outcome.reward_failure.type) == (None, "JudgeLostError")
+
+
+async def test_a_lost_sandbox_whose_cause_is_an_error_of_the_system_finds_nobody_guilty(play, monkeypatch):
+    async def score(self, result, context):
+        raise SandboxLostError("the agent is gone") from OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("rollout_components.Reads.score", score)
+    assert told(await play("reads")) == NONE
+
+
+async def test_a_copy_for_the_judge_has_twice_the_time_before_it_finds_anybody_guilty(play, monkeypatch):
+    limits = []
+    really = copying.answered
+
+    async def answered(asked, limit):
+        limits.append(limit)
+        return await really(asked, limit)
+
+    monkeypatch.setattr("hermes_core.rollout.places.answered", answered)
+    monkeypatch.setattr("hermes_core.rollout.copying._MOST_BYTES", 10_000)
+    assert told(await play("fresh", "head -c 30000 /dev/urandom > answer.txt", files=ANSWER)) == LOWEST
+    assert limits == [600, 600, 1200]
+
+
+async def test_a_failure_names_the_line_of_the_verifier_and_not_of_what_it_called(play, tmp_path):
+    outcome = await play("parses", "echo '{' > answer.txt", files=ANSWER)
+    assert f"{rollout_components.__file__}, line " in outcome.reward_failure.message
 
 
 async def test_more_than_this_machine_takes_over_for_a_judge_scores_the_lowest(play, monkeypatch):

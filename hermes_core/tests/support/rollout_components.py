@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import sys
 import threading
@@ -86,6 +87,7 @@ def hermes_verifiers():
         spec("reads_from_minus_one", "Reads", needs_sandbox=True, bounds=(-1.0, 1.0)),
         spec("reads_with_lowest", "Reads", needs_sandbox=True, bounds=(-math.inf, 1.0), lowest=-3.0),
         spec("writes", "Writes", needs_sandbox=True),
+        spec("parses", "Parses", needs_sandbox=True),
         spec("gives_up", "GivesUp", needs_sandbox=True),
         spec("waits_for_the_writer", "WaitsForTheWriter", needs_sandbox=True),
     ]
@@ -380,3 +382,10 @@ class Twice:
     async def score(self, result, context):
         inner = await context.verify("half")
         return Score(value=inner.value * 2, parts={"half": inner.value})
+
+
+class Parses:
+    """Takes what it reads for JSON."""
+
+    async def score(self, result, context):
+        return Score(value=float(json.loads(await context.sandbox.read_file("answer.txt"))))

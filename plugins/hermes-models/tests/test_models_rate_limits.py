@@ -11,7 +11,7 @@ from chat_server import NOON, ask, completion, connecting, serving_answers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_core.contracts.errors import ModelRateLimitError
+from hermes_core.contracts.errors import ModelRateLimitError, ModelServerError
 from hermes_models.clients.rate_limits import Throttle, requested_wait
 
 WAITS = [
@@ -158,22 +158,52 @@ async def test_while_one_waits_nobody_asks_and_then_half_as_many_at_a_time(serve
     assert most[0] < 12
 
 
-async def test_a_rollout_whose_time_ends_before_its_turn_is_told_of_the_limit(server, connect):
-    server.plays((429, b"", {"Retry-After": "500"}))
+async def paused(server, connect, seconds, **options):
+    """Return a client whose server has asked for a pause, and the call that waits for its end."""
+    server.plays((429, b"", {"Retry-After": str(seconds)}))
 
     async def wait(_seconds):
         waiting.append("")
         await asyncio.Event().wait()
 
     waiting = []
-    client = connect(sleep=wait)
+    client = connect(sleep=wait, **options)
     first = asyncio.create_task(client.chat(ask()))
-    while not waiting:
+    while not waiting and not first.done():
         await asyncio.sleep(0)
-    with pytest.raises(ModelRateLimitError, match="limits the rate, and the time of the rollout ended before its turn"):
-        await client.chat(ask(timeout=0.05))
+    return client, first
+
+
+@pytest.mark.parametrize("seconds", [50, 0.05])
+async def test_a_rollout_whose_time_ends_before_its_turn_is_told_of_the_limit_by_nobody_but_us(
+    server, connect, seconds
+):
+    """The rollout's own timer took it for the model's time, which is judged."""
+    client, first = await paused(server, connect, 100)
+    with pytest.raises(ModelRateLimitError, match="the time of the rollout ended before its turn"):
+        async with asyncio.timeout(seconds):
+            await client.chat(ask(timeout=seconds))
     first.cancel()
     assert len(server.chats) == 1
+
+
+@pytest.mark.parametrize("options", [{"rate_limit_patience": 60}, {"max_retries": 0}])
+async def test_a_pause_of_hours_ends_every_call_at_once_and_not_the_refused_one_alone(server, connect, options):
+    client, first = await paused(server, connect, 28_800, **options)
+    with pytest.raises(ModelRateLimitError):
+        await first
+    for _ in range(3):
+        with pytest.raises(ModelRateLimitError, match="the patience of the run"):
+            await client.chat(ask())
+    assert len(server.chats) == 1
+
+
+async def test_what_a_server_says_of_its_limits_beside_an_error_of_its_own_is_no_limit(server, connect):
+    headers = {"x-ratelimit-remaining-tokens": "9999", "x-ratelimit-reset-tokens": "8ms"}
+    server.plays((500, b"retry in 5 s", headers))
+    with pytest.raises(ModelServerError, match="gave up after 3 attempts"):
+        await connect(max_retries=2).chat(ask())
+    assert len(server.chats) == 3
 
 
 async def test_turns_are_neither_lost_nor_doubled_whoever_is_cancelled():
@@ -191,7 +221,7 @@ async def test_turns_are_neither_lost_nor_doubled_whoever_is_cancelled():
                 await asyncio.sleep(0)
         finally:
             together[0] -= 1
-            throttle.leave(began, wait=1e-4 if number % 7 == 0 else None)
+            throttle.leave(began, wait=1e-4 if number % 7 == 0 else None, is_answered=True)
 
     await ask_once(0)
     for cut in range(40):
@@ -203,26 +233,26 @@ async def test_turns_are_neither_lost_nor_doubled_whoever_is_cancelled():
         done = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
         assert {type(outcome) for outcome in done} <= {type(None), asyncio.CancelledError}
     assert together[0] == 0
-    throttle.leave(await throttle.enter(), wait=None)
+    throttle.leave(await throttle.enter(), wait=None, is_answered=True)
 
 
 async def test_after_refusals_the_number_of_requests_grows_again():
     throttle = Throttle("the server")
     began = [await throttle.enter() for _ in range(64)]
     for turn in began:
-        throttle.leave(turn, wait=0.0)
+        throttle.leave(turn, wait=0.0, is_answered=False)
 
-    async def count_at_once():
+    async def count_at_once(*, is_answered=True):
         turns = [asyncio.create_task(throttle.enter()) for _ in range(64)]
         for _ in range(3):
             await asyncio.sleep(0)
         ready = [turn for turn in turns if turn.done()]
         for turn in turns:
-            throttle.leave(await turn, wait=None)
+            throttle.leave(await turn, wait=None, is_answered=is_answered)
         return len(ready)
 
-    first = await count_at_once()
-    assert first == 32
+    first = await count_at_once(is_answered=False)
+    assert (first, await count_at_once(is_answered=False)) == (32, 32)
     for _ in range(10):
         last = await count_at_once()
     assert last == 64

@@ -218,5 +218,5 @@ def _complain(error: HermesError, arguments: list[str]) -> None:
 
         traceback.print_exception(error)
     # What has just failed is no advice.
-    is_repeated = (error.hint or "").endswith(" ".join(["hermes-core", *arguments]))
+    is_repeated = (error.hint or "").removeprefix("see: ") == " ".join(["hermes-core", *arguments])
     sys.stderr.write(f"hermes-core: {error.message if is_repeated else error}\n")

@@ -127,13 +127,14 @@ class _Redaction:
         # A name alone, as that of Modal's `environment`, is no table.
         if _plain(name) in ENVIRONMENT_NAMES and (not isinstance(value, str) or "=" in value or ": " in value):
             return self._environment(value)
-        if isinstance(value, str):
-            return self._text(value, path)
+        if isinstance(value, str) or hasattr(value, "unicode_string"):  # an address of pydantic's is no text
+            return self._text(str(value), path)
         return self._inside(value.model_dump() if hasattr(value, "model_dump") else value, path)
 
     def _inside(self, value: Any, path: str) -> Any:
         if isinstance(value, Mapping):
-            return {key: self.walk(item, str(key), f"{path}.{key}".lstrip(".")) for key, item in value.items()}
+            keys = {key: redact_text(key) if isinstance(key, str) else key for key in value}
+            return {keys[key]: self.walk(item, str(key), f"{path}.{key}".lstrip(".")) for key, item in value.items()}
         if isinstance(value, list | tuple | set | frozenset):
             return [self.walk(item, "", f"{path}.{n}".lstrip(".")) for n, item in enumerate(value)]
         return value

@@ -18,6 +18,11 @@ class OptionSchema:
         self._definitions: dict[str, Any] = {}
         try:
             forms = [self._form(model, by_alias=by_alias) for by_alias in (False, True)]
+            # A validator can have a schema of its own, which says nothing of what it makes.
+            for name, field in model.model_fields.items():
+                if "pydantic.types.Secret" in repr(field.annotation):
+                    for form in forms:
+                        form["properties"] |= {key: {"writeOnly": True} for key in {name, field.alias or name}}
         except Exception:  # noqa: BLE001 - the plugin boundary: types are the author's code; then all may be secret
             forms = [{"type": "object", "properties": {name: {"writeOnly": True} for name in model.model_fields}}]
         self._root = list(self._kinds({"anyOf": forms}))
@@ -51,20 +56,18 @@ class OptionSchema:
         return form
 
     def _mark(self, value: Any, schemas: Sequence[Any]) -> Any:
-        from pydantic import SecretStr
-
         kinds = [kind for schema in schemas for kind in self._kinds(schema)]
         types = {kind.get("type") for kind in kinds}
         if value is None or hasattr(value, "get_secret_value"):
             return value
         if not kinds or any(kind.get("writeOnly") is True for kind in kinds):
-            return SecretStr(str(value))
+            return mark_all(value)
         if isinstance(value, Mapping) and types & {"object", None}:
             return {name: self._mark(item, list(_parts(kinds, name))) for name, item in value.items()}
         if isinstance(value, list | tuple | set | frozenset) and types & {"array", None}:
             return [self._mark(item, list(_parts(kinds, n))) for n, item in enumerate(value)]
         # Written in another form than the model's own, where that would hold a secret somewhere.
-        return SecretStr(str(value)) if self._holds_secret(kinds, set()) else value
+        return mark_all(value) if self._holds_secret(kinds, set()) else value
 
     def _kinds(self, schema: Any) -> Iterator[Mapping[str, Any]]:
         """Yield the kinds of value that a schema stands for; one that says nothing stands for any."""
@@ -87,6 +90,17 @@ class OptionSchema:
             seen.add(reference)
             inner.append(self._definitions.get(reference))
         return part.get("writeOnly") is True or any(self._holds_secret(item, seen) for item in inner)
+
+
+def mark_all(value: Any) -> Any:
+    """Return a value with a `SecretStr` in the place of all that is in it; what holds it stays as it is."""
+    from pydantic import SecretStr
+
+    if isinstance(value, Mapping):
+        return {name: mark_all(item) for name, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [mark_all(item) for item in value]
+    return value if value is None or hasattr(value, "get_secret_value") else SecretStr(str(value))
 
 
 def _parts(kinds: Sequence[Mapping[str, Any]], step: str | int) -> Iterator[Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.errors import HermesError
 from hermes_core.contracts.secrecy import find_secrets
-from hermes_core.discovery.option_schema import OptionSchema
+from hermes_core.discovery.option_schema import OptionSchema, mark_all
 
 if TYPE_CHECKING:
     from hermes_core.discovery.registry import Registry
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 def mark_secrets(registry: Registry | None, kind: str, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return a component's options with a `SecretStr` for each secret: for all, where nobody can say which are."""
     if registry is None or not options or (model := _model(registry, kind, name)) is None:
-        return _mark_all(options)
+        return mark_all(options)
     # Options of a component that is made of others: `parts` gives those by the paths of their own options.
     try:
         parts = model.model_validate(dict(options)).parts() if hasattr(model, "parts") else {}
     except Exception:  # noqa: BLE001 - the plugin boundary: a validator is the author's code
-        return _mark_all(options)
+        return mark_all(options)
     found = OptionSchema(model).mark(options)
     for path, part in parts.items():
         found = _replace_at(found, path.split("."), mark_secrets(registry, part.kind, part.name, part.options))
@@ -32,12 +32,6 @@ def mark_secrets(registry: Registry | None, kind: str, name: str, options: Mappi
 def discretion(registry: Registry, kind: str, name: str, options: Mapping[str, Any]) -> Discretion:
     """Return what takes the secrets of a component's options out of what it says."""
     return Discretion(find_secrets(mark_secrets(registry, kind, name, options)))
-
-
-def _mark_all(options: Mapping[str, Any]) -> dict[str, Any]:
-    from pydantic import SecretStr
-
-    return {name: item if hasattr(item, "get_secret_value") else SecretStr(str(item)) for name, item in options.items()}
 
 
 def _model(registry: Registry, kind: str, name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import traceback
 from collections.abc import Awaitable
 from typing import TypeVar
@@ -32,8 +33,10 @@ async def contained(work: Awaitable[T]) -> T:
         raise EscapedError(f"{type(error).__name__}: {error}") from error
 
 
-def raised_at(error: BaseException) -> str:
-    """Return the file and the line where an error was raised."""
+def raised_at(error: BaseException, code: object = None) -> str:
+    """Return where an error was raised, by file and line: in the file of an object's class if it came from there."""
     cause = error.__cause__ if isinstance(error, EscapedError) else error
     frames = traceback.extract_tb(None if cause is None else cause.__traceback__)
+    file = getattr(sys.modules.get(type(code).__module__), "__file__", None)
+    frames = [frame for frame in frames if frame.filename == file] or list(frames)
     return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else "nowhere"

@@ -29,10 +29,13 @@ _OF_THIS_PROCESS: Final = frozenset({
     errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH,
     errno.EADDRINUSE, errno.EADDRNOTAVAIL,
 })  # fmt: skip
-_ABOUT_DATA: Final = (ValueError, LookupError, ArithmeticError, SyntaxError, RecursionError, EOFError)
+_ABOUT_DATA: Final = (
+    *(ValueError, LookupError, ArithmeticError, SyntaxError, RecursionError, EOFError),
+    *(TypeError, AttributeError),  # of a list that was to be a mapping, of a text that was to be a number
+)
 _FORMATS: Final = frozenset({
-    "_csv", "_lzma", "_pickle", "binascii", "configparser", "pickle", "pyexpat", "sqlite3", "struct", "tarfile", "xml",
-    "yaml", "zipfile", "zlib",
+    "PIL", "_csv", "_lzma", "_pickle", "binascii", "configparser", "gzip", "jsonschema", "pickle", "pyexpat", "re",
+    "sqlite3", "struct", "tarfile", "xml", "yaml", "zipfile", "zlib",
 })  # fmt: skip
 """Modules whose errors say that data has not the form that was wanted."""
 
@@ -48,7 +51,8 @@ def is_workspace_error(record: RolloutRecord, error: BaseException | None) -> bo
     It says so itself, a file call did, its time ended, or it has no verdict. That is no proof: it may have been this
     machine, or the verifier.
     """
-    if error is None or "sandbox" not in record.provenance:
+    # What became of a sandbox, or of this machine, is not read in what caused it.
+    if error is None or isinstance(error, BackendError) or "sandbox" not in record.provenance:
         return False
     if isinstance(error, WorkspaceError | VerifierTimeoutError | NoVerdictError) or (
         isinstance(error, OSError) and _may_be_of_a_file(error)

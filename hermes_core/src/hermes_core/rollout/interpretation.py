@@ -65,7 +65,7 @@ def interpret(
         message = assistant_message(reply.content, reply.reasoning, reply.tool_calls)
         is_unparsed = parser is None and not reply.tool_calls and _looks_like_calls(reply.content or "", offered)
         is_cut = reply.finish_reason == "length" and (
-            is_unparsed or any(not is_whole(call.arguments) for call in reply.tool_calls[-1:])
+            (is_unparsed and bool(offered)) or any(not is_whole(call.arguments) for call in reply.tool_calls[-1:])
         )
         cut = truncation(reply) if is_cut else None
         turn = Turn(message=message, calls=reply.tool_calls, content=reply.content, truncation=cut)

@@ -32,8 +32,8 @@ class Places:
     What was used goes into the record's provenance under `verification`.
     """
 
-    def __init__(self, runtime: Runtime, live: RolloutContext, record: RolloutRecord) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, live: RolloutContext, record: RolloutRecord, *, patience: int = 1) -> None:
+        self._runtime, self._patience = runtime, patience
         self._live = live
         self._task = record.spec.task
         self._stack = AsyncExitStack()
@@ -71,7 +71,7 @@ class Places:
         if live is None or not spec.needs_sandbox:
             return self._context(None)
         wanted = self._runtime.judge_sandbox(self._task, rollout_id=self._live.rollout_id)
-        limit = self._runtime.verifier_timeout
+        limit = self._patience * self._runtime.verifier_timeout
         with _of_the_judge():
             sandbox = await self._stack.enter_async_context(self._runtime.open_sandbox(wanted))
             note["sandbox"] = dict(sandbox.provenance)

@@ -119,13 +119,13 @@ async def _judge(
     used = record.provenance.setdefault("verification", {})
     used |= {"inputs": seal.inputs, "protected": seal.protected}
     if context.sandbox_or_none is not None and (
-        broken := await answered(seal.broken_in(context.sandbox), runtime.verifier_timeout)
+        broken := await answered(seal.broken_in(context.sandbox), patience * runtime.verifier_timeout)
     ):
         used["tampered"] = broken
         more = f" and {len(broken) - 4} more" if len(broken) > 4 else ""
         return _lowest(runtime, ref, f"the rollout changed what is protected: {', '.join(broken[:4])}{more}")
     result = record.agent_result(copy.deepcopy(list(record.conversation.messages)))
-    async with Places(runtime, context, record) as places:
+    async with Places(runtime, context, record, patience=patience) as places:
         return await _Judge(runtime, places, result, patience=patience).score(ref.name, ref.options)
 
 
@@ -170,7 +170,7 @@ class _Judge:
                 raise VerifierTimeoutError(f"verifier {spec.name!r} {said}", hint=hint) from error
             said = str(error) if isinstance(error, EscapedError) else f"{type(error).__name__}: {error}"
             kind = NoVerdictError if is_about_data(error) else VerifierError
-            raise kind(f"verifier {spec.name!r} raised {said} ({raised_at(error)})") from error
+            raise kind(f"verifier {spec.name!r} raised {said} ({raised_at(error, verifier)})") from error
 
     async def _call(
         self, spec: VerifierSpec, verifier: Any, access: Access, context: RolloutContext, timer: asyncio.Timeout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import math
 import random
 import re
 import time
@@ -15,7 +16,7 @@ from urllib.parse import quote
 from hermes_core.contracts.errors import ConfigError, ModelRateLimitError, ModelReplyError
 from hermes_models.clients.address import ServerAddress
 from hermes_models.clients.http_errors import FEWER_AT_A_TIME, Refusal, of_reply, of_status, of_transport
-from hermes_models.clients.rate_limits import Throttle
+from hermes_models.clients.rate_limits import PauseTooLongError, Throttle
 
 if TYPE_CHECKING:
     import aiohttp
@@ -106,16 +107,18 @@ class HttpChannel:
         `timeout` is what is left of the rollout's own time: no attempt begins after it, nor a pause that would pass it.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        number, limited, waited = 0, 0, 0.0
+        number, limited, waited, began = 0, 0, 0.0, time.monotonic()
         while True:
             number += 1
             outcome = await self._in_turn(attempt, number, limited, deadline)
             if not isinstance(outcome, Refusal):
                 return outcome
             if outcome.is_limit:
+                # The time in the queue counts from the first refusal on.
+                began = began if limited else time.monotonic()
                 limited += 1
                 delay: float | None = self._throttle.seconds_left()
-                waited += delay or 0.0
+                waited = max(waited + (delay or 0.0), time.monotonic() - began)
             else:
                 delay = self._delay(outcome, number - limited)
             is_late = delay is not None and deadline is not None and time.monotonic() + delay >= deadline
@@ -129,24 +132,37 @@ class HttpChannel:
     ) -> T | Refusal:
         """Make one attempt when the rate allows it; `limited` of those before were refused for it."""
         began = await self._enter(deadline)
-        wait: float | None = None
+        wait, is_answered = None, False
         try:
             outcome = await attempt(number, self._seconds(deadline))
+            is_answered = not isinstance(outcome, Refusal)
             if isinstance(outcome, Refusal) and outcome.is_limit:
                 # Once as the server says; then it has been wrong before.
                 wait = self._pause(limited + 1) if outcome.after is None or limited else outcome.after
                 wait = max(wait, outcome.after or 0.0)
             return outcome
         finally:
-            self._throttle.leave(began, wait=wait)
+            self._throttle.leave(began, wait=wait, is_answered=is_answered)
 
     async def _enter(self, deadline: float | None) -> float:
+        """Wait for a turn: as long as the run is patient, and no longer than the rollout has time.
+
+        Its own timer cannot know that it was the rate and not the model, so this one goes first.
+        """
+        left = math.inf if deadline is None else deadline - time.monotonic() - _GRACE
+        pause = self._throttle.seconds_left()
         try:
-            async with asyncio.timeout(None if deadline is None else max(0.0, deadline - time.monotonic())):
-                return await self._throttle.enter()
-        except TimeoutError as error:
-            message = f"{self.address.shown} limits the rate, and the time of the rollout ended before its turn"
-            raise ModelRateLimitError(message, hint=FEWER_AT_A_TIME) from error
+            # Whoever does not wait at all is let through where nobody has to.
+            async with asyncio.timeout(
+                max(min(left, self._patience), 0.0) if pause or self._throttle.is_full else None
+            ):
+                return await self._throttle.enter(min(left, self._patience))
+        except (TimeoutError, PauseTooLongError) as error:
+            end = (
+                "the time of the rollout" if left < self._patience else "the patience of the run (rate_limit_patience)"
+            )
+            message = f"{self.address.shown} limits the rate, and {end} ended before its turn"
+            raise ModelRateLimitError(message, retry_after=pause or None, hint=FEWER_AT_A_TIME) from error
 
     async def exchange(
         self, method: str, url: str, seconds: float, body: bytes | None = None, headers: dict[str, str] | None = None

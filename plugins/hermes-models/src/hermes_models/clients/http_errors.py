@@ -100,8 +100,15 @@ def of_status(
         + (_READ_HERE if _NO_PARSER in text else ""),
         hint=_hint(kind, status, headers, address),
         repeatable=repeatable,
-        after=requested_wait(headers, text, now) if repeatable else None,
+        after=_asked_wait(kind, headers, text, now) if repeatable else None,
     )
+
+
+def _asked_wait(kind: type[ModelError], headers: Mapping[str, str], text: str, now: float) -> float | None:
+    """Return the wait that a server asks for; what it says of its limits beside an error of its own is none."""
+    if kind is ModelRateLimitError:
+        return requested_wait(headers, text, now)
+    return requested_wait({n: v for n, v in headers.items() if n.lower().startswith("retry-after")}, "", now)
 
 
 def _kind(status: int, text: str) -> type[ModelError]:
@@ -140,6 +147,8 @@ def of_reply(
 
 def embedded_status(data: Any) -> int | None:
     """Return the status of an error object that came with HTTP 200 (llama.cpp, OpenRouter), None if there is none."""
+    if isinstance(data, dict) and data.get("object") == "error":  # vLLM's older form
+        data = {"error": data}
     error = data.get("error") if isinstance(data, dict) else None
     if not error or "choices" in data:
         return None

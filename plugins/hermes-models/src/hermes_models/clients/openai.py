@@ -148,7 +148,7 @@ class OpenAIChatClient:
         except StreamCutError as error:  # the server's failure: a part of a reply is never judged
             cut = self._http.unreadable(error, outcome)
             return replace(cut, kind=ModelServerError, repeatable=True, unanswered=True)
-        except (ValueError, ModelReplyError) as error:
+        except (ValueError, RecursionError, ModelReplyError) as error:
             return self._http.unreadable(error, outcome)
 
     def _no_answer(self, reason: str, answer: Answer) -> Refusal:

@@ -108,6 +108,14 @@ def _told(text: str) -> float | None:
     return None if found is None else _span(found[1])
 
 
+class PauseTooLongError(Exception):
+    """A server wants a longer pause than somebody waits for."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"{seconds:.1f} s")
+        self.seconds = seconds
+
+
 class Throttle:
     """Lets requests out, all of them at once until a server refuses one for its rate limit.
 
@@ -132,13 +140,19 @@ class Throttle:
         self._said = -math.inf
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def enter(self) -> float:
-        """Wait for a turn; return when it begins, which `leave` wants."""
+    async def enter(self, patience: float = math.inf) -> float:
+        """Wait for a turn; return when it begins, which `leave` wants.
+
+        Raises:
+            PauseTooLongError: The server wants a pause of more than `patience` seconds.
+        """
+        self._require_patience(patience)
         await self._take_turn()
         seen = 0.0
         try:
             while self._resumes > max(seen, time.monotonic()):
                 seen = self._resumes
+                self._require_patience(patience)
                 # A little later than asked, and not everybody at once.
                 await self._sleep((seen - time.monotonic()) * (1 + 0.1 * self._random.random()))
         except BaseException:
@@ -146,8 +160,12 @@ class Throttle:
             raise
         return time.monotonic()
 
+    def _require_patience(self, patience: float) -> None:
+        if (pause := self.seconds_left()) > patience:
+            raise PauseTooLongError(pause)
+
     async def _take_turn(self) -> None:
-        if self._active < self._limit and not self._waiting:
+        if not self.is_full:
             self._active += 1
             return
         waiting = asyncio.get_running_loop().create_future()
@@ -159,15 +177,20 @@ class Throttle:
                 self._pass_on()  # the turn came at the same moment
             raise
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the next one has to wait for another one's end."""
+        return self._active >= self._limit or bool(self._waiting)
+
     def seconds_left(self) -> float:
         """Return the seconds until anything goes out."""
         return max(0.0, self._resumes - time.monotonic())
 
-    def leave(self, began: float, *, wait: float | None) -> None:
+    def leave(self, began: float, *, wait: float | None, is_answered: bool) -> None:
         """End a turn, with the seconds to wait if the server has refused it for its rate limit."""
         if wait is not None:
             self._lower(began, wait)
-        elif began >= self._lowered and self._limit < math.inf:
+        elif is_answered and began >= self._lowered and self._limit < math.inf:
             self._limit += max(1.0, self._limit / 10) / self._limit
         self._pass_on()
 
