@@ -107,8 +107,8 @@ async def test_a_program_that_nomad_refuses_keeps_no_connection(agent: _Agent, a
 
 
 def test_more_containers_than_connections_are_refused_with_both_limits() -> None:
-    assert NomadOptions(max_containers=92).max_connections == 100
-    with pytest.raises(ValidationError, match="max_containers 93 is above 92") as refused:
-        NomadOptions(max_containers=93)
+    assert NomadOptions(max_containers=88).max_connections == 100
+    with pytest.raises(ValidationError, match="max_containers 89 is above 88") as refused:
+        NomadOptions(max_containers=89)
     assert "http_max_conns_per_client" in str(refused.value)
     assert NomadOptions(max_containers=500, max_connections=512).max_containers == 500

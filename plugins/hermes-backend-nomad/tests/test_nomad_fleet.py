@@ -187,11 +187,40 @@ async def test_who_starts_while_others_are_looked_at_is_looked_at_too(fleet: Fle
     assert await asyncio.gather(first, second)
 
 
-async def test_what_fails_while_it_looks_is_told_to_all_and_the_next_looks_again(fleet: Fleet, nomad: _Nomad) -> None:
+async def test_one_question_that_fails_is_no_failed_start(
+    fleet: Fleet, nomad: _Nomad, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that were starting failed, and the pool took that for so many failures in a row."""
+    monkeypatch.setattr("hermes_backend_nomad.fleet._SLOWEST_LOOK", 0)
+    nomad.status = "pending"
+    starts = [asyncio.create_task(_start(fleet)) for _ in range(8)]
+    while nomad.looks < 2:
+        await asyncio.sleep(0)
+    nomad.unseen, seen = NomadSilentError("no answer"), nomad.looks
+    while nomad.looks < seen + 2:
+        await asyncio.sleep(0)
+    nomad.unseen, nomad.status = None, "running"
+    assert await asyncio.gather(*starts)
+
+
+async def test_who_waits_for_a_start_when_all_is_ended_is_told(fleet: Fleet, nomad: _Nomad) -> None:
+    nomad.status = "pending"
+    start = asyncio.create_task(_start(fleet))
+    while nomad.looks < 2:
+        await asyncio.sleep(0)
+    await fleet.aclose()
+    with pytest.raises(ContainerStartError, match="is being ended"):
+        await start
+
+
+async def test_what_fails_while_it_looks_is_told_to_all_and_the_next_looks_again(
+    fleet: Fleet, nomad: _Nomad, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nomad.status = "pending"
     starts = [asyncio.create_task(_start(fleet)) for _ in range(3)]
     while nomad.looks < 2:
         await asyncio.sleep(0)
+    monkeypatch.setattr("hermes_backend_nomad.fleet._SLOWEST_LOOK", 0)
     nomad.unseen = NomadSilentError("no answer")
     assert [type(end) for end in await asyncio.gather(*starts, return_exceptions=True)] == [NomadSilentError] * 3
     nomad.unseen, nomad.status = None, "running"

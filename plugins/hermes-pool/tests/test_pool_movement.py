@@ -86,6 +86,23 @@ async def test_the_start_of_a_host_may_take_longer_than_anybody_waits_for_a_slot
         await (await asyncio.wait_for(task, 60)).release()
 
 
+async def test_slow_starts_of_two_kinds_do_not_end_one_another(pass_time):
+    """After half of the time that one waits for a slot, each counted as late, and was ended for the other's sake."""
+    async with places(max_hosts=2, acquire_timeout=30, start_timeout=120, slots_per_host=1) as (pool, engine):
+        engine.gate.clear()
+        tasks = [asyncio.create_task(pool.acquire(key, engine.make, 9, request())) for key in ("one", "two")]
+        tasks.append(asyncio.create_task(pool.acquire("three", engine.make, 9, request())))
+        assert await eventually(lambda: pool.stats().hosts["starting"] == 2)
+        for _ in range(9):
+            await pass_time(10)
+            pool._fleet._tick()
+        assert engine.asked == 2
+        assert not any(task.done() for task in tasks)
+        engine.gate.set()
+        for task in tasks:
+            await (await asyncio.wait_for(task, 60)).release()
+
+
 async def test_a_start_that_takes_too_long_is_told_in_the_words_of_the_backend(pass_time):
     names = OptionNames(acquire_timeout="acquire_timeout_s", start_timeout="patience")
     async with places(max_hosts=1, acquire_timeout=30, start_timeout=120, names=names) as (pool, engine):

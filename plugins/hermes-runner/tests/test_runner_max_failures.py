@@ -6,15 +6,17 @@ import dataclasses
 import io
 import itertools
 import json
+import types
 
 import pytest
 from rollout_script import Script, says, spec_for
 
-from hermes_core.contracts.errors import ModelServerError
+from hermes_core.contracts.errors import Blame, ModelServerError
+from hermes_core.contracts.rollout import Failure
 from hermes_core.rollout import Runtime
 from hermes_runner.output import OutputFolder
 from hermes_runner.policy import Policy
-from hermes_runner.run.failure_watch import TooManyFailuresError
+from hermes_runner.run.failure_watch import FailureWatch, TooManyFailuresError
 from hermes_runner.run.local_engine import Player
 from hermes_runner.run.progress import open_progress
 from hermes_runner.run.scheduling import Recorder, Scheduler
@@ -102,3 +104,27 @@ async def test_a_run_that_is_at_its_end_is_not_stopped_any_more(play):
 async def test_nought_never_stops_a_run(play):
     recorded, stopped = await play(*["bad"] * 30, max_failures=0)
     assert (len(recorded), stopped) == (30, None)
+
+
+@pytest.mark.parametrize("blame", ["backend", "framework", "task", "verifier"])
+def test_failures_of_one_task_alone_stop_no_run_unless_the_model_is_to_blame(blame):
+    watch = FailureWatch(3)
+    failed = types.SimpleNamespace(
+        reward=None, reward_failure=None, failure=Failure(blame=Blame(blame), type="X", message="m")
+    )
+    for _ in range(9):
+        watch.note(types.SimpleNamespace(**vars(failed), task_id="t1"))
+    watch.check()
+    watch.note(types.SimpleNamespace(**vars(failed), task_id="t2"))
+    with pytest.raises(TooManyFailuresError):
+        watch.check()
+
+
+def test_what_was_good_before_a_resume_counts(tmp_path):
+    watch = FailureWatch(3)
+    watch.recall({"reward": None, "failure": {"type": "X"}})
+    watch.recall({"reward": 0.0, "failure": None})
+    for number in range(9):
+        failure = Failure(blame=Blame.MODEL, type="X", message="m")
+        watch.note(types.SimpleNamespace(reward=None, reward_failure=None, failure=failure, task_id=f"t{number}"))
+    watch.check()

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from hermes_core.contracts.errors import OutputError
 from hermes_core.contracts.model import encode
-from hermes_runner.output import JsonlFile, OutputFolder, without_samples
+from hermes_runner.output import FolderTakenError, JsonlFile, OutputFolder, without_samples
+from hermes_runner.run.run_folders import discard_empty, link_latest, open_chosen
 
 
 def lines(path):
@@ -144,6 +145,89 @@ def test_a_different_run_is_refused_before_its_failed_rollouts_are_moved(opened)
     with pytest.raises(OutputError, match="differs in seed"):
         opened({"seed": 2}, retry_failed=True)
     assert [line["rollout_id"] for line in lines(folder.path / "rollouts.jsonl")] == ["bad"]
+
+
+def test_what_was_moved_before_a_kill_is_not_moved_again(opened, tmp_path):
+    folder = opened()
+    dropped, kept = outcome("a", disposition="drop"), outcome("b")
+    folder.rollouts.append(dropped)
+    folder.rollouts.append(kept)
+    folder.attempts.append(dropped)
+    folder.close()
+    again = opened(retry_failed=True)
+    assert (lines(again.attempts.path), lines(again.rollouts.path)) == ([dropped], [kept])
+    assert not (tmp_path / "out" / "rollouts.jsonl.kept").exists()
+
+
+def test_a_run_writes_where_a_link_led_when_it_began(opened, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    link = tmp_path / "latest"
+    link.symlink_to("one")
+    folder = opened(path=link)
+    link.unlink()
+    link.symlink_to("two")
+    folder.rollouts.append(outcome("a"))
+    folder.write_text("summary.json", "{}")
+    assert lines(tmp_path / "one" / "rollouts.jsonl") == [outcome("a")]
+    assert (tmp_path / "one" / "summary.json").read_text() == "{}"
+    assert list((tmp_path / "two").iterdir()) == []
+
+
+def test_a_folder_is_bound_to_what_it_grows_to_when_something_is_played(opened):
+    first = opened({"group_size": 2})
+    first.rollouts.append(outcome("a"))
+    first.close()
+    opened({"group_size": 4}).close()  # it could not start
+    opened({"group_size": 2}).close()
+    grown = opened({"group_size": 4})
+    grown.write_text("summary.json", "{}")
+    grown.begin()
+    grown.close()
+    assert not (grown.path / "summary.json").exists()
+    with pytest.raises(OutputError, match="group_size"):
+        opened({"group_size": 2})
+
+
+def test_a_line_that_only_begins_like_a_rollout_is_named_when_it_is_read(opened):
+    folder = opened()
+    folder.rollouts.append_line(b'{"rollout_id":"a","reward":\n')
+    with pytest.raises(OutputError, match="line 1 is no rollout"):
+        list(folder.outcomes())
+
+
+def test_whoever_finds_a_chosen_folder_taken_or_gone_chooses_again(opened, tmp_path):
+    taken, gone, free = tmp_path / "taken", tmp_path / "gone", tmp_path / "free"
+    opened(path=taken)
+
+    def open_at(path):
+        if path == gone:
+            raise FolderTakenError("it is gone")
+        return opened(path=path)
+
+    chosen = iter([taken, gone, free])
+    assert open_chosen(lambda: next(chosen), open_at).path == free
+
+
+def test_a_chosen_folder_that_cannot_be_written_is_not_left_behind(tmp_path):
+    folder = tmp_path / "2026-11-28T00-00-00-tasks"
+    folder.mkdir()
+
+    def fail(path):
+        raise OutputError(f"cannot write {path}")
+
+    with pytest.raises(OutputError):
+        open_chosen(lambda: folder, fail)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_an_empty_folder_goes_latest_leads_to_the_one_before_it(tmp_path):
+    old, new = (tmp_path / f"2026-11-2{day}T00-00-00-tasks" for day in (7, 8))
+    for folder in (old, new):
+        folder.mkdir()
+        assert link_latest(folder) == ""
+    discard_empty(new)
+    assert ((tmp_path / "latest").readlink(), new.exists()) == (Path(old.name), False)
 
 
 def test_a_damaged_line_in_the_middle_is_named_with_its_number(opened):

@@ -39,7 +39,7 @@ class OptionSchema:
             kinds = [kind for part in _parts(kinds, step) for kind in self._kinds(part)] or kinds
         return list(dict.fromkeys(name for kind in kinds for name in kind.get("properties", ())))
 
-    def _form(self, model: type[BaseModel], *, by_alias: bool) -> Mapping[str, Any]:
+    def _form(self, model: type[BaseModel], *, by_alias: bool) -> dict[str, Any]:
         """Return the schema of options by their aliases or their fields' names; each has references of its own."""
         from pydantic.json_schema import GenerateJsonSchema
 

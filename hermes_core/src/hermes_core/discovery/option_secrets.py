@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 def mark_secrets(registry: Registry | None, kind: str, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return a component's options with a `SecretStr` for each secret: for all, where nobody can say which are."""
     if registry is None or not options or (model := _model(registry, kind, name)) is None:
-        return mark_all(options)
+        return {name: mark_all(item) for name, item in options.items()}
     # Options of a component that is made of others: `parts` gives those by the paths of their own options.
     try:
         parts = model.model_validate(dict(options)).parts() if hasattr(model, "parts") else {}
     except Exception:  # noqa: BLE001 - the plugin boundary: a validator is the author's code
-        return mark_all(options)
+        return {name: mark_all(item) for name, item in options.items()}
     found = OptionSchema(model).mark(options)
     for path, part in parts.items():
         found = _replace_at(found, path.split("."), mark_secrets(registry, part.kind, part.name, part.options))

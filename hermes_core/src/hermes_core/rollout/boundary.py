@@ -36,7 +36,7 @@ async def contained(work: Awaitable[T]) -> T:
 def raised_at(error: BaseException, code: object = None) -> str:
     """Return where an error was raised, by file and line: in the file of an object's class if it came from there."""
     cause = error.__cause__ if isinstance(error, EscapedError) else error
-    frames = traceback.extract_tb(None if cause is None else cause.__traceback__)
+    frames = list(traceback.extract_tb(None if cause is None else cause.__traceback__))
     file = getattr(sys.modules.get(type(code).__module__), "__file__", None)
-    frames = [frame for frame in frames if frame.filename == file] or list(frames)
+    frames = [frame for frame in frames if frame.filename == file] or frames
     return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else "nowhere"

@@ -9,13 +9,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hermes_backend_nomad.api import NomadApi
-from hermes_backend_nomad.failures import ContainerStartError, NomadAnswerError, NomadUnreachableError
+from hermes_backend_nomad.failures import (
+    ContainerStartError,
+    NomadAccessError,
+    NomadAnswerError,
+    NomadError,
+    NomadUnreachableError,
+)
 from hermes_backend_nomad.reading import misplaced, newest, why_not_running
 from hermes_sandbox.protocol.cancellation import complete
 
 _FIRST_LOOK: Final = 0.05
 _SLOWEST_LOOK: Final = 1.0
 """Seconds between two looks at a Nomad that has nothing new and answers at once all the same."""
+_TRIES: Final = 3
+"""Questions in a row that may fail before those who wait are told."""
 _UNANSWERED: Final = (NomadUnreachableError, NomadAnswerError)
 """Failures after which the job is as it was."""
 
@@ -162,19 +170,34 @@ class Fleet:
 
     async def _watch(self) -> None:
         """Look at all groups that are to run with one question at a time, which Nomad answers when there is news."""
-        index, pause = 0, _FIRST_LOOK
+        index, pause, silent = 0, _FIRST_LOOK, 0
         try:
             while self._starting:
-                found, new = await self._api.allocations(self.job_id, after=index)
-                await self._look(found)
+                try:
+                    found, new = await self._api.allocations(self.job_id, after=index)
+                    await self._look(found)
+                except NomadError as error:
+                    # One question that fails is no failed start of all who are looked at by it.
+                    silent += 1
+                    if isinstance(error, NomadAccessError) or silent >= _TRIES:
+                        raise
+                    await asyncio.sleep(_SLOWEST_LOOK)
+                    continue
+                silent = 0
                 # An index that goes back is another server's.
                 is_news, index = new > index, new if new >= index else 0
                 pause = _FIRST_LOOK if is_news else min(_SLOWEST_LOOK, pause * 1.5)
                 if not is_news:
                     await asyncio.sleep(pause)
+        except asyncio.CancelledError:
+            self._tell_all(ContainerStartError(f"job {self.job_id} is being ended"))
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait are told
-            for start in self._starting.values():
-                _settle(start.running, error)
+            self._tell_all(error)
+
+    def _tell_all(self, error: Exception) -> None:
+        for start in self._starting.values():
+            _settle(start.running, error)
 
     async def _look(self, allocations: Sequence[Mapping[str, Any]]) -> None:
         waiting = [(name, start) for name, start in self._starting.items() if not start.running.done()]

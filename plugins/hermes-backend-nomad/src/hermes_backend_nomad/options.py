@@ -12,6 +12,8 @@ from hermes_sandbox.backend.options import AgentOptions, InsidePath, Seconds
 
 REQUESTS: Final = 8
 """Connections to Nomad that are kept for requests."""
+SPARE: Final = 4
+"""Connections that are kept for short programs, as those that make a workspace read-only."""
 DEFAULT_ADDRESS: Final = "http://localhost:4646"
 DOCKER_KEYS: Final = frozenset(
     [
@@ -142,8 +144,8 @@ class NomadOptions(AgentOptions):
     """Variables of the commands."""
 
     max_connections: int = Field(default=100, gt=2 * REQUESTS)
-    """Connections to Nomad's agent at a time: one for each container, 8 for requests. What the agent takes of one
-    client is its `limits.http_max_conns_per_client`, 100 by default; more are broken off."""
+    """Connections to Nomad's agent at a time: one for each container, 12 for requests and short programs. What the
+    agent takes of one client is its `limits.http_max_conns_per_client`, 100 by default; more are broken off."""
     request_timeout: Seconds = 10.0
     """Seconds in which Nomad must have answered a request."""
     start_timeout: Seconds = 120.0
@@ -180,7 +182,7 @@ class NomadOptions(AgentOptions):
     def _agreeing(self) -> Self:
         if self.min_containers > self.max_containers:
             raise ValueError(f"min_containers {self.min_containers} is above max_containers {self.max_containers}")
-        if self.max_containers > (room := self.max_connections - REQUESTS):
+        if self.max_containers > (room := self.max_connections - REQUESTS - SPARE):
             raise ValueError(
                 f"max_containers {self.max_containers} is above {room}, for which max_connections "
                 f"{self.max_connections} has room: use more slots_per_container, or raise max_connections with "

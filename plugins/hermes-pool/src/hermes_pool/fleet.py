@@ -70,6 +70,11 @@ class Fleet:
         return [host for kind in self.kinds.values() for host in kind.hosts]
 
     @property
+    def has_coming(self) -> bool:
+        """Whether a host of any kind is being started, for as long as its start may take."""
+        return any(host.state is HostState.STARTING for host in self.hosts)
+
+    @property
     def waiting(self) -> int:
         """How many wait for a slot, of any kind."""
         return sum(len(kind.waiting) for kind in self.kinds.values())
@@ -213,7 +218,10 @@ class Fleet:
         if host.state is HostState.QUARANTINED:
             return True
         if host.state is HostState.STARTING:
-            return host.is_late and host.key != wanting.key
+            # Never the only hope of those who wait, and nothing for a kind that has a host.
+            kind = self.kinds[host.key]
+            is_hope = len(kind.hosts) == 1 and kind.first is not None
+            return host.is_late and kind is not wanting and not wanting.hosts and not is_hope
         first = self.kinds[host.key].first
         return host.state is HostState.READY and (first is None or first.turn > _first_turn(wanting))
 

@@ -51,11 +51,6 @@ class Kind:
         return any(host.state is HostState.READY and host.lost is None for host in self.hosts)
 
     @property
-    def has_coming(self) -> bool:
-        """Whether a host of this kind is being started, for as long as its start may take."""
-        return any(host.state is HostState.STARTING for host in self.hosts)
-
-    @property
     def is_stalled(self) -> bool:
         """Whether those who wait have nothing to expect but hosts that should have started long ago."""
         return bool(self.hosts) and all(host.state is HostState.STARTING and host.is_late for host in self.hosts)

@@ -30,7 +30,7 @@ class SlotPool:
     """Gives sandboxes their seats in shared hosts: in order and bounded; implements `Places`.
 
     Who has waited longest gets the next slot of his kind; nobody waits while one is free, and nobody in a queue that
-    has not moved for `acquire_timeout`: no slot of any kind was given out or back, and no host of his kind is being
+    has not moved for `acquire_timeout`: no slot of any kind was given out or back, and no host is being
     started. Hosts are started when the queue is
     longer than what is coming, ended when nobody uses them, and set apart when they are not well. A trajectory that has
     a slot already (the same `rollout_id`) does not queue for another, and may have it in a full host: it gives back
@@ -122,7 +122,7 @@ class SlotPool:
         try:
             while not future.done():
                 left = max(waiter.since, self._moved) + seconds - loop.time()
-                if left <= 0 and not kind.has_coming:
+                if left <= 0 and not self._fleet.has_coming:
                     timeout = self.options.acquire_timeout
                     raise too_late(self.stats(), timeout, kind.failure, names=self._names)
                 await asyncio.wait((future,), timeout=max(left, _LOOK))
@@ -151,6 +151,11 @@ class SlotPool:
         apart = {HostState.QUARANTINED, HostState.DRAINING}
         hosts = (host for host in self._fleet.hosts if host.seats and host.state in apart)
         return sum(max(0, host.limit - len(host.seats)) for host in hosts)
+
+    @property
+    def has_coming(self) -> bool:
+        """Whether a host is being started."""
+        return self._fleet.has_coming
 
     def time_left(self, request: SlotRequest) -> float:
         """Return how long somebody may wait in a queue that does not move."""

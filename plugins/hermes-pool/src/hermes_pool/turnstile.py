@@ -92,10 +92,10 @@ class Turnstile:
     async def _ticket_of(self, future: asyncio.Future[Ticket], began: float, seconds: float) -> Ticket:
         while not future.done():
             left = max(began, self._moved) + seconds - asyncio.get_running_loop().time()
-            if left <= 0:
+            if left <= 0 and not any(member.pool.has_coming for member in self._members):
                 troubles = (member.trouble for member in self._members if member.trouble is not None)
                 raise too_late(self.stats(), seconds, next(troubles, None), what="a member cannot be used")
-            await asyncio.wait((future,), timeout=left)
+            await asyncio.wait((future,), timeout=max(left, _LOOK))
         return future.result()
 
     @contextlib.contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -79,6 +80,10 @@ class JsonlFile:
         return end
 
 
+class FolderTakenError(OutputError):
+    """Another run was faster: the folder is its, or gone."""
+
+
 class OutputFolder:
     """The folder of one run, locked for this process. `done` holds the ids of the rollouts that are recorded."""
 
@@ -102,6 +107,8 @@ class OutputFolder:
         Raises `OutputError` when the folder is not writable, in use, or holds a different run.
         """
         try:
+            # Another run may move the link meanwhile, as `runs/latest`.
+            path = path.resolve() if path.is_symlink() else path
             path.mkdir(parents=True, exist_ok=True)
             lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -120,10 +127,13 @@ class OutputFolder:
         try:
             return rollout_id(line)
         except (ValueError, KeyError, TypeError) as error:
-            raise OutputError(
-                f"{self.rollouts.path}, line {number} is no rollout: {line[:80]!r}",
-                hint=f"take line {number} out of the file to continue the run, or name another folder with --out",
-            ) from error
+            raise self._unreadable(number, line) from error
+
+    def _unreadable(self, number: int, line: bytes) -> OutputError:
+        return OutputError(
+            f"{self.rollouts.path}, line {number} is no rollout: {line[:80]!r}",
+            hint=f"take line {number} out of the file to continue the run, or name another folder with --out",
+        )
 
     @property
     def run_id(self) -> str:
@@ -132,8 +142,17 @@ class OutputFolder:
 
     def outcomes(self) -> Iterator[dict[str, Any]]:
         """Read the recorded rollouts, without their samples."""
-        for line in self.rollouts.lines():
-            yield json.loads(without_samples(line))
+        for number, line in enumerate(self.rollouts.lines(), 1):
+            try:
+                yield json.loads(without_samples(line))
+            except ValueError as error:
+                raise self._unreadable(number, line) from error
+
+    def begin(self) -> None:
+        """Bind the folder to these settings, which may have grown; its summary is no longer that of all of it."""
+        write_atomically(self.path / MANIFEST, _as_json(self.manifest))
+        with contextlib.suppress(OSError):
+            (self.path / SUMMARY).unlink()
 
     def write_text(self, name: str, text: str) -> Path:
         """Replace a file of the folder atomically."""
@@ -155,16 +174,23 @@ def _forget_failed(folder: Path) -> None:
     attempts = JsonlFile(folder / ATTEMPTS)
     try:
         with source.open("rb") as lines, kept.open("wb") as file:
+            file.writelines(line for line in lines if not _is_forgotten(line))
+        # One that was cut off at this has moved some of them already.
+        known = {hashlib.sha256(line).digest() for line in attempts.lines()}
+        with source.open("rb") as lines:
             for line in lines:
-                if line.endswith(b"\n") and _is_worthless(line):
+                if _is_forgotten(line) and hashlib.sha256(line).digest() not in known:
                     attempts.append_line(line)
-                else:
-                    file.write(line)
         kept.replace(source)
     except OSError as error:
         raise unwritable(source, error) from error
     finally:
+        kept.unlink(missing_ok=True)
         attempts.close()
+
+
+def _is_forgotten(line: bytes) -> bool:
+    return line.endswith(b"\n") and _is_worthless(line)
 
 
 def _is_worthless(line: bytes) -> bool:
@@ -205,20 +231,23 @@ def _manifest(path: Path, fingerprint: Mapping[str, Any], facts: Mapping[str, An
     if holds_nothing(path):
         # Also where an earlier start failed before it recorded anything: its settings bind nobody.
         made = {"run_id": secrets.token_hex(6), "fingerprint": fingerprint, **facts}
-        write_atomically(file, json.dumps(made, indent=2, ensure_ascii=False) + "\n")
+        write_atomically(file, _as_json(made))
         return made
     found = _read_manifest(file)
     different = sorted(differences(found["fingerprint"], fingerprint))
     if different == ["group_size"] and _is_larger(fingerprint["group_size"], found["fingerprint"]["group_size"]):
-        found = {**found, "fingerprint": fingerprint}
-        write_atomically(file, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
-    elif different:
+        return {**found, "fingerprint": fingerprint}
+    if different:
         names = ["what the tasks say" if key == "tasks_sha256" else key for key in different]
         raise OutputError(
             f"{path} holds a run that differs in {', '.join(names)}",
             hint="name another folder with --out, or give the same values to continue it; group_size may grow",
         )
     return found
+
+
+def _as_json(manifest: Mapping[str, Any]) -> str:
+    return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
 
 
 def _is_larger(new: object, old: object) -> bool:
@@ -254,7 +283,9 @@ def _take(lock: int, path: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         hint = "wait for it to end, or name another folder with --out"
-        raise OutputError(f"another run is writing to {path}", hint=hint) from error
+        raise FolderTakenError(f"another run is writing to {path}", hint=hint) from error
+    if os.fstat(lock).st_nlink == 0:
+        raise FolderTakenError(f"another run has removed {path}, which was empty", hint="give the same command again")
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -114,6 +114,9 @@ def _with_verifiers_checked(loaded: LoadedTasks, registry: Registry) -> LoadedTa
             list(all_verifiers(runtime, task.verifier) if task.verifier else ())
         except HermesError as error:
             problems.append(TaskProblem(source=task.source, task_id=task.id, message=error.message))
+        except Exception as error:  # noqa: BLE001 - the plugin boundary: a verifier names what it is made of as it likes
+            said = f"its verifier raised {type(error).__name__}: {error}"
+            problems.append(TaskProblem(source=task.source, task_id=task.id, message=said))
     return dataclasses.replace(loaded, problems=tuple(problems))
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from hermes_core.contracts.errors import Blame, HermesError
 from hermes_core.contracts.rollout import Failure, RolloutOutcome
 
-_OF_A_TASK: Final = frozenset({Blame.TASK, Blame.VERIFIER})
+_OF_A_TASK: Final = frozenset({Blame.TASK, Blame.VERIFIER, Blame.BACKEND, Blame.FRAMEWORK})
+"""What may fail at one task alone, as its image at the memory that it has."""
 
 
 class TooManyFailuresError(HermesError):
@@ -29,8 +31,8 @@ class _Kind:
 class FailureWatch:
     """Counts the failures of a run by their kind until a rollout is good; `most` of a kind are too many, 0 never.
 
-    A failure is a rollout that has no reward because something went wrong; a reward of 0 is none. Where a task or its
-    verifier is to blame, they have to be of two tasks: one alone must not stop the others.
+    A failure is a rollout that has no reward because something went wrong; a reward of 0 is none. Unless the model or
+    its server is to blame, they have to be of two tasks: one alone must not stop the others.
     """
 
     def __init__(self, most: int) -> None:
@@ -38,6 +40,11 @@ class FailureWatch:
         self._ended = 0
         self._has_good = False
         self._kinds: dict[tuple[Blame, str], _Kind] = {}
+
+    def recall(self, outcome: Mapping[str, Any]) -> None:
+        """Take note of a rollout that was recorded before a resume."""
+        has_failed = outcome.get("reward_failure") or outcome.get("failure")
+        self._has_good = self._has_good or outcome.get("reward") is not None or not has_failed
 
     def note(self, outcome: RolloutOutcome) -> None:
         """Count a rollout that has ended."""

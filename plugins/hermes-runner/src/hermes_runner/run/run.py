@@ -41,7 +41,7 @@ from hermes_runner.run.engine_guard import RunEngine
 from hermes_runner.run.parser_advice import parsers_that_read
 from hermes_runner.run.plan import RunPlan, choose, plan_groups, rollouts
 from hermes_runner.run.progress import open_progress
-from hermes_runner.run.run_folders import choose_folder, discard_empty, link_latest
+from hermes_runner.run.run_folders import choose_folder, discard_empty, link_latest, open_chosen
 from hermes_runner.run.scheduling import Recorder, Scheduler
 from hermes_runner.tasks import TaskProblem, load_tasks
 
@@ -125,21 +125,32 @@ class Run:
         try:
             return await self._in_folder(folder, plan, tasks)
         finally:
-            folder.close()
             if config.out is None:
-                discard_empty(folder.path)
+                discard_empty(folder.path)  # while nobody else can take it
+            folder.close()
 
     def _open_folder(self, fingerprint: Mapping[str, Any]) -> OutputFolder:
-        out, again = self._config.out, self._retry_failed
-        path = choose_folder(fingerprint, self._config.tasks, retry_failed=again) if out is None else Path(out)
-        return OutputFolder.open(path, fingerprint, facts=self._facts(), retry_failed=again)
+        again = self._retry_failed
+        open_at = partial(OutputFolder.open, fingerprint=fingerprint, facts=self._facts(), retry_failed=again)
+        if self._config.out is not None:
+            return open_at(Path(self._config.out))
+        return open_chosen(lambda: choose_folder(fingerprint, self._config.tasks, retry_failed=again), open_at)
 
     def _tell_where(self, folder: OutputFolder) -> None:
         if self._config.out is not None:
             return
         done = f"continues {folder.path}, which has {plural(len(folder.done), 'rollout')}"
         lines = [done if folder.done else f"writes to {folder.path}", link_latest(folder.path)]
-        self._stream.write("".join(f"{line}\n" for line in lines if line))
+        self._say("".join(f"{line}\n" for line in lines if line))
+
+    def _say(self, text: str) -> None:
+        # A stream that takes nothing any more, as a full disk's, is no reason to end a run, nor to lose its summary.
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), self._stream.fileno())
 
     async def _in_folder(self, folder: OutputFolder, plan: RunPlan, tasks: tuple[Task, ...]) -> RunResult:
         config = self._config
@@ -156,6 +167,8 @@ class Run:
             plan = await self._checked(engine, plan)
             specs = list(rollouts(plan.groups, config, folder.run_id, self._provenance(plan)))
             pending = [spec for spec in specs if spec.rollout_id not in folder.done]
+            if pending:
+                folder.begin()
             recorder = Recorder(folder, self._sinks())
             await recorder.start()
             stack.push_async_callback(self._close_sinks, recorder)
@@ -187,7 +200,7 @@ class Run:
             self._warn(f"sink {trouble}; what it writes may lack its end\n  → every outcome is in {ROLLOUTS}")
 
     def _warn(self, text: str) -> None:
-        _say_last(self._stream, f"warning: {self._discretion.text(text)}\n")
+        self._say(f"warning: {self._discretion.text(text)}\n")
 
     async def _play(
         self, pending: list[RolloutSpec], total: int, engine: RunEngine, recorder: Recorder, folder: OutputFolder
@@ -203,7 +216,7 @@ class Run:
             self._turned = progress.turn
             try:
                 if folder.done:
-                    await asyncio.to_thread(progress.recall, folder.outcomes())
+                    await asyncio.to_thread(progress.recall, scheduler.recalled(folder.outcomes()))
                 await scheduler.run(iter(pending), max_concurrent=at_once)
             finally:
                 self._counts = (progress.done, total, len(progress.running))
@@ -228,14 +241,14 @@ class Run:
         found = engine.provenance.get("leftovers")
         if found:
             left = f", {found['failed']} left (hermes-core sandboxes gc says why)" if found["failed"] else ""
-            self._stream.write(f"sandboxes of processes that have died: {found['removed']} removed{left}\n")
+            self._say(f"sandboxes of processes that have died: {found['removed']} removed{left}\n")
 
     def _tell_of_room(self, at_once: int, pending: int) -> None:
         config = self._config
         if at_once < min(config.max_concurrent, pending):
             place = f"engine {config.engine!r} with backend {config.terminal_backend!r}"
             wanted = f"max_concurrent is {config.max_concurrent}"
-            self._stream.write(f"{plural(at_once, 'rollout')} at a time: {place} has room for no more ({wanted})\n")
+            self._say(f"{plural(at_once, 'rollout')} at a time: {place} has room for no more ({wanted})\n")
 
     def _engine_run(self, folder: OutputFolder, tasks: tuple[Task, ...]) -> EngineRun:
         return EngineRun(

@@ -10,12 +10,21 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from hermes_runner.output import MANIFEST, SUMMARY, differences, holds_nothing, unwritable
+from hermes_core.contracts.errors import OutputError
+from hermes_runner.output import (
+    MANIFEST,
+    SUMMARY,
+    FolderTakenError,
+    OutputFolder,
+    differences,
+    holds_nothing,
+    unwritable,
+)
 
 RUNS: Final = Path("runs")
 LATEST: Final = "latest"
@@ -57,15 +66,30 @@ def link_latest(folder: Path) -> str:
     return ""
 
 
+def open_chosen(choose: Callable[[], Path], open_at: Callable[[Path], OutputFolder]) -> OutputFolder:
+    """Open the chosen folder, and choose again where another process was faster; leave nothing where that fails."""
+    while True:
+        path = choose()
+        try:
+            return open_at(path)
+        except FolderTakenError:
+            continue
+        except OutputError:
+            discard_empty(path)
+            raise
+
+
 def discard_empty(folder: Path) -> None:
     """Remove the folder of a run that has recorded nothing, as one that could not start."""
     if not holds_nothing(folder):
         return
+    shutil.rmtree(folder, ignore_errors=True)
     link = folder.parent / LATEST
     with contextlib.suppress(OSError):
         if link.is_symlink() and str(link.readlink()) == folder.name:
             link.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
+            if others := [path for path in folder.parent.iterdir() if _NAMED.fullmatch(path.name)]:
+                link_latest(max(others))
 
 
 def _make(root: Path, tasks: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -172,6 +172,12 @@ class Scheduler:
         self._observer = observer
         self._unanswered_in_a_row = 0
         self._failures = FailureWatch(max_failures)
+
+    def recalled(self, outcomes: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        """Pass on rollouts that were recorded before a resume, taking note of them."""
+        for outcome in outcomes:
+            self._failures.recall(outcome)
+            yield outcome
 
     async def run(self, specs: Iterator[RolloutSpec], *, max_concurrent: int) -> None:
         """Play them all; raises the first fatal error after the others have been cancelled and cleaned up."""
