@@ -201,3 +201,29 @@ async def test_an_image_without_python_is_followed_as_well(plain_image: str, tmp
                 await sandbox.take_changes(sandbox, "/")
     finally:
         await made.aclose()
+
+
+@pytest.mark.component("docker")
+@pytest.mark.parametrize(
+    ("line", "user", "said"),
+    [
+        ("RUN truncate -s 400M /etc/group", "agent", "can be read"),
+        ("RUN echo big:x:4294967295:1::/: >>/etc/passwd", "big", "a number that no user can have"),
+        (f"RUN printf 'long:x:%s:1::/:\\n' {'9' * 5000} >>/etc/passwd", "long", "has no user 'long'"),
+    ],
+)
+async def test_accounts_of_a_hostile_image_are_refused(
+    backend: DockerBackend, image: str, tmp_path: Path, line: str, user: str, said: str
+) -> None:
+    (tmp_path / "Dockerfile").write_text(f"FROM {image}\n{line}\n")
+    with pytest.raises(SandboxRefusedError, match=said):
+        await backend.open(_ask(image=f"dockerfile:{tmp_path / 'Dockerfile'}", user=user))
+
+
+@pytest.mark.component("docker")
+async def test_an_images_own_home_is_that_of_its_own_user(backend: DockerBackend, image: str, tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text(f"FROM {image}\nENV HOME=/srv/home\nUSER agent\n")
+    made = f"dockerfile:{tmp_path / 'Dockerfile'}"
+    for fields, home in (({"as_image": True}, "/srv/home"), ({"user": "agent"}, "/home/agent")):
+        async with await backend.open(_ask(image=made, **fields)) as sandbox:
+            assert (await sandbox.exec("echo $HOME")).output == f"{home}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Mapping
@@ -61,6 +62,7 @@ class DockerBackend(AgentBackend):
         )
         self._without_python: dict[str, str] = {}
         self._accounts: dict[tuple[str, str], Account] = {}
+        self._account_turn = asyncio.Lock()
         self._pool_id = uuid.uuid4().hex[:16]
 
     def refuse(self, spec: SandboxSpec) -> None:
@@ -138,11 +140,12 @@ class DockerBackend(AgentBackend):
         user = user_for(spec, self.options, image)
         if user is None or is_root(user):
             return None if user is None else ROOT
-        if (image.id, user) not in self._accounts:
-            # By the name that the sandbox's own container gets afterwards, by which its lease finds it.
-            name, labels = container_name(sandbox_id), labels_of(self._lease(spec, sandbox_id))
-            files = await self.engine.read_files(name, image.id, labels, ACCOUNTS)
-            self._accounts[image.id, user] = find_account(user, *files)
+        async with self._account_turn:
+            if (image.id, user) not in self._accounts:
+                # By the name that the sandbox's own container gets afterwards, by which its lease finds it.
+                name, labels = container_name(sandbox_id), labels_of(self._lease(spec, sandbox_id))
+                files = await self.engine.read_files(name, image.id, labels, ACCOUNTS)
+                self._accounts[image.id, user] = await asyncio.to_thread(find_account, user, *files)
         return self._accounts[image.id, user]
 
     def _known_of_python(self, image: Image) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import posixpath
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -26,11 +27,13 @@ from hermes_backend_docker.failures import (
     is_connection_failure,
     unreached,
 )
+from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_sandbox import AgentStream
 
 T = TypeVar("T")
 _SAID: Final = 2000
 _NOT_FOUND: Final = 404
+_LARGEST_TEXT: Final = 4 << 20
 _OBITUARY: Final = 2.0
 """Seconds that may be spent on finding out why a container has ended."""
 
@@ -203,7 +206,13 @@ class Engine:
 
 
 async def _text_of(docker: Docker, *, container: str, path: str) -> str:
+    """Return the text of a file of a container, of which the image's author chooses how long it is."""
     try:
+        where = f"containers/{container}/archive"
+        async with docker._query(where, method="HEAD", params={"path": path}) as answer:  # noqa: SLF001 - it has no other
+            size = int(json.loads(base64.b64decode(answer.headers["X-Docker-Container-Path-Stat"]))["size"])
+        if size > _LARGEST_TEXT:
+            raise SandboxRefusedError(f"{path} of the image has {size} bytes, where {_LARGEST_TEXT} can be read")
         with await docker.containers.container(container).get_archive(path) as archive:
             # A link that leads elsewhere is no member of the archive.
             file = archive.extractfile(posixpath.basename(path))

@@ -15,6 +15,9 @@ from hermes_core.contracts.sandbox import SandboxSpec
 ACCOUNTS: Final = ("/etc/passwd", "/etc/group")
 """The files of an image that say who a name is."""
 
+_LARGEST: Final = 2**32 - 2
+_DIGITS: Final = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Account:
@@ -52,11 +55,13 @@ def find_account(user: str, passwd: str, group: str) -> Account:
     """
     name, _, group_name = user.partition(":")
     line = next(_lines(passwd, name), None)
-    if line is None and not name.isdecimal():
+    if line is None and not _is_number(name):
         raise SandboxRefusedError(
             f"the image has no user {name!r}", hint="name one of its /etc/passwd, or a uid, or add it in the Dockerfile"
         )
     uid = int(line[2]) if line else int(name)
+    if uid > _LARGEST:
+        raise SandboxRefusedError(f"user {name[:40]!r} of the image has a number that no user can have")
     if uid == 0:
         raise SandboxRefusedError(f"user {name!r} of the image is root", hint="call it root")
     gid = int(line[3]) if line else 0
@@ -66,7 +71,7 @@ def find_account(user: str, passwd: str, group: str) -> Account:
 
 def _gid(name: str, group: str) -> int:
     line = next(_lines(group, name), None)
-    if line is None and not name.isdecimal():
+    if line is None and not _is_number(name):
         raise SandboxRefusedError(f"the image has no group {name!r}", hint="name one of its /etc/group, or a gid")
     return int(line[2]) if line else int(name)
 
@@ -74,16 +79,23 @@ def _gid(name: str, group: str) -> int:
 def _lines(text: str, name: str) -> Iterator[list[str]]:
     """Yield the lines of an account by name, then those by number, whose numbers are ones."""
     lines = [fields for fields in (line.split(":") for line in text.splitlines()) if len(fields) > 3]
-    usable = [fields for fields in lines if fields[2].isdecimal() and (fields[3].isdecimal() or len(fields) == 4)]
+    usable = [fields for fields in lines if _is_number(fields[2]) and (_is_number(fields[3]) or len(fields) == 4)]
     yield from (fields for fields in usable if fields[0] == name)
     yield from (fields for fields in usable if name.isdecimal() and int(fields[2]) == int(name))
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _DIGITS
 
 
 def fit(spec: SandboxSpec, options: DockerOptions, image: Image, account: Account | None) -> DockerOptions:
     """Return the options with what the task and its image say of the commands' user and work folder."""
     changes: dict[str, Any] = {}
     if account is not None:
-        changes = {"user": f"{account.uid}:{account.gid}", "env": {"HOME": account.home, **options.env}}
+        # The image's own HOME is that of its own user.
+        home = image.environment.get("HOME") if spec.as_image and spec.user is None else None
+        env = {"HOME": home or account.home, **options.env}
+        changes = {"user": f"{account.uid}:{account.gid}", "env": env}
     if follows_image(spec, options):
         changes["workspace"] = image.folder
     return options.model_copy(update=changes)

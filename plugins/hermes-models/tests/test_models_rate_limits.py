@@ -187,6 +187,21 @@ async def test_a_rollout_whose_time_ends_before_its_turn_is_told_of_the_limit_by
     assert len(server.chats) == 1
 
 
+@pytest.mark.parametrize("seconds", [5.0, 0.2, 0.001])
+async def test_nobody_is_told_of_a_limit_where_there_is_none(server, connect, seconds):
+    """Calls in the last quarter of a second of their rollout were, and lost their reward."""
+    server.plays(completion())
+    assert (await connect().chat(ask(timeout=seconds))).content == "ok"
+
+
+async def test_the_wait_that_an_error_of_the_server_names_is_kept_to_and_counts_as_a_repetition(server, connect):
+    server.plays((503, b"loading", {"Retry-After": "7"}))
+    client = connect(max_retries=2)
+    with pytest.raises(ModelServerError, match="gave up after 3 attempts"):
+        await client.chat(ask())
+    assert [7 <= pause <= 7.7 for pause in client.pauses] == [True, True]
+
+
 @pytest.mark.parametrize("options", [{"rate_limit_patience": 60}, {"max_retries": 0}])
 async def test_a_pause_of_hours_ends_every_call_at_once_and_not_the_refused_one_alone(server, connect, options):
     client, first = await paused(server, connect, 28_800, **options)

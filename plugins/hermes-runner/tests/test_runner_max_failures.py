@@ -128,3 +128,12 @@ def test_what_was_good_before_a_resume_counts(tmp_path):
         failure = Failure(blame=Blame.MODEL, type="X", message="m")
         watch.note(types.SimpleNamespace(reward=None, reward_failure=None, failure=failure, task_id=f"t{number}"))
     watch.check()
+
+
+def test_the_only_task_of_a_run_may_stop_it():
+    watch = FailureWatch(3, tasks=1)
+    failure = Failure(blame=Blame.BACKEND, type="X", message="m")
+    for _ in range(3):
+        watch.note(types.SimpleNamespace(reward=None, reward_failure=None, failure=failure, task_id="t1"))
+    with pytest.raises(TooManyFailuresError):
+        watch.check()

@@ -5,7 +5,8 @@ When a verifier runs, the model's processes are dead and the shell session is ne
 get an environment built from nothing: an empty HOME, a PATH without any place in the workspace, in HOME or in temporary
 directories, and git told to ignore configured hooks and helpers. A model that was root in the sandbox could replace the
 system's own programs; only a verifier with a fresh sandbox, which such a task's get, is safe from that. There PATH
-keeps what it has of the workspace and of HOME, where all that is on it stays the image's.
+keeps what it has of the workspace and of HOME, whose folders stay the image's; what a program in one of them leads to
+or calls elsewhere in the workspace may be the work itself.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ async def open_room(sandbox: Sandbox) -> AsyncIterator[Room]:
         complaint = made.stderr.decode("utf-8", "replace").strip()
         _logger.warning("a verifier's private directory is %s, because of: %s", path, complaint[-300:])
     try:
-        # All on PATH is the image's where a sandbox has taken over everything else.
+        # The folders on PATH are the image's where a sandbox has taken over everything else.
         untrusted = () if sandbox.provenance.get("has_own_programs") else (sandbox.workspace, home)
         yield Room(sandbox, path, trusted_path(search_path, untrusted=untrusted))
     finally:

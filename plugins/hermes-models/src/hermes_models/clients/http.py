@@ -28,6 +28,7 @@ SEED_HEADER: Final = "X-Hermes-Rollout-Seed"
 
 _BACKOFF: Final = 0.5
 _BACKOFF_MAX: Final = 30.0
+_LONGEST_WAIT: Final = 120.0
 # uvicorn closes idle connections after 5 s.
 _KEEPALIVE: Final = 4.0
 # What takes longer may have been sampled, and is another's to decide about.
@@ -69,8 +70,8 @@ class HttpChannel:
     """One client's connections to one server.
 
     `timeout` bounds each request from connecting to the last byte. Repeated, at most `max_retries` times, is what may
-    pass: no connection, 5xx, an answer that broke off. What was not answered in time is not: the server may be at work
-    on it. A rate limit (429, or another refusal that names a wait) is waited out as the server says, for
+    pass: no connection, 5xx (after the wait that it names, up to two minutes), an answer that broke off. What was not
+    answered in time is not: the server may be at work on it. A rate limit (429) is waited out as the server says, for
     `rate_limit_patience` seconds of one call in all, and fewer requests go out meanwhile. With a `max_retries` of 0
     nothing is repeated. The number of connections is not limited here: the runner's business.
     """
@@ -156,7 +157,7 @@ class HttpChannel:
             async with asyncio.timeout(
                 max(min(left, self._patience), 0.0) if pause or self._throttle.is_full else None
             ):
-                return await self._throttle.enter(min(left, self._patience))
+                return await self._throttle.enter(max(min(left, self._patience), 0.0))
         except (TimeoutError, PauseTooLongError) as error:
             end = (
                 "the time of the rollout" if left < self._patience else "the patience of the run (rate_limit_patience)"
@@ -256,6 +257,8 @@ class HttpChannel:
         """Return the seconds until the next attempt, None if there is to be none."""
         if not refusal.repeatable or attempt > self._max_retries:
             return None
+        if refusal.after is not None:  # a little later than asked, and not everybody at once
+            return min(refusal.after, _LONGEST_WAIT) * (1 + 0.1 * self._random.random())
         return self._pause(attempt)
 
     def _pause(self, attempt: int) -> float:

@@ -66,7 +66,7 @@ class Refusal:
     @property
     def is_limit(self) -> bool:
         """Whether the server wants to be asked later, and less."""
-        return issubclass(self.kind, ModelRateLimitError) or self.after is not None
+        return issubclass(self.kind, ModelRateLimitError)
 
     def error(self, attempts: int = 1) -> ModelError:
         """Return the exception to raise."""

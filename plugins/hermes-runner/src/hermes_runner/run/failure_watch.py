@@ -32,11 +32,12 @@ class FailureWatch:
     """Counts the failures of a run by their kind until a rollout is good; `most` of a kind are too many, 0 never.
 
     A failure is a rollout that has no reward because something went wrong; a reward of 0 is none. Unless the model or
-    its server is to blame, they have to be of two tasks: one alone must not stop the others.
+    its server is to blame, they have to be of two tasks, if there are `tasks`: one alone must not stop the others.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, *, tasks: int = 2) -> None:
         self._most = most
+        self._has_others = tasks > 1
         self._ended = 0
         self._has_good = False
         self._kinds: dict[tuple[Blame, str], _Kind] = {}
@@ -63,7 +64,7 @@ class FailureWatch:
         if self._has_good or not self._most:
             return
         for kind in self._kinds.values():
-            is_common = kind.last.blame not in _OF_A_TASK or len(kind.tasks) > 1
+            is_common = not self._has_others or kind.last.blame not in _OF_A_TASK or len(kind.tasks) > 1
             if kind.count >= self._most and is_common:
                 raise TooManyFailuresError(
                     f"expected rewards, but none of the first {self._ended} rollouts has one; {kind.count} of them "

@@ -149,8 +149,9 @@ class Run:
             self._stream.write(text)
             self._stream.flush()
         except (OSError, ValueError):
-            with contextlib.suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), self._stream.fileno())
+            if self._stream is sys.stderr:  # what it still holds would fail once more at the end of the process
+                with Path(os.devnull).open("w") as nowhere, contextlib.suppress(OSError, ValueError):
+                    os.dup2(nowhere.fileno(), sys.stderr.fileno())
 
     async def _in_folder(self, folder: OutputFolder, plan: RunPlan, tasks: tuple[Task, ...]) -> RunResult:
         config = self._config
@@ -212,7 +213,9 @@ class Run:
             policy = Policy(config.policy, max_attempts=config.max_attempts)
             require = partial(require_exact, allow_constrained=config.allow_constrained)
             judge = require if config.require_exact else None
-            scheduler = Scheduler(engine, recorder, policy, progress, require=judge, max_failures=config.max_failures)
+            tasks = len({spec.group.task.id for spec in pending})
+            most = config.max_failures
+            scheduler = Scheduler(engine, recorder, policy, progress, require=judge, max_failures=most, tasks=tasks)
             self._turned = progress.turn
             try:
                 if folder.done:

@@ -151,8 +151,8 @@ def _error_of(action: Callable[[], None]) -> BaseException | None:
 class Scheduler:
     """Plays rollouts from a plan, `max_concurrent` at a time, until all are recorded or a fatal error stops the run.
 
-    `require` raises for a rollout that the run does not accept; it is recorded all the same. `max_failures` is that of
-    `FailureWatch`.
+    `require` raises for a rollout that the run does not accept; it is recorded all the same. `max_failures` and
+    `tasks` are those of `FailureWatch`.
     """
 
     def __init__(
@@ -164,6 +164,7 @@ class Scheduler:
         *,
         require: Callable[[RolloutOutcome], None] | None = None,
         max_failures: int = 0,
+        tasks: int = 2,
     ) -> None:
         self._require = require
         self._player = player
@@ -171,7 +172,7 @@ class Scheduler:
         self._policy = policy
         self._observer = observer
         self._unanswered_in_a_row = 0
-        self._failures = FailureWatch(max_failures)
+        self._failures = FailureWatch(max_failures, tasks=tasks)
 
     def recalled(self, outcomes: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
         """Pass on rollouts that were recorded before a resume, taking note of them."""

@@ -161,8 +161,10 @@ def _test_command(config: TaskToml) -> str:
     if config.verifier.user in {None, "root", 0, "0"}:
         return "bash /tests/test.sh"
     user = shlex.quote(str(config.verifier.user))
-    home = f'd=$(mktemp -d) && chown {user} "$d" /logs/verifier && export HOME="$d"'
-    return f'{home} && exec setpriv --reuid={user} --regid="$(id -g {user})" --init-groups bash /tests/test.sh'
+    home = f'd=$(mktemp -d) && chown {user} "$d" /logs/verifier && chmod -R a+rX /tests && export HOME="$d"'
+    # A number need not have an account, nor groups then.
+    groups = f"if id {user} >/dev/null 2>&1; then g=$(id -g {user}) i=--init-groups; else g={user} i=--clear-groups; fi"
+    return f'{home} && {{ {groups}; }} && exec setpriv --reuid={user} --regid="$g" $i bash /tests/test.sh'
 
 
 def _cwd(folder: Path, config: TaskToml) -> str | None:

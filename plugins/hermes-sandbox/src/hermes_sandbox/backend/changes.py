@@ -133,6 +133,13 @@ class _Changes:
         self._kept = {*kept}
         self.above = {*mounted} | {str(folder) for path in (*kept, *mounted) for folder in PurePosixPath(path).parents}
         self._omitted = 0
+        owner = source.provenance.get("uid"), source.provenance.get("gid")
+        # What a user other than root has made or changed is that user's there, too: a test may become that user.
+        self._owner = f"{owner[0]}:{owner[1]}" if isinstance(owner[0], int) and owner[0] > 0 else None
+
+    async def _give(self, path: str) -> None:
+        if self._owner is not None:
+            await _run(self._target, f"chown -hR {self._owner} -- {shlex.quote(path)} 2>/dev/null || :")
 
     def keep(self, path: str) -> None:
         """Leave a path alone from now on."""
@@ -145,6 +152,8 @@ class _Changes:
 
     async def take(self, path: str, entry: FileStat | None) -> None:
         """Replace one path by what the source has there: `entry`, of which only the kind is used."""
+        if self._owner is not None and entry is not None and entry.kind in {"file", "directory"}:
+            await _open_up(self._source, path)
         if entry is not None and not await _is_readable(self._source, path, entry.kind):
             self._omitted += 1
             return
@@ -162,6 +171,7 @@ class _Changes:
             await _run(self._target, f"mkdir -p -- {folder} && ln -s -- {shlex.quote(link)} {shlex.quote(path)}")
         else:
             self._omitted += await copy_tree(self._source, self._target, path)
+        await self._give(path)
 
     async def take_folder(self, folder: str) -> None:
         """Make a folder that both have the same, but for what is kept in it."""
@@ -170,9 +180,12 @@ class _Changes:
             return
         changed, folders = await self._compare(before, after)
         if len(changed) > _MANY and folder not in self.above:
+            if self._owner is not None:
+                await _open_up(self._source, folder)
             for path in before:
                 await _remove(self._target, path)
             self._omitted += await copy_tree(self._source, self._target, folder)
+            await self._give(folder)
             return
         if len(changed) > _MOST:
             raise WorkspaceError(f"the rollout left {len(changed)} changes in {folder}, where {_MOST} can be copied")
@@ -240,6 +253,11 @@ async def _entry(source: Sandbox, path: str) -> FileStat | None:
         return None
 
 
+async def _open_up(source: Sandbox, path: str) -> None:
+    """Let the commands' user, who may have shut it, read what is that user's own; what is in a folder comes with it."""
+    await source.exec(f"command -p chmod -R u+rX -- {shlex.quote(path)} 2>/dev/null || :", timeout=60, cwd="/")
+
+
 async def _is_readable(source: Sandbox, path: str, kind: str) -> bool:
     """Tell whether the commands' user, who may be another one than root, can read a file or look into a folder."""
     try:
@@ -253,7 +271,11 @@ async def _is_readable(source: Sandbox, path: str, kind: str) -> bool:
 
 
 async def _listed_if_open(source: Sandbox, folder: str) -> dict[str, FileStat] | None:
-    """Return what is in a folder; None where the commands' user may not look: not theirs, or shut by themselves."""
+    """Return what is in a folder; None where the commands' user may not look, and cannot open it."""
+    try:
+        return await _listed(source, folder)
+    except PermissionError:
+        await _open_up(source, folder)
     try:
         return await _listed(source, folder)
     except PermissionError:
