@@ -287,15 +287,16 @@ def test_the_default_image_is_wanted_where_a_task_brings_none(play, tmp_path):
     assert "hermes-there-is-none:1" in ended.stderr
 
 
-AT_HOME = f"FROM {IMAGE}\nWORKDIR /home/agent\nUSER agent\n"
+HOME = "/home/agent"
+AT_HOME = f"FROM {IMAGE}\nWORKDIR {HOME}\nUSER agent\n"
 
 
 def test_work_that_is_its_users_alone_is_that_users_where_it_is_judged(play, tmp_path):
     toml = TEMPLATE.replace("[verifier]", '[verifier]\nuser = "agent"')
-    folder = write_task(tmp_path / "task", toml, workdir="/home/agent", dockerfile=AT_HOME)
+    folder = write_task(tmp_path / "task", toml, workdir=HOME, dockerfile=AT_HOME)
     solution = "cd ~ && mkdir -p build && echo 42 >answer.txt && chmod 600 answer.txt"
     (folder / "solution" / "solve.sh").write_text(f"{solution}\n")
-    judged = '[ "$(cat /home/agent/answer.txt)" = 42 ] && touch /home/agent/build/x'
+    judged = f'[ "$(cat {HOME}/answer.txt)" = 42 ] && touch {HOME}/build/x'
     lines = [f"if {judged}; then r=1; else r=0; fi", "echo $r >/logs/verifier/reward.txt"]
     (folder / "tests" / "test.sh").write_text("\n".join([*lines, ""]))
     ended, (rollout,) = play(folder)
@@ -305,9 +306,9 @@ def test_work_that_is_its_users_alone_is_that_users_where_it_is_judged(play, tmp
 def test_what_a_model_has_shut_is_judged_as_it_is_behind_that(play, tmp_path):
     """The image's own folder was judged in its place, and what was broken in it was not seen."""
     text = AT_HOME.replace("USER", "RUN mkdir proj && echo whole >proj/conf && chown -R agent proj\nUSER")
-    folder = write_task(tmp_path / "task", TEMPLATE, workdir="/home/agent", dockerfile=text)
+    folder = write_task(tmp_path / "task", TEMPLATE, workdir=HOME, dockerfile=text)
     (folder / "solution" / "solve.sh").write_text("cd ~ && echo broken >proj/conf && chmod 0 proj\n")
-    lines = ["grep -q whole /home/agent/proj/conf && r=1 || r=0", "echo $r >/logs/verifier/reward.txt", ""]
+    lines = [f"grep -q whole {HOME}/proj/conf && r=1 || r=0", "echo $r >/logs/verifier/reward.txt", ""]
     (folder / "tests" / "test.sh").write_text("\n".join(lines))
     _, (rollout,) = play(folder)
     assert (rollout["reward"], rollout["reward_status"]) == (0.0, "ok")

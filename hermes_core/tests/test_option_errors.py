@@ -67,14 +67,14 @@ def create(site, load):
         ({"few": "http://me:pw@host"}, r"found 'http://\(withheld\)@host'$", "known options: door, "),
         ({"equal": ["x"]}, r"equal: .*string.*, found \['x'\]$", "known options: door, "),
         ({"doors": [{"name": "x"}]}, r"doors\.0\.key is missing$", "known options of doors.0: key, name"),
-        ({"doors": [{"key": ["x"]}]}, r"found '\(withheld\)'$", "known options of doors.0: key, name"),
+        ({"doors": [{"key": ["x"]}]}, r"found \['\(withheld\)'\]$", "known options of doors.0: key, name"),
         (
             {"doors": [{"key": f"bad-{SECRET}"}]},
             r": Value error, \(withheld\) opens nothing, x neither, found",
             "known",
         ),
         ({"doors": SECRET}, r"doors: .*list.*, found '\(withheld\)'$", "known options: door, "),
-        ({"door": {"key": [SECRET]}}, r"door\.Door\.key: .*, found '\(withheld\)'", "known options of door.Door: "),
+        ({"door": {"key": [SECRET]}}, r"door\.Door\.key: .*, found \['\(withheld\)'\]", "known options of door.Door: "),
         (
             {"doors": [{"key": "k", "equal": "x"}]},
             r"there is no option 'doors\.0\.equal'$",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -90,6 +90,7 @@ class Holding:
     """A sandbox with one large folder."""
 
     workspace = "/w"
+    provenance: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, *, odd: str = "") -> None:
         self.entries = [FileStat(**entry(number)) for number in range(MANY)]

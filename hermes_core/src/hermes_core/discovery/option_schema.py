@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 _WRAPPERS = ("anyOf", "oneOf", "allOf")
+_IS_SECRET = re.compile(r"(?:typing\.Optional\[|<class ')?pydantic\.types\.Secret\w*(?:\[[^][]*])?(?:]|'>| \| None)?")
 
 
 class OptionSchema:
@@ -20,7 +22,7 @@ class OptionSchema:
             forms = [self._form(model, by_alias=by_alias) for by_alias in (False, True)]
             # A validator can have a schema of its own, which says nothing of what it makes.
             for name, field in model.model_fields.items():
-                if "pydantic.types.Secret" in repr(field.annotation):
+                if _IS_SECRET.fullmatch(repr(field.annotation)):
                     for form in forms:
                         form["properties"] |= {key: {"writeOnly": True} for key in {name, field.alias or name}}
         except Exception:  # noqa: BLE001 - the plugin boundary: types are the author's code; then all may be secret

@@ -23,7 +23,7 @@ class OptionNames:
         """Return the names of options that are those of one option, as `pool.max_hosts`."""
         return cls(**{name: f"{option}.{name}" for name in cls.__slots__})
 
-    def raised(self, *options: str) -> list[str]:
+    def advise_raising(self, *options: str) -> list[str]:
         """Return "raise A or B" for those of the options that can be set, else nothing."""
         names = [name for option in options if (name := getattr(self, option))]
         return [f"raise {' or '.join(names)}"] if names else []

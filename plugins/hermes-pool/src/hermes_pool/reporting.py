@@ -62,9 +62,9 @@ def is_late(name: str, seconds: float, names: OptionNames = _PLAIN) -> BackendEr
     """Return what those are told who need not wait for a host that does not start, because others may have one."""
     return BackendError(
         f"no host of pool {name!r} has started within {seconds:.3g} s",
-        hint=_joined(
+        hint=_join(
             "look at why its engine starts none",
-            *(f"where that is its usual time, {step}" for step in names.raised("acquire_timeout")),
+            *(f"where that is its usual time, {step}" for step in names.advise_raising("acquire_timeout")),
         ),
     )
 
@@ -73,9 +73,9 @@ def start_given_up(name: str, seconds: float, names: OptionNames = _PLAIN) -> Ho
     """Return why a host that does not start is given up."""
     return HostStartTimeoutError(
         f"a host of pool {name!r} was not started within {seconds:.3g} s",
-        hint=_joined(
+        hint=_join(
             "look at why its engine does not answer",
-            *(f"where hosts take that long, {step}" for step in names.raised("start_timeout")),
+            *(f"where hosts take that long, {step}" for step in names.advise_raising("start_timeout")),
         ),
     )
 
@@ -99,7 +99,7 @@ def too_many(stats: PoolStats, names: OptionNames = _PLAIN) -> SlotUnavailableEr
     return SlotUnavailableError(
         f"the queue of pool {stats.name!r} is full: {stats.summary()}",
         stats,
-        hint=_joined(_FEWER, *names.raised("max_waiting")),
+        hint=_join(_FEWER, *names.advise_raising("max_waiting")),
     )
 
 
@@ -107,9 +107,9 @@ def _next_step(stats: PoolStats, failure: BaseException | None, names: OptionNam
     if isinstance(failure, HermesError) and failure.hint:
         return failure.hint
     if sum(stats.hosts.values()) >= stats.max_hosts:
-        return _joined(_FEWER, *names.raised("max_hosts", "slots_per_host"))
-    return _joined("look at why hosts cannot be started", *names.raised("acquire_timeout"))
+        return _join(_FEWER, *names.advise_raising("max_hosts", "slots_per_host"))
+    return _join("look at why hosts cannot be started", *names.advise_raising("acquire_timeout"))
 
 
-def _joined(*steps: str) -> str:
+def _join(*steps: str) -> str:
     return ", or ".join(steps)

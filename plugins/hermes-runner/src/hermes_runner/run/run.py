@@ -219,7 +219,7 @@ class Run:
             self._turned = progress.turn
             try:
                 if folder.done:
-                    await asyncio.to_thread(progress.recall, scheduler.recalled(folder.outcomes()))
+                    await asyncio.to_thread(progress.recall, scheduler.recall(folder.outcomes()))
                 await scheduler.run(iter(pending), max_concurrent=at_once)
             finally:
                 self._counts = (progress.done, total, len(progress.running))

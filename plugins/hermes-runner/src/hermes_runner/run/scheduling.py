@@ -174,7 +174,7 @@ class Scheduler:
         self._unanswered_in_a_row = 0
         self._failures = FailureWatch(max_failures, tasks=tasks)
 
-    def recalled(self, outcomes: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    def recall(self, outcomes: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
         """Pass on rollouts that were recorded before a resume, taking note of them."""
         for outcome in outcomes:
             self._failures.recall(outcome)
