@@ -140,6 +140,27 @@ def test_a_folder_as_harbor_s_template_has_it_scores_full_with_its_solution(play
     assert rollout["provenance"]["verification"]["access"] == "fresh"
 
 
+WITHOUT_PYTHON = f"FROM {IMAGE}\nRUN rm -rf /usr/bin/python3* /usr/lib/python3*\n"
+"""What the template itself builds on, ubuntu:24.04, has bash and no Python either."""
+
+
+@pytest.mark.parametrize(
+    ("lines", "workdir", "user"), [("", "/app", "root"), ("USER agent\n", "/home/agent", "agent")], ids=["root", "user"]
+)
+def test_an_image_without_python_is_judged_like_any_other(play, tmp_path, lines, workdir, user):
+    text = f"{WITHOUT_PYTHON}RUN mkdir -p /solution && chown 1000 /solution\nWORKDIR {workdir}\n{lines}"
+    folder = write_task(tmp_path / "task", TEMPLATE, workdir=workdir, user=user, dockerfile=text)
+    solve = folder / "solution" / "solve.sh"
+    solve.write_text(f"! type python3 || exit\nmkdir -p ~/made && echo 1 >~/made/by\n{solve.read_text()}")
+    test = folder / "tests" / "test.sh"
+    home = "/root" if user == "root" else workdir
+    test.write_text(test.read_text().replace("if ", f"if ! type python3 && [ $(cat {home}/made/by) = 1 ] && "))
+    ended, (rollout,) = play(folder)
+    assert (ended.returncode, rollout["reward"]) == (0, 1.0), (ended.stderr, rollout["reward_detail"])
+    assert rollout["provenance"]["sandbox"]["carried_python"]
+    assert rollout["provenance"]["verification"]["access"] == "fresh"
+
+
 def test_a_folder_in_the_form_of_terminal_bench_scores_full_with_its_solution(play, tmp_path, named_image):
     toml = TERMINAL_BENCH.format(image=named_image)
     for name in ("one", "two"):

@@ -210,6 +210,7 @@ async def test_an_image_without_python_is_followed_as_well(plain_image: str, tmp
         ("RUN truncate -s 400M /etc/group", "agent", "can be read"),
         ("RUN echo big:x:4294967295:1::/: >>/etc/passwd", "big", "a number that no user can have"),
         (f"RUN printf 'long:x:%s:1::/:\\n' {'9' * 5000} >>/etc/passwd", "long", "has no user 'long'"),
+        ("RUN rm /etc/passwd /etc/group", "agent", "has no user 'agent'"),
     ],
 )
 async def test_accounts_of_a_hostile_image_are_refused(

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final, TypeVar, cast
 
 from hermes_backend_docker.address import find_address
+from hermes_backend_docker.carried_python import CarriedPythons
 from hermes_backend_docker.describing import (
     describe,
     environment_of,
@@ -17,7 +18,7 @@ from hermes_backend_docker.describing import (
     refuse_wishes,
 )
 from hermes_backend_docker.engine import Engine, EngineFacts
-from hermes_backend_docker.failures import ImageMissingError
+from hermes_backend_docker.failures import ImageMissingError, ProgramMissingError
 from hermes_backend_docker.hardening import STATE_DIR, container_config, is_read_only, plain_config, processes_of
 from hermes_backend_docker.host import ContainerHost
 from hermes_backend_docker.images import Image, Images
@@ -60,7 +61,7 @@ class DockerBackend(AgentBackend):
             pull_timeout=self.options.pull_timeout,
             build_timeout=self.options.build_timeout,
         )
-        self._without_python: dict[str, str] = {}
+        self._pythons = CarriedPythons(self.engine, self.options)
         self._accounts: dict[tuple[str, str], Account] = {}
         self._account_turn = asyncio.Lock()
         self._pool_id = uuid.uuid4().hex[:16]
@@ -124,8 +125,9 @@ class DockerBackend(AgentBackend):
         options = fit(spec, self.options, image, await self._account(spec, sandbox_id, image))
         host = self._host(ContainerHost, spec, sandbox_id, facts=facts, image=image, options=options)
         if options.offers_shell:
-            host.plain = plain_config(host.config, spec, options)
-            host.on_no_python = lambda why: self._without_python.__setitem__(image.id, why)
+            # What is brought for an agent is of no use to a shell.
+            as_it_is = container_config(spec=spec, options=options, image=image.id, labels=host.config["Labels"])
+            host.plain = plain_config(as_it_is, spec, options)
             host.without_python = self._known_of_python(image)
             if host.without_python is not None:
                 refuse_plain(spec, host.without_python)
@@ -151,7 +153,7 @@ class DockerBackend(AgentBackend):
     def _known_of_python(self, image: Image) -> str | None:
         if self.options.plain == "always":
             return "the backend's option plain is always"
-        return self._without_python.get(image.id)
+        return self._pythons.lack(image)
 
     def _host(
         self,
@@ -164,32 +166,55 @@ class DockerBackend(AgentBackend):
         options: DockerOptions,
         labels: Mapping[str, str] | None = None,
     ) -> Host:
-        marks = {**labels_of(self._lease(spec, sandbox_id)), **(labels or {})}
-        return kind(
+        name, marks = container_name(sandbox_id), {**labels_of(self._lease(spec, sandbox_id)), **(labels or {})}
+        python = self._pythons.of(image)
+
+        def config() -> dict[str, Any]:
+            fitted = options if python is None else python.fit(options)
+            return container_config(spec=spec, options=fitted, image=image.id, labels=marks)
+
+        async def bring_python(error: ProgramMissingError) -> Mapping[str, Any]:
+            nonlocal python
+            python = await self._pythons.replace(python, image, error, name=name, labels=marks)
+            host.provenance = self._provenance_of(spec, options, facts, image)
+            return config()
+
+        host = kind(
             self.engine,
-            container_name(sandbox_id),
-            container_config(spec=spec, options=options, image=image.id, labels=marks),
+            name,
+            config(),
             workspace=options.workspace,
             bash=options.bash,
             environment=environment_of(image, options),
             identity=options.identity,
             state_dir=STATE_DIR if is_read_only(spec, options) else None,
-            provenance=describe(spec, options, facts, image),
+            provenance=self._provenance_of(spec, options, facts, image),
+            bring_python=bring_python,
         )
+        return host
+
+    def _provenance_of(
+        self, spec: SandboxSpec, options: DockerOptions, facts: EngineFacts, image: Image
+    ) -> dict[str, Any]:
+        carried = self._pythons.of(image)
+        version = {} if carried is None else {"carried_python": carried.version}
+        return {**describe(spec, options, facts, image), **version}
 
     def _slot(self, spec: SandboxSpec, sandbox_id: str, facts: EngineFacts, image: Image) -> UserSlot:
-        return UserSlot(
+        def take(host: SandboxHost, number: int) -> Mapping[str, Any]:
+            slot.provenance = {**self._provenance_of(spec, self.options, facts, image), **user}
+            return self._slot_in(cast("SharedContainer", host), sandbox_id, number, facts)
+
+        user = {"uid": "of the slot", "gid": "of the slot"}
+        slot = UserSlot(
             self.places,
             (image.id, spec.network == "full", spec.file_size_mb, processes_of(spec, self.options)),
             lambda: self._share(spec, facts, image),
             limit=self.options.slots_per_container,
-            describe=lambda host, number: self._slot_in(cast("SharedContainer", host), sandbox_id, number, facts),
-            provenance={
-                **describe(spec, self.options, facts, image),
-                "uid": "of the slot",
-                "gid": "of the slot",
-            },
+            describe=take,
+            provenance={**describe(spec, self.options, facts, image), **user},
         )
+        return slot
 
     def _slot_in(
         self, container: SharedContainer, sandbox_id: str, number: int, facts: EngineFacts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import json
 import posixpath
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -33,6 +34,7 @@ from hermes_sandbox import AgentStream
 T = TypeVar("T")
 _SAID: Final = 2000
 _NOT_FOUND: Final = 404
+_STAT: Final = "X-Docker-Container-Path-Stat"
 _LARGEST_TEXT: Final = 4 << 20
 _OBITUARY: Final = 2.0
 """Seconds that may be spent on finding out why a container has ended."""
@@ -126,6 +128,26 @@ class Engine:
         finally:
             await self.remove(container)
 
+    async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
+        """Create a volume; one that is there stays as it is."""
+        config = {"Name": name, "Labels": dict(labels)}
+        make = lambda docker: docker.volumes.create(config)  # noqa: E731 - a request
+        await self.ask(f"volume {name} cannot be created", make)
+
+    async def stat_file(self, container: str, path: str) -> Mapping[str, Any] | None:
+        """Return what the engine says of a file in a container, `size` and `linkTarget` among it; None without one."""
+        what = f"{path} in container {container[:12]} cannot be looked at"
+        return await self.ask(what, partial(_stat, container=container, path=path))
+
+    async def unpack(self, container: str, folder: str, archive: bytes, *, seconds: float) -> None:
+        """Unpack a .tar, gzipped or not, in a folder of a container that may not run."""
+
+        async def put(docker: Docker) -> None:
+            handle = docker.containers.container(container)
+            await handle.put_archive(folder, io.BytesIO(archive))  # type: ignore[no-untyped-call]  # aiodocker types it not
+
+        await self.ask(f"nothing can be unpacked in container {container[:12]}", put, seconds=seconds)
+
     async def attach(self, container: str) -> AgentStream:
         """Take over a container's standard streams, before it is started."""
 
@@ -205,23 +227,36 @@ class Engine:
             await client.close()
 
 
+async def _stat(docker: Docker, *, container: str, path: str) -> Mapping[str, Any] | None:
+    where, params = f"containers/{container}/archive", {"path": path}
+    try:
+        try:
+            async with docker._query(where, method="HEAD", params=params) as answer:  # noqa: SLF001 - it has no other
+                return cast("Mapping[str, Any]", json.loads(base64.b64decode(answer.headers[_STAT])))
+        except json.JSONDecodeError:
+            # An error that answers HEAD has no body to be read from, which aiodocker does not expect.
+            async with docker._query(where, params=params) as answer:  # noqa: SLF001 - it has no other
+                answer.close()
+                raise DockerError(answer.status, f"no reason for not finding {path}") from None
+    except DockerError as error:
+        if error.status != _NOT_FOUND:
+            raise
+        return None
+
+
 async def _text_of(docker: Docker, *, container: str, path: str) -> str:
     """Return the text of a file of a container, of which the image's author chooses how long it is."""
+    about = await _stat(docker, container=container, path=path)
+    if about is None:
+        return ""
+    if (size := int(about["size"])) > _LARGEST_TEXT:
+        raise SandboxRefusedError(f"{path} of the image has {size} bytes, where {_LARGEST_TEXT} can be read")
     try:
-        where = f"containers/{container}/archive"
-        async with docker._query(where, method="HEAD", params={"path": path}) as answer:  # noqa: SLF001 - it has no other
-            size = int(json.loads(base64.b64decode(answer.headers["X-Docker-Container-Path-Stat"]))["size"])
-        if size > _LARGEST_TEXT:
-            raise SandboxRefusedError(f"{path} of the image has {size} bytes, where {_LARGEST_TEXT} can be read")
         with await docker.containers.container(container).get_archive(path) as archive:
             # A link that leads elsewhere is no member of the archive.
             file = archive.extractfile(posixpath.basename(path))
             return "" if file is None else file.read().decode("utf-8", "replace")
     except KeyError:
-        return ""
-    except DockerError as error:
-        if error.status != _NOT_FOUND:
-            raise
         return ""
 
 

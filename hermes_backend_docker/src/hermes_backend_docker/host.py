@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from hermes_backend_docker.engine import Engine
@@ -25,6 +25,7 @@ class ContainerHost(ContainedPlace):
         workspace: The directory, inside, that the rollout works in.
         environment: Variables of the commands.
         provenance: What is recorded.
+        bring_python: Asked where the image has no Python; returns a description with one, or raises `NoPythonError`.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class ContainerHost(ContainedPlace):
         identity: tuple[int, int],
         state_dir: str | None,
         provenance: Mapping[str, Any],
+        bring_python: Callable[[ProgramMissingError], Awaitable[Mapping[str, Any]]],
     ) -> None:
         self.workspace = workspace
         self.bash = bash
@@ -50,21 +52,28 @@ class ContainerHost(ContainedPlace):
         self._name = name
         self.config = config
         self._container: str | None = None
+        self._bring_python = bring_python
         self.plain: Mapping[str, Any] | None = None
         """The engine's description of the container when a shell serves it; None where none may."""
-        self.on_no_python: Callable[[str], None] = lambda _: None
-        """Told when it has turned out that the image has no Python."""
 
     async def create(self) -> None:
         """Create the container, or leave nothing."""
         self._container = await self._engine.create(self._name, self.config)
 
     async def start_agent(self) -> AgentStream:
-        """Start the container with its standard streams in hand; made anew, once, if somebody has removed it."""
+        """Start the container with its standard streams in hand; made anew, once, if somebody has removed it.
+
+        Where the image has no Python, another one is brought to it, if there is one that would run.
+        """
         try:
             return await self._start_anew()
         except ProgramMissingError as error:
-            self.on_no_python(error.message)
+            # Its name is needed.
+            await self.stop_all()
+            self.config = await self._bring_python(error)
+        try:
+            return await self._start_anew()
+        except ProgramMissingError as error:
             raise NoPythonError(error.message, hint=error.hint) from error
 
     async def start_shell(self) -> AgentStream:

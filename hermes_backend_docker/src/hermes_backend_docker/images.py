@@ -33,6 +33,8 @@ class Image:
     """As its USER says it, a name or a number; empty for root."""
     folder: str = "/"
     """Its WORKDIR."""
+    architecture: str = ""
+    """As engines call it: `amd64`, `arm64`."""
 
 
 class Images:
@@ -100,7 +102,8 @@ class Images:
         pairs = (entry.partition("=") for entry in config.get("Env") or ())
         environment = {key: value for key, _, value in pairs}
         folder = posixpath.normpath(posixpath.join("/", config.get("WorkingDir") or "/"))
-        return Image(name, found["Id"], environment, config.get("User") or "", folder)
+        user, architecture = config.get("User") or "", found.get("Architecture") or ""
+        return Image(name, found["Id"], environment, user, folder, architecture)
 
     async def _pulled(self, name: str) -> None:
         try:

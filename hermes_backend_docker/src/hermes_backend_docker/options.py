@@ -36,8 +36,10 @@ class DockerOptions(AgentOptions):
     user: CommandUser | None = None
     """Numeric uid[:gid] of the commands, or `root`, which is weaker and recorded as such; over what a task says."""
     workspace: InsidePath = "/workspace"
+    carry_python: bool = True
+    """Whether this machine's own Python is brought, in a volume, to an image that has no `python3`."""
     plain: Literal["auto", "never", "always"] = "auto"
-    """Whether a shell serves what no agent can: where the image has no `python3`, never, or everywhere. It can less."""
+    """Whether a shell may serve what no agent can: where no Python can be had, never, or everywhere. It can less."""
     env: dict[str, str] = Field(default_factory=dict)
     labels: dict[str, str] = Field(default_factory=dict)
     volumes: list[str] = Field(default_factory=list)
@@ -71,6 +73,11 @@ class DockerOptions(AgentOptions):
             if len(parts) not in {2, 3} or not parts[0] or not parts[1].startswith("/"):
                 raise ValueError(f"a volume is SOURCE:TARGET or SOURCE:TARGET:ro, found {volume!r}")
         return value
+
+    @property
+    def carries_python(self) -> bool:
+        """Whether this machine's Python may be brought; not where somebody has said where the image's is."""
+        return self.carry_python and "python" not in self.model_fields_set
 
     @property
     def offers_shell(self) -> bool:

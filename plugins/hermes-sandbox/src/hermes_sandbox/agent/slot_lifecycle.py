@@ -22,7 +22,7 @@ from hermes_sandbox.agent.loader import LOADER
 from hermes_sandbox.agent.process_bound import bind
 from hermes_sandbox.agent.slot import Slot
 
-_NEEDED_LATER = ("gzip", "hashlib", "tarfile", "zlib")
+NEEDED_LATER = ("gzip", "hashlib", "tarfile", "zlib")
 _CAP_SETGID, _CAP_SETUID = 6, 7
 _DELETE = """for place in "$0" "$@"; do
     rm -rf -- "$place" || { chmod -R u+rwX -- "$place"; rm -rf -- "$place"; }
@@ -98,7 +98,7 @@ def _check(identity: Identity | None) -> None:
     if identity.uid == 0 or not may_change_user():
         raise PermissionError(1, f"a slot cannot have user {identity.uid} under an agent of user {os.getuid()}")
     # Python itself may lie where the slot's user cannot read; what is imported while acting as it must be there before.
-    for name in _NEEDED_LATER:
+    for name in NEEDED_LATER:
         importlib.import_module(name)
 
 

@@ -63,7 +63,7 @@ class AgentProcesses:
         }
         slot = self._slot()
         await self._forget_old(slot)
-        source = await asyncio.to_thread(_ptyprocess) if pty else b""
+        source = await asyncio.to_thread(ptyprocess_source) if pty else b""
         starting = asyncio.ensure_future(self._start(slot, header, body, source))
         try:
             answer = await asyncio.shield(starting)
@@ -176,7 +176,7 @@ def _side(length: int) -> int:
     return length
 
 
-def _ptyprocess() -> bytes:
+def ptyprocess_source() -> bytes:
     """Return ptyprocess as one module; its second one only holds an error class and what `shutil` has, too."""
     if util.find_spec("ptyprocess") is None:
         raise UnavailableComponentError(
