@@ -18,7 +18,7 @@ from hermes_backend_docker.backend import DockerBackend
 from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.errors import NoPythonError
 from hermes_core.contracts.sandbox import SandboxSpec
-from hermes_sandbox.backend.portable_python import NotPortableError, portable_python
+from hermes_sandbox import NotPortableError, portable_python
 from hermes_testing.suites.backend import BackendSuite
 
 pytestmark = pytest.mark.component("docker")

@@ -69,7 +69,6 @@ def test_the_contracts_import_nothing_heavy():
         "tool",
         "verifier",
         "command",
-        "sink",
     )
     code = "".join(f"import hermes_core.contracts.{name}; " for name in names)
     assert not modules_after(code) & FORBIDDEN

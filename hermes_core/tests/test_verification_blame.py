@@ -19,7 +19,7 @@ from xml.etree.ElementTree import ParseError
 import pytest
 import rollout_components
 from rollout_script import Script, call, calls, says
-from sandbox_support import agent_of
+from sandbox_support import agent_of, require_groups
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError, UnavailableComponentError, VerifierError
 from hermes_core.contracts.rollout import RewardStatus, StopReason
@@ -299,10 +299,12 @@ async def test_a_sandbox_that_is_lost_makes_the_rollout_suspect_and_lost_again_s
     assert (second.stop_reason, second.failure.type) == (StopReason.SANDBOX_DESTROYED, "SandboxLostError")
 
 
-async def test_a_real_agent_that_the_model_kills_is_lost_in_both_attempts(play):
-    kill = "kill -9 $PPID"
-    assert (await play("file_is_ok", kill)).suspect
-    assert told(await play("file_is_ok", kill, suspect=True)) == LOWEST
+@pytest.mark.parametrize(("work", "reward"), [("true", 0.0), ("echo ok > answer.txt", 1.0)])
+async def test_a_model_that_kills_its_agent_is_judged_by_what_it_leaves(play, work, reward):
+    require_groups()
+    outcome = await play("file_is_ok", f"{work}; kill -9 $PPID")
+    assert told(outcome) == (reward, RewardStatus.OK, False)
+    assert outcome.counters["sandbox_recoveries"] == 1
 
 
 async def test_after_a_loss_a_sandbox_that_is_not_lost_is_enough_though_nothing_in_it_can_be_judged(play):
@@ -363,16 +365,19 @@ async def test_what_the_verifier_reads_of_this_machine_gives_no_reward_where_it_
     assert told(await play("depends", f"echo x >> {read}", options={"reads": [str(read)]})) == NONE
 
 
-async def test_an_agent_that_is_killed_from_outside_costs_one_attempt_and_no_reward(play):
+async def test_an_agent_that_is_killed_from_outside_costs_one_call(play):
+    require_groups()
     opened = []
 
     async def is_killed():
         os.kill(agent_of(opened[-1].id), signal.SIGKILL)
         return calls(call("terminal", json.dumps({"command": "true"})))
 
-    first = await play("reads", "echo ok > answer.txt", is_killed, opened=opened, files=ANSWER)
-    assert told(first) == (None, RewardStatus.SKIPPED, True)
-    assert (await play("reads", "echo ok > answer.txt", suspect=True, files=ANSWER)).reward == 1.0
+    outcome = await play("reads", "echo ok > answer.txt", is_killed, opened=opened, files=ANSWER)
+    assert (outcome.reward, outcome.turns, outcome.counters["sandbox_recoveries"]) == (1.0, 3, 1)
+    answered = [message["content"] for message in outcome.messages if message["role"] == "tool"]
+    assert "Whether the call had an effect is not known. Files are as they were" in answered[-1]
+    assert [error.tool_name for error in outcome.tool_errors] == ["terminal"]
 
 
 async def test_a_machine_that_cannot_hold_what_is_to_be_judged_finds_nobody_guilty(play, monkeypatch):

@@ -15,7 +15,7 @@ from hermes_backend_docker.failures import ProgramMissingError
 from hermes_backend_docker.images import Image
 from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.errors import NoPythonError
-from hermes_sandbox.backend.portable_python import PROGRAM, NotPortableError, PortablePython, portable_python
+from hermes_sandbox import NotPortableError, PortablePython, portable_python
 
 MOUNT: Final = "/opt/hermes-python"
 """Where the volume is, inside, read-only."""
@@ -109,7 +109,7 @@ class CarriedPythons:
             folder = await self._folder(container) or await self._fill(container, python)
         finally:
             await self._engine.remove(container)
-        return CarriedPython(python.version, volume, f"{MOUNT}/{folder}/{PROGRAM}")
+        return CarriedPython(python.version, volume, f"{MOUNT}/{folder}/{python.program}")
 
     async def _folder(self, container: str) -> str | None:
         found = await self._engine.stat_file(container, f"{MOUNT}/{_READY}")

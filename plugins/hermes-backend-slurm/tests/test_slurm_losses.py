@@ -13,7 +13,7 @@ from slurm_backends import backend_on, caller_of
 from hermes_backend_slurm.backend import SlurmBackend
 from hermes_backend_slurm.options import SlurmOptions
 from hermes_core.contracts.errors import BackendError, SandboxLostError
-from hermes_core.contracts.sandbox import SandboxSpec
+from hermes_core.contracts.sandbox import Recoverable, SandboxSpec
 from hermes_sandbox.backend.reclaim import Collector
 from hermes_sandbox.leases.book import LeaseBook
 from hermes_testing.registries import isolated_registry
@@ -103,6 +103,23 @@ async def test_a_command_that_was_terminated_by_another_is_only_that(slurm, tmp_
         assert (await box.exec("echo next")).output == "next\n"
     await backend.aclose()
     assert await gone(slurm, tmp_path)
+
+
+@pytest.mark.component("slurm", "bwrap")
+async def test_an_agent_that_was_killed_is_started_again_where_its_files_are(slurm, tmp_path):
+    backend = backend_on(slurm, tmp_path, root_dir="/tmp")  # nobody does not reach the test's own
+    async with await backend.open(SandboxSpec(isolation="bwrap", network="none")) as box:
+        await box.exec("echo kept >f")
+        (agent,) = slurm.agents()
+        os.kill(agent, signal.SIGKILL)
+        with pytest.raises(SandboxLostError) as caught:
+            await asyncio.wait_for(box.exec("sleep 600"), 60)
+        lost: object = box
+        assert isinstance(lost, Recoverable)
+        assert "Files are as they were" in str(await asyncio.wait_for(lost.recover(caught.value), 60))
+        assert (await box.exec("cat f")).output == "kept\n"
+    await backend.aclose()
+    assert await gone(slurm)
 
 
 async def test_a_cancelled_step_loses_its_sandboxes_only(slurm, tmp_path):

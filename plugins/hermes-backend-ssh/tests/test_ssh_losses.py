@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 from sshd_server import SshServer
@@ -37,6 +39,14 @@ def machine(own_sshd, tmp_path):
     return make
 
 
+@pytest.fixture
+def open_root():
+    """A directory that the unprivileged user inside bubblewrap reaches, as it does not reach tmp_path."""
+    with tempfile.TemporaryDirectory(prefix="hermes-test-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
 async def started(sandbox, token):
     call = asyncio.create_task(sandbox.exec(f"sleep {token}"))
     assert await eventually(lambda: processes_here(token) != [])
@@ -56,6 +66,33 @@ async def test_a_dropped_connection_fails_the_calls_at_once(own_sshd, machine, t
     assert await eventually(lambda: processes_here(token) == [])
     await asyncio.wait_for(sandbox.aclose(), 60)
     assert list((tmp_path / "root").iterdir()) == []
+    await backend.aclose()
+
+
+@pytest.mark.component("sshd", "bwrap")
+async def test_a_dropped_connection_is_made_again_where_the_files_are_still_there(own_sshd, machine, open_root):
+    backend, token = machine(root_dir=str(open_root)), sleep_token()
+    sandbox = await backend.open(SandboxSpec(isolation="bwrap", network="none"))
+    await sandbox.exec("echo kept >f; export A=1")
+    call = await started(sandbox, token)
+    own_sshd.signal_sessions(signal.SIGKILL)
+    with pytest.raises(SandboxLostError) as caught:
+        await asyncio.wait_for(call, 60)
+    assert "Files are as they were" in await asyncio.wait_for(sandbox.recover(caught.value), 60)
+    assert (await sandbox.exec("cat f; echo ${A-unset}")).output == "kept\nunset\n"
+    assert await eventually(lambda: processes_here(token) == [])
+    await backend.aclose()
+    assert list(open_root.iterdir()) == []
+
+
+async def test_a_dropped_connection_is_not_made_again_where_not_all_that_ran_can_be_found(own_sshd, machine):
+    backend = machine()
+    sandbox = await backend.open(SandboxSpec())
+    call = await started(sandbox, sleep_token())
+    own_sshd.signal_sessions(signal.SIGKILL)
+    with pytest.raises(SandboxLostError) as caught:
+        await asyncio.wait_for(call, 60)
+    assert await asyncio.wait_for(sandbox.recover(caught.value), 60) is None
     await backend.aclose()
 
 

@@ -274,6 +274,12 @@ def test_tokens_and_counters_are_added_up():
     assert summary["counters"]["tool_calls_attempted"] == 6
 
 
+def test_calls_that_were_lost_with_their_sandbox_are_said():
+    text = render(build(*[outcome(counters={"sandbox_recoveries": 1})] * 2), 100)
+    assert "2 calls lost with a sandbox, which was started again" in text
+    assert "recovered" not in render(build(outcome()))
+
+
 def test_the_predecessors_metrics_keep_their_names():
     git, text = {"metadata": {"category": "git"}}, {"category": "text"}
     error = ToolError(turn=1, tool_name="t", arguments="", error="", tool_result="")

@@ -10,8 +10,7 @@ import tarfile
 
 import pytest
 
-from hermes_sandbox import PYTHON_FLAGS
-from hermes_sandbox.backend.portable_python import PROGRAM, NotPortableError, portable_python
+from hermes_sandbox import PYTHON_FLAGS, NotPortableError, PortablePython, portable_python
 from hermes_sandbox.protocol.bootstrap import agent_message
 
 LOADED = """
@@ -34,7 +33,7 @@ def unpacked(tmp_path_factory):
 
 
 def _run(unpacked, *arguments, given=b""):
-    command = [unpacked / PROGRAM, "-I", "-S", "-E", *arguments]
+    command = [unpacked / PortablePython.program, "-I", "-S", "-E", *arguments]
     return subprocess.run(command, input=given, capture_output=True, env={}, cwd="/", timeout=60, check=False)
 
 
@@ -42,7 +41,7 @@ def test_all_that_it_loads_is_its_own(unpacked):
     names = ", ".join(portable_python().imports)
     done = _run(unpacked, "-c", f"import {names}\n{LOADED}")
     program, *paths = done.stdout.decode().splitlines()
-    assert (done.returncode, program) == (0, str(unpacked / PROGRAM)), done.stderr
+    assert (done.returncode, program) == (0, str(unpacked / PortablePython.program)), done.stderr
     assert [path for path in paths if not path.startswith(f"{unpacked}/")] == []
 
 
@@ -53,7 +52,7 @@ def test_what_it_starts_is_told_nothing_of_its_libraries(unpacked):
 
 def test_it_becomes_a_fresh_one_of_itself(unpacked):
     again = "import os, sys; os.execv(sys.executable, [sys.executable, '-c', 'import sys; print(sys.executable)'])"
-    assert _run(unpacked, "-c", again).stdout.decode().strip() == str(unpacked / PROGRAM)
+    assert _run(unpacked, "-c", again).stdout.decode().strip() == str(unpacked / PortablePython.program)
 
 
 def test_the_agent_begins_on_it(unpacked):

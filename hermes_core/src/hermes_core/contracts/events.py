@@ -1,10 +1,10 @@
-"""Events that plugins can observe: one frozen object each, so that a new field never breaks an implementation."""
+"""What plugins can observe: events, one frozen object each so that a new field breaks nobody; outcomes, by a sink."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,3 +65,24 @@ class ProcessUpdated:
     output: str
     pattern: str | None = None
     notify: bool = False
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """A writer of finished rollouts besides the run's own JSONL; it gets every recorded outcome once.
+
+    All methods are synchronous and run in one worker thread, in order. One that raises is recorded in the summary and
+    does not stop the run; the run's own JSONL is not affected.
+    """
+
+    def open(self, folder: str) -> None:
+        """Begin; `folder` is the run's output folder, which exists. After a resume the folder has earlier rollouts."""
+        ...
+
+    def write(self, outcome: Mapping[str, Any]) -> None:
+        """Take one outcome, as it stands in `rollouts.jsonl`."""
+        ...
+
+    def close(self) -> None:
+        """End; called once, also after an interrupted run. What it raises is a warning of the run."""
+        ...

@@ -139,3 +139,24 @@ class RolloutOutcome:
         for name in ("failure", "reward_failure", "timings"):
             shallow[name] = None if shallow[name] is None else asdict(shallow[name])
         return shallow
+
+
+def is_handed_on(outcome: Mapping[str, Any]) -> bool:
+    """Say whether a recorded rollout is trained on: it has a reward, and the run's policy lets it count."""
+    return outcome.get("disposition") == "score" and outcome.get("reward_status") == "ok"
+
+
+def why_not_trained(outcome: Mapping[str, Any]) -> str:
+    """Name the cause for which a rollout is not handed on."""
+    if outcome.get("disposition") == "mask":
+        return "masked"
+    has_ended_well = outcome.get("disposition") == "score" and not outcome.get("failure")
+    return "no_reward" if has_ended_well and outcome.get("reward_status") != RewardStatus.ERROR else cause(outcome)
+
+
+def cause(outcome: Mapping[str, Any]) -> str:
+    """Name the cause of a rollout's end by the word that the run's policy has for it."""
+    if outcome.get("reward_status") != RewardStatus.ERROR:
+        return str(outcome.get("stop_reason"))
+    lost = (outcome.get("reward_failure") or {}).get("blame") == Blame.BACKEND
+    return "tool_backend_error" if lost else "verifier_error"

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
+from hermes_core.contracts.errors import SandboxLostError
+
 NetworkMode = Literal["none", "allowlist", "full"]
 IsolationLevel = Literal["none", "bwrap", "container", "container+slot", "gvisor"]
 SessionKind = Literal["robust", "live"]
@@ -301,6 +303,18 @@ class Freezable(Protocol):
         """Kill every process, make the workspace read-only for all that is started afterwards, start a new agent.
 
         Other directories stay writable. Raises `SandboxRefusedError` where that cannot be had.
+        """
+        ...
+
+
+@runtime_checkable
+class Recoverable(Protocol):
+    """What a sandbox has besides that can go on where it was lost, but not its files."""
+
+    async def recover(self, error: SandboxLostError) -> str | None:
+        """Start it again, as `renew` does; return what a model has to know of that.
+
+        None where that cannot be done, where it has ended by its own terms, or where `error` is another one's.
         """
         ...
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from hermes_core.contracts.sandbox import FileStat, Sandbox
 from hermes_core.contracts.verifier import Score
+
+if TYPE_CHECKING:
+    from hermes_core.rollout.context import RolloutContext
 
 FOREGROUND_MAX_TIMEOUT: Final = 600
 """Seconds that a command may take which the tool `terminal` waits for."""
@@ -142,4 +145,20 @@ class ToolContext(Protocol):
 
     async def cleanup(self) -> None:
         """Release everything of this rollout; the engine does it in any case."""
+        ...
+
+
+class RuntimeService(Protocol):
+    """Something that tools keep for all rollouts of a `Runtime`, from which it is made; belongs to its event loop."""
+
+    def for_rollout(self, context: RolloutContext) -> Any:
+        """Return one rollout's view of it, through which nothing of another rollout can be reached."""
+        ...
+
+    async def release(self, rollout_id: str, sandbox_id: str | None = None) -> None:
+        """Forget what belongs to a rollout, or to one of its sandboxes, which is about to be closed."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let everything go."""
         ...

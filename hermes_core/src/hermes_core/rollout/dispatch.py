@@ -8,9 +8,10 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 
-from hermes_core.contracts.errors import BackendError
+from hermes_core.contracts.errors import BackendError, SandboxLostError
 from hermes_core.contracts.events import ToolCalled
 from hermes_core.contracts.model import Message, RequestedCall, encode
+from hermes_core.contracts.sandbox import Recoverable
 from hermes_core.contracts.tool import ToolResult
 from hermes_core.rollout.boundary import EscapedError
 from hermes_core.rollout.context import RolloutContext
@@ -22,7 +23,7 @@ T = TypeVar("T")
 
 
 class ToolDispatcher:
-    """Dispatches one rollout's calls. A failing tool is answered to the model; a lost sandbox ends the rollout."""
+    """Dispatches one rollout's calls. A tool that fails is answered to the model; a sandbox that is gone ends it."""
 
     def __init__(self, runtime: Runtime, context: RolloutContext, record: RolloutRecord) -> None:
         self._runtime = runtime
@@ -107,6 +108,12 @@ class ToolDispatcher:
     async def _guarded(self, bound: BoundTool, arguments: dict[str, Any]) -> ToolResult:
         try:
             return await bound.invoke(arguments, self._context)
+        except SandboxLostError as error:
+            sandbox: object = self._context.sandbox_or_none
+            if not isinstance(sandbox, Recoverable) or (answer := await sandbox.recover(error)) is None:
+                raise
+            self._record.counters["sandbox_recoveries"] += 1
+            return ToolResult(content=encode({"error": answer}).decode(), error=str(error))
         except BackendError:
             raise
         except Exception as error:  # noqa: BLE001 - the plugin boundary: a tool's failure is the model's to read

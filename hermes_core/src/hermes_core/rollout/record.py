@@ -49,6 +49,7 @@ COUNTERS = (
     "truncated_replies",
     "empty_replies",
     "tool_errors",
+    "sandbox_recoveries",
 )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from hermes_core.contracts.errors import BackendError, BrokenComponentError, ConfigError, HermesError
 from hermes_core.contracts.sandbox import QueueingBackend, RootBackend, Sandbox, SandboxSpec, TerminalBackend
 from hermes_core.contracts.task import Task
-from hermes_core.contracts.tool import Tool, ToolResult
+from hermes_core.contracts.tool import RuntimeService, Tool, ToolResult
 from hermes_core.rollout.boundary import contained
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.leasing import supply_lease_store
@@ -27,7 +27,6 @@ from hermes_core.tooling.budget import ResultBudget
 if TYPE_CHECKING:
     from hermes_core.contracts.leases import LeaseStore
     from hermes_core.contracts.parsing import ToolCallParser
-    from hermes_core.contracts.service import RuntimeService
     from hermes_core.discovery import Registry
 
 LOCAL_BACKEND = Ref(kind="backend", name="local")

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hermes_core.contracts.disposition import is_handed_on, why_not_trained
 from hermes_core.contracts.errors import HermesError
-from hermes_core.contracts.rollout import RolloutOutcome
+from hermes_core.contracts.rollout import RolloutOutcome, is_handed_on, why_not_trained
 from hermes_core.contracts.tokens import Exactness
 
 _SHOWN: Final = 20

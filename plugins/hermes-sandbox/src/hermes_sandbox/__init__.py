@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from hermes_sandbox.backend.base import AgentBackend
     from hermes_sandbox.backend.host import SandboxHost
     from hermes_sandbox.backend.options import PROCESSES
+    from hermes_sandbox.backend.portable_python import NotPortableError, PortablePython, portable_python
     from hermes_sandbox.local.cgroups import remove_group
     from hermes_sandbox.local.kill import kill_processes
     from hermes_sandbox.opening import open_sandbox
@@ -24,9 +25,12 @@ __all__ = [
     "PYTHON_FLAGS",
     "AgentBackend",
     "AgentStream",
+    "NotPortableError",
+    "PortablePython",
     "SandboxHost",
     "kill_processes",
     "open_sandbox",
+    "portable_python",
     "remove_group",
     "shell_command",
 ]
@@ -34,11 +38,14 @@ __all__ = [
 _HOMES = {
     "AgentBackend": "backend.base",
     "AgentStream": "protocol.client",
+    "NotPortableError": "backend.portable_python",
     "PROCESSES": "backend.options",
     "PYTHON_FLAGS": "protocol.bootstrap",
+    "PortablePython": "backend.portable_python",
     "SandboxHost": "backend.host",
     "kill_processes": "local.kill",
     "open_sandbox": "opening",
+    "portable_python": "backend.portable_python",
     "remove_group": "local.cgroups",
     "shell_command": "posix_shell.source",
 }

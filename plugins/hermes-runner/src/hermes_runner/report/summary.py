@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from hermes_core.contracts.disposition import cause
 from hermes_core.contracts.errors import VerifierTimeoutError
-from hermes_core.contracts.rollout import RewardStatus
+from hermes_core.contracts.rollout import RewardStatus, cause
 from hermes_runner.exactness import ExactnessSummary
 from hermes_runner.report.failure_groups import FailureGroups
 

@@ -149,6 +149,23 @@ def _facts(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield from _trouble(summary["run"])
     yield "pass@k", _passes(summary)
     yield "stop reasons", _names(rollouts["stop_reason"])
+    yield from _bad_replies(summary)
+    if recovered := summary["counters"].get("sandbox_recoveries"):
+        yield "recovered", f"{plural(recovered, 'call')} lost with a sandbox, which was started again and went on"
+    if summary["tool_errors"]["total"]:
+        yield "tool errors", _names(summary["tool_errors"]["by_tool"])
+    yield "time", _time(summary["time"])
+    tokens = summary["tokens"]
+    if tokens["prompt"] or tokens["completion"]:
+        yield "tokens", f"{tokens['prompt']:,} prompt, {tokens['completion']:,} completion"
+    yield from _exactness(summary.get("exactness"))
+    yield from engine_facts(summary["run"], rollouts.get("engine") or {})
+    if speed.get("wall_seconds"):
+        per_second = f"{_number(speed['turns_per_second'], 1)} turns/s, {_number(speed['rollouts_per_second'], 2)}"
+        yield "wall time", f"{speed['wall_seconds']:,.1f} s, {per_second} rollouts/s"
+
+
+def _bad_replies(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     if unreadable := summary["counters"].get("tool_parse_errors"):
         yield "unreadable", f"{unreadable} tool calls could not be read; the model was told why"
     if truncated := summary["counters"].get("truncated_replies"):
@@ -161,17 +178,6 @@ def _facts(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "unparsed", f"{unparsed} {looks} raw tool calls, and no parser was chosen: --parser {parsers[0]}{others}"
     if empty := summary["counters"].get("empty_replies"):
         yield "empty", f"{plural(empty, 'rollout')} ended with a reply without text and calls"
-    if summary["tool_errors"]["total"]:
-        yield "tool errors", _names(summary["tool_errors"]["by_tool"])
-    yield "time", _time(summary["time"])
-    tokens = summary["tokens"]
-    if tokens["prompt"] or tokens["completion"]:
-        yield "tokens", f"{tokens['prompt']:,} prompt, {tokens['completion']:,} completion"
-    yield from _exactness(summary.get("exactness"))
-    yield from engine_facts(summary["run"], rollouts.get("engine") or {})
-    if speed.get("wall_seconds"):
-        per_second = f"{_number(speed['turns_per_second'], 1)} turns/s, {_number(speed['rollouts_per_second'], 2)}"
-        yield "wall time", f"{speed['wall_seconds']:,.1f} s, {per_second} rollouts/s"
 
 
 def _exactness(report: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:

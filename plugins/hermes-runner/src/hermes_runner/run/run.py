@@ -25,7 +25,7 @@ from hermes_core.cli.end_signals import end_signals
 from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import ConfigError, HermesError
-from hermes_core.contracts.sink import Sink
+from hermes_core.contracts.events import Sink
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import PluginState, Registry
 from hermes_core.rollout import RolloutSpec

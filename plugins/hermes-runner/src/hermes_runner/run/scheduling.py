@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from hermes_core.contracts.errors import HermesError, UserError
+from hermes_core.contracts.events import Sink
 from hermes_core.contracts.model import encode
 from hermes_core.contracts.rollout import Failure, RewardStatus, RolloutOutcome, StopReason
-from hermes_core.contracts.sink import Sink
 from hermes_core.rollout import RolloutSpec, to_completion
 from hermes_core.rollout.workers import WorkerThreads
 from hermes_runner.output import OutputFolder

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from hermes_core.contracts.errors import UserError
-from hermes_core.contracts.sink import Sink
+from hermes_core.contracts.events import Sink
 from hermes_core.rollout.boundary import contained
 from hermes_core.rollout.workers import WorkerThreads
 

@@ -31,6 +31,10 @@ _READ_AT_ONCE: Final = 256 << 20
 """Bytes of a file that are read when a call names no length; a sparse file can be larger than the caller's memory."""
 _MARGIN: Final = 15.0
 """Seconds beyond a command's timeout in which the agent must have answered; ending a live command takes 11 at most."""
+_RECOVERED: Final = (
+    "The sandbox was lost during this call, and has been started again. Whether the call had an effect is not known. "
+    "Files are as they were; processes have ended, and the shell is in its first directory, with its first variables."
+)
 
 
 @final
@@ -58,6 +62,8 @@ class AgentSandbox:
         self._slot: AgentSlot | None = None
         self._closing: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
+        self._recovering = asyncio.Lock()
+        self._losses: set[str] = set()
         self._processes = AgentProcesses(lambda: self.slot)
 
     @property
@@ -235,6 +241,26 @@ class AgentSandbox:
         self.slot.suspend("it is being renewed")
         async with self._turn:
             await complete(self._restart(self.slot))
+
+    async def recover(self, error: SandboxLostError) -> str | None:
+        """Start a new agent where this one was lost and the files are there; return what a model has to know of that.
+
+        None where that cannot be done, where the sandbox has ended by its own terms, or where `error` is another one's.
+        """
+        # Of calls that were lost together the first starts it again.
+        async with self._recovering:
+            slot = self._slot
+            if slot is None or self._closing is not None or slot.expired:
+                return None
+            if (loss := slot.lost) is not None:
+                try:
+                    await self.renew()
+                except (BackendError, OSError) as problem:
+                    _logger.info("sandbox %s is lost and cannot be started again: %s", self._id, problem)
+                    return None
+                _logger.info("sandbox %s has been started again: %s", self._id, loss)
+                self._losses |= {loss, error.message}
+        return _RECOVERED if error.message in self._losses else None
 
     async def freeze(self) -> None:
         """Make the workspace read-only, as `renew` does for everything else: what runs ends, a new agent is started.

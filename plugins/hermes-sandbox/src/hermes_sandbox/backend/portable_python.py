@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import ClassVar, Final
 
 from hermes_core.contracts.errors import UnavailableComponentError
 from hermes_sandbox.agent.slot_lifecycle import NEEDED_LATER
@@ -31,8 +31,6 @@ from hermes_sandbox.backend.ownership_scripts import program_to_lock
 from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS, agent_source
 from hermes_sandbox.protocol.processes import ptyprocess_source
 
-PROGRAM: Final = "bin/python3"
-"""What starts it, in the folder that it was unpacked to."""
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "s390x": "s390x"}
 _FORM: Final = "1"
 """Another one where the same files are packed otherwise."""
@@ -83,6 +81,7 @@ class PortablePython:
     """What is packed, found out but not read yet.
 
     Attributes:
+        program: What starts it, in the folder that it was unpacked to.
         version: Python's, as `3.11.7`.
         architecture: As container engines call it.
         files: The file of this machine by its path in the archive.
@@ -90,6 +89,7 @@ class PortablePython:
         digest: The same for the same files.
     """
 
+    program: ClassVar[str] = "bin/python3"
     version: str
     architecture: str
     files: tuple[tuple[str, Path], ...]
@@ -107,7 +107,7 @@ class PortablePython:
             for name, source in self.files:
                 _copy(source, top / name, library=source.suffix == ".py")
             loader = next(name for name, _ in self.files if _is_loader(name))
-            program = top / PROGRAM
+            program = top / self.program
             program.write_text(_START.replace("LOADER", PurePosixPath(loader).name))
             program.chmod(0o755)
             _try(program, self.imports)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Self
 
-from hermes_core.contracts.disposition import is_handed_on, why_not_trained
 from hermes_core.contracts.errors import ConfigError
+from hermes_core.contracts.rollout import is_handed_on, why_not_trained
 from hermes_core.contracts.tokens import Exactness
 from hermes_tokens.exactness import Exchange, check
 
