@@ -1,4 +1,7 @@
-"""The README's tables of sandboxes, from backends.json and soak.json; `python benchmarks/backend_tables.py` writes."""
+"""The tables of sandboxes in docs/benchmarks.md, from backends.json and soak.json.
+
+`python benchmarks/backend_tables.py` writes them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 from readme_marks import between
 
 HERE = Path(__file__).parent
-README = HERE.parent / "README.md"
+PAGE = HERE.parent / "docs" / "benchmarks.md"
 SOURCES = {"backends": HERE / "backends.json", "soak": HERE / "soak.json"}
 _PLACES = {
     "local": "`local`, isolation `bwrap`",
@@ -106,7 +109,7 @@ TABLES = {"backends": backends_table, "soak": soak_table}
 
 
 def with_tables(readme: str) -> str:
-    """Return a README with the tables where it has marks for them."""
+    """Return a page with the tables where it has marks for them."""
     for name, source in SOURCES.items():
         begin, end = marks(name)
         if begin not in readme:
@@ -116,4 +119,4 @@ def with_tables(readme: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(with_tables(README.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

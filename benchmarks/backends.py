@@ -6,7 +6,8 @@
 - Opening a slot in a running agent, 1,000 open slots, a file of 50 MB each way.
 - SWE-ReX by its own code, with `--peers-python` a Python that has it.
 
-`--write` keeps the result in backends.json and the README's table. What is absent here (no engine, no sshd) is named.
+`--write` keeps the result in backends.json and the table of docs/benchmarks.md. What is absent here (no engine,
+no sshd) is named.
 """
 
 from __future__ import annotations
@@ -269,7 +270,7 @@ def main() -> int:
     parser.add_argument("--only", help="names of the places, separated by commas, such as local,singularity")
     parser.add_argument("--peers-python", help="a Python that has swe-rex")
     parser.add_argument(
-        "--write", action="store_true", help="keep the result of all places in backends.json and the README"
+        "--write", action="store_true", help="keep the result of all places in backends.json and docs/benchmarks.md"
     )
     parser.add_argument("--crowd", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

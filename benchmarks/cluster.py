@@ -5,8 +5,8 @@
 - Rollouts per second on one to four hosts, with a model of fixed latency: with the sandboxes there (Slurm), and with
   the rollouts themselves there (`--engine ray`).
 
-`--write` keeps the result in cluster.json and the README's table. An engine that is absent here is named, and its last
-figures are not kept: what is shown was measured together.
+`--write` keeps the result in cluster.json and the table of docs/benchmarks.md. An engine that is absent here is
+named, and its last figures are not kept: what is shown was measured together.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def main() -> int:
     """Measure, print, and fail where a target was missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", nargs="*", choices=ENGINES, default=ENGINES)
-    parser.add_argument("--write", action="store_true", help="keep the result and write the README's table")
+    parser.add_argument("--write", action="store_true", help="keep the result and write the page's table")
     options = parser.parse_args()
     found = asyncio.run(measure(tuple(options.engines)))
     print(json.dumps(found, indent=2))

@@ -1,4 +1,4 @@
-"""The README's table of clusters, from cluster.json; `python benchmarks/cluster_tables.py` writes it."""
+"""The table of clusters in docs/benchmarks.md, from cluster.json; `python benchmarks/cluster_tables.py` writes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from readme_marks import between
 
 HERE = Path(__file__).parent
-README = HERE.parent / "README.md"
+PAGE = HERE.parent / "docs" / "benchmarks.md"
 SOURCE = HERE / "cluster.json"
 BEGIN = "<!-- cluster figures: begin, written by benchmarks/cluster.py -->"
 END = "<!-- cluster figures: end -->"
@@ -74,13 +74,13 @@ def table(found: dict[str, Any]) -> str:
 
 
 def with_table(readme: str) -> str:
-    """Return a README with the table between its marks."""
+    """Return a page with the table between its marks."""
     return between(readme, BEGIN, END, table(json.loads(SOURCE.read_text(encoding="utf-8"))))
 
 
 def write() -> None:
-    """Write the README's table."""
-    README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")
+    """Write the page's table."""
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Every benchmark in one command: writes `results.json` and the README's table of figures from it.
+"""Every benchmark in one command: writes `results.json` and the table of docs/benchmarks.md from it.
 
-`python benchmarks/run.py` measures (about three minutes); `--table` only rewrites the README from the committed JSON.
+`python benchmarks/run.py` measures (about three minutes); `--table` only rewrites the page from the committed JSON.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from readme_marks import between
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
-README = HERE.parent / "README.md"
+PAGE = HERE.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- figures: begin, written by benchmarks/run.py -->", "<!-- figures: end -->"
 SCRIPTS = ("rollouts.py", "sandbox.py", "startup.py")
 
@@ -92,19 +92,21 @@ def _sandbox_rows(found: dict[str, Any]) -> list[Row]:
 
 
 def write_table(results: dict[str, Any]) -> None:
-    """Put the table between the README's two marks."""
-    README.write_text(with_table(README.read_text(encoding="utf-8"), results), encoding="utf-8")
+    """Put the table between the page's two marks."""
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
 
 
 def with_table(readme: str, results: dict[str, Any]) -> str:
-    """Return a README with the table in its place."""
+    """Return a page with the table in its place."""
     return between(readme, BEGIN, END, table(results))
 
 
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--table", action="store_true", help="only rewrite the README from the committed results")
+    parser.add_argument(
+        "--table", action="store_true", help="only rewrite docs/benchmarks.md from the committed results"
+    )
     if not parser.parse_args().table:
         RESULTS.write_text(json.dumps(measure(), indent=2) + "\n", encoding="utf-8")
     results = json.loads(RESULTS.read_text(encoding="utf-8"))

@@ -4,7 +4,7 @@
 and kills something every fraction of a second, chosen by a seeded draw; a killed caller is started again with the
 same command, which continues its run. It prints JSON and exits 1 unless every rollout has exactly one outcome, each
 outcome is a full reward or names an infrastructure failure, and nothing is left after `hermes-core sandboxes gc`.
-`--write` keeps the result in soak.json and the README's table.
+`--write` keeps the result in soak.json and the table of docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def main() -> int:
     parser.add_argument("--pause", type=float, default=0.4, help="seconds between two kills, on average")
     parser.add_argument("--callers", type=int, default=8, help="how often the caller may be killed")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--write", action="store_true", help="keep the result in soak.json and the README")
+    parser.add_argument("--write", action="store_true", help="keep the result in soak.json and docs/benchmarks.md")
     options = parser.parse_args()
     build_if_absent()
     found: dict[str, Any] = {"python": platform.python_version(), "cores": os.cpu_count(), "places": {}}

@@ -1,4 +1,4 @@
-"""What the README shows is true: its figures, its task, its sandbox, its plugin, its commands."""
+"""What the README and the page of benchmarks show is true: figures, the task, the sandbox, the plugin, commands."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+BENCHMARKS = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+_LINES = 150
+"""What one reads in three minutes."""
 
 
 def blocks(language):
@@ -37,18 +40,25 @@ def test_the_figures_are_those_of_the_committed_measurement(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     module = benchmarks()
     results = json.loads((ROOT / "benchmarks" / "results.json").read_text())
-    assert module.with_table(README, results) == README
+    assert module.with_table(BENCHMARKS, results) == BENCHMARKS
+    found = results["rollouts"]
+    assert f"[{found['ratios']['cpu_ratio_6_turns']:.1f} times](docs/benchmarks.md)" in README
+    assert f"{found['ratios']['peak_rss_mb_512']:.0f} MB for 512 rollouts" in README
+
+
+def test_the_readme_is_read_in_three_minutes():
+    assert len(README.splitlines()) <= _LINES
 
 
 def test_the_figures_of_sandboxes_are_those_of_the_committed_measurements(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     tables = importlib.import_module("backend_tables")
-    assert tables.with_tables(README) == README
+    assert tables.with_tables(BENCHMARKS) == BENCHMARKS
 
 
 def test_the_figures_of_clusters_are_those_of_the_committed_measurement(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    assert importlib.import_module("cluster_tables").with_table(README) == README
+    assert importlib.import_module("cluster_tables").with_table(BENCHMARKS) == BENCHMARKS
 
 
 def test_the_figures_of_capacity_are_those_of_the_committed_measurement(monkeypatch):
@@ -95,16 +105,18 @@ def test_every_flag_of_every_command_shown_exists(hermes, command):
 
 def test_every_make_target_shown_exists():
     makefile = (ROOT / "Makefile").read_text()
-    targets = set(re.findall(r"`?make ([a-z-]+)`?", README))
+    targets = set(re.findall(r"`make ([a-z-]+)`|^\$ make ([a-z-]+)", README + BENCHMARKS, re.MULTILINE))
+    targets = {either or other for either, other in targets}
     assert targets
-    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets - {"and"})
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
 
 
-def test_every_hook_of_the_table_exists():
+def test_every_hook_of_the_kernel_s_table_exists_with_its_contract():
     from hermes_core import hookspecs
 
-    shown = set(
-        re.findall(r"`(hermes_(?:tools|backends|parsers|verifiers|toolsets|task_sources|sinks|\w+_for))`", README)
-    )
-    assert shown
-    assert all(hasattr(hookspecs, name) for name in shown)
+    page = (ROOT / "hermes_core" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(hermes_\w+)` \| `\w+` \| (?:`(contracts/\w+\.py)`|.) \|", page, re.MULTILINE)
+    assert len(rows) >= 12
+    for hook, contract in rows:
+        assert hasattr(hookspecs, hook)
+        assert not contract or (Path(hookspecs.__file__).parent / contract).is_file()
