@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from hermes_core.discovery.requirements import malformed, unmet
+from hermes_core.discovery.requirements import unmet, unreadable_requirements
 
 VERSIONS = st.builds(
     lambda release, stage: ".".join(map(str, release)) + stage,
@@ -45,7 +45,7 @@ def installed(site):
 )
 def test_an_installed_distribution_is_compared_by_version(installed, requirement, is_met):
     installed("2.4.1")
-    assert malformed([requirement]) == []
+    assert unreadable_requirements([requirement]) == []
     assert (unmet([requirement], {}) == []) is is_met
 
 
@@ -84,4 +84,4 @@ def test_programs_and_variables_are_looked_up_in_the_given_environment(tmp_path)
 
 @pytest.mark.parametrize("requirement", ["modal", "dist:", "dist:modal>", "dist:modal>=x y", "pkg:x", "bin:", "env: "])
 def test_an_unreadable_requirement_is_recognised(requirement):
-    assert malformed([requirement]) == [requirement]
+    assert unreadable_requirements([requirement]) == [requirement]

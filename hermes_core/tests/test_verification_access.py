@@ -15,7 +15,7 @@ from hermes_core.contracts.rollout import RewardStatus
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_core.contracts.task import Precautions, Task, TaskFile
 from hermes_core.rollout import GroupPlan, RolloutSpec, Runtime, run_rollout
-from hermes_core.rollout.copying import answered
+from hermes_core.rollout.copying import await_answer
 from hermes_core.specs import Ref, VerifierSpec
 from hermes_core.tooling.selection import select_tools
 from hermes_sandbox.local.backend import LocalBackend
@@ -411,15 +411,15 @@ async def test_a_sandbox_that_answers_too_late_or_with_nonsense_is_told_from_one
         raise error
 
     with pytest.raises(WorkspaceError, match=r"more than 0\.01 s"):
-        await answered(asyncio.Event().wait(), 0.01)
+        await await_answer(asyncio.Event().wait(), 0.01)
     with pytest.raises(BackendError, match="no sandbox can: KeyError"):
-        await answered(raises(KeyError("streams")), 60)
+        await await_answer(raises(KeyError("streams")), 60)
     for error in (TimeoutError("of a connection"), PermissionError("x"), OSError(errno.EMFILE, "made up")):
         with pytest.raises(WorkspaceError) as raised:
-            await answered(raises(error), 60)
+            await await_answer(raises(error), 60)
         assert raised.value.__cause__ is error
     with pytest.raises(VerifierError):
-        await answered(raises(VerifierError("x")), 60)
+        await await_answer(raises(VerifierError("x")), 60)
 
 
 @pytest.mark.parametrize("path", ["/", "/srv", "/srv/a b", "a/b"])

@@ -400,7 +400,7 @@ async def test_a_lost_sandbox_whose_cause_is_an_error_of_the_system_finds_nobody
 
 async def test_a_copy_for_the_judge_has_twice_the_time_before_it_finds_anybody_guilty(play, monkeypatch):
     limits = []
-    really = copying.answered
+    really = copying.await_answer
 
     async def answered(asked, limit):
         limits.append(limit)

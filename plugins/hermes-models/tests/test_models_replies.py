@@ -16,7 +16,7 @@ from hermes_models.clients.replies import read_reply
 def read(message, *, conversation=(), **fields):
     talk = Conversation(conversation)
     data = {"choices": [{"message": message, **fields}]}
-    return read_reply(data, sent=talk.encoded(), number=len(talk), body=json.dumps(data).encode())
+    return read_reply(data, sent=talk.json_array(), number=len(talk), body=json.dumps(data).encode())
 
 
 def call(name="terminal", arguments="{}", **fields):

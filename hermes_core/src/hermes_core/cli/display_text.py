@@ -9,7 +9,7 @@ def one_line(value: object, limit: int = 200, *, encoding: str = "utf-8") -> str
     Characters that `encoding` lacks are shown as escapes, so that printing cannot fail.
     """
     text = value if isinstance(value, str) else str(value)
-    head = "".join(map(_shown, text[: limit + 1]))
+    head = "".join(map(_escape, text[: limit + 1]))
     head = head.encode(encoding, "backslashreplace").decode(encoding)
     if len(text) <= limit and len(head) <= limit:
         return head
@@ -22,7 +22,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def _shown(character: str) -> str:
+def _escape(character: str) -> str:
     # Not printable are escape sequences, direction overrides, invisible marks, lone surrogates and unassigned codes.
     if character.isprintable():
         return character

@@ -49,7 +49,7 @@ class Conversation:
         """Each message as JSON, as it was when it was added; do not change them."""
         return self._encoded
 
-    def encoded(self) -> bytes:
+    def json_array(self) -> bytes:
         """Return the messages as one JSON array."""
         return b"[" + b",".join(self._encoded) + b"]"
 

@@ -111,7 +111,7 @@ def _judge(record: PluginRecord, report: _Report) -> Iterator[Finding]:
             message = f"{plugin['state']}: {plugin['note']}"
             yield Finding(level="error", subject=record.id, message=message, detail=line["trace"])
         else:
-            yield from _loaded(record, plugin, line["heavy"])
+            yield from _findings_on_load(record, plugin, line["heavy"])
     for line in report.values("component"):
         if line["state"] in {"broken", "unavailable"}:
             level = "error" if line["state"] == "broken" else "warning"
@@ -125,7 +125,7 @@ def _judge(record: PluginRecord, report: _Report) -> Iterator[Finding]:
         )
 
 
-def _loaded(record: PluginRecord, plugin: dict[str, Any], heavy: list[str]) -> Iterator[Finding]:
+def _findings_on_load(record: PluginRecord, plugin: dict[str, Any], heavy: list[str]) -> Iterator[Finding]:
     message = f"loaded in {plugin['load_seconds'] * 1000:.1f} ms, {len(plugin['components'])} components"
     yield Finding(level="ok", subject=record.id, message=message)
     if not plugin["hooks"]:

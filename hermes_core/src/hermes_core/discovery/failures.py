@@ -35,7 +35,7 @@ def conflict_text(component: str, plugins: Sequence[str]) -> str:
     return f'declared by {", ".join(plugins)}; settle it: prefer: {{"{component}": "{plugins[0]}"}}'
 
 
-def preferred_is_missing(kind: str, name: str, preferred: str, plugins: Iterable[PluginRecord]) -> ConfigError:
+def missing_preference(kind: str, name: str, preferred: str, plugins: Iterable[PluginRecord]) -> ConfigError:
     """Say why the plugin that `prefer` names does not bring the component."""
     owner = preferred.rpartition(":")[0] or preferred
     states = [f"{p.id} is {_why(p)}" for p in plugins if matches(preferred, p.found) or matches(owner, p.found)]
@@ -66,7 +66,7 @@ def unknown(kind: str, name: str, known: Iterable[str], plugins: Iterable[Plugin
     return UnknownComponentError(found, hint=_next_step(kind, bare, near, package, out) + every)
 
 
-def unanswered(hook: str, refusals: Mapping[str, HermesError]) -> HermesError:
+def no_answer(hook: str, refusals: Mapping[str, HermesError]) -> HermesError:
     """Return the error of a question that every plugin which could have answered it has refused."""
     if len(refusals) == 1:
         return next(iter(refusals.values()))

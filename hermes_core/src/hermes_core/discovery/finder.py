@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from hermes_core.discovery import metadata
 from hermes_core.discovery.records import FoundPlugin, PluginRecord, PluginState
-from hermes_core.discovery.selection import add_local, blocked
+from hermes_core.discovery.selection import add_local, block_reasons
 from hermes_core.discovery.settings import PluginSettings
 
 
 def find_plugins(settings: PluginSettings) -> tuple[PluginRecord, ...]:
     """Return every plugin as found or blocked; one whose metadata cannot be read has failed already."""
     found = add_local(metadata.scan(), settings.extra)
-    reasons = blocked(found, settings)
-    return tuple(_unloaded(plugin, reasons.get(plugin.id)) for plugin in found)
+    reasons = block_reasons(found, settings)
+    return tuple(_record_of(plugin, reasons.get(plugin.id)) for plugin in found)
 
 
-def _unloaded(plugin: FoundPlugin, reason: str | None) -> PluginRecord:
+def _record_of(plugin: FoundPlugin, reason: str | None) -> PluginRecord:
     if reason is not None:
         return PluginRecord(found=plugin, state=PluginState.BLOCKED, note=reason)
     if plugin.problem is not None:

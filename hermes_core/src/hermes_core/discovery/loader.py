@@ -17,7 +17,7 @@ from hermes_core.discovery.hooks import BadPluginError, HookManager, Incompatibl
 from hermes_core.discovery.kinds import KINDS, Kind
 from hermes_core.discovery.records import FoundPlugin, PluginRecord, PluginState
 from hermes_core.discovery.registry import Registry
-from hermes_core.discovery.requirements import FORMS, malformed
+from hermes_core.discovery.requirements import FORMS, unreadable_requirements
 from hermes_core.discovery.selection import is_asked_for
 from hermes_core.discovery.settings import PluginSettings
 from hermes_core.discovery.traces import brief_trace
@@ -155,14 +155,14 @@ def _declarations(kind: Kind, implementation: pluggy.HookImpl) -> Sequence[Decla
         raise BadPluginError(f"{kind.hook} must return {wanted}, found {type(answer).__name__}")
     declared: dict[str, Declaration] = {}
     for item in answer:
-        spec = _checked(kind, item)
+        spec = _check(kind, item)
         if spec.name in declared:
             raise BadPluginError(f"{kind.hook} declares {spec.name!r} twice")
         declared[spec.name] = spec
     return tuple(declared.values())
 
 
-def _checked(kind: Kind, item: object) -> Declaration:
+def _check(kind: Kind, item: object) -> Declaration:
     if not isinstance(item, kind.spec):
         raise BadPluginError(f"{kind.hook} must declare {kind.spec.__name__}, found {item!r:.200}")
     api: Any = item.api
@@ -173,7 +173,7 @@ def _checked(kind: Kind, item: object) -> Declaration:
             f"{kind.name} {item.name!r} is written for plugin interface {api}, this core has {API_LEVEL}: "
             f"upgrade hermes-agent-core, or install an older version of the plugin"
         )
-    if isinstance(item, ComponentSpec) and (unreadable := malformed(item.requires)):
+    if isinstance(item, ComponentSpec) and (unreadable := unreadable_requirements(item.requires)):
         raise BadPluginError(f"{kind.name} {item.name!r} requires {unreadable[0]!r}; a requirement is {FORMS}")
     if item.name in kind.reserved:
         raise BadPluginError(f"{kind.name} {item.name!r} is one of the core's own; choose another name")

@@ -145,7 +145,7 @@ class Registry:
             if answer is not None:
                 found[plugin] = answer
         if refusals and not found:
-            raise failures.unanswered(hook, refusals)
+            raise failures.no_answer(hook, refusals)
         return found
 
     def forward_events(self, fire: Callable[[str, object], None], *, listened: Iterable[str]) -> None:
@@ -204,7 +204,7 @@ class Registry:
         elif preferred is not None and candidates:
             candidates = [c for c in candidates if _is_preferred(preferred, c)]
             if not candidates:
-                raise failures.preferred_is_missing(kind, bare, preferred, self.plugins)
+                raise failures.missing_preference(kind, bare, preferred, self.plugins)
         if not candidates:
             raise failures.unknown(kind, name, self._components[kind], self.plugins)
         return candidates

@@ -22,7 +22,7 @@ def unmet(requires: Iterable[str], environ: Mapping[str, str]) -> list[str]:
     return [problem for item in requires if (problem := _problem(item, environ)) is not None]
 
 
-def malformed(requires: Iterable[str]) -> list[str]:
+def unreadable_requirements(requires: Iterable[str]) -> list[str]:
     """Return the requirements that nobody can read."""
     return [item for item in requires if not _is_readable(item)]
 

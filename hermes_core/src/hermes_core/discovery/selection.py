@@ -19,7 +19,7 @@ def matches(name: str, plugin: FoundPlugin) -> bool:
     return normalise(name) in {plugin.distribution, normalise(plugin.name)}
 
 
-def named(name: str, plugins: Sequence[FoundPlugin], origin: str) -> list[FoundPlugin]:
+def resolve(name: str, plugins: Sequence[FoundPlugin], origin: str) -> list[FoundPlugin]:
     """Return the plugins a name means; `origin` says where the name was written.
 
     A name nobody has, or that means plugins of several distributions, is an error: a filter that misses its aim would
@@ -49,18 +49,18 @@ def add_local(found: Iterable[FoundPlugin], extra: Iterable[str]) -> tuple[Found
     return tuple(sorted(plugins, key=lambda plugin: (plugin.distribution, plugin.name)))
 
 
-def blocked(plugins: Sequence[FoundPlugin], settings: PluginSettings) -> dict[str, str]:
+def block_reasons(plugins: Sequence[FoundPlugin], settings: PluginSettings) -> dict[str, str]:
     """Return the ids of the plugins that must not load, with the reason; unknown names in a filter are errors."""
     reasons: dict[str, str] = {}
     asked = {plugin.id for plugin in plugins if is_asked_for(plugin, settings)}
     if settings.allow is not None:
         names = ", ".join(settings.allow) or "nothing"
-        admitted = {p.id for name in settings.allow for p in named(name, plugins, "the allow-list (HERMES_PLUGINS)")}
+        admitted = {p.id for name in settings.allow for p in resolve(name, plugins, "the allow-list (HERMES_PLUGINS)")}
         for plugin in plugins:
             if plugin.id not in admitted | asked:
                 reasons[plugin.id] = f"not in the allow-list, which admits {names}"
     for name in settings.disable:
-        for plugin in named(name, plugins, "the disable-list (HERMES_PLUGINS_DISABLE, -p no:)"):
+        for plugin in resolve(name, plugins, "the disable-list (HERMES_PLUGINS_DISABLE, -p no:)"):
             reasons[plugin.id] = f"disabled as {name!r}"
     return reasons
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hermes_core.rollout.engine import Agent, run_rollout
 from hermes_core.rollout.plan import GroupPlan, RolloutLimits, RolloutSpec
-from hermes_core.rollout.runtime import Runtime, overridden, to_completion
+from hermes_core.rollout.runtime import Runtime, override, to_completion
 
 __all__ = [
     "Agent",
@@ -12,7 +12,7 @@ __all__ = [
     "RolloutLimits",
     "RolloutSpec",
     "Runtime",
-    "overridden",
+    "override",
     "run_rollout",
     "to_completion",
 ]

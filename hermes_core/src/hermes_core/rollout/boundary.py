@@ -18,7 +18,7 @@ class EscapedError(Exception):
     """
 
 
-async def contained(work: Awaitable[T]) -> T:
+async def contain(work: Awaitable[T]) -> T:
     """Await a plugin's work; a real cancellation and Ctrl-C pass, everything else comes out as an `Exception`."""
     try:
         return await work
@@ -33,7 +33,7 @@ async def contained(work: Awaitable[T]) -> T:
         raise EscapedError(f"{type(error).__name__}: {error}") from error
 
 
-def raised_at(error: BaseException, code: object = None) -> str:
+def error_location(error: BaseException, code: object = None) -> str:
     """Return where an error was raised, by file and line: in the file of an object's class if it came from there."""
     cause = error.__cause__ if isinstance(error, EscapedError) else error
     frames = list(traceback.extract_tb(None if cause is None else cause.__traceback__))

@@ -55,7 +55,7 @@ async def download_file(sandbox: Sandbox, remote_path: str, local_path: str) -> 
 async def download_dir(sandbox: Sandbox, remote_dir: str, local_dir: str) -> list[Answer]:
     """Copy a directory; what could not be read, and what is no file, has an answer that says so."""
     try:
-        listed = await _listed(sandbox, remote_dir)
+        listed = await _list_files(sandbox, remote_dir)
         done = await sandbox.download(remote_dir, Path(local_dir))
     except OSError as error:
         return [{"success": False, "error": f"{remote_dir}: {error}"}]
@@ -67,7 +67,7 @@ async def download_dir(sandbox: Sandbox, remote_dir: str, local_dir: str) -> lis
     return answers + [{"success": False, "error": f"{remote_dir}/{path}: {why}"} for path, why in omitted.items()]
 
 
-async def _listed(sandbox: Sandbox, root: str) -> list[str]:
+async def _list_files(sandbox: Sandbox, root: str) -> list[str]:
     """Return the files and symlinks below a directory, which a download does not name."""
     found: list[str] = []
     waiting: list[tuple[str, list[FileStat]]] = [("", await sandbox.list_dir(root))]

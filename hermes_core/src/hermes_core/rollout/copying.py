@@ -26,7 +26,7 @@ _MOST_BYTES = 16 << 30
 _LONGEST_PATH = 4096
 
 
-async def answered(asked: Awaitable[T], limit: float) -> T:
+async def await_answer(asked: Awaitable[T], limit: float) -> T:
     """Await what asks a rollout's sandbox, whose agent a model that was root may have replaced: late, or with nonsense.
 
     Raises:

@@ -42,10 +42,10 @@ class ToolDispatcher:
                 contents += await self._together(turn, list(batch))
             else:
                 for call in batch:
-                    contents.append(await self._timed(self._one(turn, call)))
+                    contents.append(await self._time(self._one(turn, call)))
         if lost is not None:
             self._record.counters.update(tool_calls_attempted=1, invalid_arguments=1)
-            contents.append(self._refused(turn, calls[-1], lost))
+            contents.append(self._refuse(turn, calls[-1], lost))
         specs = [bound.spec if (bound := self._offered.get(call.name)) else None for call in calls]
         contents = await self._runtime.budget.fit_turn(contents, specs=specs, sandbox=self._context.sandbox_or_none)
         return [
@@ -59,10 +59,10 @@ class ToolDispatcher:
 
     async def _together(self, turn: int, calls: list[RequestedCall]) -> list[str]:
         if len(calls) == 1:
-            return [await self._timed(self._one(turn, calls[0]))]
+            return [await self._time(self._one(turn, calls[0]))]
         tasks = [asyncio.ensure_future(self._one(turn, call)) for call in calls]
         try:
-            return await self._timed(asyncio.gather(*tasks))
+            return await self._time(asyncio.gather(*tasks))
         except BaseException:
             # The siblings of a call that failed or was cancelled must not go on behind our back.
             for task in tasks:
@@ -70,7 +70,7 @@ class ToolDispatcher:
             await to_completion(asyncio.wait(tasks))
             raise
 
-    async def _timed(self, awaitable: Awaitable[T]) -> T:
+    async def _time(self, awaitable: Awaitable[T]) -> T:
         with self._record.phase("tool"):
             return await awaitable
 
@@ -80,22 +80,22 @@ class ToolDispatcher:
         bound = self._offered.get(call.name)
         if bound is None:
             counters["unknown_tools"] += 1
-            return self._refused(turn, call, unknown_tool_answer(call.name, tuple(self._offered)))
+            return self._refuse(turn, call, unknown_tool_answer(call.name, tuple(self._offered)))
         try:
             arguments = self._runtime.arguments.prepare(bound.spec, call.arguments)
         except ArgumentsError as problem:
             counters["invalid_arguments"] += 1
-            return self._refused(turn, call, str(problem))
+            return self._refuse(turn, call, str(problem))
         counters["tool_calls_schema_valid"] += 1
         return await self._invoke(turn, call, bound, arguments)
 
-    def _refused(self, turn: int, call: RequestedCall, answer: str) -> str:
+    def _refuse(self, turn: int, call: RequestedCall, answer: str) -> str:
         self._note(turn, call, error=answer, result="")
         return encode({"error": answer}).decode()
 
     async def _invoke(self, turn: int, call: RequestedCall, bound: BoundTool, arguments: dict[str, Any]) -> str:
         started = time.perf_counter()
-        result = await self._guarded(bound, arguments)
+        result = await self._call_tool(bound, arguments)
         seconds = time.perf_counter() - started
         self._record.counters["tool_calls_executed_ok" if result.error is None else "tool_calls_exec_error"] += 1
         if result.error is not None:
@@ -105,7 +105,7 @@ class ToolDispatcher:
         self._runtime.registry.fire("hermes_tool_called", event)
         return await self._runtime.budget.fit(result.content, spec=bound.spec, sandbox=self._context.sandbox_or_none)
 
-    async def _guarded(self, bound: BoundTool, arguments: dict[str, Any]) -> ToolResult:
+    async def _call_tool(self, bound: BoundTool, arguments: dict[str, Any]) -> ToolResult:
         try:
             return await bound.invoke(arguments, self._context)
         except SandboxLostError as error:

@@ -73,8 +73,8 @@ def interpret(
         return replace(turn, is_unparsed=is_unparsed and cut is None, complaint=cut if is_unparsed else None)
     result = parser.parse(reply.content, list(schemas))
     used_ids = {} if used_ids is None else used_ids
-    calls = tuple(_requested(call, used_ids) for call in result.calls)
-    bad = _unanswered(result, calls)
+    calls = tuple(_request_of(call, used_ids) for call in result.calls)
+    bad = _attempts_to_answer(result, calls)
     if calls or not bad:
         message = assistant_message(result.content, reply.reasoning or result.reasoning, calls)
     else:
@@ -104,13 +104,13 @@ def _names_a_tool(text: str, at: int, offered: Collection[str]) -> bool:
     return isinstance(first.get("name"), str) and first["name"] in offered
 
 
-def _requested(call: ParsedCall, used_ids: dict[str, int]) -> RequestedCall:
+def _request_of(call: ParsedCall, used_ids: dict[str, int]) -> RequestedCall:
     unused = _free_id(call.id, used_ids)
     wire_id = call.wire_id if call.wire_id != unused else None
     return RequestedCall(id=unused, name=call.name, arguments=call.arguments, wire_id=wire_id)
 
 
-def _unanswered(result: ParseResult, calls: Sequence[RequestedCall]) -> list[ParseAttempt]:
+def _attempts_to_answer(result: ParseResult, calls: Sequence[RequestedCall]) -> list[ParseAttempt]:
     """Return the attempts that the model would wait for in vain.
 
     A call to a tool that is not offered is handed on and answered by the dispatcher, like any server's. One drafted in

@@ -46,7 +46,7 @@ class AgentLoop:
     async def _turn(self) -> StopReason | None:
         record = self._record
         reply = await self._ask()
-        record.answered(reply)
+        record.count_reply(reply)
         tools, parser = record.spec.group.tools, self._runtime.parser
         schemas = [] if parser is None else [tool.openai_schema() for tool in tools.specs]
         turn = interpret(reply, parser, schemas, self._used_ids, tools.schemas.names)

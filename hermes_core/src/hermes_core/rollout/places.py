@@ -14,7 +14,7 @@ from hermes_core.contracts.errors import BackendError, JudgeLostError, SandboxRe
 from hermes_core.contracts.sandbox import ChangesTaker, Freezable, Sandbox
 from hermes_core.contracts.task import Task
 from hermes_core.rollout.context import RolloutContext
-from hermes_core.rollout.copying import answered, copy_artifacts, copy_workspace
+from hermes_core.rollout.copying import await_answer, copy_artifacts, copy_workspace
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.world import set_up
 from hermes_core.specs import ACCESS_LEVELS, Access, VerifierSpec
@@ -79,13 +79,13 @@ class Places:
             await set_up(self._task, sandbox)
         if access == "read_only":
             _require_freezable(sandbox)
-            await answered(copy_workspace(live, sandbox), limit)
+            await await_answer(copy_workspace(live, sandbox), limit)
             with _of_the_judge():
                 await cast("Freezable", sandbox).freeze()
         else:
             # What may not change is compared in the rollout's own sandbox, whose agent may lie.
             kept = [posixpath.join(sandbox.workspace, path) for path in self._used.get("protected", ())]
-            note["artifacts"] = await answered(_copy(live, sandbox, artifacts, kept), limit)
+            note["artifacts"] = await await_answer(_copy(live, sandbox, artifacts, kept), limit)
             with _of_the_judge():
                 # What the task's setup has started, and its session, are no part of what is judged.
                 await sandbox.renew()

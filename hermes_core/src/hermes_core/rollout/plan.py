@@ -27,7 +27,7 @@ class RolloutLimits:
     max_tool_calls: int | None = None
     max_truncated_replies: int | None = 3
 
-    def replaced(self, overrides: Mapping[str, Any]) -> Self:
+    def with_overrides(self, overrides: Mapping[str, Any]) -> Self:
         """Return a copy with a task's own limits."""
         known = {f.name for f in dataclasses.fields(self)}
         if unknown := sorted(set(overrides) - known):

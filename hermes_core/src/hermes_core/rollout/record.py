@@ -88,7 +88,7 @@ class RolloutRecord:
         finally:
             self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - started
 
-    def answered(self, reply: ModelReply) -> None:
+    def count_reply(self, reply: ModelReply) -> None:
         """Count an answered model call."""
         self.turns += 1
         self.reasoning.append(reply.reasoning)

@@ -15,7 +15,7 @@ from hermes_core.contracts.errors import BackendError, BrokenComponentError, Con
 from hermes_core.contracts.sandbox import QueueingBackend, RootBackend, Sandbox, SandboxSpec, TerminalBackend
 from hermes_core.contracts.task import Task
 from hermes_core.contracts.tool import RuntimeService, Tool, ToolResult
-from hermes_core.rollout.boundary import contained
+from hermes_core.rollout.boundary import contain
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.leasing import supply_lease_store
 from hermes_core.rollout.sync_context import SyncToolContext
@@ -46,10 +46,10 @@ class BoundTool:
     async def invoke(self, arguments: dict[str, Any], context: RolloutContext) -> ToolResult:
         """Call it; raises what the tool raises."""
         if self._is_async:
-            result: Any = await contained(self._tool.call(arguments, context))  # type: ignore[arg-type]  # checked
+            result: Any = await contain(self._tool.call(arguments, context))  # type: ignore[arg-type]  # checked
         else:
             sync = SyncToolContext(context)
-            result = await contained(self._workers.run(self.spec.target, lambda: self._tool.call(arguments, sync)))
+            result = await contain(self._workers.run(self.spec.target, lambda: self._tool.call(arguments, sync)))
         if not isinstance(result, ToolResult):
             raise BrokenComponentError(
                 f"tool {self.spec.name!r} returned {type(result).__name__}, wanted ToolResult", hint=self.spec.target
@@ -117,7 +117,7 @@ class Runtime:
                 backend, self._backend = self._backend, None
                 stack.push_async_callback(backend.aclose)
             for service in self._services.values():
-                stack.push_async_callback(contained, service.aclose())
+                stack.push_async_callback(contain, service.aclose())
 
     @property
     def backend(self) -> TerminalBackend:
@@ -145,7 +145,7 @@ class Runtime:
         async with AsyncExitStack() as stack:
             # All are named before the first is waited for: meanwhile another rollout may ask for one more.
             for service in self._services.values():
-                stack.push_async_callback(contained, service.release(rollout_id, sandbox_id))
+                stack.push_async_callback(contain, service.release(rollout_id, sandbox_id))
 
     @property
     def parser(self) -> ToolCallParser | None:
@@ -171,7 +171,7 @@ class Runtime:
 
     def sandbox_for(self, task: Task, *, rollout_id: str) -> SandboxSpec:
         """Return what a task's sandbox must be: the run's spec with the task's own fields."""
-        return overridden(self.sandbox_spec, task.sandbox, rollout_id=rollout_id)
+        return override(self.sandbox_spec, task.sandbox, rollout_id=rollout_id)
 
     def judge_sandbox(self, task: Task, *, rollout_id: str) -> SandboxSpec:
         """Return what a sandbox of its verifiers must be: with root in it where the task asks and the backend can."""
@@ -187,9 +187,9 @@ class Runtime:
         backend = self.backend
         return isinstance(backend, RootBackend) and backend.commands_are_root(spec)
 
-    async def _opened(self, spec: SandboxSpec) -> Sandbox:
+    async def _open(self, spec: SandboxSpec) -> Sandbox:
         try:
-            return await contained(self.backend.open(spec))
+            return await contain(self.backend.open(spec))
         except HermesError:
             raise
         except Exception as error:  # the plugin boundary: whatever a backend raises, no sandbox is to be had
@@ -205,13 +205,13 @@ class Runtime:
     async def open_sandbox(self, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
         """Open a sandbox and close it again, however the block ends."""
         async with self._turn(spec):
-            sandbox = await self._opened(spec)
+            sandbox = await self._open(spec)
         try:
             yield sandbox
         finally:
-            await to_completion(self._closed(sandbox, spec.rollout_id))
+            await to_completion(self._close(sandbox, spec.rollout_id))
 
-    async def _closed(self, sandbox: Sandbox, rollout_id: str | None) -> None:
+    async def _close(self, sandbox: Sandbox, rollout_id: str | None) -> None:
         try:
             if rollout_id is not None:
                 await self.release(rollout_id, sandbox.id)
@@ -219,7 +219,7 @@ class Runtime:
             await sandbox.aclose()
 
 
-def overridden(spec: SandboxSpec, fields: Mapping[str, Any], *, rollout_id: str | None = None) -> SandboxSpec:
+def override(spec: SandboxSpec, fields: Mapping[str, Any], *, rollout_id: str | None = None) -> SandboxSpec:
     """Return the run's sandbox spec with a task's own fields; an unknown one is a `ConfigError`.
 
     A task's wish gives way to what the run itself asks for.

@@ -69,7 +69,7 @@ class Seal:
                 hint="keep what verifiers read out of reach of the sandboxes: --isolation bwrap, or another user",
             )
 
-    async def broken_in(self, sandbox: Sandbox) -> list[str]:
+    async def find_broken(self, sandbox: Sandbox) -> list[str]:
         """Return the protected paths that are not what they were."""
         return _differences(self.protected, await _states(sandbox, self._places, expected=self.protected))
 

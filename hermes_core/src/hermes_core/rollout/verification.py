@@ -22,10 +22,10 @@ from hermes_core.contracts.errors import (
 from hermes_core.contracts.events import RolloutScored
 from hermes_core.contracts.rollout import AgentResult, Failure, RewardStatus, StopReason
 from hermes_core.contracts.verifier import Score
-from hermes_core.rollout.boundary import EscapedError, contained, raised_at
+from hermes_core.rollout.boundary import EscapedError, contain, error_location
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.control import is_about_data, is_suspect, is_workspace_error, works_untouched
-from hermes_core.rollout.copying import answered
+from hermes_core.rollout.copying import await_answer
 from hermes_core.rollout.places import Places
 from hermes_core.rollout.record import RolloutRecord
 from hermes_core.rollout.runtime import Runtime
@@ -119,7 +119,7 @@ async def _judge(
     used = record.provenance.setdefault("verification", {})
     used |= {"inputs": seal.inputs, "protected": seal.protected}
     if context.sandbox_or_none is not None and (
-        broken := await answered(seal.broken_in(context.sandbox), patience * runtime.verifier_timeout)
+        broken := await await_answer(seal.find_broken(context.sandbox), patience * runtime.verifier_timeout)
     ):
         used["tampered"] = broken
         more = f" and {len(broken) - 4} more" if len(broken) > 4 else ""
@@ -148,20 +148,20 @@ class _Judge:
         """Score with one verifier; `least` is the access of the verifier that asks."""
         try:
             spec, verifier = self._runtime.verifier(name, options)
-            return checked(await self._bounded(spec, verifier, self._places.access(spec, least)), spec)
+            return check_score(await self._score_in_time(spec, verifier, self._places.access(spec, least)), spec)
         except HermesError as error:
             if not error.fatal:
                 raise
             # What one task's verifier asks for in vain must not stop the other tasks.
             raise VerifierError(f"verifier {name!r}: {error.message}", hint=error.hint) from error
 
-    async def _bounded(self, spec: VerifierSpec, verifier: Any, access: Access) -> object:
+    async def _score_in_time(self, spec: VerifierSpec, verifier: Any, access: Access) -> object:
         timer = asyncio.timeout(None)
         try:
             # Before its time begins: what a rollout leaves to be copied is not to cost the verifier that.
             context = await self._places.at(spec, access)
             async with timer:
-                return await contained(self._call(spec, verifier, access, context, timer))
+                return await contain(self._call(spec, verifier, access, context, timer))
         except HermesError:
             raise
         except Exception as error:  # the plugin boundary: whatever it raises, there is no reward
@@ -170,7 +170,7 @@ class _Judge:
                 raise VerifierTimeoutError(f"verifier {spec.name!r} {said}", hint=hint) from error
             said = str(error) if isinstance(error, EscapedError) else f"{type(error).__name__}: {error}"
             kind = NoVerdictError if is_about_data(error) else VerifierError
-            raise kind(f"verifier {spec.name!r} raised {said} ({raised_at(error, verifier)})") from error
+            raise kind(f"verifier {spec.name!r} raised {said} ({error_location(error, verifier)})") from error
 
     async def _call(
         self, spec: VerifierSpec, verifier: Any, access: Access, context: RolloutContext, timer: asyncio.Timeout
@@ -186,7 +186,7 @@ class _Judge:
         return await self._runtime.workers.run(spec.target, lambda: verifier.score(self._result, sync), begin)
 
 
-def checked(score: object, spec: VerifierSpec) -> Score:
+def check_score(score: object, spec: VerifierSpec) -> Score:
     """Return the score if it is one: finite, within the declared bounds, with named finite parts and a text."""
     if not isinstance(score, Score):
         raise VerifierError(f"verifier {spec.name!r} returned {type(score).__name__}, wanted Score")

@@ -47,7 +47,7 @@ class ArgumentChecker:
         except RecursionError:
             raise ArgumentsError(_invalid("it is nested too deeply")) from None
         except Unresolvable as error:
-            raise _broken(spec, str(error)) from error
+            raise _broken_schema(spec, str(error)) from error
         if errors:
             raise ArgumentsError(_explain(spec, errors))
         assert isinstance(arguments, dict)
@@ -70,7 +70,7 @@ def unknown_tool_answer(name: str, available: Sequence[str]) -> str:
     near = get_close_matches(name, available, n=3, cutoff=0.5)
     guess = f" Did you mean {' or '.join(near)}?" if near else ""
     offer = f"Available tools: {', '.join(available)}." if available else "No tools are available."
-    return f"Unknown tool {_shown(name)}.{guess} {offer}"
+    return f"Unknown tool {_shorten(name)}.{guess} {offer}"
 
 
 def decode_arguments(text: str) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def decode_arguments(text: str) -> dict[str, Any]:
         value = _loads(value)
     if not isinstance(value, dict):
         raise ArgumentsError(
-            f'Tool arguments must be a JSON object such as {{"name": value}}, found {_kind(value)} {_shown(value)}.'
+            f'Tool arguments must be a JSON object such as {{"name": value}}, found {_kind(value)} {_shorten(value)}.'
         )
     return value
 
@@ -179,7 +179,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
-        raise ValueError(f"the name {_shown(twice)} occurs twice in one object")
+        raise ValueError(f"the name {_shorten(twice)} occurs twice in one object")
     return found
 
 
@@ -191,12 +191,12 @@ def _compile(spec: ToolSpec) -> Draft202012Validator:
     try:
         Draft202012Validator.check_schema(spec.parameters)
     except SchemaError as error:
-        raise _broken(spec, error.message) from error
+        raise _broken_schema(spec, error.message) from error
     # An empty registry: a "$ref" to an address is never fetched.
     return Draft202012Validator(dict(spec.parameters), registry=Registry())
 
 
-def _broken(spec: ToolSpec, reason: str) -> BrokenComponentError:
+def _broken_schema(spec: ToolSpec, reason: str) -> BrokenComponentError:
     return BrokenComponentError(
         f"tool {spec.name!r} declares parameters that are no usable JSON schema: {reason}",
         hint="report this to the plugin that declares the tool",
@@ -218,16 +218,16 @@ def _problems(error: ValidationError) -> Iterator[str]:
     wanted: Any = error.validator_value
     if error.validator == "required":
         absent = (name for name in wanted if name not in instance)
-        yield from (f"missing argument '{name}'{inside}{_described(error.schema, name)}" for name in absent)
+        yield from (f"missing argument '{name}'{inside}{_type_hint(error.schema, name)}" for name in absent)
     elif error.validator == "additionalProperties" and wanted is False:
         strangers = (name for name in instance if name not in known)
-        yield from (f"unknown argument {_shown(name)}{inside}{_nearest(name, known)}" for name in strangers)
+        yield from (f"unknown argument {_shorten(name)}{inside}{_nearest(name, known)}" for name in strangers)
     else:
-        found = f"{_kind(instance)} {_shown(instance)}"
-        yield f"{where or 'arguments'}: expected {_expected(error)}, found {found}"
+        found = f"{_kind(instance)} {_shorten(instance)}"
+        yield f"{where or 'arguments'}: expected {_expectation(error)}, found {found}"
 
 
-def _described(schema: Any, name: str) -> str:
+def _type_hint(schema: Any, name: str) -> str:
     wanted = schema.get("properties", {}).get(name, {})
     return f" ({' or '.join(types)})" if (types := _types(wanted)) else ""
 
@@ -239,7 +239,7 @@ def _nearest(name: str, known: list[str]) -> str:
     return f" (did you mean '{near[0]}'?)" if near else f" (known: {', '.join(known)})"
 
 
-def _expected(error: ValidationError) -> str:
+def _expectation(error: ValidationError) -> str:
     value: Any = error.validator_value
     match error.validator:
         case "type":
@@ -251,13 +251,13 @@ def _expected(error: ValidationError) -> str:
         case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum":
             return f"{error.validator} {value}"
         case _:
-            return f"a value that satisfies {error.validator}: {_shown(value)}"
+            return f"a value that satisfies {error.validator}: {_shorten(value)}"
 
 
 def _kind(value: Any) -> str:
     return "null" if value is None else _JSON_TYPES.get(type(value), type(value).__name__)
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"

@@ -45,7 +45,7 @@ class ResultBudget:
         """Return a result as it is, or what replaces it when it is longer than its tool may answer."""
         if len(content) <= self.threshold(spec):
             return content
-        return await self._persisted(content, sandbox)
+        return await self._persist(content, sandbox)
 
     async def fit_turn(
         self, contents: Sequence[str], *, specs: Sequence[ToolSpec | None], sandbox: Sandbox | None
@@ -62,12 +62,12 @@ class ResultBudget:
             if total <= self.turn_budget_chars:
                 break
             if len(fitted[at]) > self.preview_size_chars + _OVERHEAD:
-                shorter = await self._persisted(fitted[at], sandbox)
+                shorter = await self._persist(fitted[at], sandbox)
                 total += len(shorter) - len(fitted[at])
                 fitted[at] = shorter
         return fitted
 
-    async def _persisted(self, content: str, sandbox: Sandbox | None) -> str:
+    async def _persist(self, content: str, sandbox: Sandbox | None) -> str:
         preview = _preview(content, self.preview_size_chars)
         path = None if sandbox is None else await _save(content, sandbox)
         if path is None:

@@ -50,11 +50,11 @@ def select_tools(
     `enabled_toolsets` may also name single tools; an empty sequence offers none. `all` never includes a tool with
     external side effects. `seed` is the group's, used for the draw alone.
     """
-    drawn = _drawn(enabled_toolsets, distribution, seed)
-    chosen, skipped = _installed(registry, drawn)
+    drawn = _draw(enabled_toolsets, distribution, seed)
+    chosen, skipped = _find_installed(registry, drawn)
     if drawn and not chosen:
         raise _nothing_left(registry, drawn, skipped)
-    removed = {tool for name in _listed("disabled_toolsets", disabled_toolsets) for tool, _ in _members(registry, name)}
+    removed = {tool for name in _names("disabled_toolsets", disabled_toolsets) for tool, _ in _members(registry, name)}
     kept = tuple(spec for spec in chosen if spec.name not in removed)
     if chosen and not kept:
         raise ConfigError(
@@ -65,7 +65,7 @@ def select_tools(
     return ToolSelection(specs=kept, schemas=schemas, drawn=drawn, skipped=tuple(skipped))
 
 
-def _drawn(enabled: Sequence[str] | None, distribution: str | None, seed: int) -> tuple[str, ...]:
+def _draw(enabled: Sequence[str] | None, distribution: str | None, seed: int) -> tuple[str, ...]:
     if enabled is not None and distribution is not None:
         raise ConfigError(
             f"enabled_toolsets ({', '.join(enabled)}) and distribution ({distribution!r}) exclude each other",
@@ -74,11 +74,11 @@ def _drawn(enabled: Sequence[str] | None, distribution: str | None, seed: int) -
     if distribution is not None:
         # Seeded by text: neighbouring group seeds give independent draws, on every Python version the same.
         return draw_toolsets(distribution, random.Random(f"{distribution}/{seed}"))  # noqa: S311 - a draw, not a secret
-    names = DEFAULT_TOOLSETS if enabled is None else _listed("enabled_toolsets", enabled)
+    names = DEFAULT_TOOLSETS if enabled is None else _names("enabled_toolsets", enabled)
     return tuple(dict.fromkeys(LEGACY_NAMES.get(name, name) for name in names))
 
 
-def _listed(key: str, names: Sequence[str] | None) -> Sequence[str]:
+def _names(key: str, names: Sequence[str] | None) -> Sequence[str]:
     if isinstance(names, str):
         raise ConfigError(f"{key} is a list of names, found the text {names!r}", hint=f"{key}: [{names}]")
     return names or ()
@@ -90,7 +90,7 @@ def _members(registry: Registry, name: str) -> list[tuple[str, bool]]:
     return list(walk(registry, name))
 
 
-def _installed(registry: Registry, drawn: tuple[str, ...]) -> tuple[list[ToolSpec], list[str]]:
+def _find_installed(registry: Registry, drawn: tuple[str, ...]) -> tuple[list[ToolSpec], list[str]]:
     members = {name: _members(registry, name) for name in drawn}
     # A tool is named when any of the toolsets lists it, wherever `all` may have met it before.
     named = {tool for pairs in members.values() for tool, listed in pairs if listed}

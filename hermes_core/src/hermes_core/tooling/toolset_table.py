@@ -17,7 +17,7 @@ def _set(name: str, summary: str, tools: str = "", includes: str = "") -> Toolse
     return ToolsetSpec(name=name, summary=summary, tools=tuple(tools.split()), includes=tuple(includes.split()))
 
 
-def _prefixed(prefix: str, names: str) -> str:
+def _with_prefix(prefix: str, names: str) -> str:
     return " ".join(prefix + name for name in names.split())
 
 
@@ -29,7 +29,7 @@ TOOLSETS: Final[tuple[ToolsetSpec, ...]] = (
     _set("search", "Searching the web only.", "web_search"),
     _set("vision", "Looking at images.", "vision_analyze"),
     _set("image_gen", "Making images.", "image_generate"),
-    _set("browser", "Driving a browser.", _prefixed("browser_", _BROWSER_ACTIONS) + " web_search"),
+    _set("browser", "Driving a browser.", _with_prefix("browser_", _BROWSER_ACTIONS) + " web_search"),
     _set("moa", "Asking a mixture of models.", "mixture_of_agents"),
     _set("skills", "Reading and keeping skills.", "skills_list skill_view skill_manage"),
     _set("memory", "Notes that outlive a conversation.", "memory"),
@@ -39,7 +39,7 @@ TOOLSETS: Final[tuple[ToolsetSpec, ...]] = (
     _set("clarify", "Asking the user back.", "clarify"),
     _set("tts", "Speaking.", "text_to_speech"),
     _set("cronjob", "Scheduled jobs.", "cronjob"),
-    _set("rl", "Starting and watching training runs.", _prefixed("rl_", _RL_ACTIONS)),
+    _set("rl", "Starting and watching training runs.", _with_prefix("rl_", _RL_ACTIONS)),
     _set("debugging", "Terminal, web and files together.", "terminal process", "web file"),
     _set("safe", "Nothing that touches a machine.", includes="web vision image_gen"),
     _set("filesystem", "Reading and writing files only.", "read_file write_file"),

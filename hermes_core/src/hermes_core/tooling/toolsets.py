@@ -15,7 +15,7 @@ from hermes_core.tooling.toolset_table import ALL_NAMES, LEGACY_NAMES
 def validate_toolset(registry: Registry, name: str) -> bool:
     """Tell whether a name, current or legacy, is a toolset."""
     name = LEGACY_NAMES.get(name, name)
-    return name in ALL_NAMES or name in registry.names("toolset") or name in _grouped(registry)
+    return name in ALL_NAMES or name in registry.names("toolset") or name in _group_by_toolset(registry)
 
 
 def toolset(registry: Registry, name: str) -> ToolsetSpec:
@@ -29,7 +29,7 @@ def toolset(registry: Registry, name: str) -> ToolsetSpec:
         spec = registry.spec("toolset", name)
         assert isinstance(spec, ToolsetSpec)
         return spec
-    members = _grouped(registry).get(name)
+    members = _group_by_toolset(registry).get(name)
     if members is None:
         raise _unknown(registry, name)
     return ToolsetSpec(name=name, summary=f"The tools that name the toolset {name}.", tools=tuple(members))
@@ -61,7 +61,7 @@ def tool_specs(registry: Registry) -> Iterator[ToolSpec]:
             yield spec
 
 
-def _grouped(registry: Registry) -> dict[str, list[str]]:
+def _group_by_toolset(registry: Registry) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for spec in tool_specs(registry):
         groups.setdefault(spec.toolset, []).append(spec.name)
@@ -69,7 +69,7 @@ def _grouped(registry: Registry) -> dict[str, list[str]]:
 
 
 def _unknown(registry: Registry, name: str) -> ConfigError:
-    known = sorted({*registry.names("toolset"), *_grouped(registry), "all"})
+    known = sorted({*registry.names("toolset"), *_group_by_toolset(registry), "all"})
     near = get_close_matches(name, [*known, *LEGACY_NAMES, *registry.names("tool")], n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "run: hermes-core plugins list"
     return ConfigError(f"unknown toolset {name!r}; known are {', '.join(known)}", hint=hint)

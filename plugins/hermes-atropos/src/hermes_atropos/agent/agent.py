@@ -146,7 +146,7 @@ class ReactLoop:
         """Sample one turn and note it."""
         record = self._record
         reply = await self._sampled(model)
-        record.answered(reply)
+        record.count_reply(reply)
         turn = read_turn(reply, record.turns)
         self._finish_reason = reply.finish_reason
         self._truncated_in_a_row = self._truncated_in_a_row + 1 if turn.is_truncated else 0

@@ -155,7 +155,7 @@ class AgentEnvConfig(HermesAgentEnvConfig):
 
     def rollout_limits(self) -> RolloutLimits:
         """Return where every rollout ends by force."""
-        return super().rollout_limits().replaced({"max_agent_turns": self.agent_max_steps})
+        return super().rollout_limits().with_overrides({"max_agent_turns": self.agent_max_steps})
 
     def _policy_fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = {}

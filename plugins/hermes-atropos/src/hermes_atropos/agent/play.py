@@ -55,7 +55,7 @@ class AgentPlay:
         sampling.setdefault("temperature", self._config.temperature)
         if self._config.max_tokens is not None:
             sampling.setdefault("max_tokens", self._config.max_tokens)
-        limits = spec.limits.replaced({"max_agent_turns": self._config.max_steps})
+        limits = spec.limits.with_overrides({"max_agent_turns": self._config.max_steps})
         return dataclasses.replace(spec, sampling=sampling, limits=limits)
 
     async def __call__(

@@ -23,7 +23,7 @@ from hermes_core.rollout import GroupPlan, RolloutLimits, RolloutSpec, Runtime
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.loop import AgentLoop
 from hermes_core.rollout.record import RolloutRecord
-from hermes_core.rollout.runtime import overridden
+from hermes_core.rollout.runtime import override
 from hermes_core.specs import ToolSpec
 from hermes_core.tooling.selection import ToolSelection
 
@@ -68,7 +68,7 @@ class OwnRollouts:
         """Return the context of a task id; the first call opens its sandbox."""
         if task_id not in self._open:
             stack = AsyncExitStack()
-            spec = overridden(self.runtime.sandbox_spec, {}, rollout_id=task_id)
+            spec = override(self.runtime.sandbox_spec, {}, rollout_id=task_id)
             sandbox = await stack.enter_async_context(self.runtime.open_sandbox(spec))
             context = RolloutContext(self.runtime, rollout_id=task_id, sandbox=sandbox)
             self._open[task_id] = context, stack

@@ -110,7 +110,7 @@ class OpenAIChatClient:
                 rest = {k: v for k, v in self._extra_body.items() if k not in overridden}
                 parts = [encode({"model": self._model_name, **rest})[:-1]]
             parts += [b",", encode(sampling)[1:-1]]
-        parts += [b',"messages":', request.conversation.encoded()]
+        parts += [b',"messages":', request.conversation.json_array()]
         if request.tools.encoded:
             parts += [b',"tools":', request.tools.encoded]
         parts.append(b"}")

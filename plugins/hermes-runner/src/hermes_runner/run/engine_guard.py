@@ -14,7 +14,7 @@ from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import Registry
 from hermes_core.rollout import RolloutSpec
-from hermes_core.rollout.boundary import contained
+from hermes_core.rollout.boundary import contain
 from hermes_core.rollout.record import failed_outcome
 from hermes_runner.run.closing import closing_error, closing_warning
 
@@ -33,7 +33,7 @@ class RunEngine:
     async def open(self, run: EngineRun) -> None:
         """Open it; what it raises that is no error of ours names it."""
         try:
-            await contained(self._engine.open(run))
+            await contain(self._engine.open(run))
         except HermesError:
             raise
         except Exception as error:  # the plugin boundary
@@ -41,7 +41,7 @@ class RunEngine:
 
     async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
         """Return what keeps tasks from being played, by their ids."""
-        return await contained(self._engine.refusals(tasks))
+        return await contain(self._engine.refusals(tasks))
 
     def concurrency(self, wanted: int) -> int:
         """Return how many rollouts are to be in flight."""
@@ -57,7 +57,7 @@ class RunEngine:
     async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
         """Play one attempt; an attempt that the engine lost ends in an outcome that says so."""
         try:
-            outcome = await contained(self._engine.play(rollout))
+            outcome = await contain(self._engine.play(rollout))
         except HermesError as error:
             if error.fatal:
                 raise

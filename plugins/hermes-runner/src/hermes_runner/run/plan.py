@@ -10,7 +10,7 @@ from typing import Any
 from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.contracts.task import Task
 from hermes_core.discovery import Registry
-from hermes_core.rollout import GroupPlan, RolloutSpec, overridden
+from hermes_core.rollout import GroupPlan, RolloutSpec, override
 from hermes_core.tooling.selection import ToolSelection, select_tools
 from hermes_runner.config import RunConfig
 from hermes_runner.tasks import TaskProblem
@@ -80,8 +80,8 @@ def _run_tools(config: RunConfig, registry: Registry, seed: int) -> ToolSelectio
 
 
 def _check(task: Task, config: RunConfig, registry: Registry) -> None:
-    config.limits().replaced(task.limits)
-    overridden(config.sandbox_spec(), task.sandbox)
+    config.limits().with_overrides(task.limits)
+    override(config.sandbox_spec(), task.sandbox)
     if task.verifier is not None:
         registry.create("verifier", task.verifier.name, task.verifier.options)
 
@@ -99,7 +99,7 @@ def rollouts(
                 group=group,
                 index=index,
                 seed=seed_of(config.seed, group.task.id, index),
-                limits=limits.replaced(group.task.limits),
+                limits=limits.with_overrides(group.task.limits),
                 sampling=sampling,
                 provenance=provenance,
             )

@@ -166,7 +166,7 @@ async def _try(name: str, model: ModelClient, group: GroupPlan, runtime: Runtime
     outcomes = []
     for index in range(repeats):
         rollout_id = f"check-{group.task.id}-{name}-{index}"
-        limits = RolloutLimits(max_agent_turns=1000).replaced(_without_turns(group.task.limits))
+        limits = RolloutLimits(max_agent_turns=1000).with_overrides(_without_turns(group.task.limits))
         spec = RolloutSpec(rollout_id=rollout_id, group=group, index=index, limits=limits)
         outcome = await run_rollout(spec, runtime, model)
         if outcome.suspect:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hermes_core.contracts.errors import HermesError, SandboxRefusedError
 from hermes_core.contracts.sandbox import ExecResult, SandboxSpec, TerminalBackend
-from hermes_core.rollout.boundary import contained, raised_at
+from hermes_core.rollout.boundary import contain, error_location
 from hermes_sandbox.backend.options import UNBOUNDED
 
 if TYPE_CHECKING:
@@ -143,14 +143,14 @@ async def _attempt(
     try:
         async with asyncio.timeout(_PATIENCE):
             if check:  # its words are those that a run would stop with
-                await contained(backend.check(spec))
-            result, provenance = await contained(_tried(backend, spec, trial))
+                await contain(backend.check(spec))
+            result, provenance = await contain(_tried(backend, spec, trial))
     except HermesError as error:
         return found(works=False, detail=error.message, hint=error.hint), error
     except TimeoutError as error:
         return found(works=False, detail=f"no answer within {_PATIENCE:g} s"), error
     except Exception as error:  # noqa: BLE001 - the plugin boundary: what a backend raises is what is found of it
-        return found(works=False, detail=f"{type(error).__name__}: {error} ({raised_at(error)})"), error
+        return found(works=False, detail=f"{type(error).__name__}: {error} ({error_location(error)})"), error
     if not trial.holds(result):
         return found(works=False, detail=f"it does not hold: {result.output.strip()[-200:] or result.exit_code}"), None
     works = found(works=True, detail=_how(provenance, trial.feature))

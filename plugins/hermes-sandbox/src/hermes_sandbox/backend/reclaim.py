@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from hermes_core.contracts.errors import BackendError, HermesError
 from hermes_core.contracts.leases import Collected, LeasingBackend
 from hermes_core.discovery.option_secrets import discretion
-from hermes_core.rollout.boundary import contained
+from hermes_core.rollout.boundary import contain
 from hermes_sandbox.leases.book import Lease, LeaseBook
 from hermes_sandbox.leases.machine_identity import Here
 
@@ -88,9 +88,9 @@ class Collector:
             try:
                 _require_leases(backend, lease.backend)
                 _require_reach(cast("BackendSpec", self._registry.spec("backend", lease.backend)), lease)
-                await contained(backend.reclaim(lease.handle))
+                await contain(backend.reclaim(lease.handle))
             finally:
-                await contained(backend.aclose())
+                await contain(backend.aclose())
         except (HermesError, OSError) as error:
             done.failed[lease.sandbox_id] = self._without_secrets(lease.backend, _explain(error, lease))
         except KeyError as error:
@@ -113,9 +113,9 @@ class Collector:
         backend = self._make(name, {})
         try:
             # A factory does not tell what it builds: what keeps no leases has left nothing that could be found.
-            return await contained(backend.sweep(remove=remove)) if isinstance(backend, LeasingBackend) else []
+            return await contain(backend.sweep(remove=remove)) if isinstance(backend, LeasingBackend) else []
         finally:
-            await contained(backend.aclose())
+            await contain(backend.aclose())
 
     def _without_secrets(self, name: str, text: str) -> str:
         return discretion(self._registry, "backend", name, self._options.get(name, {})).text(text)

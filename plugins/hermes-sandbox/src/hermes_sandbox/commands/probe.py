@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_core.contracts.discretion import Discretion
 from hermes_core.contracts.errors import ConfigError, HermesError
 from hermes_core.discovery.option_secrets import discretion
-from hermes_core.rollout.boundary import contained, raised_at
+from hermes_core.rollout.boundary import contain, error_location
 from hermes_sandbox.backend.probing import Finding, probe_backend, probe_levels
 from hermes_sandbox.commands.costs import costs_of, not_tried, options_that_fetch_nothing, tell_costs
 from hermes_sandbox.commands.doctor_advice import unbounded
@@ -70,9 +70,9 @@ async def try_backend(
             lease_in_files(backend, lease_dir)
             findings = await (probe_levels if levels_only else probe_backend)(backend, declared)
         finally:
-            await contained(backend.aclose())
+            await contain(backend.aclose())
     except Exception as error:  # noqa: BLE001 - the plugin boundary: what one backend does hides no other
-        said = getattr(error, "message", f"{type(error).__name__}: {error} ({raised_at(error)})")
+        said = getattr(error, "message", f"{type(error).__name__}: {error} ({error_location(error)})")
         hint = getattr(error, "hint", None)
         if findings:
             findings.append(_finding(name, "-", "closing", works=False, detail=said, hint=hint))

@@ -17,7 +17,7 @@ from hermes_core.contracts.errors import UnavailableComponentError
 from hermes_core.discovery import PluginSettings, PluginState, load_plugins
 from hermes_core.discovery.kinds import KINDS
 from hermes_core.discovery.loader import load_tolerantly
-from hermes_core.discovery.requirements import malformed
+from hermes_core.discovery.requirements import unreadable_requirements
 from hermes_core.specs import ComponentSpec, Declaration
 from hermes_testing.registries import isolated_registry
 from hermes_testing.suites.base import Suite
@@ -120,7 +120,7 @@ class PluginSuite(Suite):
     def test_every_requirement_can_be_read(self) -> None:
         """`dist:NAME>=1`, `bin:PROGRAM` or `env:VARIABLE`."""
         requires = [item for _, spec in self._declared() if isinstance(spec, ComponentSpec) for item in spec.requires]
-        assert malformed(requires) == []
+        assert unreadable_requirements(requires) == []
 
     def test_every_target_satisfies_its_contract(self, tolerant: Registry) -> None:
         """Imported by the real loader; what lacks a requirement on this machine is left out."""

@@ -15,7 +15,7 @@ from hermes_core.contracts.errors import AmbiguousComponentError, ConfigError
 from hermes_core.contracts.model import encode
 from hermes_core.discovery import Registry
 from hermes_core.rollout import Runtime
-from hermes_core.rollout.boundary import contained
+from hermes_core.rollout.boundary import contain
 from hermes_core.rollout.context import RolloutContext
 from hermes_core.rollout.sync_context import SyncToolContext
 from hermes_core.rollout.workers import WorkerThreads
@@ -179,9 +179,9 @@ class ToolServer:
         self, spec: ToolSpec, tool: contract.Tool, arguments: dict[str, Any], context: RolloutContext, more: Any
     ) -> Any:
         if inspect.iscoroutinefunction(tool.call):
-            return await contained(tool.call(arguments, context, **more))
+            return await contain(tool.call(arguments, context, **more))
         sync = SyncToolContext(context)
-        return await contained(self._threads.run(spec.name, spec.target, lambda: tool.call(arguments, sync, **more)))
+        return await contain(self._threads.run(spec.name, spec.target, lambda: tool.call(arguments, sync, **more)))
 
     def _own_tool(self, tool: Tool) -> Run:
         async def run(call: ToolCall, about: Mapping[str, str]) -> ToolResult:
@@ -189,9 +189,9 @@ class ToolServer:
             try:
                 arguments = {**self._prepared(tool.schema.spec(), call), **_named(function, about)}
                 if inspect.iscoroutinefunction(function):
-                    answer = await contained(function(**arguments))
+                    answer = await contain(function(**arguments))
                 else:
-                    answer = await contained(self._threads.run(call.name, call.name, lambda: function(**arguments)))
+                    answer = await contain(self._threads.run(call.name, call.name, lambda: function(**arguments)))
             except (ArgumentsError, ToolStuckError) as error:
                 return _failed(getattr(error, "message", str(error)))
             except Exception as error:  # noqa: BLE001 - the boundary to an environment's own tool
