@@ -32,13 +32,13 @@ async def test_output_is_the_same_however_the_engine_cuts_it() -> None:
     for size in (1, 3, 8, 1000):
         reader = _reader(sent[start : start + size] for start in range(0, len(sent), size))
         assert [await reader.readexactly(2), await reader.readexactly(6)] == [b"ab", b"cdefgh"]
-        assert await reader.said() == "warning\n"
+        assert await reader.last_words() == "warning\n"
 
 
 async def test_only_the_end_of_a_long_complaint_is_kept() -> None:
     reader = _reader([_frame(2, b"x" * 100_000 + b"the end"), _frame(1, b"o")])
     assert await reader.readexactly(1) == b"o"
-    said = await reader.said()
+    said = await reader.last_words()
     assert said.endswith("xthe end")
     assert len(said) == 8192
 

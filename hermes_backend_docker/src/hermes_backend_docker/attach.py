@@ -74,7 +74,7 @@ class AttachedReader:
             self._ready += data
         return bool(data)
 
-    async def said(self) -> str:
+    async def last_words(self) -> str:
         """Return the end of what was written to standard error, waiting a moment for the rest of it."""
         with contextlib.suppress(TimeoutError, OSError):
             async with asyncio.timeout(_LAST_WORDS):
@@ -101,7 +101,7 @@ async def attach(address: Address, container: str, explain: Callable[[], Awaitab
         writer.transport.abort()
         raise
     attached = AttachedReader(reader, explain)
-    return AgentStream(attached, writer, attached.said, f" in container {container[:12]}")
+    return AgentStream(attached, writer, attached.last_words, f" in container {container[:12]}")
 
 
 async def _await_switch(reader: asyncio.StreamReader, container: str) -> None:

@@ -128,7 +128,7 @@ class DockerBackend(AgentBackend):
             # What is brought for an agent is of no use to a shell.
             as_it_is = container_config(spec=spec, options=options, image=image.id, labels=host.config["Labels"])
             host.plain = plain_config(as_it_is, spec, options)
-            host.without_python = self._known_of_python(image)
+            host.without_python = self._why_no_python(image)
             if host.without_python is not None:
                 refuse_plain(spec, host.without_python)
                 return host
@@ -150,7 +150,7 @@ class DockerBackend(AgentBackend):
                 self._accounts[image.id, user] = await asyncio.to_thread(find_account, user, *files)
         return self._accounts[image.id, user]
 
-    def _known_of_python(self, image: Image) -> str | None:
+    def _why_no_python(self, image: Image) -> str | None:
         if self.options.plain == "always":
             return "the backend's option plain is always"
         return self._pythons.lack(image)
@@ -226,12 +226,14 @@ class DockerBackend(AgentBackend):
 
     async def _share(self, spec: SandboxSpec, facts: EngineFacts, image: Image) -> SharedContainer:
         try:
-            return await self._leased(spec, lambda container_id: self._shared(spec, container_id, facts, image))
+            return await self._leased(spec, lambda container_id: self._make_shared(spec, container_id, facts, image))
         except ImageMissingError:
             self.images.forget(image.name)
             raise
 
-    async def _shared(self, spec: SandboxSpec, container_id: str, facts: EngineFacts, image: Image) -> SharedContainer:
+    async def _make_shared(
+        self, spec: SandboxSpec, container_id: str, facts: EngineFacts, image: Image
+    ) -> SharedContainer:
         labels = {POOL: self._pool_id}
         options = self.options
         host = self._host(SharedContainer, spec, container_id, facts=facts, image=image, options=options, labels=labels)
@@ -260,7 +262,7 @@ class DockerBackend(AgentBackend):
         await self.engine.remove(container_name(handle["sandbox_id"]))
         if "pool" not in handle:
             return
-        for found in await self.engine.labelled(f"{POOL}={handle['pool']}"):
+        for found in await self.engine.list_by_label(f"{POOL}={handle['pool']}"):
             if not is_abandoned(found["Labels"]):
                 shared = found["Labels"][SANDBOX]
                 raise BackendError(
@@ -271,7 +273,7 @@ class DockerBackend(AgentBackend):
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
         """Find every container whose owner is dead, leases or not; returns the ids of their sandboxes."""
-        found = [entry for entry in await self.engine.labelled(SANDBOX) if is_abandoned(entry["Labels"])]
+        found = [entry for entry in await self.engine.list_by_label(SANDBOX) if is_abandoned(entry["Labels"])]
         if remove:
             for entry in found:
                 await self.engine.remove(entry["Id"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hermes_backend_docker.engine import EngineFacts
-from hermes_backend_docker.hardening import GVISOR, capabilities, enforced, is_read_only, processes_of, runtime_of
+from hermes_backend_docker.hardening import GVISOR, capabilities, is_read_only, limits_of, processes_of, runtime_of
 from hermes_backend_docker.images import Image
 from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.errors import SandboxRefusedError
@@ -96,7 +96,7 @@ def describe(spec: SandboxSpec, options: DockerOptions, facts: EngineFacts, imag
         "uid": uid,
         "gid": gid,
         "weaker": ["commands are root inside"] if uid == 0 else [],
-        "limits": enforced(spec, options),
+        "limits": limits_of(spec, options),
         "read_only_root": is_read_only(spec, options),
         "swap_limited": "swap" in facts.limits,
         "capabilities": capabilities(options),

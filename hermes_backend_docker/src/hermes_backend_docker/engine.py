@@ -26,7 +26,7 @@ from hermes_backend_docker.failures import (
     NameConflictError,
     from_docker,
     is_connection_failure,
-    unreached,
+    unreachable_error,
 )
 from hermes_core.contracts.errors import SandboxRefusedError
 from hermes_sandbox import AgentStream
@@ -87,7 +87,7 @@ class Engine:
             raise from_docker(error, what, self.address) from error
         except Exception as error:  # what the connection raises has many classes; anything else goes on
             if is_connection_failure(error):
-                raise unreached(error, self.address) from error
+                raise unreachable_error(error, self.address) from error
             raise
 
     async def facts(self) -> EngineFacts:
@@ -201,7 +201,7 @@ class Engine:
         except ContainerGoneError:
             return
 
-    async def labelled(self, label: str) -> list[Mapping[str, Any]]:
+    async def list_by_label(self, label: str) -> list[Mapping[str, Any]]:
         """Return what the engine lists of all containers with a label: `Id`, `Names`, `Labels`, `State`."""
         filters = json.dumps({"label": [label]})
         found = await self.ask(

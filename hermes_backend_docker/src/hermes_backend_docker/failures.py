@@ -65,7 +65,7 @@ def from_docker(error: DockerError, what: str, address: Address) -> BackendError
     """Return the error for an answer of the engine; `what` says what was wanted."""
     text = str(error.message).strip()
     if error.status == _UNREACHED:
-        return unreached(_cause(error) or error, address)
+        return unreachable_error(_cause(error) or error, address)
     message = f"{what}: the engine says: {text}"
     if _NO_SPACE.search(text):
         return NoSpaceError(message, hint="docker system df; docker system prune")
@@ -95,7 +95,7 @@ def _cause(error: BaseException) -> BaseException | None:
     return getattr(inner, "os_error", None) or inner
 
 
-def unreached(error: BaseException, address: Address) -> BackendError:
+def unreachable_error(error: BaseException, address: Address) -> BackendError:
     """Return the error for a connection that did not come about."""
     message = f"no Docker engine answers at {address.shown}: {error}"
     if isinstance(error, PermissionError):

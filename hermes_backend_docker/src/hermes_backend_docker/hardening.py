@@ -182,7 +182,7 @@ def _tmpfs(spec: SandboxSpec, options: DockerOptions) -> dict[str, str]:
     return mounts
 
 
-def enforced(spec: SandboxSpec, options: DockerOptions) -> dict[str, str]:
+def limits_of(spec: SandboxSpec, options: DockerOptions) -> dict[str, str]:
     """Return the limits that hold, for the record; the bound of a slot's own user is added where there is one."""
     asked = {
         "cpu": (spec.cpu, "cores"),

@@ -83,15 +83,15 @@ class Images:
 
     async def _bring(self, name: str, context: Path | None) -> Image:
         if name.startswith(_DOCKERFILE):
-            return await self._built(Path(name.removeprefix(_DOCKERFILE)), context)
+            return await self._find_or_build(Path(name.removeprefix(_DOCKERFILE)), context)
         if self._pull == "always":
-            await self._pulled(name)
+            await self._fetch(name)
         try:
             image = await self._inspect(name)
         except ImageMissingError as error:
             if self._pull != "missing":
                 raise ImageMissingError(f"image {name} is not on the engine", hint=f"docker pull {name}") from error
-            await self._pulled(name)
+            await self._fetch(name)
             image = await self._inspect(name)
         self._ready[name] = image
         return image
@@ -105,7 +105,7 @@ class Images:
         user, architecture = config.get("User") or "", found.get("Architecture") or ""
         return Image(name, found["Id"], environment, user, folder, architecture)
 
-    async def _pulled(self, name: str) -> None:
+    async def _fetch(self, name: str) -> None:
         try:
             await self._engine.ask(
                 f"image {name} cannot be pulled", lambda docker: docker.images.pull(name), seconds=self._pull_timeout
@@ -115,7 +115,7 @@ class Images:
                 f"image {name} cannot be had: {error.message}", hint=f"docker pull {name}, or set image to another one"
             ) from error
 
-    async def _built(self, dockerfile: Path, context: Path | None) -> Image:
+    async def _find_or_build(self, dockerfile: Path, context: Path | None) -> Image:
         digest, archive = await asyncio.to_thread(read_context, dockerfile, context)
         name = f"hermes-built:{digest[:32]}"
         try:
@@ -146,10 +146,10 @@ class Images:
         try:
             await self._engine.ask(what, build, seconds=self._build_timeout)
         except EngineError as error:
-            raise _failed(said.getvalue(), error) from error
+            raise _build_error(said.getvalue(), error) from error
 
 
-def _failed(said: str, error: EngineError) -> EngineError:
+def _build_error(said: str, error: EngineError) -> EngineError:
     shown = said.strip()[-_SHOWN:]
     return EngineError(
         f"{error.message}\n{shown}", hint=error.hint or "mend the Dockerfile; docker build shows the same"

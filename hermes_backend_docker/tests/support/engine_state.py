@@ -19,9 +19,9 @@ def containers_of(pid: int) -> set[str]:
 
 def narrow_sweeps(monkeypatch: pytest.MonkeyPatch, label: str, value: str) -> None:
     """Let sweeps see only the containers with a label: what other programs have left is not the tests' to remove."""
-    labelled = Engine.labelled
+    list_by_label = Engine.list_by_label
 
     async def find_own(engine: Engine, asked: str) -> list[Mapping[str, Any]]:
-        return [entry for entry in await labelled(engine, asked) if entry["Labels"].get(label) == value]
+        return [entry for entry in await list_by_label(engine, asked) if entry["Labels"].get(label) == value]
 
-    monkeypatch.setattr(Engine, "labelled", find_own)
+    monkeypatch.setattr(Engine, "list_by_label", find_own)
