@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import subprocess
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -142,10 +142,78 @@ async def test_it_is_not_brought_where_the_options_say_so(volume: str, tmp_path:
     await backend.aclose()
 
 
+@pytest.fixture
+def made_of(tmp_path: Path) -> Callable[..., str]:
+    """Describe an image without Python in which something else is, for it to be built: `made_of("RUN …")`."""
+
+    def write(*lines: str, base: str = BARE) -> str:
+        (tmp_path / "Dockerfile").write_text("\n".join([f"FROM {base}", *lines, ""]))
+        return f"dockerfile:{tmp_path / 'Dockerfile'}"
+
+    return write
+
+
+async def test_an_image_puts_nothing_into_what_others_start(
+    volume: str, made_of: Callable[..., str], tmp_path: Path, leftovers: None
+) -> None:
+    """The engine fills an empty volume with what the image has there, unless it is told not to."""
+    mount = carried_python.MOUNT
+    evil = f"mkdir -p {mount}/evil/bin && printf '#!/bin/sh\\n' >{mount}/evil/bin/python3 && ln -s evil {mount}/ready"
+    image = made_of(f"RUN {evil} && chmod 755 {mount}/evil/bin/python3")
+    for name in (image, BARE, image):
+        backend = _backend(tmp_path, name)
+        async with await backend.open(_ask()) as box:
+            assert (await box.exec("echo on")).output == "on\n"
+            assert box.provenance["carried_python"]
+        subprocess.run(["docker", "volume", "rm", volume], check=False, capture_output=True)
+        async with await backend.open(_ask()) as box:
+            assert (await box.exec(f"ls {mount}")).output.split()[-1] == "ready"
+            assert "evil" not in (await box.exec(f"ls {mount}")).output
+        await backend.aclose()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [("RUN mkdir /bin/bash",), ("RUN ln -s /nowhere /bin/bash",), ("RUN ln -s busybox /bin/bash",)],
+    ids=["directory", "dangling", "other"],
+)
+async def test_a_bash_that_does_not_work_is_as_good_as_none(
+    volume: str, plain_image: str, made_of: Callable[..., str], tmp_path: Path, lines: tuple[str], leftovers: None
+) -> None:
+    image = made_of(*lines, base=plain_image)
+    assert "no /bin/bash of version 4.4 or newer" in str(await _complaint(_backend(tmp_path, image)))
+    backend = _backend(tmp_path, image)
+    async with await backend.open(_ask()) as box:
+        assert (await box.exec("echo on")).output == "on\n"
+        assert box.provenance["agent"] == "sh"
+        assert "carried_python" not in box.provenance
+    await backend.aclose()
+
+
+async def test_what_an_image_preloads_is_for_its_own_programs(
+    bare: DockerBackend, made_of: Callable[..., str], leftovers: None
+) -> None:
+    image = made_of("RUN echo no library >/pre.so", "ENV LD_PRELOAD=/pre.so LD_LIBRARY_PATH=/nowhere")
+    async with await bare.open(_ask(image=image)) as box:
+        assert box.provenance["carried_python"]
+        assert "/pre.so" in (await box.exec("echo $LD_PRELOAD")).output
+
+
+async def test_a_volume_that_was_left_half_way_is_filled(volume: str, tmp_path: Path, leftovers: None) -> None:
+    broken = ["docker", "run", "--rm", "-v", f"{volume}:/v:nocopy", BARE, "ln", "-s", "gone", "/v/ready"]
+    subprocess.run(broken, check=True)
+    backend = _backend(tmp_path)
+    async with await backend.open(_ask()) as box:
+        assert (await box.exec("echo on")).output == "on\n"
+    await backend.aclose()
+
+
 async def test_what_it_would_not_run_on_is_said(
     volume: str, plain_image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leftovers: None
 ) -> None:
-    assert "has no /bin/bash either" in str(await _complaint(_backend(tmp_path, plain_image)))
+    assert "no /bin/bash of version 4.4" in str(await _complaint(_backend(tmp_path, plain_image)))
+    taken = _backend(tmp_path, volumes=["hermes-test-nothing:/.hermes-python"])
+    assert "the option volumes has /.hermes-python" in str(await _complaint(taken))
     other = dataclasses.replace(portable_python(), architecture="s390x")
     monkeypatch.setattr(carried_python, "portable_python", lambda: other)
     error = await _complaint(_backend(tmp_path))

@@ -19,7 +19,7 @@ from xml.etree.ElementTree import ParseError
 import pytest
 import rollout_components
 from rollout_script import Script, call, calls, says
-from sandbox_support import agent_of, require_groups
+from sandbox_support import agent_of
 
 from hermes_core.contracts.errors import BackendError, SandboxLostError, UnavailableComponentError, VerifierError
 from hermes_core.contracts.rollout import RewardStatus, StopReason
@@ -40,7 +40,7 @@ def play(registry):
     async def play(verifier, *steps, suspect=False, refuse=None, error=None, options=None, opened=None, **fields):
         ref = Ref(kind="verifier", name=verifier, options=options or {})
         task = Task(id="t", messages=({"role": "user", "content": "do it"},), verifier=ref, **fields)
-        tools = select_tools(registry, enabled_toolsets=["terminal", "testing"])
+        tools = select_tools(registry, enabled_toolsets=["terminal", "file", "testing"])
         turns = [step if callable(step) else calls(_command(step)) for step in steps]
         spec = RolloutSpec(rollout_id="r", group=GroupPlan(group_id="g", task=task, tools=tools), suspect=suspect)
         async with Runtime(registry, sandbox=SandboxSpec()) as made:
@@ -299,12 +299,10 @@ async def test_a_sandbox_that_is_lost_makes_the_rollout_suspect_and_lost_again_s
     assert (second.stop_reason, second.failure.type) == (StopReason.SANDBOX_DESTROYED, "SandboxLostError")
 
 
-@pytest.mark.parametrize(("work", "reward"), [("true", 0.0), ("echo ok > answer.txt", 1.0)])
-async def test_a_model_that_kills_its_agent_is_judged_by_what_it_leaves(play, work, reward):
-    require_groups()
-    outcome = await play("file_is_ok", f"{work}; kill -9 $PPID")
-    assert told(outcome) == (reward, RewardStatus.OK, False)
-    assert outcome.counters["sandbox_recoveries"] == 1
+async def test_a_real_agent_that_the_model_kills_is_lost_in_both_attempts(play):
+    kill = "kill -9 $PPID"
+    assert (await play("file_is_ok", kill)).suspect
+    assert told(await play("file_is_ok", kill, suspect=True)) == LOWEST
 
 
 async def test_after_a_loss_a_sandbox_that_is_not_lost_is_enough_though_nothing_in_it_can_be_judged(play):
@@ -365,19 +363,46 @@ async def test_what_the_verifier_reads_of_this_machine_gives_no_reward_where_it_
     assert told(await play("depends", f"echo x >> {read}", options={"reads": [str(read)]})) == NONE
 
 
-async def test_an_agent_that_is_killed_from_outside_costs_one_call(play):
-    require_groups()
+async def test_an_agent_that_is_killed_from_outside_costs_one_attempt_and_no_reward(play):
     opened = []
 
     async def is_killed():
         os.kill(agent_of(opened[-1].id), signal.SIGKILL)
         return calls(call("terminal", json.dumps({"command": "true"})))
 
-    outcome = await play("reads", "echo ok > answer.txt", is_killed, opened=opened, files=ANSWER)
+    first = await play("reads", "echo ok > answer.txt", is_killed, opened=opened, files=ANSWER)
+    assert told(first) == (None, RewardStatus.SKIPPED, True)
+    assert (await play("reads", "echo ok > answer.txt", suspect=True, files=ANSWER)).reward == 1.0
+
+
+@pytest.mark.component("bwrap")
+async def test_an_agent_that_is_killed_where_nothing_outlives_it_costs_one_call(play):
+    opened = []
+
+    async def is_killed():
+        os.kill(agent_of(opened[-1].id), signal.SIGKILL)
+        return calls(call("terminal", json.dumps({"command": "true"})))
+
+    bwrap = {"isolation": "bwrap"}
+    outcome = await play("reads", "echo ok > answer.txt", is_killed, opened=opened, files=ANSWER, sandbox=bwrap)
     assert (outcome.reward, outcome.turns, outcome.counters["sandbox_recoveries"]) == (1.0, 3, 1)
     answered = [message["content"] for message in outcome.messages if message["role"] == "tool"]
-    assert "Whether the call had an effect is not known. Files are as they were" in answered[-1]
+    assert "Whether the call had an effect is not known. Files of the workspace" in answered[-1]
     assert [error.tool_name for error in outcome.tool_errors] == ["terminal"]
+
+
+@pytest.mark.component("bwrap")
+async def test_calls_of_a_turn_that_are_lost_together_are_all_answered(play):
+    opened = []
+
+    async def is_killed():
+        os.kill(agent_of(opened[-1].id), signal.SIGKILL)
+        one = call("terminal", json.dumps({"command": "true"}))
+        return calls(one, *[call("search_files", json.dumps({"pattern": "ok"}))] * 2)
+
+    bwrap = {"isolation": "bwrap"}
+    outcome = await play("reads", "echo ok > answer.txt", is_killed, opened=opened, files=ANSWER, sandbox=bwrap)
+    assert (outcome.reward, outcome.failure) == (1.0, None)
 
 
 async def test_a_machine_that_cannot_hold_what_is_to_be_judged_finds_nobody_guilty(play, monkeypatch):
@@ -402,11 +427,11 @@ async def test_a_copy_for_the_judge_has_twice_the_time_before_it_finds_anybody_g
     limits = []
     really = copying.await_answer
 
-    async def answered(asked, limit):
+    async def await_answer(asked, limit):
         limits.append(limit)
         return await really(asked, limit)
 
-    monkeypatch.setattr("hermes_core.rollout.places.answered", answered)
+    monkeypatch.setattr("hermes_core.rollout.places.await_answer", await_answer)
     monkeypatch.setattr("hermes_core.rollout.copying._MOST_BYTES", 10_000)
     assert told(await play("fresh", "head -c 30000 /dev/urandom > answer.txt", files=ANSWER)) == LOWEST
     assert limits == [600, 600, 1200]

@@ -6,22 +6,30 @@ import asyncio
 import io
 import secrets
 import tarfile
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from hermes_backend_docker.engine import Engine
-from hermes_backend_docker.failures import ProgramMissingError
+from hermes_backend_docker.failures import EngineError, EngineTimeoutError, ProgramMissingError
 from hermes_backend_docker.images import Image
 from hermes_backend_docker.options import DockerOptions
 from hermes_core.contracts.errors import NoPythonError
-from hermes_sandbox import NotPortableError, PortablePython, portable_python
+from hermes_sandbox import PYTHON_FLAGS, NotPortableError, PortablePython, portable_python
 
-MOUNT: Final = "/opt/hermes-python"
-"""Where the volume is, inside, read-only."""
+MOUNT: Final = "/.hermes-python"
+"""Where the volume is, inside, read-only; not where a task has its work."""
 _READY: Final = "ready"
 """A link in the volume to the folder that holds all of it."""
-_LABEL: Final = "hermes.python"
+_PROCESSES: Final = 16
+_BASH_4_4: Final = "mapfile -d '' x </dev/null && : \"${x@Q}\""
+_TRIAL: Final = """
+import os, sys
+argv = [sys.argv[1], "-c", sys.argv[2]]
+_, status = os.waitpid(os.posix_spawn(argv[0], argv, {}), 0)
+sys.exit(status != 0)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +42,16 @@ class CarriedPython:
 
     def fit(self, options: DockerOptions) -> DockerOptions:
         """Return the options with this Python in place of the image's."""
-        volumes = [*options.volumes, f"{self.volume}:{MOUNT}:ro"]
+        # Never filled by the engine itself, with what the image has there.
+        volumes = [*options.volumes, f"{self.volume}:{MOUNT}:ro,nocopy"]
         return options.model_copy(update={"python": self.program, "volumes": volumes})
 
 
 class CarriedPythons:
     """Which Python the containers of an image start, where the image itself has none.
 
-    The volume is filled once for an engine, however many processes ask at the same time: each fills a folder of its
-    own, and leads the link to it only when there is all of it. So nobody runs a Python of which a part is missing, or
-    one that is being replaced.
+    A process that finds the volume empty fills a folder of its own in it, and leads the link to that when there is all
+    of it. So nobody runs a Python of which a part is missing, or one that is being replaced.
     """
 
     def __init__(self, engine: Engine, options: DockerOptions) -> None:
@@ -85,7 +93,10 @@ class CarriedPythons:
             if found is None or found == tried:
                 try:
                     found = await self._bring(image, name, labels)
-                except NotPortableError as problem:
+                except (NotPortableError, EngineError) as problem:
+                    # What the engine refuses for good; one that is full or away may do it the next time.
+                    if type(problem) not in {NotPortableError, EngineError, ProgramMissingError}:
+                        raise
                     found = f"{error.message}; this machine's Python cannot be brought there: {problem}"
                 self._found[image.id] = found
         if isinstance(found, str):
@@ -98,22 +109,55 @@ class CarriedPythons:
         python = await asyncio.to_thread(portable_python)
         if image.architecture != python.architecture:
             raise NotPortableError(f"the image is for {image.architecture}, that is for {python.architecture}")
+        if taken := [path for path in self._options.targets if f"{MOUNT}/".startswith(f"{path}/")]:
+            raise NotPortableError(f"the option volumes has {taken[0] or '/'}, where it would be")
         volume = f"hermes-python-{python.digest}"
-        await self._engine.create_volume(volume, {_LABEL: python.version})
-        nothing = {"Image": image.id, "Labels": dict(labels), "Entrypoint": ["none"], "Cmd": []}
-        container = await self._engine.create(name, {**nothing, "HostConfig": {"Binds": [f"{volume}:{MOUNT}"]}})
+        nothing = {"Entrypoint": ["none"], "HostConfig": {"Binds": [f"{volume}:{MOUNT}:nocopy"]}}
+        async with self._container(image, name, labels, nothing) as container:
+            folder = await self._folder(container, python) or await self._fill(container, python)
+        carried = CarriedPython(python.version, volume, f"{MOUNT}/{folder}/{python.program}")
+        await self._try(carried, image, name, labels)
+        return carried
+
+    @asynccontextmanager
+    async def _container(
+        self, image: Image, name: str, labels: Mapping[str, str], config: Mapping[str, Any]
+    ) -> AsyncIterator[str]:
+        """Create a container for as long as the block lasts; it does not run."""
+        container = await self._engine.create(name, {"Image": image.id, "Labels": dict(labels), "Cmd": [], **config})
         try:
-            for needed in ("/bin/sh", self._options.bash):
-                if await self._engine.stat_file(container, needed) is None:
-                    raise NotPortableError(f"the image has no {needed} either")
-            folder = await self._folder(container) or await self._fill(container, python)
+            yield container
         finally:
             await self._engine.remove(container)
-        return CarriedPython(python.version, volume, f"{MOUNT}/{folder}/{python.program}")
 
-    async def _folder(self, container: str) -> str | None:
-        found = await self._engine.stat_file(container, f"{MOUNT}/{_READY}")
-        return None if found is None else str(found["linkTarget"]).rpartition("/")[2]
+    async def _try(self, carried: CarriedPython, image: Image, name: str, labels: Mapping[str, str]) -> None:
+        """Start it in a container of the image, and the bash of the image by it; raises `NotPortableError`."""
+        bash = self._options.bash
+        config = {
+            "Entrypoint": [carried.program, *PYTHON_FLAGS[:-2], "-c", _TRIAL, bash, _BASH_4_4],
+            "User": "0:0",
+            "HostConfig": {
+                "Binds": carried.fit(DockerOptions()).volumes,
+                "NetworkMode": "none",
+                "CapDrop": ["ALL"],
+                "SecurityOpt": ["no-new-privileges"],
+                "PidsLimit": _PROCESSES,
+            },
+        }
+        async with self._container(image, name, labels, config) as container:
+            try:
+                code = await self._engine.run_to_end(container, seconds=self._options.setup_timeout)
+            except EngineTimeoutError as error:
+                raise NotPortableError(f"a trial of it with {bash} of the image does not end") from error
+        if code != 0:
+            raise NotPortableError(f"the image has no {bash} of version 4.4 or newer that it can start")
+
+    async def _folder(self, container: str, python: PortablePython) -> str | None:
+        """Return where in the volume all of it is; None where it is not."""
+        link = await self._engine.stat_file(container, f"{MOUNT}/{_READY}")
+        folder = "" if link is None else str(link["linkTarget"]).rpartition("/")[2]
+        program = await self._engine.stat_file(container, f"{MOUNT}/{folder}/{python.program}") if folder else None
+        return None if program is None else folder
 
     async def _fill(self, container: str, python: PortablePython) -> str:
         folder = secrets.token_hex(8)

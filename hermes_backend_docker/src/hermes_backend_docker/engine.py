@@ -128,12 +128,6 @@ class Engine:
         finally:
             await self.remove(container)
 
-    async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
-        """Create a volume; one that is there stays as it is."""
-        config = {"Name": name, "Labels": dict(labels)}
-        make = lambda docker: docker.volumes.create(config)  # noqa: E731 - a request
-        await self.ask(f"volume {name} cannot be created", make)
-
     async def stat_file(self, container: str, path: str) -> Mapping[str, Any] | None:
         """Return what the engine says of a file in a container, `size` and `linkTarget` among it; None without one."""
         what = f"{path} in container {container[:12]} cannot be looked at"
@@ -164,6 +158,16 @@ class Engine:
             f"container {container[:12]} cannot be started",
             lambda docker: docker.containers.container(container).start(),
         )
+
+    async def run_to_end(self, container: str, *, seconds: float) -> int:
+        """Start a container, and return what its first process exits with."""
+
+        async def work(docker: Docker) -> int:
+            handle = docker.containers.container(container)
+            await handle.start()
+            return int((await handle.wait())["StatusCode"])
+
+        return await self.ask(f"container {container[:12]} cannot be run", work, seconds=seconds)
 
     async def run(self, container: str, argv: Sequence[str]) -> None:
         """Run a program as root in a container, beside what runs there, to its end.

@@ -88,6 +88,7 @@ class ContainerHost(ContainedPlace):
             # What was made for an agent did not start.
             await self.stop_all()
             self.config, self.state_dir = self.plain, STATE_DIR
+            self.provenance = {name: value for name, value in self.provenance.items() if name != "carried_python"}
         return await self._start_anew()
 
     @property

@@ -17,7 +17,6 @@ import pytest
 from hermes_core.contracts.sandbox import SandboxSpec
 from hermes_sandbox.agent.processes import belongs_to, read_marker, read_table
 from hermes_sandbox.local.backend import LocalBackend, LocalOptions
-from hermes_sandbox.local.cgroups import ControlGroups
 from hermes_testing.users import free_users
 
 UID = free_users()
@@ -37,14 +36,6 @@ def why_no_bwrap() -> str | None:
 def require(level: str) -> None:
     if level == "bwrap" and why_no_bwrap():
         pytest.skip(why_no_bwrap())
-
-
-def require_groups() -> None:
-    """Skip where no control group can be made, by which all is found that a killed agent has started."""
-    groups = ControlGroups()
-    if groups.place("pids") is None:
-        why = f"no control group for pids: {groups.reason('pids')}"
-        pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
 
 
 @asynccontextmanager

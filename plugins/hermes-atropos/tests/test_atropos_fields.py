@@ -410,17 +410,6 @@ def ending_its_sandbox(request):
     return calls("terminal", json.dumps({"command": "kill -9 $PPID"}))
 
 
-@pytest.fixture
-def _gone_for_good(monkeypatch):
-    """A sandbox that is lost, and its files with it."""
-
-    async def recover(self, error):
-        return None
-
-    monkeypatch.setattr("hermes_sandbox.backend.agent_sandbox.AgentSandbox.recover", recover)
-
-
-@pytest.mark.usefixtures("_gone_for_good")
 @pytest.mark.parametrize("failed_rollouts", ["replace", "shrink", "reject"])
 async def test_a_model_that_ends_its_sandbox_gets_the_lowest_reward(failed_rollouts):
     fields = {"enabled_toolsets": ["terminal"], "failed_rollouts": failed_rollouts, "lowest_reward": -2.0}
@@ -429,7 +418,6 @@ async def test_a_model_that_ends_its_sandbox_gets_the_lowest_reward(failed_rollo
     assert env.ledger.summary()["errored"] == 2
 
 
-@pytest.mark.usefixtures("_gone_for_good")
 async def test_an_item_of_an_evaluation_that_lost_its_sandbox_is_played_once_more():
     seen = []
 

@@ -183,12 +183,12 @@ def shell(command):
     return calls(call("terminal", json.dumps({"command": command})))
 
 
-FILE = {"tools": ["terminal", "lost"], "verifier": "file_is_ok"}
+FILE = {"tools": ["terminal"], "verifier": "file_is_ok"}
 
 
 @pytest.mark.parametrize("policy", [{}, {"tool_backend_error": "drop"}])
 async def test_a_model_that_ends_its_sandbox_twice_has_the_lowest_score_whatever_the_policy(played, policy):
-    model = Script(*[calls(call("lost"))] * 2)
+    model = Script(*[shell("kill -9 $PPID")] * 2)
     lines, attempts, _ = await played([model], attempts=1, policy=policy, **FILE)
     assert [(line["reward"], line["disposition"], line["stop_reason"], line["attempt"]) for line in lines] == [
         (0.0, "score", "sandbox_destroyed", 2)
@@ -199,6 +199,6 @@ async def test_a_model_that_ends_its_sandbox_twice_has_the_lowest_score_whatever
 
 
 async def test_a_sandbox_that_was_lost_once_costs_nothing_but_an_attempt(played):
-    model = Script(calls(call("lost")), shell("echo ok > answer.txt"), says("done"))
+    model = Script(shell("kill -9 $PPID"), shell("echo ok > answer.txt"), says("done"))
     lines, attempts, _ = await played([model], **FILE)
     assert [(line["reward"], line["attempt"], len(attempts)) for line in lines] == [(1.0, 2, 1)]

@@ -8,8 +8,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
-from hermes_core.contracts.errors import SandboxLostError
-
 NetworkMode = Literal["none", "allowlist", "full"]
 IsolationLevel = Literal["none", "bwrap", "container", "container+slot", "gvisor"]
 SessionKind = Literal["robust", "live"]
@@ -311,10 +309,15 @@ class Freezable(Protocol):
 class Recoverable(Protocol):
     """What a sandbox has besides that can go on where it was lost, but not its files."""
 
-    async def recover(self, error: SandboxLostError) -> str | None:
-        """Start it again, as `renew` does; return what a model has to know of that.
+    @property
+    def recoveries(self) -> int:
+        """How often it has been started again."""
+        ...
 
-        None where that cannot be done, where it has ended by its own terms, or where `error` is another one's.
+    async def recover(self, recoveries: int) -> str | None:
+        """Start it again after a call was lost; return what a model has to know of that, also where another one did.
+
+        `recoveries` is what there had been before the call. None where that cannot be done, or it is not lost.
         """
         ...
 

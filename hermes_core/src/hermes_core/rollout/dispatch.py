@@ -106,11 +106,12 @@ class ToolDispatcher:
         return await self._runtime.budget.fit(result.content, spec=bound.spec, sandbox=self._context.sandbox_or_none)
 
     async def _call_tool(self, bound: BoundTool, arguments: dict[str, Any]) -> ToolResult:
+        sandbox: object = self._context.sandbox_or_none
+        recoveries = sandbox.recoveries if isinstance(sandbox, Recoverable) else 0
         try:
             return await bound.invoke(arguments, self._context)
         except SandboxLostError as error:
-            sandbox: object = self._context.sandbox_or_none
-            if not isinstance(sandbox, Recoverable) or (answer := await sandbox.recover(error)) is None:
+            if not isinstance(sandbox, Recoverable) or (answer := await sandbox.recover(recoveries)) is None:
                 raise
             self._record.counters["sandbox_recoveries"] += 1
             return ToolResult(content=encode({"error": answer}).decode(), error=str(error))

@@ -33,8 +33,10 @@ _MARGIN: Final = 15.0
 """Seconds beyond a command's timeout in which the agent must have answered; ending a live command takes 11 at most."""
 _RECOVERED: Final = (
     "The sandbox was lost during this call, and has been started again. Whether the call had an effect is not known. "
-    "Files are as they were; processes have ended, and the shell is in its first directory, with its first variables."
+    "Files of the workspace, the home directory and /tmp are as they were, others may be gone. Processes have ended, "
+    "and the shell is in its first directory, with its first variables."
 )
+_LOST: Final = "the sandbox is lost: "
 
 
 @final
@@ -63,7 +65,7 @@ class AgentSandbox:
         self._closing: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
         self._recovering = asyncio.Lock()
-        self._losses: set[str] = set()
+        self._recoveries = 0
         self._processes = AgentProcesses(lambda: self.slot)
 
     @property
@@ -237,30 +239,43 @@ class AgentSandbox:
 
     async def renew(self) -> None:
         """Kill every process of the sandbox and start a new agent; files stay, session state does not."""
+        await self._renew("it is being renewed")
+
+    async def _renew(self, reason: str) -> None:
         # What is being asked, or waits for its turn, fails now.
-        self.slot.suspend("it is being renewed")
+        self.slot.suspend(reason)
         async with self._turn:
             await complete(self._restart(self.slot))
 
-    async def recover(self, error: SandboxLostError) -> str | None:
+    @property
+    def recoveries(self) -> int:
+        """How often it has been started again after a loss."""
+        return self._recoveries
+
+    async def recover(self, recoveries: int) -> str | None:
         """Start a new agent where this one was lost and the files are there; return what a model has to know of that.
 
-        None where that cannot be done, where the sandbox has ended by its own terms, or where `error` is another one's.
+        None where that cannot be done, where it has ended by its own terms, and where it is not lost. `recoveries` is
+        what there had been before the call that was lost: of several the first one starts it again.
         """
-        # Of calls that were lost together the first starts it again.
         async with self._recovering:
-            slot = self._slot
-            if slot is None or self._closing is not None or slot.expired:
+            if self._recoveries == recoveries and not await self._is_started_again():
                 return None
-            if (loss := slot.lost) is not None:
-                try:
-                    await self.renew()
-                except (BackendError, OSError) as problem:
-                    _logger.info("sandbox %s is lost and cannot be started again: %s", self._id, problem)
-                    return None
-                _logger.info("sandbox %s has been started again: %s", self._id, loss)
-                self._losses |= {loss, error.message}
-        return _RECOVERED if error.message in self._losses else None
+        return _RECOVERED
+
+    async def _is_started_again(self) -> bool:
+        slot = self._slot
+        if slot is None or self._closing is not None or slot.expired or (loss := slot.lost) is None:
+            return False
+        try:
+            await self._renew(loss.removeprefix(_LOST))
+        except (BackendError, OSError) as problem:
+            _logger.info("sandbox %s is lost and cannot be started again: %s", self._id, problem)
+        finally:
+            # Also where whoever asked was cancelled meanwhile.
+            is_alive = self._slot is not None and self._slot.lost is None
+            self._recoveries += is_alive
+        return is_alive
 
     async def freeze(self) -> None:
         """Make the workspace read-only, as `renew` does for everything else: what runs ends, a new agent is started.

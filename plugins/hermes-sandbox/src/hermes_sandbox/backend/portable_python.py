@@ -32,14 +32,16 @@ from hermes_sandbox.protocol.bootstrap import PYTHON_FLAGS, agent_source
 from hermes_sandbox.protocol.processes import ptyprocess_source
 
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "s390x": "s390x"}
-_FORM: Final = "1"
+_FORM: Final = "2"
 """Another one where the same files are packed otherwise."""
 _SECONDS: Final = 60
 _LATER: Final = ("encodings.idna", "traceback", "locale")
 """What Python itself imports when it is first needed."""
-# ld.so gets the libraries' folder by an argument: a variable would reach what the agent starts.
+# ld.so gets the libraries' folder by an argument: a variable would reach what the agent starts. What an image preloads
+# is for its own C library.
 _START: Final = """\
 #!/bin/sh
+unset LD_PRELOAD LD_AUDIT LD_LIBRARY_PATH
 d=${0%/*}/..
 exec "$d/lib/LOADER" --library-path "$d/lib" --argv0 "$0" "$d/bin/python" "$@"
 """
@@ -102,7 +104,7 @@ class PortablePython:
         Raises:
             NotPortableError: It does not run from another folder.
         """
-        with tempfile.TemporaryDirectory() as scratch:
+        with _explained("it cannot be packed"), tempfile.TemporaryDirectory() as scratch:
             top = Path(scratch)
             for name, source in self.files:
                 _copy(source, top / name, library=source.suffix == ".py")
@@ -125,7 +127,8 @@ def portable_python() -> PortablePython:
     if sys.platform != "linux" or architecture is None:
         raise NotPortableError(f"this machine is {sys.platform} on {platform.machine()}, of which none can be packed")
     command = [sys.executable, "-I", "-S", "-E", "-c", _SURVEY, json.dumps(_imports())]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    with _explained(f"{sys.executable or 'its Python'} cannot be asked what it has loaded"):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     if done.returncode != 0:
         raise NotPortableError(f"{sys.executable} does not say what it has loaded: {done.stderr.strip()[-300:]}")
     found = json.loads(done.stdout)
@@ -133,10 +136,19 @@ def portable_python() -> PortablePython:
     if not any(_is_loader(name) for name, _ in files):
         raise NotPortableError(f"{sys.executable} has no dynamic loader, with which it would find its libraries")
     digest = hashlib.sha256(_FORM.encode())
-    for name, source in files:
-        about = source.stat()
-        digest.update(f"{name}\0{source}\0{about.st_size}\0{about.st_mtime_ns}\0".encode())
+    with _explained("its parts cannot be looked at"):
+        for name, source in files:
+            about = source.stat()
+            digest.update(f"{name}\0{source}\0{about.st_size}\0{about.st_mtime_ns}\0".encode())
     return PortablePython(found["version"], architecture, files, tuple(found["imports"]), digest.hexdigest()[:32])
+
+
+@contextlib.contextmanager
+def _explained(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NotPortableError(f"{what} on this machine: {error}") from error
 
 
 def _imports() -> list[str]:

@@ -113,11 +113,13 @@ class PlainHost(LocalHost):
             self._group.kill_but(agent.pid)
         agent.stream.writer.close()
         # An agent that ended well has seen its last descendant die. One that was killed has lost them.
-        ended_well = await agent.end(_GRACE)
+        # Where a group has ended the others, it is only a busy machine that lets it wait.
+        ended_well = await agent.end(_GRACE if self._group is None else _UNKILLABLE)
         if self._group is not None and not await self._group.end():
             raise BackendError(f"processes of sandbox {self._id} cannot be killed")
         if not ended_well:
-            self._lost_track = self._group is None
+            # Who may write to control groups, as root may, leaves its own, and only a living agent finds that one then.
+            self._lost_track = self._group is None or agent.was_killed
             await kill_processes(self._id, self._root)
 
 
