@@ -69,10 +69,9 @@ class ProcessUpdated:
 
 @runtime_checkable
 class Sink(Protocol):
-    """A writer of finished rollouts besides the run's own JSONL; it gets every recorded outcome once.
+    """A writer of finished rollouts besides the run's own JSONL; it runs in one worker thread, call after call.
 
-    All methods are synchronous and run in one worker thread, in order. One that raises is recorded in the summary and
-    does not stop the run; the run's own JSONL is not affected.
+    Every recorded outcome comes once. A call that raises is recorded in the summary, and stops neither run nor JSONL.
     """
 
     def open(self, folder: str) -> None:
