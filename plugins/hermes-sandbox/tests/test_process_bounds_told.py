@@ -8,7 +8,7 @@ import pytest
 
 from hermes_core.cli import main
 from hermes_sandbox.backend.probing import Finding
-from hermes_sandbox.commands.doctor_advice import unbounded
+from hermes_sandbox.commands.doctor_advice import unbounded_advice
 
 
 @pytest.fixture
@@ -78,5 +78,5 @@ def test_a_level_at_which_they_are_bounded_is_what_to_use():
     strict = Finding(backend="a", isolation="bwrap", feature="isolation", works=True, processes="1024")
     other = Finding(backend="b", isolation="container", feature="isolation", works=True, processes="1024")
     said = "nothing bounds them: root"
-    assert unbounded(loose, [loose, strict]) == (said, "--isolation bwrap, where they are bounded")
-    assert "docs/backends" in unbounded(loose, [loose, other])[1]
+    assert unbounded_advice(loose, [loose, strict]) == (said, "--isolation bwrap, where they are bounded")
+    assert "docs/backends" in unbounded_advice(loose, [loose, other])[1]

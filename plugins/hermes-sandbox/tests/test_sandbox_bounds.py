@@ -151,13 +151,13 @@ def test_a_control_group_that_bounds_nothing_is_not_used(monkeypatch):
     """Its files can be there and be written to without any effect: here, those of another setting."""
     if ControlGroups().place("pids") is None:
         pytest.skip("no control group can be made here")
-    cgroups._tried.cache_clear()
+    cgroups._find_place.cache_clear()
     monkeypatch.setattr(cgroups, "_LIMIT_FILES", {(1, "pids"): "notify_on_release", (2, "pids"): "cgroup.max.depth"})
     groups = ControlGroups()
     try:
         assert groups.place("pids") is None
     finally:
-        cgroups._tried.cache_clear()
+        cgroups._find_place.cache_clear()
 
 
 @as_root

@@ -238,7 +238,7 @@ async def test_what_is_found_out_about_control_groups_leaves_none_behind(groups,
         _MKDIR(path, *arguments, **options)
 
     monkeypatch.setattr(Path, "mkdir", make)
-    cgroups._tried.cache_clear()
+    cgroups._find_place.cache_clear()
     for controller in ALL:
         place = groups.place(controller)
         assert place is not None

@@ -84,7 +84,7 @@ class Wearing(AgentBackend):
         return UserSlot(
             self.places,
             "all",
-            lambda: self._leased(spec, self._place),
+            lambda: self._make_with_lease(spec, self._place),
             limit=self.limit,
             describe=describe,
             provenance={"kind": "worn"},

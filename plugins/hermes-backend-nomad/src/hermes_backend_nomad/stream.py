@@ -86,7 +86,7 @@ class ExecStream:
         self._window = window
         self._heartbeat = heartbeat
         self._flow = _Flow()
-        self.reader.carried_by(self._flow)  # type: ignore[arg-type]  # the three methods that it calls
+        self.reader.set_transport(self._flow)  # type: ignore[arg-type]  # the three methods that it calls
         self._said = bytearray()
         self._runtime = bytearray()
         self._has_output = False

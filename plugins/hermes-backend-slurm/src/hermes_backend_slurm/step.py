@@ -85,7 +85,7 @@ class StepProgram:
         inner, transport = stream.reader, stream.writer.transport
         assert isinstance(inner, PushedReader)
         assert isinstance(transport, asyncio.Transport)
-        self._reader.carried_by(transport)
+        self._reader.set_transport(transport)
         doubts = Doubts(self._reader, transport, seconds=doubt)
 
         def over(error: OSError | None) -> None:

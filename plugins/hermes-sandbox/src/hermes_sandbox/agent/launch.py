@@ -93,7 +93,7 @@ def launch(plan: Plan) -> int:
         wiring = [(moved.get(source, source), target) for source, target in plan.wiring]
         plan = plan._replace(wiring=wiring)
         simple = plan.identity is None and plan.processes is None and not plan.terminal and not _can_be_held()
-        with OOM_SCORE.raised():
+        with OOM_SCORE.elevate():
             return _spawn(plan) if simple else _fork(plan)
     except OSError as error:
         if error.errno == errno.EAGAIN:
@@ -237,7 +237,7 @@ class OomScore:
                     os.close(fd)
 
     @contextlib.contextmanager
-    def raised(self) -> Iterator[None]:
+    def elevate(self) -> Iterator[None]:
         """Give it to what is started meanwhile."""
         if self._fd < 0:
             yield

@@ -44,7 +44,7 @@ def candidates(controller: str) -> Iterator[GroupPlace]:
 
 
 @contextlib.contextmanager
-def enabled(place: GroupPlace, controller: str) -> Iterator[None]:
+def enable_controller(place: GroupPlace, controller: str) -> Iterator[None]:
     """Have groups below a place get a controller; taken back where what is tried with it fails."""
     control = place.directory / "cgroup.subtree_control"
     if place.version == 1 or controller in control.read_text(encoding="ascii").split():
@@ -155,7 +155,7 @@ class PidsGroup:
             raise
 
     @contextlib.contextmanager
-    def entered(self) -> Iterator[None]:
+    def enter(self) -> Iterator[None]:
         """Have the calling process in it; what is started meanwhile stays there."""
         # Cheaper than a fork of the agent, which could go in before it runs its program.
         _move_into(self._directory)
@@ -225,7 +225,7 @@ def first_place() -> GroupPlace | None:
             place = _beside_own(candidate)
             if place.version == 1 or not _is_limited(place.directory):
                 with contextlib.suppress(OSError):
-                    with enabled(place, "pids"):
+                    with enable_controller(place, "pids"):
                         _require_bound(place)
                     return place
     return None
@@ -261,7 +261,7 @@ def _require_bound(place: GroupPlace) -> None:
 def _try_to_fork(group: PidsGroup) -> None:
     code = _NOT_REFUSED
     try:
-        with group.entered():
+        with group.enter():
             try:
                 if os.fork() == 0:
                     os._exit(0)

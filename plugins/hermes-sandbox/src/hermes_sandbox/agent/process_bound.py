@@ -39,9 +39,9 @@ class ProcessBound:
         self._number = 0
         self._counted_at = -_FRESH
 
-    def entered(self) -> contextlib.AbstractContextManager[None]:
+    def enter(self) -> contextlib.AbstractContextManager[None]:
         """Have what is started meanwhile in the group, if there is one."""
-        return contextlib.nullcontext() if self.group is None else self.group.entered()
+        return contextlib.nullcontext() if self.group is None else self.group.enter()
 
     def number_now(self, count_own: Callable[[], int]) -> int | None:
         """Return RLIMIT_NPROC of what is started now; None where that is the agent's.

@@ -47,12 +47,12 @@ class Answer:
 
     def __call__(self, values: dict[str, Any], body: bytes = b"") -> None:
         """Send the answer."""
-        if self._server.done(self._slot, self._number):
+        if self._server.end_wait(self._slot, self._number):
             self._server.answer(self._number, values, body)
 
     def fail(self, error: Exception) -> None:
         """Send an error instead."""
-        if self._server.done(self._slot, self._number):
+        if self._server.end_wait(self._slot, self._number):
             self._server.fail(self._number, error)
 
 
@@ -119,7 +119,7 @@ class Server:
                 return
             slot = self._slots.get(header.get("slot", 0))
             if slot is None:
-                self._lost(number, f"slot {header['slot']} is not open")
+                self._report_loss(number, f"slot {header['slot']} is not open")
             else:
                 slot.used = time.monotonic()
                 self._serve(slot, number, header, body)
@@ -152,12 +152,12 @@ class Server:
         try:
             cancel = WAITS[header["op"]](slot, header, body, Answer(self, slot, number))
         except BaseException:
-            self.done(slot, number)
+            self.end_wait(slot, number)
             raise
         if number in self._waits:
             self._waits[number] = (slot, cancel)
 
-    def done(self, slot: Slot, number: int) -> bool:
+    def end_wait(self, slot: Slot, number: int) -> bool:
         """Note the end of a request; False if it had ended before."""
         if self._waits.pop(number, None) is None:
             return False
@@ -202,7 +202,7 @@ class Server:
         if number:
             self.send({"id": number, "error": {"errno": code, "text": text}})
 
-    def _lost(self, number: int, reason: str) -> None:
+    def _report_loss(self, number: int, reason: str) -> None:
         if number:
             self.send({"id": number, "error": {"errno": None, "text": reason, "lost": True}})
 
@@ -262,7 +262,7 @@ class Server:
 
     def _do_close(self, number: int, header: dict[str, Any], _body: bytes) -> None:
         slot = self._slots.get(header["slot"])
-        told = partial(self._told, number)
+        told = partial(self._answer_close, number)
         if slot is not None:
             self._end(slot, told)
         elif waiting := [tells for each, tells in self._ending.items() if each.number == header["slot"]]:
@@ -277,7 +277,7 @@ class Server:
         self._ending[slot] = [*tells]
         self._count_sharers()
 
-        def ended(error: OSError | None) -> None:
+        def sweep(error: OSError | None) -> None:
             if error is None and slot.sweep is not None and slot.identity is not None:
                 self._sweeper.sweep(slot.identity.uid, slot.sweep, lambda: over(None))
             else:
@@ -287,9 +287,9 @@ class Server:
             for tell in self._ending.pop(slot):
                 tell(error)
 
-        end(slot, ended)
+        end(slot, sweep)
 
-    def _told(self, number: int, error: OSError | None) -> None:
+    def _answer_close(self, number: int, error: OSError | None) -> None:
         if error is None:
             self.answer(number, {"left": self._sweeper.left})
         else:
@@ -300,7 +300,7 @@ class Server:
         self._withdraw_all(slot)
         slot.restart()
 
-        def renewed(clean: bool) -> None:  # noqa: FBT001 - a callback
+        def begin_again(clean: bool) -> None:  # noqa: FBT001 - a callback
             slot.restart()  # again: until they were killed, its processes could save something
             if not clean:
                 self.fail(number, OSError("processes of the slot cannot be killed"))
@@ -314,7 +314,7 @@ class Server:
             else:
                 self.answer(number, {})
 
-        slot.kill_all(renewed)
+        slot.kill_all(begin_again)
 
     def _do_fork(self, number: int, header: dict[str, Any], _body: bytes) -> None:
         self._slots[header["slot"]].session.follow(self._slots[header["from"]].session)

@@ -137,7 +137,7 @@ class Slot:
             return launch(plan)
         pid = 0
         try:
-            with self.bound.entered():
+            with self.bound.enter():
                 pid = launch(plan)
         except OSError:
             if pid:

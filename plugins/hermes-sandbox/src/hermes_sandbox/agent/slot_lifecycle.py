@@ -111,7 +111,7 @@ def end(slot: Slot, then: Callable[[OSError | None], None]) -> None:
     """Kill everything of a slot and delete what the agent has made for it; calls back with what went wrong."""
     slot.restart()
 
-    def killed(clean: bool) -> None:  # noqa: FBT001 - a callback
+    def tear_down(clean: bool) -> None:  # noqa: FBT001 - a callback
         slot.restart()  # again: until they were killed, its processes could save something
         problem = slot.unbind() if clean else OSError("processes of the slot cannot be killed")
         if problem is not None:
@@ -121,7 +121,7 @@ def end(slot: Slot, then: Callable[[OSError | None], None]) -> None:
         else:
             then(None)
 
-    slot.kill_all(killed)
+    slot.kill_all(tear_down)
 
 
 def _regain(slot: Slot) -> None:
@@ -138,7 +138,7 @@ def _delete(slot: Slot, then: Callable[[OSError | None], None], tries: int = 3) 
     # directories can be nested deeper than a path may be long.
     own = [slot.workspace] if slot.own_directory else []
 
-    def emptied(status: int) -> None:
+    def remove_places(status: int) -> None:
         try:
             with contextlib.suppress(FileNotFoundError):
                 for place in own:
@@ -158,7 +158,7 @@ def _delete(slot: Slot, then: Callable[[OSError | None], None], tries: int = 3) 
             _regain(slot)
         argv = [slot.bash, "-c", _DELETE, *own, *sorted(slot.leftovers)]
         variables = {"PATH": os.defpath}
-        slot.loop.on_exit(slot.spawn(argv, variables, [(null, 0), (null, 1), (null, 2)]), emptied)
+        slot.loop.on_exit(slot.spawn(argv, variables, [(null, 0), (null, 1), (null, 2)]), remove_places)
     except OSError as error:
         then(error)
     finally:

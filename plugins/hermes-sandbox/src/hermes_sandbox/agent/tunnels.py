@@ -42,7 +42,7 @@ class _Tunnel:
         self.ending = False
         self.closing = False
 
-    def wanted(self) -> int:
+    def wanted_events(self) -> int:
         readable = self.reading and not self.queued and (self.credit > 0 or self.closing)
         return (select.EPOLLIN if readable else 0) | (select.EPOLLOUT if self.inbox else 0)
 
@@ -155,7 +155,7 @@ class Tunnels:
         tunnel = _Tunnel(self._last, connection)
         self._tunnels[tunnel.number] = self._by_fd[connection.fileno()] = tunnel
         # One event and then none until it is asked for again: a broken connection would else be reported for ever.
-        self._poll.register(connection.fileno(), tunnel.wanted() | select.EPOLLONESHOT)
+        self._poll.register(connection.fileno(), tunnel.wanted_events() | select.EPOLLONESHOT)
         self._emit("tunnel_open", tunnel.number, {}, b"")
         if len(self._tunnels) >= TUNNELS_MAX:
             self._pause()
@@ -172,7 +172,7 @@ class Tunnels:
             self._poll.modify(self._listener.fileno(), select.EPOLLIN)
 
     def _arm(self, tunnel: _Tunnel) -> None:
-        wanted = tunnel.wanted()
+        wanted = tunnel.wanted_events()
         if wanted and tunnel.number in self._tunnels:
             self._poll.modify(tunnel.connection.fileno(), wanted | select.EPOLLONESHOT)
 
@@ -225,10 +225,10 @@ class Tunnels:
             self._emit("tunnel_credit", tunnel.number, {"size": tunnel.taken}, b"")
             tunnel.taken = 0
         if tunnel.ending and not tunnel.inbox:
-            self._delivered(tunnel)
+            self._end_writing(tunnel)
         self._arm(tunnel)
 
-    def _delivered(self, tunnel: _Tunnel) -> None:
+    def _end_writing(self, tunnel: _Tunnel) -> None:
         with contextlib.suppress(OSError):
             tunnel.connection.shutdown(socket.SHUT_WR)
         if tunnel.closing and not tunnel.reading:

@@ -302,7 +302,7 @@ class AgentBackend(ABC):
         """Return what marks a place as this process's, where the place can carry a mark."""
         return Lease.of_terms(self._terms(spec, sandbox_id))
 
-    async def _leased(self, spec: SandboxSpec, make: Callable[[str], Awaitable[Worn]]) -> Worn:
+    async def _make_with_lease(self, spec: SandboxSpec, make: Callable[[str], Awaitable[Worn]]) -> Worn:
         """Make a place for many slots, by an id, with a lease of its own: there before the slots, and after them."""
         leases = self._leases
         place_id = uuid.uuid4().hex[:16]

@@ -87,7 +87,7 @@ def write_accounts(root: Path, uid: int, gid: int) -> None:
     (root / "group").write_text(f"sandbox:x:{gid}:\n", encoding="ascii")
 
 
-def _sized(limit: int | None, mode: str, target: str) -> tuple[str, ...]:
+def _tmpfs(limit: int | None, mode: str, target: str) -> tuple[str, ...]:
     size = () if limit is None else ("--size", str(limit))
     return ("--perms", mode, *size, "--tmpfs", target)
 
@@ -95,8 +95,8 @@ def _sized(limit: int | None, mode: str, target: str) -> tuple[str, ...]:
 def _memory_filesystems(limit: int | None) -> Iterator[str]:
     yield from ("--dev", "/dev")
     if limit is not None:
-        yield from (*_sized(limit, "1777", "/dev/shm"), "--remount-ro", "/dev")  # noqa: S108 - inside
-    yield from _sized(limit, "0700", STATE)
+        yield from (*_tmpfs(limit, "1777", "/dev/shm"), "--remount-ro", "/dev")  # noqa: S108 - inside
+    yield from _tmpfs(limit, "0700", STATE)
 
 
 def command_line(
@@ -129,7 +129,7 @@ def command_line(
         "ALL",
         "--hostname",
         "sandbox",
-        *_sized(scratch_limit, "0755", "/"),
+        *_tmpfs(scratch_limit, "0755", "/"),
         *_system(program[0]),
         *configuration(str(root), network=network),
         "--proc",

@@ -82,7 +82,7 @@ async def take_changes(target: Sandbox, source: Sandbox, path: str, *, kept: Ite
         VerifierError: The path is a folder of programs, or the image has more of these than can be looked at.
         WorkspaceError: The source holds what cannot be copied, or the target cannot take it.
     """
-    found = await _searched(target)
+    found = await _search(target)
     left_out: set[str] = set()
     if path == "/":
         left_out = {*SYSTEM_FOLDERS, *found["P"], *found["V"]}
@@ -111,14 +111,14 @@ async def take_changes(target: Sandbox, source: Sandbox, path: str, *, kept: Ite
         if path in changes.above:
             raise WorkspaceError(f"{path} holds what stays the image's, and is no folder any more")
         await changes.take(path, entry)
-        return f"copied{changes.omitted()}" if entry else "missing"
+        return f"copied{changes.omission_note()}" if entry else "missing"
     else:
         await _run(target, f"[ -d {shlex.quote(path)} ] || mkdir -p -- {shlex.quote(path)}")
     for folder in folders:
         await changes.take_folder(folder)
         changes.keep(folder)
     but = f": all changes but those in {', '.join(sorted(left_out))}" if left_out else ""
-    return f"copied{but}{changes.omitted()}"
+    return f"copied{but}{changes.omission_note()}"
 
 
 class _Changes:
@@ -146,7 +146,7 @@ class _Changes:
         self._kept.add(path)
         self.above |= {str(folder) for folder in PurePosixPath(path).parents}
 
-    def omitted(self) -> str:
+    def omission_note(self) -> str:
         """Say how much could not be taken."""
         return f", without {self._omitted} entries that cannot be copied" if self._omitted else ""
 
@@ -175,7 +175,7 @@ class _Changes:
 
     async def take_folder(self, folder: str) -> None:
         """Make a folder that both have the same, but for what is kept in it."""
-        before, after = await asyncio.gather(_listed(self._target, folder), _listed_if_open(self._source, folder))
+        before, after = await asyncio.gather(_list_folder(self._target, folder), _list_if_open(self._source, folder))
         if after is None:
             return
         changed, folders = await self._compare(before, after)
@@ -216,7 +216,7 @@ class _Changes:
         return changed, folders
 
 
-async def _searched(target: Sandbox) -> dict[str, set[str]]:
+async def _search(target: Sandbox) -> dict[str, set[str]]:
     """Return the paths that `_SEARCHED` prints by their letter."""
     found: dict[str, set[str]] = {"P": set(), "V": set(), "M": set()}
     for line in (await _run(target, f"({_SEARCHED}) 2>/dev/null | sort -u")).splitlines():
@@ -244,7 +244,7 @@ async def _remove(target: Sandbox, path: str) -> None:
 
 async def _entry(source: Sandbox, path: str) -> FileStat | None:
     """Describe one path, a link as such where the commands' user may look into the folder that it is in."""
-    listed = await _listed_if_open(source, posixpath.dirname(path))
+    listed = await _list_if_open(source, posixpath.dirname(path))
     if listed is not None:
         return listed.get(path)
     try:
@@ -270,19 +270,19 @@ async def _is_readable(source: Sandbox, path: str, kind: str) -> bool:
     return True
 
 
-async def _listed_if_open(source: Sandbox, folder: str) -> dict[str, FileStat] | None:
+async def _list_if_open(source: Sandbox, folder: str) -> dict[str, FileStat] | None:
     """Return what is in a folder; None where the commands' user may not look, and cannot open it."""
     try:
-        return await _listed(source, folder)
+        return await _list_folder(source, folder)
     except PermissionError:
         await _open_up(source, folder)
     try:
-        return await _listed(source, folder)
+        return await _list_folder(source, folder)
     except PermissionError:
         return None
 
 
-async def _listed(sandbox: Sandbox, folder: str) -> dict[str, FileStat]:
+async def _list_folder(sandbox: Sandbox, folder: str) -> dict[str, FileStat]:
     """Return what is in a folder, by path; a model that was root may have made up what its agent says."""
     try:
         entries = await sandbox.list_dir(folder)

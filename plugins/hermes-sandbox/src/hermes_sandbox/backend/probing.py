@@ -137,30 +137,30 @@ async def _attempt(
 ) -> tuple[Finding, Exception | None]:
     spec = SandboxSpec(isolation=level, **trial.fields)
 
-    def found(*, works: bool, detail: str, hint: str | None = None) -> Finding:
+    def report(*, works: bool, detail: str, hint: str | None = None) -> Finding:
         return Finding(backend=name, isolation=level, feature=trial.feature, works=works, detail=detail, hint=hint)
 
     try:
         async with asyncio.timeout(_PATIENCE):
             if check:  # its words are those that a run would stop with
                 await contain(backend.check(spec))
-            result, provenance = await contain(_tried(backend, spec, trial))
+            result, provenance = await contain(_try(backend, spec, trial))
     except HermesError as error:
-        return found(works=False, detail=error.message, hint=error.hint), error
+        return report(works=False, detail=error.message, hint=error.hint), error
     except TimeoutError as error:
-        return found(works=False, detail=f"no answer within {_PATIENCE:g} s"), error
+        return report(works=False, detail=f"no answer within {_PATIENCE:g} s"), error
     except Exception as error:  # noqa: BLE001 - the plugin boundary: what a backend raises is what is found of it
-        return found(works=False, detail=f"{type(error).__name__}: {error} ({error_location(error)})"), error
+        return report(works=False, detail=f"{type(error).__name__}: {error} ({error_location(error)})"), error
     if not trial.holds(result):
-        return found(works=False, detail=f"it does not hold: {result.output.strip()[-200:] or result.exit_code}"), None
-    works = found(works=True, detail=_how(provenance, trial.feature))
+        return report(works=False, detail=f"it does not hold: {result.output.strip()[-200:] or result.exit_code}"), None
+    works = report(works=True, detail=_how(provenance, trial.feature))
     if trial.feature == "isolation":
         lacks = dict(provenance.get("lacks") or {})
         works = dataclasses.replace(works, processes=_how(provenance, "pids") or None, lacks=lacks)
     return works, None
 
 
-async def _tried(backend: TerminalBackend, spec: SandboxSpec, trial: _Trial) -> tuple[ExecResult, Mapping[str, Any]]:
+async def _try(backend: TerminalBackend, spec: SandboxSpec, trial: _Trial) -> tuple[ExecResult, Mapping[str, Any]]:
     async with await backend.open(spec) as sandbox:
         result = await sandbox.exec(trial.command, timeout=trial.seconds)
         return result, sandbox.provenance

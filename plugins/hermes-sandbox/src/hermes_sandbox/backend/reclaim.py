@@ -66,13 +66,13 @@ class Collector:
         await asyncio.gather(*map(remove, leases))
         return done
 
-    async def abandoned(self, backends: Iterable[str]) -> tuple[list[dict[str, str]], list[str]]:
+    async def find_abandoned(self, backends: Iterable[str]) -> tuple[list[dict[str, str]], list[str]]:
         """List what dead owners left and no lease names any more, and why a backend could not be asked."""
         known = {lease.sandbox_id for lease in self._book.read()[0]}
         found, problems = [], []
         for name in backends:
             try:
-                ids = await self._asked(name, remove=False)
+                ids = await self._ask(name, remove=False)
             except HermesError as error:
                 problems.append(self._without_secrets(name, f"backend {name!r} cannot be asked: {error}"))
                 continue
@@ -103,13 +103,13 @@ class Collector:
 
     async def _sweep(self, name: str, done: Collected) -> None:
         try:
-            done.removed += [found for found in await self._asked(name, remove=True) if found not in done.removed]
+            done.removed += [found for found in await self._ask(name, remove=True) if found not in done.removed]
         except HermesError as error:
             done.problems.append(self._without_secrets(name, f"backend {name!r} cannot be asked: {error}"))
         except Exception as error:  # noqa: BLE001 - the plugin boundary, as above
             done.problems.append(self._without_secrets(name, _defect(name, error)))
 
-    async def _asked(self, name: str, *, remove: bool) -> list[str]:
+    async def _ask(self, name: str, *, remove: bool) -> list[str]:
         backend = self._make(name, {})
         try:
             # A factory does not tell what it builds: what keeps no leases has left nothing that could be found.

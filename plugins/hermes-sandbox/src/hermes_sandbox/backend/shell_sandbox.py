@@ -160,7 +160,7 @@ class PlainSandbox:
         async with self._turn:
             started = time.perf_counter()
             ran, stopped = await self._shell.run(script, stdin, limit=self._spec.output_limit, deadline=seconds)
-        stdout, stderr = _joined(ran.out), _joined(ran.err)
+        stdout, stderr = _join(ran.out), _join(ran.err)
         omitted = ran.out.omitted + ran.err.omitted
         return ExecResult(
             exit_code=124 if stopped else ran.code,
@@ -274,5 +274,5 @@ async def _wait(task: asyncio.Task[None]) -> None:
     await asyncio.shield(task)
 
 
-def _joined(found: Captured) -> bytes:
+def _join(found: Captured) -> bytes:
     return join_ends(found.head, found.tail, found.omitted)

@@ -242,12 +242,12 @@ def _lack(registry: Registry, name: str) -> tuple[str, str] | None:
 
 def _bounds(found: Sequence[Finding]) -> Iterator[Row]:
     """Describe what bounds the processes of a sandbox that asks for no limit, at each level that says it."""
-    from hermes_sandbox.commands.doctor_advice import unbounded
+    from hermes_sandbox.commands.doctor_advice import unbounded_advice
 
     for one in found:
         if one.processes is None:
             continue
-        said, hint = unbounded(one, found) if one.is_unbounded else (one.processes, None)
+        said, hint = unbounded_advice(one, found) if one.is_unbounded else (one.processes, None)
         yield {"level": one.isolation, "bounded": not one.is_unbounded, "message": said, "hint": hint}
 
 
@@ -319,23 +319,23 @@ class _Printing:
         for trouble in row["troubles"]:
             other = self._said.setdefault((trouble["message"], trouble["hint"]), name)
             if other != name and row["installed"]:
-                self._wrapped(f"for the reason that {other} has, above", "    ")
+                self._write_wrapped(f"for the reason that {other} has, above", "    ")
             else:
                 self._trouble(trouble, partly=bool(row["works"]), installed=row["installed"])
 
     def _processes(self, bound: Row) -> None:
         """Print what bounds processes at a level; where nothing does, it works all the same."""
-        self._wrapped(f"processes at {bound['level']}: {bound['message']}", "    ")
+        self._write_wrapped(f"processes at {bound['level']}: {bound['message']}", "    ")
         if not bound["bounded"]:
-            self._wrapped(f"→ {bound['hint']}", "    ", "      ")
+            self._write_wrapped(f"→ {bound['hint']}", "    ", "      ")
 
     def _trouble(self, trouble: Mapping[str, Any], *, partly: bool, installed: bool) -> None:
         at = f"{', '.join(trouble['levels'])}: " if partly else ""
         if installed:
-            self._wrapped(f"{at}{trouble['message']}", "    ")
-        self._wrapped(f"→ {trouble['hint']}", "    ", "      ")
+            self._write_wrapped(f"{at}{trouble['message']}", "    ")
+        self._write_wrapped(f"→ {trouble['hint']}", "    ", "      ")
 
-    def _wrapped(self, text: str, indent: str, further: str | None = None) -> None:
+    def _write_wrapped(self, text: str, indent: str, further: str | None = None) -> None:
         if self._columns:
             text = textwrap.fill(
                 text,

@@ -58,7 +58,7 @@ def advice(finding: Finding, options: Mapping[str, Any]) -> str:
     return finding.hint or f"hermes-core sandboxes probe {finding.backend} tells more"
 
 
-def unbounded(finding: Finding, others: Iterable[Finding]) -> tuple[str, str]:
+def unbounded_advice(finding: Finding, others: Iterable[Finding]) -> tuple[str, str]:
     """Return what to say of the processes at a level where nothing bounds them, and what to do about it."""
     said = f"nothing bounds them: {(finding.processes or '').removeprefix(UNBOUNDED)}"
     same = (one for one in others if one.backend == finding.backend)

@@ -17,7 +17,7 @@ from hermes_core.discovery.option_secrets import discretion
 from hermes_core.rollout.boundary import contain, error_location
 from hermes_sandbox.backend.probing import Finding, probe_backend, probe_levels
 from hermes_sandbox.commands.costs import costs_of, not_tried, options_that_fetch_nothing, tell_costs
-from hermes_sandbox.commands.doctor_advice import unbounded
+from hermes_sandbox.commands.doctor_advice import unbounded_advice
 from hermes_sandbox.leases.file_store import lease_in_files
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def probe(registry: Registry, arguments: argparse.Namespace, options: Mapping[st
             hint="hermes-core sandboxes probe BACKEND --backend-options JSON",
         )
     is_named = bool(arguments.backend)
-    findings = [one for name in names for one in _found(registry, name, options, lease_dir, is_named=is_named)]
+    findings = [one for name in names for one in _findings_of(registry, name, options, lease_dir, is_named=is_named)]
     if arguments.json:
         rows = [dataclasses.asdict(finding) for finding in findings]
         sys.stdout.write(json.dumps({"findings": rows}, indent=2) + "\n")
@@ -44,7 +44,7 @@ def probe(registry: Registry, arguments: argparse.Namespace, options: Mapping[st
     return 0 if works or not arguments.backend else 1
 
 
-def _found(
+def _findings_of(
     registry: Registry, name: str, options: Mapping[str, Any], lease_dir: Path | None, *, is_named: bool
 ) -> list[Finding]:
     """Try a backend; of one that nobody has named only what costs nothing."""
@@ -78,7 +78,7 @@ async def try_backend(
             findings.append(_finding(name, "-", "closing", works=False, detail=said, hint=hint))
         else:
             findings = _everywhere(registry, name, works=False, detail=said, hint=hint)
-    return [_silenced(one, silent) for one in findings]
+    return [_without_secrets(one, silent) for one in findings]
 
 
 def _everywhere(registry: Registry, name: str, **found: Any) -> list[Finding]:
@@ -94,7 +94,7 @@ def _finding(name: str, level: str, feature: str, **found: Any) -> Finding:
     return Finding(backend=name, isolation=level, feature=feature, **found)
 
 
-def _silenced(finding: Finding, silent: Discretion) -> Finding:
+def _without_secrets(finding: Finding, silent: Discretion) -> Finding:
     hint, processes = (text and silent.text(text) for text in (finding.hint, finding.processes))
     return dataclasses.replace(finding, detail=silent.text(finding.detail), hint=hint, processes=processes)
 
@@ -123,7 +123,7 @@ def _print(findings: Sequence[Finding]) -> None:
         for word, why in found.lacks.items():
             sys.stdout.write(f"\n{found.backend} {found.isolation} lacks {word}: {why}\n")
         if found.is_unbounded:
-            said, hint = unbounded(found, findings)
+            said, hint = unbounded_advice(found, findings)
             sys.stdout.write(f"\nprocesses of {found.backend} {found.isolation}: {said}\n  → {hint}\n")
 
 

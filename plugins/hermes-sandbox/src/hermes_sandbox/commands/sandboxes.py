@@ -79,7 +79,7 @@ def _list(book: LeaseBook, arguments: argparse.Namespace) -> int:
     rows = [_row(lease) for lease in leases if _is_listed(lease.backend, arguments)]
     answer: dict[str, Any] = {"sandboxes": rows, "problems": problems}
     if arguments.all:
-        answer["abandoned"] = _abandoned(book, arguments, problems)
+        answer["abandoned"] = _find_abandoned(book, arguments, problems)
     else:
         _options_for((), arguments, "ps asks backends with --all only")
     if arguments.json:
@@ -108,13 +108,13 @@ def _is_listed(backend: str, arguments: argparse.Namespace) -> bool:
     return arguments.all or arguments.backend in {None, backend}
 
 
-def _abandoned(book: LeaseBook, arguments: argparse.Namespace, problems: list[str]) -> list[dict[str, str]]:
+def _find_abandoned(book: LeaseBook, arguments: argparse.Namespace, problems: list[str]) -> list[dict[str, str]]:
     import asyncio
 
     registry = _registry(arguments)
     asked = _backends_to_ask(registry, arguments)
     options = _options_for(asked, arguments, _KEEPS_NONE)
-    found, further = asyncio.run(_collector(book, registry, options).abandoned(asked))
+    found, further = asyncio.run(_collector(book, registry, options).find_abandoned(asked))
     problems += further
     return found
 
@@ -169,7 +169,7 @@ def _kill(book: LeaseBook, arguments: argparse.Namespace) -> int:
     import asyncio
 
     leases, problems = book.read()
-    chosen = _chosen(leases, arguments)
+    chosen = _choose(leases, arguments)
     why = f"no lease in {book.directory} is meant"
     options = _options_for({lease.backend for lease in chosen}, arguments, why)
     done = asyncio.run(_collector(book, _registry(arguments), options).remove(chosen))
@@ -177,7 +177,7 @@ def _kill(book: LeaseBook, arguments: argparse.Namespace) -> int:
     return _tell(done, arguments, f"nothing to kill in {book.directory}")
 
 
-def _chosen(leases: list[Lease], arguments: argparse.Namespace) -> list[Lease]:
+def _choose(leases: list[Lease], arguments: argparse.Namespace) -> list[Lease]:
     from hermes_core.contracts.errors import UserError
 
     if not (arguments.ids or arguments.all or arguments.backend):

@@ -80,7 +80,7 @@ def parse_request(data: bytes) -> ProxyRequest:
     length = _length(fields, version)
     host, port, path = _origin(target)
     lead = f"{method} {path} {version}\r\nHost: {_host_field(host, port)}\r\nConnection: close\r\n"
-    return ProxyRequest(method, host, port, lead.encode() + _forwarded(fields, length), length, password)
+    return ProxyRequest(method, host, port, lead.encode() + _fields_to_forward(fields, length), length, password)
 
 
 def _field(line: bytes) -> tuple[bytes, bytes]:
@@ -126,7 +126,7 @@ def _length(fields: list[tuple[bytes, bytes]], version: str) -> int | None:
     return int(lengths[0])
 
 
-def _forwarded(fields: list[tuple[bytes, bytes]], length: int | None) -> bytes:
+def _fields_to_forward(fields: list[tuple[bytes, bytes]], length: int | None) -> bytes:
     named = (value.split(b",") for name, value in fields if name == b"connection")
     dropped = _OURS.union(option.strip().lower() for options in named for option in options)
     kept = [b"%s: %s\r\n" % field for field in fields if field[0] not in dropped]

@@ -44,7 +44,7 @@ def _look_up(host: str) -> list[str]:
 
 async def choose_addresses(host: str, *, private: bool, resolve: Resolve) -> list[str]:
     """Return the addresses of a host that may be connected to; raises `RequestRefusedError` if there is none."""
-    found = [host] if is_address(host) else await _resolved(host, resolve)
+    found = [host] if is_address(host) else await _addresses_of(host, resolve)
     usable = [address for address in found if private or is_public(address)]
     if not usable:
         raise RequestRefusedError(
@@ -55,7 +55,7 @@ async def choose_addresses(host: str, *, private: bool, resolve: Resolve) -> lis
     return usable[:_ADDRESSES]
 
 
-async def _resolved(host: str, resolve: Resolve) -> Sequence[str]:
+async def _addresses_of(host: str, resolve: Resolve) -> Sequence[str]:
     try:
         async with asyncio.timeout(_RESOLVE_SECONDS):
             found = await resolve(host)

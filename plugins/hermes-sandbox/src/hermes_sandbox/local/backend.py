@@ -24,7 +24,7 @@ from hermes_sandbox.backend.options import ENVIRONMENT
 from hermes_sandbox.leases.book import Lease
 from hermes_sandbox.local.cgroups import PREFIX, ControlGroups, Group
 from hermes_sandbox.local.declaration import LOCAL
-from hermes_sandbox.local.files import abandoned_in, delete_tree, make_directories, write_copy
+from hermes_sandbox.local.files import delete_tree, find_abandoned, make_directories, write_copy
 from hermes_sandbox.local.hosts import BubblewrapHost, PlainHost
 from hermes_sandbox.local.kill import kill_processes
 from hermes_sandbox.local.limits import Limits, plan_limits
@@ -128,7 +128,7 @@ class LocalBackend(AgentBackend):
         limits = self._plan(spec, sandbox_id)
         group = self._group(spec, sandbox_id)
         uid = self._inside_uid(spec)
-        root = await self._made(self._lease(spec, sandbox_id), uid, limits, group)
+        root = await self._make_root(self._lease(spec, sandbox_id), uid, limits, group)
         if spec.isolation == "bwrap":
             network = spec.network == "full"
             self._bubblewrap = self._bubblewrap or await asyncio.to_thread(bubblewrap.version)
@@ -137,7 +137,7 @@ class LocalBackend(AgentBackend):
             return host
         return PlainHost(root, sandbox_id, self.options, limits, group)
 
-    async def _made(self, lease: Lease, uid: int, limits: Limits, group: Group | None) -> Path:
+    async def _make_root(self, lease: Lease, uid: int, limits: Limits, group: Group | None) -> Path:
         root = self._root(lease.sandbox_id)
         gid = uid if os.geteuid() == 0 and uid else os.getegid()
         try:
@@ -164,7 +164,7 @@ class LocalBackend(AgentBackend):
             limit=self.options.slots_per_agent,
             root=self._root(sandbox_id),
             sandbox_id=sandbox_id,
-            make=lambda: self._made(self._lease(spec, sandbox_id), os.geteuid(), limits, None),
+            make=lambda: self._make_root(self._lease(spec, sandbox_id), os.geteuid(), limits, None),
             group=self._group(spec, sandbox_id),
         )
         slot.provenance = {"limits": dict(limits.enforced)} if limits.enforced else {}
@@ -180,7 +180,7 @@ class LocalBackend(AgentBackend):
         await leases.take(terms)
         try:
             # Its slots have groups of their own beside it, with limits.
-            root = await complete(self._made(Lease.of_terms(terms), os.geteuid(), Limits(), group))
+            root = await complete(self._make_root(Lease.of_terms(terms), os.geteuid(), Limits(), group))
         except BaseException:
             await complete(self._abandon(leases, handle))
             raise
@@ -196,7 +196,7 @@ class LocalBackend(AgentBackend):
     async def sweep(self, *, remove: bool = True) -> list[str]:
         """Find the directories of dead owners; each holds a copy of its lease."""
         parent = self.options.root_dir or Path(tempfile.gettempdir())
-        abandoned = await asyncio.to_thread(abandoned_in, parent)
+        abandoned = await asyncio.to_thread(find_abandoned, parent)
         if remove:
             self._groups.discard_probes()
             for lease in abandoned:

@@ -27,7 +27,7 @@ from hermes_sandbox.agent.pids_group import (
     PROBE_PREFIX,
     GroupPlace,
     candidates,
-    enabled,
+    enable_controller,
     kill_members,
     remove_tree,
     with_subgroups,
@@ -35,7 +35,7 @@ from hermes_sandbox.agent.pids_group import (
     write_existing,
 )
 from hermes_sandbox.agent.processes import Patience
-from hermes_sandbox.protocol.fd_limits import exhausted, suppress_exhausted
+from hermes_sandbox.protocol.fd_limits import is_exhaustion, suppress_exhausted
 
 PREFIX: Final = GROUP_PREFIX
 _PROBE_TAKES: Final = 60.0
@@ -81,11 +81,11 @@ class ControlGroups:
 
     def place(self, controller: Controller) -> GroupPlace | None:
         """Return where groups with this controller can be made; None if nowhere, see `reason`."""
-        return _tried(self._chosen, controller)[0]
+        return _find_place(self._chosen, controller)[0]
 
     def reason(self, controller: Controller) -> str:
         """Say why there is no place for this controller."""
-        return _tried(self._chosen, controller)[1]
+        return _find_place(self._chosen, controller)[1]
 
     def paths(self, sandbox_id: str, controllers: Iterable[Controller]) -> list[Path]:
         """Return the directories of a sandbox's group; one, where the controllers share a tree."""
@@ -104,15 +104,15 @@ class ControlGroups:
 
 
 @cache
-def _tried(chosen: Path | None, controller: Controller) -> tuple[GroupPlace | None, str]:
+def _find_place(chosen: Path | None, controller: Controller) -> tuple[GroupPlace | None, str]:
     """Return the first place where a group can really be made, or None and why not; the same for all of a process."""
     reason = "no control group filesystem is mounted"
     for place in _candidates(controller, chosen):
         try:
-            with enabled(place, controller):
+            with enable_controller(place, controller):
                 _try(place, controller)
         except OSError as error:
-            if exhausted(error):
+            if is_exhaustion(error):
                 raise
             reason = str(error)
         else:
@@ -166,12 +166,12 @@ async def remove_group(sandbox_id: str) -> None:
     Raises:
         BackendError: It cannot be emptied.
     """
-    paths = await asyncio.to_thread(_named, f"{PREFIX}{sandbox_id}")
+    paths = await asyncio.to_thread(_find_groups, f"{PREFIX}{sandbox_id}")
     if paths:
         await Group(paths).remove()
 
 
-def _named(name: str) -> list[Path]:
+def _find_groups(name: str) -> list[Path]:
     return [Path(top, name) for top, names, _ in os.walk(_ROOT) if name in names]
 
 

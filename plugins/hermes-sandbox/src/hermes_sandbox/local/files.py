@@ -40,7 +40,7 @@ def write_copy(root: Path, lease: Lease) -> None:
     partial.replace(root / _LEASE)
 
 
-def abandoned_in(parent: Path) -> list[Lease]:
+def find_abandoned(parent: Path) -> list[Lease]:
     """Return the copies of the leases whose owners have died."""
     found = []
     for root in parent.glob(f"{PREFIX}*"):

@@ -216,7 +216,7 @@ class ShellClient:
         out, err = sizes[:5], sizes[5:]
         if len(err) != 5:
             raise ValueError(f"an answer of {len(numbers)} numbers")
-        streams = [await self._captured(asked, part) for part in (out, err)]
+        streams = [await self._read_capture(asked, part) for part in (out, err)]
         del self._asked[nonce]
         asked.over.set_result(None)
         if asked.future.done():
@@ -226,7 +226,7 @@ class ShellClient:
         else:
             asked.future.set_result(Ran(code, *streams))
 
-    async def _captured(self, asked: _Asked, sizes: Sequence[int]) -> Captured:
+    async def _read_capture(self, asked: _Asked, sizes: Sequence[int]) -> Captured:
         _, head, before, last, dropped = sizes
         most = max(asked.limit, _RING) + _READ
         if not (0 <= head <= asked.limit and 0 <= before <= most and 0 <= last <= most and dropped >= 0):

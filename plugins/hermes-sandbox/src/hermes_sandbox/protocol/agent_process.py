@@ -93,7 +93,7 @@ class AgentProcess:
         except OSError:
             return await asyncio.to_thread(self._wait_without_descriptor, seconds)
         try:
-            return await _ended(fd, seconds)
+            return await _await_end(fd, seconds)
         finally:
             os.close(fd)
 
@@ -162,7 +162,7 @@ async def read_all(fd: int, seconds: float) -> bytes:
         os.close(fd)
 
 
-async def _ended(pidfd: int, seconds: float | None) -> bool:
+async def _await_end(pidfd: int, seconds: float | None) -> bool:
     try:
         async with asyncio.timeout(seconds):
             await _readable(pidfd)
@@ -183,7 +183,7 @@ async def kill_and_wait(pidfd: int, seconds: float) -> bool:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         seen: Mapping[str, int] | None = None
-        while not await _ended(pidfd, seconds):
+        while not await _await_end(pidfd, seconds):
             before, seen = seen, await asyncio.to_thread(_run_times, number, namespace)
             if seen == before:
                 return False

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from hermes_sandbox.agent.file_access.archive_format import EntryReader, EntrySink
 from hermes_sandbox.agent.file_access.atomic_file import Partial
-from hermes_sandbox.agent.file_access.packing import shortened
+from hermes_sandbox.agent.file_access.packing import shortfall
 from hermes_sandbox.agent.wire import FrameError
 
 if TYPE_CHECKING:
@@ -77,14 +77,14 @@ class TarWriter(EntrySink):
         self._below = _Hashed(self._partial.fd)
         self._gzip = gzip.GzipFile("", "wb", _LEVEL, self._below, 0)
 
-    def left(self) -> tuple[int | None, int | None]:
+    def allowance(self) -> tuple[int | None, int | None]:
         """Return how many bytes of content and how many entries may still come."""
         used = (self.bytes, self.entries)
         left = [None if limit is None else limit - count for limit, count in zip(self._limits, used, strict=True)]
         return left[0], left[1]
 
     def _require_within_limits(self) -> None:
-        if any(left is not None and left < 0 for left in self.left()):
+        if any(left is not None and left < 0 for left in self.allowance()):
             text = f"{self.entries} entries with {self.bytes} bytes were sent, beyond what was asked for"
             raise FrameError(text)
 
@@ -153,7 +153,7 @@ class TarWriter(EntrySink):
     def file_end(self, missing: int) -> None:
         """Fill the member up."""
         if missing:
-            self.omissions.append((self._last, f"{shortened(missing)}; there are zeros instead"))
+            self.omissions.append((self._last, f"{shortfall(missing)}; there are zeros instead"))
             self.hole(missing)
         filling = -self._size % _BLOCK
         self._zeros(filling)
@@ -163,7 +163,7 @@ class TarWriter(EntrySink):
         """Write a symlink."""
         self._member(name, tarfile.SYMTYPE, 0o777, mtime, target=target)
 
-    def omitted(self, path: str, reason: str) -> None:
+    def omission(self, path: str, reason: str) -> None:
         """Note what does not come."""
         self.omissions.append((self._path(path, flat=True), reason))
 

@@ -317,7 +317,7 @@ class AgentClient:
         if not isinstance(reader, PushedReader):
             return self._loop.create_task(self._read(reader))
         self._reader = self._loop.create_future()
-        reader.subscribe(self._take, self._ended)
+        reader.subscribe(self._take, self._note_end)
         return self._reader
 
     def _take(self, data: bytes | memoryview) -> None:
@@ -327,7 +327,7 @@ class AgentClient:
         except Exception as error:  # noqa: BLE001 - an agent that is the model's may say anything
             self._break(f"the agent's stream is broken: {error}")
 
-    def _ended(self, error: OSError | None) -> None:
+    def _note_end(self, error: OSError | None) -> None:
         rest = self._decoder.rest()
         said = f" after {rest!r}" if rest else ""
         self._break(f"the agent's stream is broken: {error}" if error is not None else f"the agent has gone{said}")

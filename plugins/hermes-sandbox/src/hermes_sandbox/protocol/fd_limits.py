@@ -16,7 +16,7 @@ _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _HINT: Final = "ulimit -n 65536, or fewer sandboxes at once"
 
 
-def exhausted(error: OSError) -> bool:
+def is_exhaustion(error: OSError) -> bool:
     """Tell whether it was only descriptors that lacked."""
     return error.errno in _EXHAUSTED
 
@@ -27,13 +27,13 @@ def suppress_exhausted() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if not exhausted(error):
+        if not is_exhaustion(error):
             raise
 
 
 def failure(what: str, error: OSError, hint: str | None = None) -> BackendError:
     """Return the error for something that the system refused."""
-    return BackendError(f"{what}: {error}", hint=_HINT if exhausted(error) else hint)
+    return BackendError(f"{what}: {error}", hint=_HINT if is_exhaustion(error) else hint)
 
 
 def run_program(argv: Sequence[str]) -> tuple[int, str]:
@@ -43,7 +43,7 @@ def run_program(argv: Sequence[str]) -> tuple[int, str]:
         with Path(os.devnull).open("r+b", buffering=0) as nothing:
             done = subprocess.run(argv, check=False, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE)
     except OSError as error:
-        if not exhausted(error):
+        if not is_exhaustion(error):
             raise
         # Its pipes could not be had; without them it can still be run.
         return _run_silently(argv), os.strerror(error.errno or 0)

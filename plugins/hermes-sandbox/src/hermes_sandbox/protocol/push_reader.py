@@ -29,7 +29,7 @@ class PushedReader:
         self._waiter: asyncio.Future[None] | None = None
         self._transport: asyncio.ReadTransport | None = None
 
-    def carried_by(self, transport: asyncio.ReadTransport) -> None:
+    def set_transport(self, transport: asyncio.ReadTransport) -> None:
         """Learn what to hold back when nobody takes what comes."""
         self._transport = transport
 
@@ -101,7 +101,7 @@ class _Pushing(asyncio.StreamReaderProtocol, asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         if isinstance(transport, asyncio.ReadTransport):
-            self._pushed.carried_by(transport)
+            self._pushed.set_transport(transport)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         return self._memory

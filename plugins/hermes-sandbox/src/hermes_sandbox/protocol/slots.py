@@ -57,7 +57,7 @@ class AgentSlot:
         self.process_bound: str | None = None
         """What the agent does to keep the slot's processes few, and how many they may be; None if it was not asked."""
         self._handlers = {"ended"}
-        client.on_event("ended", self._ended, slot=number)
+        client.on_event("ended", self._expire, slot=number)
 
     @classmethod
     async def open(
@@ -133,7 +133,7 @@ class AgentSlot:
         self._handlers.add(name)
         self._client.on_event(name, handler, slot=self._number)
 
-    def _ended(self, header: dict[str, Any], _body: bytes) -> None:
+    def _expire(self, header: dict[str, Any], _body: bytes) -> None:
         self.expired = str(header["reason"])
         self.fail(f"it has ended: {header['reason']}")
 

@@ -104,7 +104,7 @@ class _Copy:
             await self._waiting.popleft()
         self._waiting.append(asyncio.ensure_future(self.ask("give", piece)))
 
-    async def given(self) -> None:
+    async def flush(self) -> None:
         """Wait until everything that was sent has been taken."""
         while self._waiting:
             await self._waiting.popleft()
@@ -151,7 +151,7 @@ async def upload(agent: Requests, source: Path, path: str) -> Transfer:
         await copy.ask("unpack", path=path, single=packer.single)
         while not packer.ended:
             await copy.give(await _apart(packer.take))
-        await copy.given()
+        await copy.flush()
         sha256 = packer.digest.hexdigest()
         await copy.ask("finish", sha256=sha256)
     return Transfer(files=packer.files, bytes=packer.bytes, sha256=sha256, omitted=tuple(omitted))
@@ -229,7 +229,7 @@ async def archive(
 
 
 async def _add(agent: Requests, path: str, writer: TarWriter) -> None:
-    max_bytes, max_entries = writer.left()
+    max_bytes, max_entries = writer.allowance()
     async with _copy(agent, path, lambda: None) as copy:
         try:
             single = await copy.prepare(follow=False, max_bytes=max_bytes, max_entries=max_entries)

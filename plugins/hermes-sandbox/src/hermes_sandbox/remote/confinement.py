@@ -32,7 +32,7 @@ def account_inside(machine: Machine) -> tuple[int, int]:
     return (machine.uid, machine.gid) if machine.uid else (_NOBODY, _NOBODY)
 
 
-def confined(argv: Sequence[str], root: str, machine: Machine, *, network: bool, frozen: bool) -> list[str]:
+def bwrap_argv(argv: Sequence[str], root: str, machine: Machine, *, network: bool, frozen: bool) -> list[str]:
     """Return the argv that runs a program in namespaces of its own, with the directories of `root` as its own."""
     if not machine.bwrap:
         raise SandboxRefusedError(
@@ -40,7 +40,7 @@ def confined(argv: Sequence[str], root: str, machine: Machine, *, network: bool,
         )
     uid, gid = account_inside(machine)
     return [
-        *_dropped(machine, uid, gid),
+        *_setpriv_argv(machine, uid, gid),
         machine.bwrap,
         *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
         *(["--share-net"] if network else []),
@@ -56,7 +56,7 @@ def confined(argv: Sequence[str], root: str, machine: Machine, *, network: bool,
     ]
 
 
-def _dropped(machine: Machine, uid: int, gid: int) -> list[str]:
+def _setpriv_argv(machine: Machine, uid: int, gid: int) -> list[str]:
     if uid == machine.uid:
         return []
     if not machine.setpriv:

@@ -11,7 +11,7 @@ from hermes_core.contracts.errors import SandboxLostError
 from hermes_sandbox.backend.bubblewrap import HOME, STATE, WORKSPACE
 from hermes_sandbox.backend.host import SandboxHost
 from hermes_sandbox.protocol.client import AgentStream
-from hermes_sandbox.remote.confinement import account_inside, agent_argv, confined, start_command
+from hermes_sandbox.remote.confinement import account_inside, agent_argv, bwrap_argv, start_command
 from hermes_sandbox.remote.facts import Machine, make_directories, sweep
 from hermes_sandbox.remote.link import Link, Program
 from hermes_sandbox.remote.options import MachineOptions
@@ -164,7 +164,7 @@ class BubblewrapHost(PlainHost):
         # Inside, where nothing of the last agent is left.
         self.state_dir = f"{STATE}/state"
         inner = agent_argv(self._machine.python)
-        return confined(inner, self._root, self._machine, network=self.network, frozen=self._frozen)
+        return bwrap_argv(inner, self._root, self._machine, network=self.network, frozen=self._frozen)
 
     async def freeze(self) -> None:
         """Show the workspace read-only from the next agent on."""

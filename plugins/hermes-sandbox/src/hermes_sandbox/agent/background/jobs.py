@@ -75,7 +75,7 @@ class Job:
         self.cwd = self._slot.session.directory(request["cwd"])
         os.set_blocking(self._output, False)
         self._loop.watch(self._output, lambda _fd: self._take())
-        self._loop.on_exit(self.pid, self._reaped)
+        self._loop.on_exit(self.pid, self._note_exit)
 
     def _start_on_terminal(self, request: dict[str, Any], command: bytes) -> None:
         identity = self._slot.identity
@@ -147,7 +147,7 @@ class Job:
             if not self._take():
                 break
 
-    def _reaped(self, status: int) -> None:
+    def _note_exit(self, status: int) -> None:
         code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         self._drain()
         # Who kills it may have been faster than its start.
@@ -219,7 +219,7 @@ class Job:
     def kill(self, grace: float, answer: Any) -> Callable[[], None]:
         """End everything it has started and answer what is left; being asked for, it is not withdrawn."""
 
-        def hunted(left: int) -> None:
+        def report(left: int) -> None:
             self._survivors = left
             if left or self.ended_at is not None:
                 answer(self.describe())
@@ -227,7 +227,7 @@ class Job:
                 self.wait(None, answer)  # killed, and about to be reaped
 
         assert self._root is not None
-        Hunt(self._slot, self._root, self.marker, grace, hunted).step()
+        Hunt(self._slot, self._root, self.marker, grace, report).step()
         return lambda: answer({"cancelled": True})
 
     def close_input(self) -> None:

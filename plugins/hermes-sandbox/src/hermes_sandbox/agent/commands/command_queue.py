@@ -47,7 +47,7 @@ class Turns:
             turn = self._running = self._queue.pop(0)
             turn.start()
 
-    def finished(self, turn: Turn) -> None:
+    def go_on_after(self, turn: Turn) -> None:
         """Go on with the next one."""
         if self._running is turn:
             self._running = None
@@ -91,7 +91,7 @@ class Turn:
 
     def start(self) -> None:
         """Begin; what cannot be started fails everybody who asked."""
-        self._command.done = self._done
+        self._command.done = self._answer_all
         try:
             self._command.start()
         except OSError as error:
@@ -99,14 +99,14 @@ class Turn:
             self._turns.forget(self)
             for answer in answers:
                 answer.fail(error)
-            self._turns.finished(self)
+            self._turns.go_on_after(self)
 
-    def _done(self, values: dict[str, Any], output: bytes) -> None:
+    def _answer_all(self, values: dict[str, Any], output: bytes) -> None:
         self.result = (values, output) if self.execution is not None else None
         answers, self._answers = self._answers, []
         for answer in answers:
             answer(values, output)
-        self._turns.finished(self)
+        self._turns.go_on_after(self)
 
     def withdraw(self, answer: Any) -> None:
         """Stop it, unless others wait for it too."""

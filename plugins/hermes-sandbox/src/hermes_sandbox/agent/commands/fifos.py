@@ -100,12 +100,12 @@ class NamedOutputs(Outputs):
         if not self._watched and not self._released:
             self._watched = True
             for fd in self._pipes:
-                self._loop.watch_changes(fd, self._changed)
+                self._loop.watch_changes(fd, self._empty_on_change)
 
-    def _changed(self, fd: int) -> None:
+    def _empty_on_change(self, fd: int) -> None:
         # Only changes are told: what is left for later has to be remembered here.
         if fd in self._pipes and not self._released and not self._empty(fd):
-            self._loop.after(0.0, lambda: self._changed(fd))
+            self._loop.after(0.0, lambda: self._empty_on_change(fd))
 
     def _empty(self, fd: int) -> bool:
         try:

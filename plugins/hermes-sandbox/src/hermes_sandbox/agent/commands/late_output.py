@@ -71,7 +71,7 @@ class Filters:
 
     def _find(self, pipes: Collection[str]) -> list[Process]:
         """Return the filters that work; where none does, all of them and what they have started."""
-        started = _started_after(self._before)
+        started = _processes_after(self._before)
         writers = list(islice((pid for pid in started if _writes_to(pid, pipes)), _MOST_WRITERS))
         filters = [pid for pid in writers if self._reads(pid, pipes)]
         if not filters and not self._without:
@@ -136,7 +136,7 @@ def last_process() -> int:
     return 0
 
 
-def _started_after(pid: int) -> list[int]:
+def _processes_after(pid: int) -> list[int]:
     """Return the processes whose numbers were given after this one, in order; they begin anew after the largest."""
     last = last_process()
     numbers = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208 - hot path

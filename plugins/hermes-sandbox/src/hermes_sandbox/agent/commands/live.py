@@ -103,7 +103,7 @@ class LiveSession(Session):
             try:
                 with self.slot.acting():
                     self._prepare([])
-                self._shell = Shell(self.slot, self.reported)
+                self._shell = Shell(self.slot, self.take_report)
             finally:
                 os.chdir("/")
             self._shell.gone, self._note = self.shell_ended, b""
@@ -163,7 +163,7 @@ class LiveSession(Session):
         """Put a command's input where its shell can open it."""
         return Path(self._write("input", data))
 
-    def reported(self, number: int, code: int) -> None:
+    def take_report(self, number: int, code: int) -> None:
         """Learn how the command of a number has ended; it can be told more than once."""
         self._told = number
         if number != self._count or self._current is None or self._shell is None:
@@ -180,7 +180,7 @@ class LiveSession(Session):
         self._note = self._note or _ENDED
         if self._current is not None:
             current, self._current = self._current, None
-            current.ended(status)
+            current.note_exit(status)
 
     def save(self, *, keep_cwd: bool) -> None:
         """Save nothing: the shell knows."""
@@ -292,7 +292,7 @@ class LiveCommand(Command):
         try:
             if self.request["stdin"]:
                 self._input = self._live.put_input(stdin)
-            self._live.run(self, self._shell, _quoted(command) + self._redirections(self._named))
+            self._live.run(self, self._shell, _quote(command) + self._redirections(self._named))
         except OSError:
             self._outputs.release()
             raise
@@ -439,5 +439,5 @@ class LiveCommand(Command):
         super()._answer(exit_code, survivors)
 
 
-def _quoted(command: bytes) -> bytes:
+def _quote(command: bytes) -> bytes:
     return b"'" + command.replace(b"'", b"'\\''") + b"'"

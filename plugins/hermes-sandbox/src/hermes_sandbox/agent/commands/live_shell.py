@@ -75,7 +75,7 @@ class Shell:
             os.set_blocking(fd, False)
         self._watched = True
         slot.loop.watch(self.status, lambda _fd: self.read())
-        slot.loop.on_exit(self.pid, self._exited)
+        slot.loop.on_exit(self.pid, self._report_exit)
 
     def obey(self, number: int, script: str) -> None:
         """Have it run a file.
@@ -147,7 +147,7 @@ class Shell:
             self._watched = False
             self._slot.loop.forget(self.status)
 
-    def _exited(self, status: int) -> None:
+    def _report_exit(self, status: int) -> None:
         if self._lines >= 0:
             self.read()
             self.close()

@@ -104,7 +104,7 @@ class OrderedOutputs(Outputs):
         self._bell = bell
         self._waiting: dict[int, list[bytes]] = {}
         self._rounds = 0
-        self._listener = Listener(self._heard)
+        self._listener = Listener(self._hear)
 
     def _pipe(self) -> tuple[int, int]:
         return self._bell.pipe()
@@ -113,7 +113,7 @@ class OrderedOutputs(Outputs):
         self._waiting = {fd: [] for fd in self._pipes}
         self._bell.listen(self._listener, self._pipes)
 
-    def _heard(self) -> None:
+    def _hear(self) -> None:
         if not self._waiting:
             return  # released since
         self._rounds += 1

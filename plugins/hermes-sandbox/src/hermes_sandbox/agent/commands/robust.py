@@ -71,7 +71,7 @@ class Command:
         """Run it; a directory that cannot be entered answers 126, as a shell would."""
         self._born = ticks_since_boot()
         self._try()
-        if not self._answered() and self.request["timeout"] is not None:
+        if not self._is_answered() and self.request["timeout"] is not None:
             self._alarm = self._loop.after(self.request["timeout"], lambda: self.stop("timeout"))
 
     def _try(self) -> None:
@@ -132,7 +132,7 @@ class Command:
             for fd in (source, *sinks):
                 os.close(fd)
             os.chdir("/")
-        self._loop.on_exit(self.pid, self.ended)
+        self._loop.on_exit(self.pid, self.note_exit)
 
     def _take(self, stream: int, data: bytes | memoryview) -> None:
         self._capture.add(stream, data)
@@ -141,7 +141,7 @@ class Command:
         if not self._outputs and self._status is not None and not self._reason:
             self._finish()
 
-    def ended(self, status: int) -> None:
+    def note_exit(self, status: int) -> None:
         """Learn that bash has gone; what others still write later is read, so as not to block them, and dropped."""
         self.over(-os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
 
@@ -167,7 +167,7 @@ class Command:
         return Filters(self.pid)
 
     def _await(self, filters: Filters) -> None:
-        if self._answered():
+        if self._is_answered():
             return
         with self._slot.acting():
             seconds = filters.next_look(self._outputs.links())
@@ -178,7 +178,7 @@ class Command:
 
     def stop(self, reason: str) -> None:
         """End it and everything it started: asked to, told to, killed; one whose shell has gone is answered."""
-        if self._answered() or self._reason:
+        if self._is_answered() or self._reason:
             return
         if self._status is not None:
             # Not at once: whoever stops several commands in a row must not have the next one started in between.
@@ -188,7 +188,7 @@ class Command:
             self._hunt()
 
     def _hunt(self) -> None:
-        if self._answered():
+        if self._is_answered():
             return
         # As the slot's user, whatever is signalled by mistake is its own.
         with self._slot.acting():
@@ -217,22 +217,22 @@ class Command:
         """Return what this command started, including what has left its session and lost its parents."""
         mine = {process.pid for process in table.values() if process.session == self.pid}
         agent = os.getpid()
-        mine.update(p.pid for p in table.values() if p.parent == agent and p.pid not in mine and self._started(p))
+        mine.update(p.pid for p in table.values() if p.parent == agent and p.pid not in mine and self._has_started(p))
         return with_descendants(table, mine)
 
-    def _started(self, orphan: Process) -> bool:
+    def _has_started(self, orphan: Process) -> bool:
         marker = read_marker(orphan.pid)
         # Commands run one after another, so an unmarked orphan younger than this command is its.
         return marker == self._marker or (marker is None and orphan.start >= self._born and self._slot.owns(orphan))
 
-    def _answered(self) -> bool:
+    def _is_answered(self) -> bool:
         return self.done is None
 
     def _finish(self, survivors: int = 0) -> None:
-        if self._answered():
+        if self._is_answered():
             return
         self._outputs.settle()
-        if self._answered():
+        if self._is_answered():
             return  # the last pipe ended just then
         if self._reason and not self._has_begun():
             self._capture.add(1, _NOT_BEGUN + (self._give_up_state() or b""))

@@ -80,7 +80,7 @@ class EntrySink:
         """Take a symbolic link."""
         raise NotImplementedError
 
-    def omitted(self, path: str, reason: str) -> None:
+    def omission(self, path: str, reason: str) -> None:
         """Learn that an entry is not copied; `path` is relative to the root, empty for the root itself."""
         raise NotImplementedError
 
@@ -163,14 +163,14 @@ class EntryReader:
             missing, self._missing = self._missing, -1
             self._sink.file_end(missing)
         elif kind == OMITTED:
-            self._sink.omitted(_decode(name), _decode(content))
+            self._sink.omission(_decode(name), _decode(content))
         elif kind == END and self._depth == 0:
             self._ended = True
         elif kind == LEAVE and self._depth:
             self._depth -= 1
             self._sink.leave()
         else:
-            self._named(kind, self._checked(kind, name), content, (mode, number, mtime))
+            self._new_entry(kind, self._check_name(kind, name), content, (mode, number, mtime))
 
     def _part(self, kind: bytes, number: int) -> None:
         if number > self._missing or (kind == HOLE and number > LONGEST_HOLE):
@@ -187,7 +187,7 @@ class EntryReader:
         self.bytes += number
         self._sink.hole(number)
 
-    def _checked(self, kind: bytes, name: bytes) -> str:
+    def _check_name(self, kind: bytes, name: bytes) -> str:
         """Return a name that stands for an entry of the current directory and for nothing else."""
         if self._depth == 0 and (self._rooted or name):
             raise FrameError(f"a second root {name!r}")
@@ -198,7 +198,7 @@ class EntryReader:
         self._rooted = True
         return _decode(name)
 
-    def _named(self, kind: bytes, name: str, content: bytes, values: tuple[int, int, int]) -> None:
+    def _new_entry(self, kind: bytes, name: str, content: bytes, values: tuple[int, int, int]) -> None:
         mode, number, mtime = values
         if kind == DIRECTORY:
             self._depth += 1

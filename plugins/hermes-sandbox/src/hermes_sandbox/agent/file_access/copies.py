@@ -49,7 +49,7 @@ def _copies(slot: Slot) -> Copies:
     return found
 
 
-def _gone(name: str) -> OSError:
+def _no_copy(name: str) -> OSError:
     return OSError(errno.EBADF, f"There is no copy {name} any more")
 
 
@@ -70,7 +70,7 @@ def take(slot: Slot, request: dict[str, Any]) -> Iterator[tuple[dict[str, Any], 
     name = request["copy"]
     packer = _copies(slot).outgoing.get(name)
     if packer is None:
-        raise _gone(name)
+        raise _no_copy(name)
     try:
         piece = packer.take()
     except BaseException:
@@ -95,7 +95,7 @@ def give(slot: Slot, request: dict[str, Any], body: bytes) -> dict[str, Any]:
     name = request["copy"]
     unpacker = _copies(slot).incoming.get(name)
     if unpacker is None:
-        raise _gone(name)
+        raise _no_copy(name)
     try:
         unpacker.add(body)
     except FrameError as error:
@@ -112,7 +112,7 @@ def finish(slot: Slot, request: dict[str, Any], _body: bytes) -> dict[str, Any]:
     name = request["copy"]
     unpacker = _copies(slot).incoming.get(name)
     if unpacker is None:
-        raise _gone(name)
+        raise _no_copy(name)
     try:
         unpacker.commit(request["sha256"])
     except FrameError as error:

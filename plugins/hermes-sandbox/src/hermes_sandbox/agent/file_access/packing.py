@@ -215,7 +215,7 @@ class Packer:
         before = self.bytes
         yield from self._content(fd, info, sizeless)
         if self._omitted is not None and self.bytes - before < size:
-            self._omitted.append((path, shortened(before + size - self.bytes)))
+            self._omitted.append((path, shortfall(before + size - self.bytes)))
         self._file = -1
         os.close(fd)
         yield 1, entry_record(FILE_END)
@@ -265,7 +265,7 @@ class Packer:
         return 1, b""
 
 
-def shortened(missing: int) -> str:
+def shortfall(missing: int) -> str:
     """Return what is said of a file that has become shorter since it was looked at."""
     return f"its last {missing} bytes were gone when they were to be read"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hermes_sandbox.agent.file_access.archive_format import PIECE, EntryReader, EntrySink
 from hermes_sandbox.agent.file_access.atomic_file import Partial, beside
-from hermes_sandbox.agent.file_access.packing import shortened
+from hermes_sandbox.agent.file_access.packing import shortfall
 
 _ENTER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -139,7 +139,7 @@ class Unpacker(EntrySink):
         assert self._file is not None
         name, mode, mtime = self._coming
         if missing:
-            self.skipped.append((self._shown(name), shortened(missing)))
+            self.skipped.append((self._path_inside(name), shortfall(missing)))
         with self._at(name):
             if self._position > self._written:
                 os.ftruncate(self._file.fd, self._position)
@@ -161,11 +161,11 @@ class Unpacker(EntrySink):
                 os.unlink(partial, dir_fd=self._fd)
                 raise
 
-    def omitted(self, path: str, reason: str) -> None:
+    def omission(self, path: str, reason: str) -> None:
         """Note what does not come."""
         self.skipped.append((path, reason))
 
-    def _shown(self, name: str) -> str:
+    def _path_inside(self, name: str) -> str:
         return "/".join(part for part in (*(entered.name for entered in self._entered), name) if part)
 
     @contextlib.contextmanager
@@ -174,7 +174,7 @@ class Unpacker(EntrySink):
             yield
         except OSError as error:
             # Without the names it has in between, and with the one that it was to have.
-            shown = self._shown(name)
+            shown = self._path_inside(name)
             where = f" ({shown!r} in it)" if shown else ""
             raise OSError(error.errno, f"{error.strerror}{where}", str(self._path)) from None
 

@@ -59,7 +59,7 @@ class Removal:
     def search(self, place: str) -> None:
         """Delete what there is in a directory that everybody may write to, and in directories of the living there."""
         try:
-            with _opened(place, None) as held:
+            with _open_folder(place, None) as held:
                 self._empty(held, place, [], 0)
         except FileNotFoundError:
             return
@@ -105,7 +105,7 @@ class Removal:
 
     def _delete_directory(self, name: str, folder: _Folder) -> bool:
         path, around, depth = f"{folder.path}/{name}", folder.around, folder.depth
-        with _opened(name, folder.fd) as held:
+        with _open_folder(name, folder.fd) as held:
             info = os.fstat(held)
             if info.st_uid not in self._dead:
                 # In directories of other slots there can be something where others may enter.
@@ -157,7 +157,7 @@ def _again(held: int) -> str:
 
 
 @contextlib.contextmanager
-def _opened(name: str, folder: int | None) -> Iterator[int]:
+def _open_folder(name: str, folder: int | None) -> Iterator[int]:
     held = os.open(name, os.O_PATH | os.O_NOFOLLOW | _FOLDER, dir_fd=folder)
     try:
         yield held

@@ -56,7 +56,7 @@ class Sweeper:
         thens, self._waiting, self._running = self._waiting, [], True
         report, found = (os.memfd_create(name, os.MFD_CLOEXEC) for name in ("left", "places"))
 
-        def swept(status: int) -> None:
+        def read_report(status: int) -> None:
             said = os.pread(report, _TOLD, 0).decode(errors="replace")
             if status == 0 and self._places is None:
                 self._places = os.pread(found, os.fstat(found).st_size, 0)
@@ -71,10 +71,10 @@ class Sweeper:
                 then()
 
         try:
-            self._loop.on_exit(self._start(request, report, found), swept)
+            self._loop.on_exit(self._start(request, report, found), read_report)
         except OSError as error:
             os.pwrite(report, f"no process can be started to sweep: {error.strerror}".encode(), 0)
-            swept(-1)
+            read_report(-1)
 
     def _start(self, request: Mapping[str, Any], report: int, found: int) -> int:
         pid = os.fork()
