@@ -50,7 +50,7 @@ class Pooled(LocalBackend):
 
     async def host(self) -> Any:
         """Make a host, as the pool asks for one."""
-        return await self._shared_agent(self._levelled(SandboxSpec()))
+        return await self._shared_agent(self._with_level(SandboxSpec()))
 
 
 def request() -> SlotRequest:

@@ -94,7 +94,7 @@ async def test_bytes_come_back_as_they_were_sent(link):
     assert await program.stream.reader.readexactly(len(data)) == data
     await writing
     program.stream.writer.close()
-    assert await program.ended(100)
+    assert await program.wait(100)
     assert program.over
 
 
@@ -108,13 +108,13 @@ async def test_who_writes_waits_for_a_program_that_reads_nothing(link):
     program = await link.start("read x; exec sleep 600")
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(write_all(program.stream.writer, bytes(64 << 20)), 3)
-    assert not await program.ended(0.1)
+    assert not await program.wait(0.1)
     assert not program.over
 
 
 async def test_a_program_that_ends_badly_says_why(link):
     program = await link.start("echo no such thing >&2; exit 7")
-    assert not await program.ended(100)
+    assert not await program.wait(100)
     assert program.over
     assert await program.stream.diagnose() == "no such thing\n"
     with pytest.raises(asyncio.IncompleteReadError):

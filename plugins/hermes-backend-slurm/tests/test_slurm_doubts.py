@@ -63,7 +63,7 @@ async def echo(folder, *, doubt=FOR_EVER):
         yield Echo(program)
     finally:
         program.stream.writer.close()
-        await program.ended(10.0)
+        await program.wait(10.0)
 
 
 async def test_what_a_file_says_is_no_answer(tmp_path):

@@ -23,7 +23,7 @@ async def test_a_complaint_without_an_end_of_line_stops_nothing():
     program.stream.writer.write(b"hello")
     assert await asyncio.wait_for(program.stream.reader.readexactly(5), 60) == b"hello"
     program.stream.writer.close()
-    assert await program.ended(60.0)
+    assert await program.wait(60.0)
 
 
 async def test_what_slurm_says_is_the_reason_even_if_it_comes_in_pieces():
@@ -32,4 +32,4 @@ async def test_what_slurm_says_is_the_reason_even_if_it_comes_in_pieces():
     program.stream.writer.write(b"go\n")
     with pytest.raises(ConnectionResetError, match=r"^slurmstepd: error: \*\*\* STEP 1\.0 ON n1 CANCELLED"):
         await asyncio.wait_for(program.stream.reader.readexactly(1), 60)
-    assert not await program.ended(0.0)
+    assert not await program.wait(0.0)

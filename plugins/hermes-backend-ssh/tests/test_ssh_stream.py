@@ -67,7 +67,7 @@ async def test_output_that_nobody_takes_waits_at_the_other_end(sshd, connection,
     for _ in range(_SIZE >> 20):
         assert len(await program.stream.reader.readexactly(1 << 20)) == 1 << 20
     program.stream.writer.close()
-    assert await program.ended(60)
+    assert await program.wait(60)
 
 
 async def test_input_that_nobody_takes_makes_the_writer_wait_and_is_dropped_by_an_abort(sshd, connection):
@@ -100,7 +100,7 @@ async def test_bytes_arrive_as_they_were_sent(connection):
     assert await reader.readexactly(len(data)) == data
     await sending
     writer.close()
-    assert await program.ended(60)
+    assert await program.wait(60)
     await writer.wait_closed()
 
 

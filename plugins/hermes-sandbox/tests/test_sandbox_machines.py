@@ -30,7 +30,7 @@ class ShellProgram:
     def over(self):
         return self._end is not None and self._end.done()
 
-    async def ended(self, seconds):
+    async def wait(self, seconds):
         self._end = self._end or asyncio.ensure_future(self._process.end(seconds))
         return await self._end
 
@@ -67,7 +67,7 @@ class ShellLink:
         started, self._started = self._started, []
         for program in started:
             program.stream.writer.close()
-            await program.ended(6)
+            await program.wait(6)
 
 
 class ShellBackend(MachineBackend):

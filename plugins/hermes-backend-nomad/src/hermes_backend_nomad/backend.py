@@ -88,11 +88,11 @@ class NomadBackend(AgentBackend):
         fleet.begin, fleet.end = self._lease_job, self._release_job
         return fleet
 
-    def _levelled(self, spec: SandboxSpec) -> SandboxSpec:
+    def _with_level(self, spec: SandboxSpec) -> SandboxSpec:
         # Slots need users of their own, which Apptainer without privileges has not.
         if spec.isolation is None and self.options.driver == "singularity":
             return dataclasses.replace(spec, isolation="container")
-        return super()._levelled(spec)
+        return super()._with_level(spec)
 
     def refuse(self, spec: SandboxSpec) -> None:
         """Refuse also what one of several slots cannot have alone, and what Apptainer under Nomad cannot enforce."""

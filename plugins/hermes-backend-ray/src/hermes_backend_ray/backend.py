@@ -82,7 +82,7 @@ class RayBackend(MachineBackend):
         """Say since when, too: a lease is not kept for ever because of a machine that is down."""
         return {**super().handle(spec, sandbox_id), "opened": time.time()}
 
-    def located(self, handle: Mapping[str, Any], provenance: Mapping[str, Any]) -> Mapping[str, Any]:
+    def amend_handle(self, handle: Mapping[str, Any], provenance: Mapping[str, Any]) -> Mapping[str, Any]:
         """Name the machine, so that only that is cleaned, and missed while it is down."""
         return {**handle, "node": provenance["node"], "machine": provenance["machine"]}
 

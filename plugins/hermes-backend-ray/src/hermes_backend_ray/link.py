@@ -43,7 +43,7 @@ class RayProgram:
         """Whether its end is known, good or bad."""
         return self._status is not None or self._host.lost is not None
 
-    async def ended(self, seconds: float) -> bool:
+    async def wait(self, seconds: float) -> bool:
         """Wait for its end; True if it ended by itself, and well."""
         if isinstance(self.stream.reader, NodeReader):
             self.stream.reader.expected = True

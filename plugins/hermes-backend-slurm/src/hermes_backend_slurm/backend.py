@@ -67,7 +67,7 @@ class SlurmBackend(MachineBackend):
         assert isinstance(link, NodeLink)
         return {"job_id": link.allocation.job_id, "node": link.node}
 
-    def located(self, handle: Mapping[str, Any], provenance: Mapping[str, Any]) -> Mapping[str, Any]:
+    def amend_handle(self, handle: Mapping[str, Any], provenance: Mapping[str, Any]) -> Mapping[str, Any]:
         """Name the allocation that has followed the one of the handle, and the node in it."""
         job_id, node = provenance["job_id"], provenance["node"]
         return handle if handle["job_id"] == job_id else {**handle, "job_id": job_id, "nodes": [node]}

@@ -104,4 +104,4 @@ class NodeLink:
         """End every step that was started; safe to call twice."""
         self._closed = True
         programs, self._programs = self._programs, []
-        await asyncio.gather(*(program.ended(0.0) for program in programs))
+        await asyncio.gather(*(program.wait(0.0) for program in programs))

@@ -123,7 +123,7 @@ class StepProgram:
         """Whether its end is known, good or bad."""
         return self._ending is not None and self._ending.done()
 
-    async def ended(self, seconds: float) -> bool:
+    async def wait(self, seconds: float) -> bool:
         """Wait for its end, and end it after `seconds`; True if it ended by itself, and well."""
         if self._ending is None:
             self._ending = asyncio.ensure_future(self._end(seconds))

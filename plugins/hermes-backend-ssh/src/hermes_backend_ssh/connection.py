@@ -37,7 +37,7 @@ class ChannelProgram:
         """Whether its end is known, good or bad."""
         return self._channel.status_event.is_set()
 
-    async def ended(self, seconds: float) -> bool:
+    async def wait(self, seconds: float) -> bool:
         """Wait for its end; True if it ended by itself, and well."""
         return await self._work(self._wait, seconds)
 

@@ -77,12 +77,12 @@ class PoolBackend(AgentBackend):
         del spec
         return sum(member.capacity for member in self.members)
 
-    def _levelled(self, spec: SandboxSpec) -> SandboxSpec:
+    def _with_level(self, spec: SandboxSpec) -> SandboxSpec:
         """Return the spec with the weakest level that all members share at, where it leaves that to the backend."""
         if spec.isolation is not None:
             return spec
         levels = (dataclasses.replace(spec, isolation=level) for level in _LEVELS)
-        return next((levelled for levelled in levels if self._is_shared(levelled)), super()._levelled(spec))
+        return next((levelled for levelled in levels if self._is_shared(levelled)), super()._with_level(spec))
 
     def _is_shared(self, spec: SandboxSpec) -> bool:
         offered = all(spec.isolation in member.backend.declaration.isolation for member in self.members)
@@ -257,7 +257,7 @@ class PoolBackend(AgentBackend):
         with contextlib.ExitStack() as closed:
             closed.enter_context(self._turnstile.closed())
             for member in self.members:
-                closed.enter_context(member.pool.closed())
+                closed.enter_context(member.pool.refuse_all())
             sandboxes = await asyncio.gather(super().aclose(), return_exceptions=True)
             backends = (member.backend.aclose() for member in self.members)
             results = [*sandboxes, *await asyncio.gather(*backends, return_exceptions=True)]

@@ -188,7 +188,7 @@ class SlotPool:
         """Return a record of every slot, taken or free."""
         return [slot for host in self._fleet.hosts for slot in slots_of(host)]
 
-    def closed(self) -> contextlib.AbstractContextManager[None]:
+    def refuse_all(self) -> contextlib.AbstractContextManager[None]:
         """Refuse those who wait, and whoever comes within the block."""
         return self._fleet.closed()
 

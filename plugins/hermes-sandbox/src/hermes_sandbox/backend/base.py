@@ -114,11 +114,11 @@ class AgentBackend(ABC):
 
     def has_queue(self, spec: SandboxSpec) -> bool:
         """Tell whether those who open such sandboxes wait for a slot, and so take no turn to start one meanwhile."""
-        return self.shares(self._levelled(spec))
+        return self.shares(self._with_level(spec))
 
     def capacity(self, spec: SandboxSpec) -> int | None:
         """Return how many slots its places come to, once the first one was asked for; None where nothing is shared."""
-        return self.places.capacity if self.shares(self._levelled(spec)) else None
+        return self.places.capacity if self.shares(self._with_level(spec)) else None
 
     def has_user(self, spec: SandboxSpec) -> bool:
         """Tell whether commands can be the named user's; if nothing else, root's where they are in any case."""
@@ -167,7 +167,7 @@ class AgentBackend(ABC):
     def _refusal(self, wanted: str, hint: str) -> SandboxRefusedError:
         return SandboxRefusedError(f"backend {self.declaration.name!r} cannot enforce {wanted}", hint=hint)
 
-    def _levelled(self, spec: SandboxSpec) -> SandboxSpec:
+    def _with_level(self, spec: SandboxSpec) -> SandboxSpec:
         """Return the spec with a level, where it leaves that to the backend."""
         if spec.isolation is not None:
             return spec
@@ -175,7 +175,7 @@ class AgentBackend(ABC):
 
     async def check(self, spec: SandboxSpec) -> None:
         """Raise unless `spec` can be had here, by trying."""
-        await self._wishes.grant(self._levelled(spec), self._check)
+        await self._wishes.grant(self._with_level(spec), self._check)
 
     async def _check(self, spec: SandboxSpec) -> None:
         self.refuse(spec)
@@ -190,7 +190,7 @@ class AgentBackend(ABC):
 
     async def open(self, spec: SandboxSpec) -> AgentSandbox | PlainSandbox:
         """Create a sandbox; when cancelled or failing, nothing is left behind."""
-        return await self._wishes.grant(self._levelled(spec), self._open_as_is)
+        return await self._wishes.grant(self._with_level(spec), self._open_as_is)
 
     async def _open_as_is(self, spec: SandboxSpec) -> AgentSandbox | PlainSandbox:
         self.refuse(spec)
@@ -415,7 +415,7 @@ class AgentBackend(ABC):
     async def aclose(self) -> None:
         """Close every sandbox that is still open, then the places that they shared."""
         # Who waits is refused first: what closing gives back would let him in.
-        with self.places.closed():
+        with self.places.refuse_all():
             results = await asyncio.gather(
                 *(sandbox.aclose() for sandbox in list(self._open.values())), return_exceptions=True
             )

@@ -70,7 +70,7 @@ class Places(Protocol):
         """How many seats there may be at a time; None where that is not bounded, or not known yet."""
         ...
 
-    def closed(self) -> contextlib.AbstractContextManager[None]:
+    def refuse_all(self) -> contextlib.AbstractContextManager[None]:
         """Refuse those who wait for a seat, and whoever comes within the block."""
         ...
 
@@ -233,7 +233,7 @@ class SharedAgents:
         if not places:
             self._places.pop(key, None)
 
-    def closed(self) -> contextlib.AbstractContextManager[None]:
+    def refuse_all(self) -> contextlib.AbstractContextManager[None]:
         """Do nothing: nobody waits for a seat that another gives back."""
         return contextlib.nullcontext()
 

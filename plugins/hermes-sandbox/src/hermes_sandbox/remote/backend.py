@@ -71,7 +71,7 @@ class MachineBackend(AgentBackend):
         del link
         return self.address()
 
-    def located(self, handle: Mapping[str, Any], provenance: Mapping[str, Any]) -> Mapping[str, Any]:
+    def amend_handle(self, handle: Mapping[str, Any], provenance: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the handle of a sandbox whose machine has been chosen, by what is recorded of that machine.
 
         Called before anything of the sandbox is there; a handle that differs is written to its lease first.
@@ -80,7 +80,7 @@ class MachineBackend(AgentBackend):
         return handle
 
     async def _locate(self, handle: Mapping[str, Any], provenance: Mapping[str, Any]) -> Mapping[str, Any]:
-        found = self.located(handle, provenance)
+        found = self.amend_handle(handle, provenance)
         if found != handle:
             await self._leases.amend(handle["sandbox_id"], found)
         return found

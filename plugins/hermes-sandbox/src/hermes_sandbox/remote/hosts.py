@@ -55,7 +55,7 @@ class ConnectionHost(SandboxHost):
         if agent is None:
             return True
         agent.stream.writer.close()
-        well = await agent.ended(_GRACE)
+        well = await agent.wait(_GRACE)
         if not agent.over:
             await self._link.aclose()
         return well

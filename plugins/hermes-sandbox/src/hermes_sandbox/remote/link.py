@@ -30,7 +30,7 @@ class Program(Protocol):
         """Whether its end is known, good or bad."""
         ...
 
-    async def ended(self, seconds: float) -> bool:
+    async def wait(self, seconds: float) -> bool:
         """Wait for its end; True if it ended by itself, and well."""
         ...
 
