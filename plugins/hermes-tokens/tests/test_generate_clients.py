@@ -14,7 +14,7 @@ from token_wire import SglangWire, VllmWire
 import hermes_tokens
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.tokens import WeightSpan
-from hermes_tokens.clients.generate import joined
+from hermes_tokens.clients.generate import request_body
 from hermes_tokens.generation import GenerateClient, TokenIds
 
 
@@ -99,9 +99,9 @@ def test_a_request_is_joined_from_the_prompts_bytes_and_reads_as_the_same_ids(pa
     for part in parts:
         prompt.extend(part)
     asked = request(1)
-    body = joined({"a": "é"}, b'"token_ids":', type(asked)(prompt=prompt))
+    body = request_body({"a": "é"}, b'"token_ids":', type(asked)(prompt=prompt))
     assert json.loads(body) == {"a": "é", "token_ids": [token for part in parts for token in part]}
-    assert prompt.encoded() in body
+    assert prompt.json_array() in body
 
 
 async def test_max_tokens_is_always_written(server, connect):

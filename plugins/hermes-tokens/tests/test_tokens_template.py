@@ -92,7 +92,7 @@ def test_a_template_cannot_reach_out_of_its_sandbox():
 
 def test_further_arguments_need_no_second_compilation(monkeypatch):
     template = ChatTemplate("{{ a }}{{ b }}{{ strftime_now('%Y') }}", kwargs={"a": 1})
-    monkeypatch.setattr("hermes_tokens.chat_template.template._compiled", None)
+    monkeypatch.setattr("hermes_tokens.chat_template.template._compile", None)
     other = template.using({"b": 2}, clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
     assert other.render([USER]) == "122030"
 

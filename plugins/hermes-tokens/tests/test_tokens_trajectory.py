@@ -322,7 +322,7 @@ class AnyRollout(RuleBasedStateMachine):
 
     @invariant()
     def the_prompt_is_the_path(self):
-        assert self.trajectory.prompt.encoded() == TokenIds(self.trajectory.prompt.ids).encoded()
+        assert self.trajectory.prompt.json_array() == TokenIds(self.trajectory.prompt.ids).json_array()
 
 
 AnyRollout.TestCase.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
@@ -336,4 +336,4 @@ def test_ids_are_written_as_one_array_however_they_come(parts):
     ids = TokenIds()
     for part in parts:
         ids.extend(part)
-    assert json.loads(ids.encoded()) == [token for part in parts for token in part] == list(ids.ids)
+    assert json.loads(ids.json_array()) == [token for part in parts for token in part] == list(ids.ids)

@@ -109,7 +109,7 @@ def test_harmless_content_has_the_ids_of_the_templates_own_text(name, content):
 
 
 def _own(rule, messages):
-    text = rule.template.render(rule.renderer.adapted(messages))
+    text = rule.template.render(rule.renderer.adapt(messages))
     return tuple(rule.tokenizer.encode_scaffold(text))
 
 

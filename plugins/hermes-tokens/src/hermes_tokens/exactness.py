@@ -61,7 +61,7 @@ def _is_probe(line: Mapping[str, Any]) -> bool:
 
 def report(trajectory: Trajectory, samples: Sequence[TrainingSample]) -> Exactness:
     """Describe a trajectory and the samples that were made of it."""
-    sampled = list(trajectory.sampled())
+    sampled = list(trajectory.sampled_nodes())
     # Whole lists at a time: a rollout has tens of thousands of tokens, and the event loop waits.
     trained = sum(len(sample.masks) - sample.masks.count(IGNORED) for sample in samples)
     count = sum(len(node.ids) for node in sampled)
@@ -108,7 +108,7 @@ def check(exchanges: Iterable[Exchange], samples: Sequence[Mapping[str, Any]]) -
 
     An aborted exchange of which no sample holds anything is passed over: nobody was there to read it.
     """
-    malformed = [fault for number, sample in enumerate(samples) for fault in _malformed(number, sample)]
+    malformed = [fault for number, sample in enumerate(samples) for fault in _sample_faults(number, sample)]
     found = _Places([] if malformed else samples)
     exchanges = [exchange for exchange in exchanges if not exchange.aborted or found.hold(exchange)]
     total = Exactness(samples=len(samples))
@@ -123,10 +123,10 @@ def check(exchanges: Iterable[Exchange], samples: Sequence[Mapping[str, Any]]) -
             edited -= 1
         elif turn:
             total = replace(total, continued=total.continued + 1, prefix_exact=total.prefix_exact + goes_on)
-    return replace(total, faults=(*malformed, *total.faults, *found.made_up(wanted)))
+    return replace(total, faults=(*malformed, *total.faults, *found.find_invented(wanted)))
 
 
-def _malformed(number: int, sample: Mapping[str, Any]) -> Iterator[str]:
+def _sample_faults(number: int, sample: Mapping[str, Any]) -> Iterator[str]:
     """Name what makes a sample unusable, whatever was sampled."""
     tokens, masks, logprobs = (sample.get(key) for key in ("tokens", "masks", "logprobs"))
     if not (isinstance(tokens, list) and isinstance(masks, list) and isinstance(logprobs, list)):
@@ -244,7 +244,7 @@ class _Places:
         del kept[match]
         return None
 
-    def made_up(self, wanted: Counter[_Place]) -> tuple[str, ...]:
+    def find_invented(self, wanted: Counter[_Place]) -> tuple[str, ...]:
         """Name tokens with loss that nobody sampled, and logprobs of tokens that nobody sent."""
         lines = [f"{name} has loss and was never sampled" for place, name in self._where.items() if not wanted[place]]
         lines += [

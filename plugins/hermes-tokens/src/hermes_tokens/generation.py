@@ -41,7 +41,7 @@ class TokenIds:
         """The ids, first to last; do not change them."""
         return self._ids
 
-    def encoded(self) -> bytes:
+    def json_array(self) -> bytes:
         """Return the ids as a JSON array."""
         return b"[%b]" % bytes(self._encoded)
 

@@ -54,7 +54,7 @@ class ChatTokenizer:
     def load(cls, folder: str | Path) -> Self:
         """Read a tokenizer's folder; nothing is downloaded."""
         read = TokenizerFolder.read(Path(folder))
-        backend = _parsed(read.tokenizer, read.path)
+        backend = _parse(read.tokenizer, read.path)
         _add_missing(backend, read.added_tokens, read.path)
         names = [*read.stop_tokens]
         stops = {backend.token_to_id(name) for name in names} | set(read.stop_ids)
@@ -137,7 +137,7 @@ class ChatTokenizer:
         return self._plain.encode(text, at_start=at_start, continued=continued)
 
 
-def _parsed(text: str, path: Path) -> Any:
+def _parse(text: str, path: Path) -> Any:
     try:
         from tokenizers import Tokenizer
     except ImportError as error:

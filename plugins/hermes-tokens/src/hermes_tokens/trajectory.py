@@ -88,7 +88,7 @@ class Trajectory:
     def would_branch(self, node: int) -> bool:
         """Say whether something was sampled behind a node, so that what is added to it begins a branch."""
         above: set[int] = set()
-        for sampled in self.sampled():
+        for sampled in self.sampled_nodes():
             index = sampled.parent
             while index != ROOT and index not in above:
                 above.add(index)
@@ -146,7 +146,7 @@ class Trajectory:
         path = (self.nodes[index] for index in self._path(node))
         return [(part.role, part.ids) for part in path if part.turn is None or part.turn != turn]
 
-    def sampled(self) -> Iterator[TokenNode]:
+    def sampled_nodes(self) -> Iterator[TokenNode]:
         """Yield the sampled nodes in the order they came."""
         return (node for node in self.nodes if node.turn is not None)
 
@@ -200,7 +200,7 @@ class Trajectory:
         constrained = False
         for index in path:
             node = self.nodes[index]
-            spans += [_shifted(span, len(tokens)) for span in node.weight_versions]
+            spans += [_shift(span, len(tokens)) for span in node.weight_versions]
             tokens += node.ids
             has_loss = node.turn is not None and index not in trained
             constrained = constrained or (has_loss and bool(node.constraints))
@@ -211,7 +211,7 @@ class Trajectory:
             tokens=tokens,
             masks=masks,
             logprobs=logprobs,
-            weight_versions=_joined(spans),
+            weight_versions=_join_spans(spans),
             branch=branch,
             reason=reason,
             constrained=constrained,
@@ -233,11 +233,11 @@ def _part(node: TokenNode, start: int, end: int, parent: int) -> TokenNode:
     )
 
 
-def _shifted(span: WeightSpan, by: int) -> WeightSpan:
+def _shift(span: WeightSpan, by: int) -> WeightSpan:
     return WeightSpan(version=span.version, start=span.start + by, end=span.end + by)
 
 
-def _joined(spans: Sequence[WeightSpan]) -> list[WeightSpan]:
+def _join_spans(spans: Sequence[WeightSpan]) -> list[WeightSpan]:
     """Join spans that touch and name the same weights."""
     joined: list[WeightSpan] = []
     for span in spans:

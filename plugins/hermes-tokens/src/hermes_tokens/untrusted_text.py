@@ -34,9 +34,9 @@ class PlainEncoder:
         ids, spans = encoder.encode(text)
         if self._forbidden.isdisjoint(ids):
             return ids
-        return self._divided(text, ids, spans, encoder)
+        return self._divide(text, ids, spans, encoder)
 
-    def _divided(self, text: str, ids: Sequence[int], spans: _Spans, encoder: _Private) -> list[int]:
+    def _divide(self, text: str, ids: Sequence[int], spans: _Spans, encoder: _Private) -> list[int]:
         """Cut every control token's text in two and encode the parts alone, as often as it takes.
 
         A vocabulary may hold `</s>` as an ordinary piece, which no list of added tokens tells.
@@ -54,7 +54,7 @@ class PlainEncoder:
             if self._forbidden.isdisjoint(ids):
                 done += ids
             else:  # the part is shorter than the text was
-                done += self._divided(part, ids, spans, encoder)
+                done += self._divide(part, ids, spans, encoder)
         return done
 
 

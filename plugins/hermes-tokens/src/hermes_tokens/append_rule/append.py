@@ -149,7 +149,7 @@ class AppendRule:
         closed = [*(self._marker if marker else ()), *junction.before.spans(slotted.values)]
         inserted = sum(len(span.ids) for span in closed) - junction.replaced
         return Appended(
-            spans=_merged([*closed, *junction.after.spans(slotted.values)]),
+            spans=_merge_spans([*closed, *junction.after.spans(slotted.values)]),
             kept=junction.kept,
             replaced=junction.replaced,
             inserted=max(0, inserted),
@@ -185,7 +185,7 @@ class AppendRule:
         new = slotted.messages
         text = self.renderer.render(new)
         require_texts(slotted, text)
-        probe = self.renderer.render(slotted.padded())
+        probe = self.renderer.render(slotted.with_padding())
         scaffold = Scaffold(
             self.tokenizer,
             text,
@@ -197,7 +197,7 @@ class AppendRule:
         return scaffold, self.reasoning.is_opened_by(text)
 
 
-def _merged(spans: Sequence[ContextSpan]) -> tuple[ContextSpan, ...]:
+def _merge_spans(spans: Sequence[ContextSpan]) -> tuple[ContextSpan, ...]:
     """Join what closes a turn in several pieces."""
     merged: list[ContextSpan] = []
     for index, span in enumerate(spans):

@@ -73,7 +73,7 @@ class Shape:
         text = stub.after(new)
         require_texts(slotted, text)
         ends = message_ends(text, lambda count: stub.after(new[:count], prompt=False), slotted, first=0)
-        tokens = list(_placed(tokenizer.controls, text, _first_text(slotted, text)))
+        tokens = list(_find_controls(tokenizer.controls, text, _first_text(slotted, text)))
         others = stops | (_content_close(renderer, tokenizer.controls) if stub.has_calls else frozenset())
         own_end = ends[0] or (len(text) if stub.has_calls else 0)  # behind a call, 0 says that it is not known
         close = _known_close(tokens, tokenizer.stop_ids, others, own_end=own_end)
@@ -84,7 +84,7 @@ class Shape:
         return cls(
             tokenizer=tokenizer,
             text=text,
-            treatments=treatments(text, stub.after(slotted.padded()), slotted.texts),
+            treatments=treatments(text, stub.after(slotted.with_padding()), slotted.texts),
             ends=ends,
             roles=["assistant", *(str(message.get("role")) for message in new), "assistant"],
             body_end=0 if not stub.has_calls else ends[0] if close is None else close.start,
@@ -93,7 +93,7 @@ class Shape:
             marks=frozenset(placed.token.id for placed in marks),
         )
 
-    def filled(self, values: Sequence[str]) -> str:
+    def fill(self, values: Sequence[str]) -> str:
         """Return the text with the messages' own texts in it, as far as none of it is taken for the turn's."""
         lost = None if self.close is None else SLOT.search(self.text, self.ends[0], self.close.start)
         return self._piece(0 if lost is None else lost.end(), len(self.text), None).text(values)
@@ -139,7 +139,7 @@ def require_texts(slotted: SlottedMessages, text: str) -> None:
             )
 
 
-def _placed(controls: ControlTokens, text: str, limit: int) -> Iterator[Placed]:
+def _find_controls(controls: ControlTokens, text: str, limit: int) -> Iterator[Placed]:
     place = 0
     for piece in controls.split(text):
         size = len(piece.text if isinstance(piece, ControlToken) else piece)
@@ -188,5 +188,5 @@ def _content_close(renderer: StubRenderer, controls: ControlTokens) -> frozenset
         text = renderer.stub((), [user], after_tools=False).after([user])
     except TemplateError:
         return frozenset()
-    first = next(_placed(controls, text, len(text)), None)
+    first = next(_find_controls(controls, text, len(text)), None)
     return frozenset() if first is None else frozenset({first.token.id})

@@ -51,13 +51,13 @@ class SlottedMessages:
         """The shape as text."""
         return json.dumps([self.calls, self.messages], ensure_ascii=False)
 
-    def padded(self) -> list[Message]:
+    def with_padding(self) -> list[Message]:
         """Return the messages with the slots of texts set about with what a template might change."""
-        return [map_texts(message, self._padded) for message in self.messages]
+        return [map_texts(message, self._pad) for message in self.messages]
 
-    def _padded(self, text: str) -> str:
+    def _pad(self, text: str) -> str:
         match = SLOT.fullmatch(text)
-        return padded(text) if match and int(match[1]) in self.texts else text
+        return pad(text) if match and int(match[1]) in self.texts else text
 
     def _message(self, message: Message) -> Message:
         made: Message = {}
@@ -75,7 +75,7 @@ class SlottedMessages:
         return made
 
     def _text(self, value: Any, role: str = "") -> str:
-        text = _joined(value)
+        text = _content_text(value)
         if not text.strip():  # templates ask whether there is any text
             return text
         taken = self._take(text)
@@ -116,7 +116,7 @@ class SlottedMessages:
         return slot(len(self.values) - 1)
 
 
-def padded(text: str) -> str:
+def pad(text: str) -> str:
     """Return a slot's text, twice, with white space around and difficult characters between."""
     return f"{_BEFORE}{text}{_BETWEEN}{text}{_AFTER}"
 
@@ -140,7 +140,7 @@ def map_texts(value: Any, change: Callable[[str], str], rename: Callable[[str], 
     return value
 
 
-def _joined(value: Any) -> str:
+def _content_text(value: Any) -> str:
     """Return the text of a message's content, which may be a list of parts."""
     if isinstance(value, str):
         return value

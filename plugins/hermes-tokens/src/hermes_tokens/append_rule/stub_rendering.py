@@ -38,7 +38,7 @@ class StubRenderer:
         refusal: TemplateError | None = None
         for form, as_text in _forms(messages):
             try:
-                return self.rendered(form, prompt=prompt, as_text=as_text)
+                return self.render_form(form, prompt=prompt, as_text=as_text)
             except TemplateError as error:
                 refusal = refusal or error
         assert refusal is not None
@@ -60,14 +60,14 @@ class StubRenderer:
             hint="use another template",
         )
 
-    def adapted(self, messages: Sequence[Message], *, as_text: bool = False) -> list[Message]:
+    def adapt(self, messages: Sequence[Message], *, as_text: bool = False) -> list[Message]:
         """Return the messages in the form that the template takes, with the declaration in the system prompt."""
         messages = _declaring(self._declaration, messages) if self._declaration else messages
-        return [self._adapted(message, as_text=as_text) for message in messages]
+        return [self._adapt_message(message, as_text=as_text) for message in messages]
 
-    def rendered(self, messages: Sequence[Message], *, prompt: bool, as_text: bool) -> str:
+    def render_form(self, messages: Sequence[Message], *, prompt: bool, as_text: bool) -> str:
         """Render in one form; `as_text`: arguments as JSON text."""
-        adapted = self.adapted(messages, as_text=as_text)
+        adapted = self.adapt(messages, as_text=as_text)
         text = self._template.render(adapted, tools=self._tools, add_generation_prompt=prompt)
         if self._declaration not in text:
             raise TemplateError(
@@ -77,7 +77,7 @@ class StubRenderer:
             )
         return text
 
-    def _adapted(self, message: Message, *, as_text: bool) -> Message:
+    def _adapt_message(self, message: Message, *, as_text: bool) -> Message:
         changed = dict(message)
         if self._in_parts and isinstance(message.get("content"), str):
             changed["content"] = [{"type": "text", "text": message["content"]}]
@@ -112,7 +112,7 @@ class Stub:
         """Return the whole text."""
         if prompt and self._last is not None and self._last[0] is new:
             return self._last[1]
-        text = self._renderer.rendered([*self._messages, *new], prompt=prompt, as_text=self._as_text)
+        text = self._renderer.render_form([*self._messages, *new], prompt=prompt, as_text=self._as_text)
         self._last = (new, text) if prompt else self._last
         return text
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hermes_tokens.append_rule.placeholders import BREAK, SLOT, padded, slot
+from hermes_tokens.append_rule.placeholders import BREAK, SLOT, pad, slot
 from hermes_tokens.chat_template.template import TemplateError
 from hermes_tokens.tokenizer import ChatTokenizer
 from hermes_tokens.vocabulary import ControlToken
@@ -92,11 +92,11 @@ class Scaffold:
         self._tokenizer = tokenizer
         self._treatments = treatments
         self._ends, self._roles = ends, roles
-        self._runs = list(self._compiled(text, after, at_start=at_start))
+        self._runs = list(self._compile(text, after, at_start=at_start))
 
     def text(self, values: Sequence[str]) -> str:
         """Return the text with the holes filled."""
-        return "".join(_filled(run.parts, values) for run in self._runs)
+        return "".join(_fill(run.parts, values) for run in self._runs)
 
     def spans(self, values: Sequence[str]) -> Iterator[ContextSpan]:
         """Fill the holes, encode, and yield what belongs to each message."""
@@ -106,17 +106,17 @@ class Scaffold:
                 if ids:
                     yield ContextSpan(role=self._roles[current], ids=tuple(ids))
                 current, ids = run.span, []
-            ids += run.ids if run.ids is not None else self._encoded(run, values)
+            ids += run.ids if run.ids is not None else self._encode(run, values)
         if ids:
             yield ContextSpan(role=self._roles[current], ids=tuple(ids))
 
-    def _encoded(self, run: _Run, values: Sequence[str]) -> list[int]:
-        text = _filled(run.parts, values)
+    def _encode(self, run: _Run, values: Sequence[str]) -> list[int]:
+        text = _fill(run.parts, values)
         text = text.lstrip() if run.lstrip else text
         text = text.rstrip() if run.rstrip else text
         return self._tokenizer.encode_plain(text, at_start=run.at_start, continued=run.continued) if text else []
 
-    def _compiled(self, text: str, before: ControlToken | None, *, at_start: bool) -> Iterator[_Run]:
+    def _compile(self, text: str, before: ControlToken | None, *, at_start: bool) -> Iterator[_Run]:
         pieces = list(self._tokenizer.controls.split(text))
         place = 0
         for index, piece in enumerate(pieces):
@@ -135,12 +135,12 @@ class Scaffold:
                 at_start=at_start and index == 0,
                 continued=before is None and not (at_start and index == 0),
             )
-            yield self._encoded_once(run)
+            yield self._encode_ahead(run)
 
-    def _encoded_once(self, run: _Run) -> _Run:
+    def _encode_ahead(self, run: _Run) -> _Run:
         if any(isinstance(part, Hole) for part in run.parts):
             return run
-        return _Run(span=run.span, parts=run.parts, ids=tuple(self._encoded(run, ())))
+        return _Run(span=run.span, parts=run.parts, ids=tuple(self._encode(run, ())))
 
     def _parts(self, text: str) -> Iterator[str | Hole]:
         for place, part in enumerate(SLOT.split(text)):
@@ -150,7 +150,7 @@ class Scaffold:
                 yield Hole(int(part), self._treatments.get(int(part), _verbatim))
 
 
-def _filled(parts: Sequence[str | Hole], values: Sequence[str]) -> str:
+def _fill(parts: Sequence[str | Hole], values: Sequence[str]) -> str:
     return "".join(part if isinstance(part, str) else part.treatment(values[part.index]) for part in parts)
 
 
@@ -164,7 +164,7 @@ def treatments(bare: str, probe: str, texts: set[int]) -> dict[int, Treatment]:
     place = len(pieces[0]) if probe.startswith(pieces[0]) else -1
     for name, following in zip(pieces[1::2], pieces[2::2], strict=True):
         index = int(name)
-        text = padded(slot(index)) if index in texts else slot(index)
+        text = pad(slot(index)) if index in texts else slot(index)
         known = (found[index],) if index in found else _TREATMENTS
         fitting = (each for each in known if place >= 0 and probe.startswith(each(text) + following, place))
         treatment = next(fitting, None)

@@ -57,10 +57,10 @@ class RecordingProxy:
         """Return the application; it owns its connections to the server."""
         application = web.Application(client_max_size=_LARGEST_REQUEST)
         application.router.add_route("*", "/{path:.*}", self._forward)
-        application.cleanup_ctx.append(self._connected)
+        application.cleanup_ctx.append(self._client_session)
         return application
 
-    async def _connected(self, _application: web.Application) -> AsyncIterator[None]:
+    async def _client_session(self, _application: web.Application) -> AsyncIterator[None]:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -93,7 +93,7 @@ class RecordingProxy:
 
     async def _exchange(self, request: web.Request, body: bytes, exchange: Exchange) -> web.StreamResponse:
         assert self._session is not None  # set when the application starts
-        headers = [pair for pair in _forwarded(request.headers) if pair[0].lower() != "content-length"]
+        headers = [pair for pair in _end_to_end_headers(request.headers) if pair[0].lower() != "content-length"]
         if self._address.authorization is not None and "Authorization" not in request.headers:
             headers.append(("Authorization", self._address.authorization))
         data = io.BytesIO(body) if len(body) > _LARGE_BODY else body or None
@@ -103,7 +103,7 @@ class RecordingProxy:
             )
         except (aiohttp.ClientError, TimeoutError) as error:
             exchange.status = 502
-            await self._written(exchange)
+            await self._ensure_logged(exchange)
             message = f"the recorded server {self._address.shown} was not reached: {type(error).__name__}"
             return web.json_response({"error": {"message": message, "code": 502}}, status=502)
         async with upstream:
@@ -114,7 +114,7 @@ class RecordingProxy:
     ) -> web.StreamResponse:
         exchange.status, exchange.encoding = upstream.status, upstream.headers.get("Content-Encoding", "")
         response = web.StreamResponse(
-            status=upstream.status, reason=upstream.reason, headers=_forwarded(upstream.headers)
+            status=upstream.status, reason=upstream.reason, headers=_end_to_end_headers(upstream.headers)
         )
         await response.prepare(request)
         try:
@@ -122,16 +122,16 @@ class RecordingProxy:
                 exchange.answer += chunk
                 if len(exchange.answer) == upstream.content_length:
                     exchange.complete = True
-                    await self._written(exchange)  # before the bytes that are the last the client waits for
+                    await self._ensure_logged(exchange)  # before the bytes that are the last the client waits for
                 await response.write(chunk)
         except aiohttp.ClientPayloadError:
             # The server broke off in the middle; so does the proxy, for nothing else says the same to the client.
-            await self._written(exchange)
+            await self._ensure_logged(exchange)
             if request.transport is not None:
                 request.transport.close()
             return response
         exchange.complete = True
-        await self._written(exchange)
+        await self._ensure_logged(exchange)
         await response.write_eof()
         return response
 
@@ -146,7 +146,7 @@ class RecordingProxy:
             if one and one in self._sampling:
                 self._sampling[one].aborted = True
 
-    async def _written(self, exchange: Exchange) -> None:
+    async def _ensure_logged(self, exchange: Exchange) -> None:
         if not exchange.logged:
             await asyncio.shield(self._write(exchange))
 
@@ -178,6 +178,6 @@ def _append(log: Path, exchange: Exchange) -> None:
         file.write(text)
 
 
-def _forwarded(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+def _end_to_end_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     named = {name.strip().lower() for name in headers.get("Connection", "").split(",")}
     return [(name, value) for name, value in headers.items() if name.lower() not in _OF_ONE_CONNECTION | named]

@@ -29,12 +29,12 @@ class Parity:
 
 def compare(rule: AppendRule, messages: Sequence[Message], spans: Sequence[Span]) -> Parity:
     """Compare a prompt, as the spans it was made of, with the template's own text for the same messages."""
-    said = [_said(message) for message in messages]
+    said = [_fill_empty(message) for message in messages]
     found: Parity | None = None
     refusal: TemplateError | None = None
     for form in _forms(said):
         try:
-            parity = _compared(rule, form, spans)
+            parity = _compare(rule, form, spans)
         except TemplateError as error:  # some templates take a turn's calls only with a text beside them
             refusal = refusal or error
             continue
@@ -53,16 +53,16 @@ def _forms(said: list[Message]) -> Iterator[list[Message]]:
     Not to encode it saves most of the time of a long conversation. Some templates write the text beside a turn's calls
     behind the results, where the model cannot have written it; others leave out the calls, or their marks.
     """
-    yield [_muted(message) for message in said]
+    yield [_mute(message) for message in said]
     yield said
     yield [_without_text(message) for message in said]
     yield [_without_calls(message) for message in said]
 
 
-def _compared(rule: AppendRule, messages: Sequence[Message], spans: Sequence[Span]) -> Parity:
+def _compare(rule: AppendRule, messages: Sequence[Message], spans: Sequence[Span]) -> Parity:
     controls = rule.tokenizer.control_ids
     fresh = [(span.role, span.ids) for span in rule.opening(messages).spans]
-    blank = [(span.role, span.ids) for span in rule.opening([_blanked(message) for message in messages]).spans]
+    blank = [(span.role, span.ids) for span in rule.opening([_blank(message) for message in messages]).spans]
     own = list(_skeleton(spans, rule))
     fault = _first_difference(rule, list(_skeleton(fresh, rule)), own)
     foreign = _count(own, controls) - _count(_skeleton(blank, rule), controls)
@@ -107,13 +107,13 @@ def _first_difference(rule: AppendRule, fresh: Sequence[int], own: Sequence[int]
     return ""
 
 
-def _said(message: Message) -> Message:
+def _fill_empty(message: Message) -> Message:
     """Give an empty turn a text: without one, nothing says where it ends."""
     is_empty = message.get("role") == "assistant" and not message.get("content") and not message.get("tool_calls")
     return {**message, "content": _BLANK} if is_empty else message
 
 
-def _muted(message: Message) -> Message:
+def _mute(message: Message) -> Message:
     content = message.get("content")
     says = message.get("role") == "assistant" and isinstance(content, str) and content.strip()
     return {**message, "content": _BLANK} if says else message
@@ -127,7 +127,7 @@ def _without_text(message: Message) -> Message:
     return {**message, "content": ""} if message.get("content") and message.get("tool_calls") else message
 
 
-def _blanked(message: Message) -> Message:
+def _blank(message: Message) -> Message:
     content: Any = message.get("content")
     if isinstance(content, str) and content:
         return {**message, "content": _BLANK}

@@ -41,7 +41,7 @@ class Reasoning:
             known = cls(opening=opened.group().strip(), closing=closing, marker=f"\n{closing}\n\n")
         else:
             known = cls()
-        parts = _probed(renderer)
+        parts = _probe(renderer)
         return known if parts is None else _read(*parts, prompt, known)
 
     def is_opened_by(self, text: str) -> bool:
@@ -69,7 +69,7 @@ def _prompt(renderer: StubRenderer) -> str:
         return ""
 
 
-def _probed(renderer: StubRenderer) -> tuple[str, str] | None:
+def _probe(renderer: StubRenderer) -> tuple[str, str] | None:
     """Return the text before, between and after reasoning and answer; None if the template leaves reasoning out."""
     thought = slot(99998)
     answer: Message = {"role": "assistant", "reasoning_content": thought, "content": BODY}

@@ -36,7 +36,7 @@ class ChatTemplate:
         clock: Callable[[], datetime] = datetime.now,
     ) -> None:
         self.text = text
-        self._compiled = _compiled(text)
+        self._compiled = _compile(text)
         self.variables = {"strftime_now": clock().strftime, **(special_tokens or {}), **(kwargs or {})}
 
     def using(self, kwargs: Mapping[str, Any], *, clock: Callable[[], datetime] = datetime.now) -> ChatTemplate:
@@ -63,17 +63,17 @@ class ChatTemplate:
         try:
             return str(self._compiled.render(variables))
         except Exception as error:  # the template is foreign code: whatever it raises is its refusal
-            raise _refused(error, messages) from error
+            raise _refusal(error, messages) from error
 
 
 def variables_of(text: str) -> frozenset[str]:
     """Return the variables that a template reads from outside."""
     from jinja2 import meta
 
-    return frozenset(meta.find_undeclared_variables(_compiled(text).environment.parse(text)))
+    return frozenset(meta.find_undeclared_variables(_compile(text).environment.parse(text)))
 
 
-def _compiled(text: str) -> Any:
+def _compile(text: str) -> Any:
     try:
         from jinja2 import TemplateSyntaxError
 
@@ -90,7 +90,7 @@ def _compiled(text: str) -> Any:
         ) from error
 
 
-def _refused(error: Exception, messages: Sequence[Message]) -> TemplateError:
+def _refusal(error: Exception, messages: Sequence[Message]) -> TemplateError:
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
     line = lines[-1] if lines else None
     where = "" if line is None else f" in line {line}"

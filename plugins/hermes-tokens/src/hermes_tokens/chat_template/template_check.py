@@ -148,14 +148,14 @@ def _tools_fault(rule: AppendRule) -> str:
 
 def _case(rule: AppendRule, canned: Canned) -> ProofCase:
     try:
-        full = _rendered(rule, canned)
+        full = _render_case(rule, canned)
         both = _opening(rule, canned, full) if canned.turn is None else _turn(rule, canned, full)
     except TemplateError as error:
         return ProofCase(name=canned.name, result="unsupported", reason=error.message)
-    return _compared(rule, canned.name, both)
+    return _compare(rule, canned.name, both)
 
 
-def _rendered(rule: AppendRule, canned: Canned) -> str:
+def _render_case(rule: AppendRule, canned: Canned) -> str:
     """Return the template's text; a turn whose calls it leaves out has them as content, as the model writes them."""
     texts = (rule.renderer.render(canned.with_content(content)) for content in CONTENTS)
     first = next(texts)
@@ -196,14 +196,14 @@ def _turn(rule: AppendRule, canned: Canned, full: str) -> _Comparison:
     ids = rule.delta(closing, new, after_tools=canned.after_tools).ids
     if not before:  # nothing closes a turn: the body's own last id is before what is appended
         before = rule.tokenizer.encode_scaffold(full[:body])[-1:]
-    return _Comparison(full=full, expected=full[body:], found=shape.filled(slotted.values), ids=ids, before=before)
+    return _Comparison(full=full, expected=full[body:], found=shape.fill(slotted.values), ids=ids, before=before)
 
 
-def _compared(rule: AppendRule, name: str, both: _Comparison) -> ProofCase:
+def _compare(rule: AppendRule, name: str, both: _Comparison) -> ProofCase:
     if both.expected != both.found:
         place = max(0, common_start(both.expected, both.found) - _SHOWN // 2)
         shown = slice(place, place + _SHOWN)
-        return _failed(name, "the texts differ", both.expected[shown], both.found[shown])
+        return _failure(name, "the texts differ", both.expected[shown], both.found[shown])
     whole = rule.tokenizer.encode_scaffold(both.full)
     start = len(whole) - len(both.ids)
     own, ids = whole[start:], list(both.ids)
@@ -212,8 +212,8 @@ def _compared(rule: AppendRule, name: str, both: _Comparison) -> ProofCase:
     place = next((place for place, pair in enumerate(zip(own, ids, strict=False)) if pair[0] != pair[1]), 0)
     near = slice(max(0, place - 5), place + 10)
     reason = f"the texts agree, the ids do not: the template's are {own[near]}, the rule's {ids[near]}"
-    return _failed(name, reason, rule.tokenizer.decode(own[near]), rule.tokenizer.decode(ids[near]))
+    return _failure(name, reason, rule.tokenizer.decode(own[near]), rule.tokenizer.decode(ids[near]))
 
 
-def _failed(name: str, reason: str, expected: str, found: str) -> ProofCase:
+def _failure(name: str, reason: str, expected: str, found: str) -> ProofCase:
     return ProofCase(name=name, result="failed", reason=reason, expected=expected, found=found)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final, final
 
 from hermes_core.contracts.errors import ModelReplyError
-from hermes_tokens.clients.generate import HttpGenerateClient, joined
+from hermes_tokens.clients.generate import HttpGenerateClient, request_body
 from hermes_tokens.clients.generate_response import (
     entries,
     member,
@@ -51,7 +51,7 @@ class AtroposGenerateClient(HttpGenerateClient):
         fields: Mapping[str, Any],
     ) -> bytes:
         head = {"logprobs": 0, **parameters, **fields}
-        return joined(head, b'"prompt":{"prompt_token_ids":', request, b"}")
+        return request_body(head, b'"prompt":{"prompt_token_ids":', request, b"}")
 
     def _read(self, data: Any) -> Generated:
         finish = read_finish(only(member(data, "finish_reasons", "the answer"), "finish_reasons"), "finish_reasons[0]")
@@ -72,7 +72,7 @@ class AtroposGenerateClient(HttpGenerateClient):
 def _logprobs(value: object, ids: tuple[int, ...]) -> tuple[float | None, ...]:
     """Read `[[{"<token id>": logprob, …}], …]`, in which the sampled token is one of each object's keys."""
     listed = [_candidates(entry) for entry in entries(value, len(ids), "logprobs[0]", missing=_MISSING)]
-    same_tokens(ids, [_named(token, found) for token, found in zip(ids, listed, strict=True)], "logprobs[0]")
+    same_tokens(ids, [_candidate_for(token, found) for token, found in zip(ids, listed, strict=True)], "logprobs[0]")
     return read_logprobs([found[str(token)] for token, found in zip(ids, listed, strict=True)], "logprobs[0]")
 
 
@@ -83,7 +83,7 @@ def _candidates(entry: object) -> Mapping[str, Any]:
     return found
 
 
-def _named(token: int, candidates: Mapping[str, Any]) -> object:
+def _candidate_for(token: int, candidates: Mapping[str, Any]) -> object:
     """Return the token if it is a candidate, else the one that is there in its place."""
     if str(token) in candidates:
         return token

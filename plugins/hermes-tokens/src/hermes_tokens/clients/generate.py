@@ -142,7 +142,7 @@ class HttpGenerateClient(ABC):
         """Return path and body that abort a request, None where closing the connection is all there is."""
         return None
 
-    def _explained(self, refusal: Refusal, status: int) -> Refusal:  # noqa: ARG002 - for subclasses
+    def _explain(self, refusal: Refusal, status: int) -> Refusal:  # noqa: ARG002 - for subclasses
         """Add what this protocol knows about a refusal."""
         return refusal
 
@@ -161,16 +161,16 @@ class HttpGenerateClient(ABC):
             if outcome.unanswered:
                 self._abort(request_id)
             return outcome
-        return self._judged(outcome)
+        return self._interpret(outcome)
 
-    def _judged(self, answer: Answer) -> Generated | Refusal:
+    def _interpret(self, answer: Answer) -> Generated | Refusal:
         if answer.status != 200:
-            return self._explained(self._http.refused(*answer), answer.status)
+            return self._explain(self._http.refused(*answer), answer.status)
         try:
             data = decode_json(answer.body)
             inner = embedded_status(data)
             if inner is not None:
-                return self._explained(self._http.refused(inner, answer.headers, answer.body), inner)
+                return self._explain(self._http.refused(inner, answer.headers, answer.body), inner)
             return self._read(data)
         except ModelReplyError as error:
             # The whole answer says no more, and would make the same failure of a thousand rollouts a thousand kinds.
@@ -207,7 +207,7 @@ class HttpGenerateClient(ABC):
             return
         outcome = await self._probe("POST", self.path, b"{}")
         if outcome.status in {401, 403} | _NOT_THERE:
-            refusal = self._explained(self._http.refused(*outcome), outcome.status)
+            refusal = self._explain(self._http.refused(*outcome), outcome.status)
             raise replace(refusal, message=f"{self.path} was wanted; {refusal.message}").error()
 
     async def _probe(self, method: str, path: str, body: bytes | None = None) -> Answer:
@@ -218,9 +218,9 @@ class HttpGenerateClient(ABC):
         return outcome
 
 
-def joined(head: Mapping[str, Any], key: bytes, request: GenerateRequest, tail: bytes = b"") -> bytes:
+def request_body(head: Mapping[str, Any], key: bytes, request: GenerateRequest, tail: bytes = b"") -> bytes:
     """Return a JSON object of some fields and the prompt, whose bytes are there already."""
-    return b"".join((encode(head)[:-1], b"," if head else b"", key, request.prompt.encoded(), tail, b"}"))
+    return b"".join((encode(head)[:-1], b"," if head else b"", key, request.prompt.json_array(), tail, b"}"))
 
 
 def _logprob_kind(mode: str | None) -> str:

@@ -27,7 +27,7 @@ def read_ids(value: object, what: str, *, finish: FinishReason) -> tuple[int, ..
     if value is None and finish == "abort":
         return ()
     if not isinstance(value, list) or not _are_all(value, int) or min(value, default=0) < 0:
-        raise ModelReplyError(f"{what} must be the sampled token ids, found {_shown(value)}", hint=_hint_without_ids())
+        raise ModelReplyError(f"{what} must be the sampled token ids, found {_quote(value)}", hint=_hint_without_ids())
     if not value and finish != "abort":
         raise ModelReplyError(f"at least one sampled token was wanted in {what}, found none", hint=_hint_without_ids())
     return tuple(value)
@@ -38,14 +38,14 @@ def read_echo(value: object, what: str) -> tuple[int, ...] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not _are_all(value, int):
-        raise ModelReplyError(f"{what} must be the prompt's token ids, found {_shown(value)}")
+        raise ModelReplyError(f"{what} must be the prompt's token ids, found {_quote(value)}")
     return tuple(value)
 
 
 def only(value: object, what: str) -> Any:
     """Return the one element of a list; a client asks for one completion."""
     if not isinstance(value, list) or len(value) != 1:
-        found = f"{len(value)} elements" if isinstance(value, list) else _shown(value)
+        found = f"{len(value)} elements" if isinstance(value, list) else _quote(value)
         raise ModelReplyError(f"one completion was asked for, so {what} must be a list of one, found {found}")
     return value[0]
 
@@ -69,7 +69,7 @@ def same_tokens(sampled: Sequence[int], named: Sequence[object], what: str) -> N
         if type(found) is not int or found != token:
             raise ModelReplyError(
                 f"{what}[{position}] must be the logprob of token {token}, which was sampled there, "
-                f"found one of {_shown(found)}"
+                f"found one of {_quote(found)}"
             )
 
 
@@ -84,7 +84,7 @@ def _logprob(value: object, position: int, what: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ModelReplyError(f"{what}[{position}] must be a finite logprob, found {_shown(value)}")
+        raise ModelReplyError(f"{what}[{position}] must be a finite logprob, found {_quote(value)}")
     if value <= _NO_NUMBER:
         raise ModelReplyError(
             f"{what}[{position}] must be a logprob, found {value}, which servers write for NaN and -inf"
@@ -98,7 +98,7 @@ def read_finish(value: object, what: str) -> FinishReason:
     """Return the finish reason, which all three protocols know under the same names."""
     if value == "stop" or value == "length" or value == "abort":  # noqa: PLR1714 - narrows the type as a set does not
         return value
-    raise ModelReplyError(f"{what} must be stop, length or abort, found {_shown(value)}")
+    raise ModelReplyError(f"{what} must be stop, length or abort, found {_quote(value)}")
 
 
 def read_weight_spans(value: object, count: int, what: str) -> tuple[WeightSpan, ...]:
@@ -106,7 +106,7 @@ def read_weight_spans(value: object, count: int, what: str) -> tuple[WeightSpan,
     if value is None or count == 0:
         return ()
     if not isinstance(value, list):
-        raise ModelReplyError(f"{what} must be a list of spans, found {_shown(value)}")
+        raise ModelReplyError(f"{what} must be a list of spans, found {_quote(value)}")
     spans = tuple(_span(item, what) for item in value)
     starts = [0, *(span.end for span in spans)]
     if [span.start for span in spans] != starts[:-1] or starts[-1] != count or any(s.end <= s.start for s in spans):
@@ -126,14 +126,14 @@ def read_usage(prompt: object, completion: object) -> Usage:
 def member(data: object, key: str, what: str) -> Any:
     """Return a member of a JSON object, None if it has none of that name."""
     if not isinstance(data, Mapping):
-        raise ModelReplyError(f"{what} must be an object, found {_shown(data)}")
+        raise ModelReplyError(f"{what} must be an object, found {_quote(data)}")
     return data.get(key)
 
 
 def members(listed: Sequence[Any], keys: Sequence[str], what: str) -> list[list[Any]]:
     """Return one list for each key: its values in a list of objects."""
     if not _are_all(listed, dict):
-        raise ModelReplyError(f"{what} must be a list of objects, found {_shown(listed)}")
+        raise ModelReplyError(f"{what} must be a list of objects, found {_quote(listed)}")
     return [[entry.get(key) for entry in listed] for key in keys]
 
 
@@ -145,7 +145,7 @@ def _are_all(values: Sequence[object], kind: type) -> bool:
 def _span(item: object, what: str) -> WeightSpan:
     version, start, end = (member(item, key, f"a span of {what}") for key in ("version", "start", "end"))
     if not isinstance(version, str) or type(start) is not int or type(end) is not int:
-        raise ModelReplyError(f"a span of {what} has a version, a start and an end, found {_shown(item)}")
+        raise ModelReplyError(f"a span of {what} has a version, a start and an end, found {_quote(item)}")
     return WeightSpan(version=version, start=start, end=end)
 
 
@@ -153,6 +153,6 @@ def _hint_without_ids() -> str:
     return "the server must answer with token ids; is it the protocol that --model-protocol names?"
 
 
-def _shown(value: object) -> str:
+def _quote(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}…"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, final
 from hermes_core.contracts.errors import ModelReplyError
 from hermes_core.contracts.model import encode
 from hermes_core.contracts.tokens import WeightSpan
-from hermes_tokens.clients.generate import HttpGenerateClient, joined
+from hermes_tokens.clients.generate import HttpGenerateClient, request_body
 from hermes_tokens.clients.generate_response import (
     entries,
     member,
@@ -64,7 +64,7 @@ class SglangGenerateClient(HttpGenerateClient):
         }
         if self.echo_prompt:
             head["return_prompt_token_ids"] = True
-        return joined(head, b'"input_ids":', request)
+        return request_body(head, b'"input_ids":', request)
 
     def _read(self, data: Any) -> Generated:
         answer = only(data, "the answer") if isinstance(data, list) else data

@@ -105,7 +105,7 @@ class TokenModel:
     def rule(self, tools: ToolSchemas) -> tuple[AppendRule, bool]:
         """Return the append rule for these tools, and whether it is proved; raises a `ConfigError` if it must be."""
         if tools.encoded not in self._rules:
-            self._rules[tools.encoded] = self._proved(tools)
+            self._rules[tools.encoded] = self._prove_rule(tools)
         return self._rules[tools.encoded]
 
     def family_stops(self, rule: AppendRule) -> frozenset[int]:
@@ -125,7 +125,7 @@ class TokenModel:
         is_wanted = isinstance(self.parser, DeclaringParser) and not are_listed(template, (PROBE,))
         return {"tools_declared_by": parser_name(self.parser)} if self.parser and is_wanted else {}
 
-    def _proved(self, tools: ToolSchemas) -> tuple[AppendRule, bool]:
+    def _prove_rule(self, tools: ToolSchemas) -> tuple[AppendRule, bool]:
         from hermes_tokens.append_rule.append import AppendRule
         from hermes_tokens.chat_template.template_check import prove
 

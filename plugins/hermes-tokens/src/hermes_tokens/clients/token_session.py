@@ -57,7 +57,7 @@ class _Turn:
         field = unread_field(rule, message, self.sampled, opened=self.opened)
         return (told or field) if field else ""
 
-    def closed(self, message: Message) -> ClosedTurn:
+    def describe_end(self, message: Message) -> ClosedTurn:
         """Describe how the turn ended, to the append rule."""
         from hermes_tokens.append_rule.append import ClosedTurn
 
@@ -66,7 +66,7 @@ class _Turn:
         return ClosedTurn(
             last_id=self.last_id,
             finish_reason=self.finish_reason,
-            calls=tuple(_requested(call, wire_ids) for call in message.get("tool_calls") or ()),
+            calls=tuple(_request_of(call, wire_ids) for call in message.get("tool_calls") or ()),
             reasoning_open=self.reasoning_open,
             stop_ids=self.stop_ids,
         )
@@ -204,7 +204,7 @@ class TokenSession:
         if any(message.get("role") == "assistant" for message in new):
             return False
         after_tools = any(message.get("role") == "tool" for message in messages[: turn.messages])
-        delta = rule.delta(turn.closed(own), new, after_tools=after_tools)
+        delta = rule.delta(turn.describe_end(own), new, after_tools=after_tools)
         if self._trajectory.head != turn.after:  # an earlier turn, or a request that failed
             self._go_back(turn.after, "engine" if edit is None else self._reason, edit)
         if delta.replaced and not turn.is_cut:
@@ -242,10 +242,10 @@ class TokenSession:
             self._is_unfinished = True
             parts.append(generated)
             if generated.finish_reason != "abort":
-                return _joined(parts)
+                return _join_parts(parts)
             sampling["max_tokens"] -= len(generated.ids)
             if sampling["max_tokens"] <= 0:
-                return replace(_joined(parts), finish_reason="length")
+                return replace(_join_parts(parts), finish_reason="length")
             if len(parts) > _CONTINUATIONS:
                 raise ModelServerError(
                     f"a finished turn was wanted, the server aborted the request {len(parts)} times in a row",
@@ -292,7 +292,7 @@ class TokenSession:
         return ModelReply(content=text, finish_reason=generated.finish_reason, usage=usage)
 
 
-def _requested(call: Mapping[str, Any], wire_ids: Mapping[Any, str | None]) -> RequestedCall:
+def _request_of(call: Mapping[str, Any], wire_ids: Mapping[Any, str | None]) -> RequestedCall:
     function = call.get("function") or call
     arguments = function.get("arguments") or "{}"
     return RequestedCall(
@@ -303,7 +303,7 @@ def _requested(call: Mapping[str, Any], wire_ids: Mapping[Any, str | None]) -> R
     )
 
 
-def _joined(parts: Sequence[Generated]) -> Generated:
+def _join_parts(parts: Sequence[Generated]) -> Generated:
     """Make one of the parts of a turn."""
     if len(parts) == 1:
         return parts[0]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, final
 from hermes_core.contracts.model import encode
 from hermes_models.clients.http_errors import Refusal
 from hermes_models.clients.model_list import check_listed
-from hermes_tokens.clients.generate import HttpGenerateClient, joined
+from hermes_tokens.clients.generate import HttpGenerateClient, request_body
 from hermes_tokens.clients.generate_response import (
     entries,
     member,
@@ -62,7 +62,7 @@ class VllmGenerateClient(HttpGenerateClient):
             head["model"] = self.model_name
         if self.echo_prompt:
             head["return_token_ids"] = True
-        return joined(head, b'"token_ids":', request)
+        return request_body(head, b'"token_ids":', request)
 
     def _read(self, data: Any) -> Generated:
         choice = only(member(data, "choices", "the answer"), "choices")
@@ -84,7 +84,7 @@ class VllmGenerateClient(HttpGenerateClient):
         # The server knows a request under its id with a prefix; which of the two it takes depends on the version.
         return _ABORT, encode({"request_ids": [f"generate-tokens-{request_id}", request_id]})
 
-    def _explained(self, refusal: Refusal, status: int) -> Refusal:
+    def _explain(self, refusal: Refusal, status: int) -> Refusal:
         if status == 403 and "scale-out" in refusal.message:
             return replace(refusal, hint=_FLAG_HINT)
         if status == 404 and "does not exist" in refusal.message:
@@ -97,7 +97,7 @@ class VllmGenerateClient(HttpGenerateClient):
         """Abort nothing: the same flag switches this path and the one that samples, and nothing is logged or run."""
         outcome = await self._probe("POST", _ABORT, encode({"request_ids": []}))
         if outcome.status in {401, 403}:
-            raise self._explained(self._http.refused(*outcome), outcome.status).error()
+            raise self._explain(self._http.refused(*outcome), outcome.status).error()
         if outcome.status != 200:
             await super()._check_endpoint()
         if self.model_name:
