@@ -429,6 +429,6 @@ class TestTerminal:
     def test_a_terminal_that_cannot_write_a_character_gets_its_escape(self):
         stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
         screen = Screen(stream, {})
-        screen.line(screen.shown("Köln…"))
+        screen.line(screen.escape("Köln…"))
         stream.flush()
         assert stream.buffer.getvalue() == b"K\\xf6ln\\u2026\n"

@@ -18,7 +18,7 @@ import hermes_parsers
 from hermes_core.contracts.errors import ConfigError
 from hermes_core.contracts.parsing import ToolCallParser
 from hermes_parsers import from_response_template, get_parser
-from hermes_parsers.declarative.matchers import FAIL, WAIT, Subject, compiled
+from hermes_parsers.declarative.matchers import FAIL, WAIT, Subject, compile_pattern
 from hermes_parsers.declarative.patterns import PatternError, read_pattern
 from hermes_testing.registries import isolated_registry
 
@@ -231,14 +231,14 @@ class TestPatterns:
         if pattern.count("(?P<n>") > 1:
             return
         try:
-            step = compiled(read_pattern(pattern))
+            step = compile_pattern(read_pattern(pattern))
         except PatternError:
             return
         subject = Subject(text, final=True)
         wanted = re.compile(pattern, re.DOTALL).match(text)
         assert step(subject, 0) == (FAIL if wanted is None else wanted.end())
         if wanted is not None and "n" in wanted.groupdict():
-            assert subject.captured("n") == wanted["n"]
+            assert subject.capture("n") == wanted["n"]
 
     @settings(deadline=None, derandomize=True, max_examples=400)
     @given(
@@ -247,7 +247,7 @@ class TestPatterns:
     )
     def test_a_decision_on_a_part_of_a_text_stands(self, parts: list[str], text: str):
         try:
-            step = compiled(read_pattern("".join(parts)))
+            step = compile_pattern(read_pattern("".join(parts)))
         except PatternError:
             return
         whole = step(Subject(text, final=True), 0)

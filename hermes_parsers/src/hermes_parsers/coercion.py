@@ -110,7 +110,7 @@ def misfit(value: Any, schema: Any) -> str:
     is_number = kind == "integer" or (isinstance(value, float) and value.is_integer())
     if not allowed or kind in allowed or (is_number and not allowed.isdisjoint({"integer", "number"})):
         return ""
-    return f"{_shown(str(value))} is no {' or '.join(sorted(allowed))}, kept as it is"
+    return f"{_quote(str(value))} is no {' or '.join(sorted(allowed))}, kept as it is"
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -135,7 +135,7 @@ def _read(text: str, allowed: frozenset[str]) -> Reading:
                 return found
     if "string" in allowed:
         return text, ""
-    return text, f"{_shown(text)} is no {' or '.join(sorted(allowed))}, kept as a string"
+    return text, f"{_quote(text)} is no {' or '.join(sorted(allowed))}, kept as a string"
 
 
 def _null(text: str, allowed: frozenset[str]) -> Reading | None:
@@ -171,7 +171,7 @@ def _numeral(text: str, allowed: frozenset[str]) -> Reading | None:
         return None
     if value in {float("inf"), float("-inf")}:
         return None
-    return value, "" if is_json else f"{_shown(text)} was read as {value}"
+    return value, "" if is_json else f"{_quote(text)} was read as {value}"
 
 
 def _boolean(text: str, allowed: frozenset[str]) -> Reading | None:
@@ -247,7 +247,7 @@ def coerce_json(text: str, schema: Any) -> Reading:
     except ValueError:
         value, note = coerce_text(text, schema)
         if value is text and not note:
-            note = f"{_shown(text)} is no JSON, kept as a string"
+            note = f"{_quote(text)} is no JSON, kept as a string"
         return value, note
     if isinstance(value, dict | list) and _is_too_deep(value, text):
         return text, "nested too deeply, kept as a string"
@@ -303,13 +303,13 @@ class _Fitter:
         if isinstance(value, str):
             return self._string(value, schema, path)
         if isinstance(value, dict):
-            return {**value, **self._changed(value.items(), schema, path, depth)}
+            return {**value, **self._fit_members(value.items(), schema, path, depth)}
         if isinstance(value, list):
-            changed = self._changed(enumerate(value), schema, path, depth)
+            changed = self._fit_members(enumerate(value), schema, path, depth)
             return [changed.get(index, member) for index, member in enumerate(value)]
         return value
 
-    def _changed(self, members: Iterable[tuple[Any, Any]], schema: Any, path: str, depth: int) -> dict[Any, Any]:
+    def _fit_members(self, members: Iterable[tuple[Any, Any]], schema: Any, path: str, depth: int) -> dict[Any, Any]:
         changed = {}
         for key, member in members:
             place = f"{path}.{key}" if path else str(key)
@@ -322,9 +322,9 @@ class _Fitter:
             return text
         value, note = _read(text, allowed)
         where = f"{path}: " if path else ""
-        self.notes.append(where + (note or f"the string {_shown(text)} was read as {type(value).__name__}"))
+        self.notes.append(where + (note or f"the string {_quote(text)} was read as {type(value).__name__}"))
         return value
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:40] + "…")

@@ -157,10 +157,10 @@ def detect(template: str) -> Detection:
             others.append(RunnerUp(name=candidate.name, reason=reason, evidence=_evidence(candidate, text)))
     if len(fitting) == 1:
         return Detection(name=fitting[0].name, evidence=_evidence(fitting[0], text), runners_up=tuple(others))
-    return Detection(name=None, runners_up=(*(_tied(fits, fitting, text) for fits in fitting), *others))
+    return Detection(name=None, runners_up=(*(_tie(fits, fitting, text) for fits in fitting), *others))
 
 
-def _tied(candidate: _Format, fitting: list[_Format], text: str) -> RunnerUp:
+def _tie(candidate: _Format, fitting: list[_Format], text: str) -> RunnerUp:
     rivals = ", ".join(other.name for other in fitting if other is not candidate)
     return RunnerUp(name=candidate.name, reason=f"{rivals} fits as well", evidence=_evidence(candidate, text))
 
@@ -182,11 +182,11 @@ def _first(mark: Mark, text: str) -> str | None:
 
 
 def _evidence(candidate: _Format, text: str) -> tuple[Evidence, ...]:
-    found = [_found(form, text) for mark in candidate.needs for form in _forms(mark) if form in text]
+    found = [_occurrence(form, text) for mark in candidate.needs for form in _forms(mark) if form in text]
     return tuple(sorted(found, key=lambda evidence: evidence.start))
 
 
-def _found(mark: str, text: str) -> Evidence:
+def _occurrence(mark: str, text: str) -> Evidence:
     start = text.index(mark)
     return Evidence(mark=mark, start=start, line=text.count("\n", 0, start) + 1, count=text.count(mark))
 

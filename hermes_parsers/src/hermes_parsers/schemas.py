@@ -185,7 +185,7 @@ def _implied_types(schema: Mapping[str, Any]) -> frozenset[str]:
 def _parts(schema: Mapping[str, Any], root: Any) -> list[Any]:
     parts: list[Any] = []
     if "$ref" in schema:
-        parts.append(_referenced(schema["$ref"], root))
+        parts.append(_resolve_pointer(schema["$ref"], root))
     for key in COMPOSITIONS:
         choices = schema.get(key)
         if isinstance(choices, list | tuple):
@@ -193,7 +193,7 @@ def _parts(schema: Mapping[str, Any], root: Any) -> list[Any]:
     return parts
 
 
-def _referenced(pointer: Any, root: Any) -> Any:
+def _resolve_pointer(pointer: Any, root: Any) -> Any:
     if not isinstance(pointer, str) or not pointer.startswith("#"):
         return None
     found = root

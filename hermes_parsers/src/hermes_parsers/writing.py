@@ -21,7 +21,7 @@ def dumps(value: Any) -> str:
         ValueError: It holds NaN or an infinity, or is nested too deeply to be written.
     """
     try:
-        text = _written(value)
+        text = _write(value)
         if not text.isascii():
             text.encode()
     except UnicodeEncodeError:
@@ -31,7 +31,7 @@ def dumps(value: Any) -> str:
     return text
 
 
-def _written(value: Any) -> str:
+def _write(value: Any) -> str:
     """Write what arguments are usually made of without the encoder, which the library makes anew for each value."""
     kind = type(value)
     if kind is str:
@@ -42,11 +42,11 @@ def _written(value: Any) -> str:
         return _WRITTEN[value]
     try:
         if kind is list and len(value) <= _FEW:
-            return f"[{', '.join([_written(item) for item in value])}]"
+            return f"[{', '.join([_write(item) for item in value])}]"
         if kind is dict and len(value) <= _FEW:
             quote = encode_basestring
             members = [
-                f"{quote(key)}: {quote(member) if type(member) is str else _written(member)}"
+                f"{quote(key)}: {quote(member) if type(member) is str else _write(member)}"
                 for key, member in value.items()
             ]
             return f"{{{', '.join(members)}}}"

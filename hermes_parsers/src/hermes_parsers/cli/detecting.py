@@ -65,12 +65,12 @@ def _of_template(template: Template, registry: Registry) -> dict[str, Any]:
 def _print(screen: Screen, answers: dict[str, Any], *, agree: bool | None) -> None:
     model, template = answers.get("model"), answers.get("template")
     if model is not None:
-        _print_answer(screen, model, f"for the model {screen.shown(model['id'])}")
+        _print_answer(screen, model, f"for the model {screen.escape(model['id'])}")
         if model["parser"] is None:
             screen.line("  the name is none that is known for certain; its chat template may tell:")
             screen.line("  hermes-core parsers detect FOLDER")
     if template is not None:
-        _print_answer(screen, template, f"by the template {screen.shown(template['source'])}")
+        _print_answer(screen, template, f"by the template {screen.escape(template['source'])}")
         _print_marks(screen, template)
     if agree is not None:
         said = "both agree" if agree else "they disagree: what is served follows the template it is served with"
@@ -93,7 +93,7 @@ def _print_marks(screen: Screen, template: dict[str, Any]) -> None:
     if template["runners_up"]:
         screen.line("  not it, though something speaks for it:" if template["parser"] else "  what comes near:")
     for other in template["runners_up"]:
-        screen.line(f"    {other['name']}: {screen.shown(other['reason'])}")
+        screen.line(f"    {other['name']}: {screen.escape(other['reason'])}")
         for evidence in () if template["parser"] else other["evidence"]:
             screen.line(f"      {_mark(screen, evidence)}")
     if not template["parser"] and not template["runners_up"]:
@@ -105,4 +105,4 @@ def _print_marks(screen: Screen, template: dict[str, Any]) -> None:
 
 def _mark(screen: Screen, evidence: dict[str, Any]) -> str:
     times = "" if evidence["count"] == 1 else f", {evidence['count']} times"
-    return f"{screen.shown(evidence['mark'])}  line {evidence['line']}{times}"
+    return f"{screen.escape(evidence['mark'])}  line {evidence['line']}{times}"

@@ -153,10 +153,10 @@ def _print_list(found: list[dict[str, Any]]) -> None:
             plugin = parser["plugin"]
             screen.line(screen.paint(plugin, "strong"))
         name = screen.paint(f"{parser['name']:{width}}", "good" if not parser["reason"] else "bad")
-        screen.line(f"  {name}  {screen.shown(parser['summary'])}")
+        screen.line(f"  {name}  {screen.escape(parser['summary'])}")
         if parser["aliases"]:
             screen.line(screen.paint(f"  {'':{width}}  also: {' '.join(parser['aliases'])}", "faint"))
         if parser["reason"]:
-            screen.line(f"  {'':{width}}  {parser['state']}: {screen.shown(parser['reason'])}")
+            screen.line(f"  {'':{width}}  {parser['state']}: {screen.escape(parser['reason'])}")
     if not found:
         screen.line("no plugin declares a parser; see: hermes-core plugins list --load")

@@ -21,14 +21,14 @@ class Screen:
         self._is_coloured = stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
     def line(self, text: str = "") -> None:
-        """Write a line; what stands in it must have gone through `shown` or be our own."""
+        """Write a line; what stands in it must have gone through `escape` or be our own."""
         self._stream.write(text.rstrip().encode(self._encoding, "backslashreplace").decode(self._encoding) + "\n")
 
     def paint(self, text: str, style: str) -> str:
         """Return the text in a style, or as it is where colours are not wanted."""
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self._is_coloured and style and text else text
 
-    def shown(self, text: object, limit: int = _WIDTH) -> str:
+    def escape(self, text: object, limit: int = _WIDTH) -> str:
         """Return foreign text as one printable line: control codes are shown, not sent."""
         from hermes_core.cli.display_text import one_line
 
@@ -38,7 +38,7 @@ class Screen:
         """Return foreign text line by line, each made printable; beyond `limit` lines there is one that counts them."""
         lines = text.split("\n")
         for line in lines if limit is None else lines[:limit]:
-            yield self.shown(line, limit=_WIDTH if limit is not None else len(line) * 10 + 1)
+            yield self.escape(line, limit=_WIDTH if limit is not None else len(line) * 10 + 1)
         if limit is not None and len(lines) > limit:
             yield f"… {len(lines) - limit} more lines; --full shows them"
 

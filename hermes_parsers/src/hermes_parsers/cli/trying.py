@@ -104,7 +104,7 @@ class _Printer:
         from hermes_core.cli.display_text import plural
 
         counts = f"{plural(len(result.calls), 'call')} of {plural(len(result.attempts), 'attempt')}"
-        self._screen.line(self._screen.paint(f"{self._screen.shown(name)} ({mode}): {counts}", "strong"))
+        self._screen.line(self._screen.paint(f"{self._screen.escape(name)} ({mode}): {counts}", "strong"))
         self._print_segments(result)
         if result.attempts:
             self._heading("attempts")
@@ -133,10 +133,10 @@ class _Printer:
 
     def _print_attempt(self, number: int, attempt: ParseAttempt) -> None:
         status = self._screen.paint(f"{attempt.status.value:<12}", _STYLES.get(attempt.status, "bad"))
-        name = "-" if attempt.name is None else self._screen.shown(attempt.name)
+        name = "-" if attempt.name is None else self._screen.escape(attempt.name)
         self._screen.line(f"  {number}  {status}  {attempt.start}-{attempt.end}  {name}")
         if attempt.reason:
-            self._screen.line(f"     {self._screen.shown(attempt.reason)}")
+            self._screen.line(f"     {self._screen.escape(attempt.reason)}")
 
     def _print_lines(self, lead: str, text: str) -> None:
         for line in self._screen.shown_lines(text, self._limit):
@@ -148,7 +148,7 @@ class _Printer:
         for piece, event in events:
             when = f"piece {piece}" if piece else "end"
             shown = event.text if event.call is None else _call_json(event.call)
-            self._screen.line(f"  {when:<12} {event.kind:<9}  {self._screen.shown(shown)}")
+            self._screen.line(f"  {when:<12} {event.kind:<9}  {self._screen.escape(shown)}")
         if len(events) < len(streamed.events):
             self._screen.line(f"  … {len(streamed.events) - len(events)} more events; --full shows them")
         if streamed.is_equal:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from hermes_parsers.declarative.delimiters import Delimiter
-from hermes_parsers.declarative.faults import TemplateError, wanted
+from hermes_parsers.declarative.faults import TemplateError, fault
 from hermes_parsers.declarative.shapes import call_shape
 from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.engine.scan import Scan, Wait
@@ -63,4 +63,4 @@ def call_body(place: str, field: Mapping[str, Any], opening: Delimiter, closing:
         from hermes_parsers.declarative.line_body import LineBody, read_lines
 
         return LineBody(opening, closing, shape, read_lines(f"{place}.content_args", arguments))
-    raise wanted(f"{place}.content", "json, xml-inline or kv-lines, since arguments are an object", kind)
+    raise fault(f"{place}.content", "json, xml-inline or kv-lines, since arguments are an object", kind)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any, Final, NamedTuple
 
-from hermes_parsers.declarative.faults import TemplateError, wanted
+from hermes_parsers.declarative.faults import TemplateError, fault
 from hermes_parsers.declarative.heads import END, Heads, heads, holds, overlap
-from hermes_parsers.declarative.matchers import FAIL, WAIT, Step, Subject, compiled
+from hermes_parsers.declarative.matchers import FAIL, WAIT, Step, Subject, compile_pattern
 from hermes_parsers.declarative.patterns import (
     Ahead,
     Choice,
@@ -46,7 +46,7 @@ class Delimiter(NamedTuple):
 
     def match(self, scan: Scan, at: int) -> Wait:
         """Return where a match that begins here ends, or -1."""
-        while (end := self._stepped(Subject(scan.text, final=scan.final), at)) == WAIT:
+        while (end := self._mark_end(Subject(scan.text, final=scan.final), at)) == WAIT:
             yield ""
         return end
 
@@ -54,12 +54,12 @@ class Delimiter(NamedTuple):
         """Return where a match that begins here ends, or -1, and what its named parts hold."""
         while True:
             subject = Subject(scan.text, final=scan.final)
-            end = self._stepped(subject, at)
+            end = self._mark_end(subject, at)
             if end != WAIT:
-                return end, {name: subject.captured(name) for name in self.captures}
+                return end, {name: subject.capture(name) for name in self.captures}
             yield ""
 
-    def _stepped(self, subject: Subject, at: int) -> int:
+    def _mark_end(self, subject: Subject, at: int) -> int:
         end = self.step(subject, at)
         if end < 0 or not self.reaches:
             return end
@@ -75,7 +75,7 @@ def delimiter(place: str, field: Mapping[str, Any], key: str) -> Delimiter | Non
         return None
     solid = without_space(nodes)
     try:
-        step = compiled(solid, limit=MARK_LIMIT)
+        step = compile_pattern(solid, limit=MARK_LIMIT)
     except PatternError as error:
         raise _unusable(f"{place}.{key}_pattern", field[f"{key}_pattern"], str(error)) from error
     firsts = _firsts(solid)
@@ -137,7 +137,7 @@ def pattern_nodes(place: str, pattern: Any) -> Sequence:
         TemplateError: It is none, or has a part that is not supported.
     """
     if not isinstance(pattern, str) or not pattern:
-        raise wanted(place, "a regular expression as a text", pattern)
+        raise fault(place, "a regular expression as a text", pattern)
     try:
         return read_pattern(pattern)
     except PatternError as error:
@@ -147,7 +147,7 @@ def pattern_nodes(place: str, pattern: Any) -> Sequence:
 def tag_step(place: str, pattern: Any, nodes: Sequence, *, is_whole: bool) -> Step:
     """Make the step of a tag, or of what stands before or after a value; only a value may be of any length."""
     try:
-        return compiled(nodes, limit=None if is_whole else MARK_LIMIT)
+        return compile_pattern(nodes, limit=None if is_whole else MARK_LIMIT)
     except PatternError as error:
         raise _unusable(place, pattern, str(error)) from error
 
@@ -163,10 +163,10 @@ def _unusable(place: str, pattern: Any, why: str) -> TemplateError:
 def _literals(place: str, value: Any) -> list[str]:
     literals = [value] if isinstance(value, str) else value
     if not isinstance(literals, list | tuple) or not literals:
-        raise wanted(place, "a text, or a list of texts", value)
+        raise fault(place, "a text, or a list of texts", value)
     for literal in literals:
         if not isinstance(literal, str) or not literal:
-            raise wanted(place, "texts that are not empty", literal)
+            raise fault(place, "texts that are not empty", literal)
     return list(literals)
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from hermes_parsers.declarative.faults import wanted
+from hermes_parsers.declarative.faults import fault
 from hermes_parsers.engine.json_text import MAX_DEPTH
 
 _PLAIN: Final = re.compile(r"[ \t\r\n:,]*")
@@ -38,10 +38,10 @@ def json_dialect(place: str, arguments: Mapping[str, Any]) -> Dialect:
     """
     for key in arguments:
         if key not in ("string_delims", "unquoted_keys", "allow_non_json"):
-            raise wanted(place, "string_delims, unquoted_keys or allow_non_json", key)
+            raise fault(place, "string_delims, unquoted_keys or allow_non_json", key)
     pairs = arguments.get("string_delims") or []
     if not isinstance(pairs, list | tuple) or not all(map(_is_pair, pairs)):
-        raise wanted(f"{place}.string_delims", "a list of pairs of texts", pairs)
+        raise fault(f"{place}.string_delims", "a list of pairs of texts", pairs)
     return Dialect(
         tuple((opening, closing) for opening, closing in pairs),
         bool(arguments.get("unquoted_keys")),

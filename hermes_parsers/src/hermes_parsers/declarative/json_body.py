@@ -10,10 +10,10 @@ from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.declarative.delimiters import Delimiter
 from hermes_parsers.declarative.dialects import Dialect, DialectReader
 from hermes_parsers.declarative.shapes import CallShape
-from hermes_parsers.declarative.spelling import spelled
-from hermes_parsers.engine.json_calls import CallKeys, draft_of, repaired_object, set_arguments, unspanned
+from hermes_parsers.declarative.spelling import spell
+from hermes_parsers.engine.json_calls import CallKeys, draft_of, repaired_object, set_arguments, without_spans
 from hermes_parsers.engine.json_text import MAX_DEPTH, JsonError, Members, members_at, read_members
-from hermes_parsers.engine.recovery import Ends, broken
+from hermes_parsers.engine.recovery import Ends, broken_call
 from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.engine.scan import Draft, Scan, Wait, skip_space
 from hermes_parsers.writing import dumps
@@ -46,7 +46,7 @@ class JsonBody:
             try:
                 found, end = yield from self._members(scan, at)
             except JsonError as error:
-                return (yield from self._broken(scan, start, at, error, captures))
+                return (yield from self._recover(scan, start, at, error, captures))
             return (yield from self._close(scan, self._draft(start, end, found, captures), at, captures))
         if scan.text.startswith("[", at) and not self._shape.is_named:
             return (yield from self._list(scan, start, at, captures))
@@ -101,7 +101,7 @@ class JsonBody:
         elif scan.text.startswith(("}", "]"), after):
             error = JsonError("brackets follow the object", after)
             error.end = after
-            return (yield from self._broken(scan, draft.start, at, error, captures))
+            return (yield from self._recover(scan, draft.start, at, error, captures))
         else:
             draft.cut(f"the closing {self._closing.marks[0]} is missing")
         scan.drafts.append(draft)
@@ -156,10 +156,10 @@ class JsonBody:
                 error = failure
         stop = yield from self._item_end(scan, at, error)
         if stop < 0:
-            return None, (yield from self._broken(scan, start, at, error, captures)), True
-        draft = self._repaired(scan, start, at, stop, captures)
+            return None, (yield from self._recover(scan, start, at, error, captures)), True
+        draft = self._repair(scan, start, at, stop, captures)
         if draft is None:
-            scan.drafts.append(broken(start, stop, AttemptStatus.INVALID_JSON, error))
+            scan.drafts.append(broken_call(start, stop, AttemptStatus.INVALID_JSON, error))
         return draft, stop, False
 
     def _spoilt(
@@ -170,9 +170,9 @@ class JsonBody:
         while scan.text.startswith("}", end):
             stop = end + 1
             end = yield from skip_space(scan, stop)
-        draft = self._repaired(scan, start, at, stop, captures)
+        draft = self._repair(scan, start, at, stop, captures)
         if draft is None:
-            scan.drafts.append(broken(start, stop, AttemptStatus.INVALID_JSON, error))
+            scan.drafts.append(broken_call(start, stop, AttemptStatus.INVALID_JSON, error))
         return draft, stop
 
     def _item_end(self, scan: Scan, at: int, error: JsonError) -> Wait:
@@ -195,23 +195,23 @@ class JsonBody:
         scan.drafts[-1].end = max(at, end)
         return max(at, end)
 
-    def _broken(self, scan: Scan, start: int, at: int, error: JsonError, captures: Mapping[str, str]) -> Wait:
+    def _recover(self, scan: Scan, start: int, at: int, error: JsonError, captures: Mapping[str, str]) -> Wait:
         # Calls nested in each other would each be read down to the same depth.
         is_deep = not error.is_cut and error.at - at > MAX_DEPTH and "deep" in error.reason
         stop, end, status = yield from self._ends.recover(scan, error.at if is_deep else at, error)
-        draft = self._repaired(scan, start, at, stop, captures)
+        draft = self._repair(scan, start, at, stop, captures)
         if draft is not None:
             draft.end = end
-        scan.drafts.append(draft or broken(start, end, status, error))
+        scan.drafts.append(draft or broken_call(start, end, status, error))
         return end
 
-    def _repaired(self, scan: Scan, start: int, at: int, stop: int, captures: Mapping[str, str]) -> Draft | None:
+    def _repair(self, scan: Scan, start: int, at: int, stop: int, captures: Mapping[str, str]) -> Draft | None:
         """Read a body leniently, where that is asked for and the body is JSON."""
         found = repaired_object(scan.text, at, stop) if scan.lenient and self._dialect.is_plain else None
         if found is None:
             return None
         text = dumps(found[0])
-        draft = self._draft(start, stop, (text, 0, len(text), unspanned(found[0])), captures)
+        draft = self._draft(start, stop, (text, 0, len(text), without_spans(found[0])), captures)
         return draft.fail(AttemptStatus.REPAIRED, found[1])
 
     def write_calls(self, calls: list[WrittenCall]) -> str:
@@ -235,7 +235,7 @@ class JsonBody:
         captures = {shape.name: call.name} if shape.name is not None else {}
         if shape.id is not None:
             captures[shape.id] = call.id
-        return spelled(delimiter.nodes, captures) if delimiter else ""
+        return spell(delimiter.nodes, captures) if delimiter else ""
 
     def _object_of(self, call: WrittenCall) -> str:
         if self._dialect.delimiters or self._dialect.unquoted_keys:

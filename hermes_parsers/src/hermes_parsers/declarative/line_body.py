@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.declarative.delimiters import Delimiter
-from hermes_parsers.declarative.faults import wanted
+from hermes_parsers.declarative.faults import fault
 from hermes_parsers.declarative.shapes import CallShape
-from hermes_parsers.declarative.spelling import spelled
+from hermes_parsers.declarative.spelling import spell
 from hermes_parsers.declarative.values import ValueReader, value_reader
 from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.engine.scan import Draft, Marks, Scan, Wait
@@ -36,11 +36,11 @@ def read_lines(place: str, arguments: Mapping[str, Any]) -> Lines:
     """
     for key in arguments:
         if key not in _KNOWN:
-            raise wanted(place, f"one of {', '.join(_KNOWN)}", key)
+            raise fault(place, f"one of {', '.join(_KNOWN)}", key)
     between, separator = arguments.get("line_sep", "\n"), arguments.get("kv_sep", ":")
     for key, value in (("line_sep", between), ("kv_sep", separator)):
         if not isinstance(value, str) or not value:
-            raise wanted(f"{place}.{key}", "a text that is not empty", value)
+            raise fault(f"{place}.{key}", "a text that is not empty", value)
     values = value_reader(f"{place}.value_parser", arguments.get("value_parser"))
     return Lines(between, separator, bool(arguments.get("strip", True)), values)
 
@@ -103,13 +103,13 @@ class LineBody:
         Raises:
             ValueError: The metadata does not say how.
         """
-        return "".join([self._written(call) for call in calls])
+        return "".join([self._write_call(call) for call in calls])
 
-    def _written(self, call: WrittenCall) -> str:
+    def _write_call(self, call: WrittenCall) -> str:
         captures = {} if self._shape.name is None else {self._shape.name: call.name}
         lines = self._lines.between.join([self._line(key, value) for key, value in call.value.items()])
-        closing = spelled(self._closing.nodes, captures) if self._closing else ""
-        return f"{spelled(self._opening.nodes, captures)}{lines}{closing}"
+        closing = spell(self._closing.nodes, captures) if self._closing else ""
+        return f"{spell(self._opening.nodes, captures)}{lines}{closing}"
 
     def _line(self, key: str, value: Any) -> str:
         text = value if isinstance(value, str) else dumps(value)

@@ -58,7 +58,7 @@ class Subject:
         self._runs[chars] = (start, end)
         return min(end, stop)
 
-    def captured(self, name: str) -> str:
+    def capture(self, name: str) -> str:
         """Return what was captured under a name, nothing if that part of the pattern was not needed."""
         start, end = self.captures.get(name, (0, 0))
         return self.text[start:end]
@@ -68,7 +68,7 @@ Step = Callable[[Subject, int], int]
 """Takes a position and returns the next one, `FAIL` or `WAIT`."""
 
 
-def compiled(sequence: Sequence, *, limit: int | None = None) -> Step:
+def compile_pattern(sequence: Sequence, *, limit: int | None = None) -> Step:
     """Make one step of a pattern; no repeat in it takes more than `limit` characters.
 
     Raises:
@@ -213,7 +213,7 @@ class _Compiler:
         if END not in follow and meet(first, follow):
             raise PatternError("what follows a repeated group can begin like it, so where it ends is not certain")
         body = self.sequence(node.body, (first | follow) - {END}, is_repeated=True)
-        return _repeated(body, node.low, node.high or self._limit or sys.maxsize)
+        return _repeater(body, node.low, node.high or self._limit or sys.maxsize)
 
 
 def _before_gap(run: Run, parts: list[_Part]) -> bool:
@@ -303,7 +303,7 @@ def _one_of(steps: tuple[Step, ...]) -> Step:
     return step
 
 
-def _repeated(body: Step, low: int, high: int) -> Step:
+def _repeater(body: Step, low: int, high: int) -> Step:
     def step(subject: Subject, at: int) -> int:
         for count in range(high):
             end = body(subject, at)

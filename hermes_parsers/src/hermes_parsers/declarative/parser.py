@@ -37,7 +37,7 @@ class Regions(NamedTuple):
                 return told
         return start
 
-    def opened(self, field: TextField, scan: Scan, at: int) -> Wait:
+    def match_opening(self, field: TextField, scan: Scan, at: int) -> Wait:
         """Return where the opening of a field that begins here ends, or -1."""
         if field.header is not None:
             return (yield from field.header.match(scan, at))
@@ -109,7 +109,7 @@ class TemplateParser(ScanningParser):
     def _opens(self, scan: Scan, at: int, calls: CallField) -> Generator[str, None, bool]:
         """Whether a call or another field of the template begins here."""
         for field, _ in self.regions.fields:
-            if (yield from self.regions.opened(field, scan, at)) >= 0:
+            if (yield from self.regions.match_opening(field, scan, at)) >= 0:
                 return True
         is_region = self.reasoning_tags is not None and scan.text.startswith(self.reasoning_tags[0], at)
         return is_region or (yield from calls.opening.match(scan, at)) >= 0

@@ -132,7 +132,7 @@ class _Reader:
     def _sequence(self) -> Sequence:
         nodes: list[Node] = []
         while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
-            for node in self._quantified(self._atom()):
+            for node in self._quantify(self._atom()):
                 if isinstance(node, Literal) and nodes and isinstance(nodes[-1], Literal):
                     nodes[-1] = Literal(nodes[-1].text + node.text)
                 else:
@@ -160,16 +160,16 @@ class _Reader:
         if named := _NAME.match(self._pattern, self._at):
             wrap, self._at = named.group(1), named.end()
         elif self._takes("?="):
-            body = self._closed()
+            body = self._group_body()
             return (Ahead(body),)
         elif self._takes("?:"):
             pass
         elif self._pattern.startswith("?", self._at):
             self._refuse(f"the construct {self._pattern[self._at - 1 : self._at + 3]!r}")
-        body = self._closed()
+        body = self._group_body()
         return body if wrap is None else (Group(wrap, body),)
 
-    def _closed(self) -> Sequence:
+    def _group_body(self) -> Sequence:
         body = self._alternatives()
         self._at += 1
         return body
@@ -200,7 +200,7 @@ class _Reader:
         self._at += digits
         return chr(int(code, 16))
 
-    def _quantified(self, atom: Sequence) -> Sequence:
+    def _quantify(self, atom: Sequence) -> Sequence:
         quantity = self._quantity()
         if quantity is None:
             return atom

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
-from hermes_parsers.declarative.faults import TemplateError, wanted
+from hermes_parsers.declarative.faults import TemplateError, fault
 from hermes_parsers.engine.json_calls import CallKeys
 
 _PLACEHOLDER: Final = re.compile(r"\{(\w+(?:\.\w+)*)\}")
@@ -50,7 +50,7 @@ def call_shape(place: str, transform: Any, captures: Collection[str], *, each: b
     if function == "{content}":
         return CallShape(CallKeys())
     if not isinstance(function, Mapping) or "name" not in function:
-        raise wanted(place, f"a mapping like {_EXAMPLE}", transform)
+        raise fault(place, f"a mapping like {_EXAMPLE}", transform)
     reader = _Places(place, frozenset(captures), each=each)
     name = function["name"]
     arguments = reader.member(function.get("arguments", "{content}"))
@@ -86,7 +86,7 @@ class _Places(NamedTuple):
             return None
         inside = path if self.each else path[1:] if path and path[0] == "content" else None
         if inside is None or len(inside) != 1:
-            raise wanted(self.place, "placeholders for a capture, {content}, or a key of it like {content.name}", value)
+            raise fault(self.place, "placeholders for a capture, {content}, or a key of it like {content.name}", value)
         return inside[0]
 
     def _path(self, value: Any) -> list[str]:

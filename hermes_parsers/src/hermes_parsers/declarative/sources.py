@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Any, Final, NamedTuple
 
-from hermes_parsers.declarative.faults import TemplateError, wanted
+from hermes_parsers.declarative.faults import TemplateError, fault
 
 FILE: Final = "tokenizer_config.json"
 OLDER: Final = "response_schema"
@@ -34,7 +34,7 @@ def find_template(source: Mapping[str, Any] | str | PathLike[str], name: str) ->
         return _of_mapping(_object(source, "the text"), name, "the text")
     if isinstance(source, str | PathLike):
         return _of_path(source, name)
-    raise wanted("source", f"a mapping, JSON text, or the path of a {FILE} or of a model's folder", source)
+    raise fault("source", f"a mapping, JSON text, or the path of a {FILE} or of a model's folder", source)
 
 
 def _of_path(source: str | PathLike[str], name: str) -> Source:
@@ -59,7 +59,7 @@ def _object(text: str, place: str) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         raise TemplateError(f"{place} is no JSON: {error}", hint="look at it with: python -m json.tool") from error
     if not isinstance(found, Mapping):
-        raise wanted(place, "a JSON object", found)
+        raise fault(place, "a JSON object", found)
     return found
 
 

@@ -8,26 +8,26 @@ from hermes_parsers.declarative.heads import holds
 from hermes_parsers.declarative.patterns import Ahead, Choice, Edge, Group, Literal, Node, Repeat, Run, Sequence
 
 
-def spelled(nodes: Sequence, captures: Mapping[str, str]) -> str:
+def spell(nodes: Sequence, captures: Mapping[str, str]) -> str:
     """Write a text that a pattern matches; what is optional is left out.
 
     Raises:
         ValueError: The pattern leaves open what to write.
     """
-    return "".join([_spelled(node, captures) for node in nodes])
+    return "".join([_spell_node(node, captures) for node in nodes])
 
 
-def _spelled(node: Node, captures: Mapping[str, str]) -> str:
+def _spell_node(node: Node, captures: Mapping[str, str]) -> str:
     if isinstance(node, Literal):
         return node.text
     if isinstance(node, Group):
-        return captures[node.name] if node.name in captures else spelled(node.body, captures)
+        return captures[node.name] if node.name in captures else spell(node.body, captures)
     if isinstance(node, Run):
         return _some(node.chars) * node.low if node.low else ""
     if isinstance(node, Choice):
-        return _space(node) if () in node.branches else spelled(node.branches[0], captures)
+        return _space(node) if () in node.branches else spell(node.branches[0], captures)
     if isinstance(node, Repeat):
-        return spelled(node.body, captures) * node.low
+        return spell(node.body, captures) * node.low
     assert isinstance(node, Edge | Ahead)
     return ""
 

@@ -30,7 +30,7 @@ class TemplateStream(ScanStream):
             return self._silence(told, start)
         begin = (yield from regions.begin(scan, told, start)) if regions.leading else start
         for field, is_content in regions.fields:
-            end = yield from regions.opened(field, scan, begin)
+            end = yield from regions.match_opening(field, scan, begin)
             if end >= 0:
                 return (yield from self._region(field, told, begin, end, is_content=is_content))
         end = yield from super()._block(told, begin)
@@ -65,7 +65,7 @@ class TemplateStream(ScanStream):
             return (yield from self._content(field, ends, body))
         found = yield from ends.seek(scan, body)
         stop, end = (len(scan.text), len(scan.text)) if found is None else found.span()
-        self._thought(begin, body, stop, end)
+        self._finish_thought(begin, body, stop, end)
         return end
 
     def _content(self, field: TextField, ends: Marks, told: int) -> Generator[str, None, int]:
@@ -74,7 +74,7 @@ class TemplateStream(ScanStream):
         at, is_begun = told, not field.strips
         while True:
             found = ends.search(scan.text, at)
-            stop = found.start() if found else len(scan.text) if scan.final else ends.held_from(scan.text, at)
+            stop = found.start() if found else len(scan.text) if scan.final else ends.partial_start(scan.text, at)
             text = scan.text[told:stop]
             solid = text.rstrip() if field.strips or not (found or scan.final) else text
             if solid:

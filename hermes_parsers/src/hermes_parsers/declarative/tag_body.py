@@ -8,7 +8,7 @@ from typing import Any
 from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.declarative.delimiters import Delimiter
 from hermes_parsers.declarative.shapes import CallShape
-from hermes_parsers.declarative.spelling import spelled
+from hermes_parsers.declarative.spelling import spell
 from hermes_parsers.declarative.tags import Around, Tag, Tags
 from hermes_parsers.engine.rendering import WrittenCall
 from hermes_parsers.engine.scan import Draft, Marks, Scan, Wait, skip_space
@@ -53,7 +53,7 @@ class TagBody:
                 behind = at = tag.end
         else:
             end = None
-        draft = self._judged(scan.text, start, (behind, at), end, read)
+        draft = self._draft(scan.text, start, (behind, at), end, read)
         self._fill(scan, draft, read, captures)
         if left_out and draft.is_good:
             said = f"left out text between the tags: {''.join(left_out).strip()!r:.80}"
@@ -78,7 +78,7 @@ class TagBody:
         found = yield from self._next.seek(scan, at + 1)
         return len(scan.text) if found is None else found.start()
 
-    def _judged(self, text: str, start: int, rest: tuple[int, int], end: int | None, read: list[Tag]) -> Draft:
+    def _draft(self, text: str, start: int, rest: tuple[int, int], end: int | None, read: list[Tag]) -> Draft:
         """Make the draft of a call; `rest` is what follows its last tag, `end` what `_end` found behind that."""
         behind, at = rest
         if end is not None and end > at:
@@ -130,18 +130,18 @@ class TagBody:
         """
         if self._opening.weak or not self._tags.marks:
             raise ValueError("the metadata says how this format's calls are read, not what is written between them")
-        return "".join([self._written(call) for call in calls])
+        return "".join([self._write_call(call) for call in calls])
 
-    def _written(self, call: WrittenCall) -> str:
+    def _write_call(self, call: WrittenCall) -> str:
         captures = {} if self._shape.name is None else {self._shape.name: call.name}
         tags = "".join([self._tag(key, value) for key, value in call.value.items()])
-        closing = spelled(self._closing.nodes, captures) if self._closing else ""
-        return f"{spelled(self._opening.nodes, captures)}{tags}{closing}"
+        closing = spell(self._closing.nodes, captures) if self._closing else ""
+        return f"{spell(self._opening.nodes, captures)}{tags}{closing}"
 
     def _tag(self, key: str, value: Any) -> str:
         text = value if isinstance(value, str) else dumps(value)
         before, after = ("\n" if is_spaced else "" for is_spaced in self._tags.spaced)
-        return spelled(self._tags.nodes, {"key": key, "value": f"{before}{text}{after}"})
+        return spell(self._tags.nodes, {"key": key, "value": f"{before}{text}{after}"})
 
 
 def _overlaps(mark: str, text: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple
 
 from hermes_parsers.declarative.delimiters import Delimiter, is_space, pattern_nodes, tag_step
-from hermes_parsers.declarative.faults import TemplateError, wanted
+from hermes_parsers.declarative.faults import TemplateError, fault
 from hermes_parsers.declarative.heads import END, heads
 from hermes_parsers.declarative.matchers import WAIT, Step, Subject
 from hermes_parsers.declarative.patterns import Group, Literal, Run, Sequence, names
@@ -77,9 +77,9 @@ class Tags(NamedTuple):
             yield ""
         if end < 0:
             return None
-        key = subject.captured("key").strip()
+        key = subject.capture("key").strip()
         if self.tail is None:
-            return Tag(key, subject.captured("value"), end)
+            return Tag(key, subject.capture("value"), end)
         return (yield from self._value(scan, key, end, around))
 
     def _value(self, scan: Scan, key: str, start: int, around: Around) -> Generator[str, None, Tag | None]:
@@ -88,11 +88,11 @@ class Tags(NamedTuple):
             place = found.start()
             after = yield from self._matches(scan, self.tail, place)
             if after >= 0:
-                return Tag(key, self._framed(scan.text[start:place]), after)
+                return Tag(key, self._strip_framing(scan.text[start:place]), after)
             if (yield from self._ends(scan, place, around.ends)):
-                return Tag(key, self._framed(scan.text[start:place]), place, is_closed=False)
+                return Tag(key, self._strip_framing(scan.text[start:place]), place, is_closed=False)
             at = place + 1
-        return Tag(key, self._framed(scan.text[start:]), len(scan.text), is_closed=False)
+        return Tag(key, self._strip_framing(scan.text[start:]), len(scan.text), is_closed=False)
 
     def _ends(self, scan: Scan, at: int, ends: tuple[Delimiter, ...]) -> Generator[str, None, bool]:
         if (yield from self._matches(scan, self.head, at)) >= 0:
@@ -108,7 +108,7 @@ class Tags(NamedTuple):
             yield ""
         return end
 
-    def _framed(self, text: str) -> str:
+    def _strip_framing(self, text: str) -> str:
         """Take off the framing: one newline at each end, or the space where there is none; indentation stays."""
         before, after = self.spaced
         if before:
@@ -128,7 +128,7 @@ def read_tags(place: str, arguments: Mapping[str, Any]) -> Tags:
     """
     for key in arguments:
         if key not in _KNOWN:
-            raise wanted(place, f"one of {', '.join(_KNOWN)}", key)
+            raise fault(place, f"one of {', '.join(_KNOWN)}", key)
     pattern = arguments.get("tag_pattern")
     nodes = pattern_nodes(f"{place}.tag_pattern", pattern)
     if sorted(names(nodes)) != ["key", "value"]:

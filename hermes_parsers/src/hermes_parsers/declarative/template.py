@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from hermes_parsers.declarative.bodies import Body, call_body
 from hermes_parsers.declarative.delimiters import Delimiter, cores, delimiter, nodes_of, without_space
-from hermes_parsers.declarative.faults import TemplateError, wanted
+from hermes_parsers.declarative.faults import TemplateError, fault
 from hermes_parsers.declarative.patterns import Ahead, Choice, Edge, Literal, Node, Sequence, bodies, names
 
 VERSION: Final = 1
@@ -78,17 +78,17 @@ def read_template(spec: Any, name: str) -> ResponseTemplate:
         TemplateError: It is malformed, or has what is not supported; says where, and what to write there.
     """
     if not isinstance(spec, Mapping):
-        raise wanted(name, "an object with 'fields' and 'start_anchor'", spec)
+        raise fault(name, "an object with 'fields' and 'start_anchor'", spec)
     if "fields" not in spec and ("properties" in spec or any(str(key).startswith("x-") for key in spec)):
         raise _older(name)
     _refuse_unknown(name, spec, _TEMPLATE_KEYS)
     if spec.get("version", VERSION) != VERSION:
-        raise wanted(f"{name}.version", f"{VERSION}, the only one there is", spec["version"])
+        raise fault(f"{name}.version", f"{VERSION}, the only one there is", spec["version"])
     if not isinstance(spec.get("defaults", {}), Mapping):
-        raise wanted(f"{name}.defaults", "an object", spec["defaults"])
+        raise fault(f"{name}.defaults", "an object", spec["defaults"])
     fields = spec.get("fields")
     if not isinstance(fields, Mapping) or not fields:
-        raise wanted(f"{name}.fields", "an object with at least one field", fields)
+        raise fault(f"{name}.fields", "an object with at least one field", fields)
     _check_fields(f"{name}.fields", fields)
     anchors = _anchors(name, spec)
     places = {key: f"{name}.fields.{key}" for key in fields}
@@ -140,7 +140,7 @@ def _check_fields(place: str, fields: Mapping[str, Any]) -> None:
 
 def _check_field(place: str, field: Any) -> None:
     if not isinstance(field, Mapping):
-        raise wanted(place, "an object", field)
+        raise fault(place, "an object", field)
     _refuse_unknown(place, field, _FIELD_KEYS)
     kinds: Mapping[str, tuple[type, str]] = {
         "content_args": (Mapping, "an object"),
@@ -151,9 +151,9 @@ def _check_field(place: str, field: Any) -> None:
     }
     for key, (kind, what) in kinds.items():
         if field.get(key) is not None and not isinstance(field[key], kind):
-            raise wanted(f"{place}.{key}", what, field[key])
+            raise fault(f"{place}.{key}", what, field[key])
     if field.get("content", "text") not in _CONTENTS:
-        raise wanted(f"{place}.content", f"one of {', '.join(_CONTENTS)}", field["content"])
+        raise fault(f"{place}.content", f"one of {', '.join(_CONTENTS)}", field["content"])
     if field.get("join") is not None and not field.get("repeats"):
         raise TemplateError(f"{place}: 'join' needs 'repeats'", hint=f'add "repeats": true to {place}')
     if field.get("transform_each") and field.get("transform") is None:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from hermes_parsers.coercion import coerce_text
 from hermes_parsers.declarative.dialects import Dialect, DialectReader, json_dialect
-from hermes_parsers.declarative.faults import wanted
+from hermes_parsers.declarative.faults import fault
 from hermes_parsers.engine.json_text import JsonError, value_at
 
 _PARSERS: Final = ("text", "json", "int", "float", "bool")
@@ -64,11 +64,11 @@ def value_reader(place: str, spec: Any) -> ValueReader:
     if spec is None:
         return ValueReader()
     if not isinstance(spec, Mapping):
-        raise wanted(place, 'an object like {"name": "json"}', spec)
+        raise fault(place, 'an object like {"name": "json"}', spec)
     kind = spec.get("name", "text")
     if kind not in _PARSERS:
-        raise wanted(f"{place}.name", f"one of {', '.join(_PARSERS)}", kind)
+        raise fault(f"{place}.name", f"one of {', '.join(_PARSERS)}", kind)
     arguments = spec.get("args") or {}
     if not isinstance(arguments, Mapping):
-        raise wanted(f"{place}.args", "an object", arguments)
+        raise fault(f"{place}.args", "an object", arguments)
     return ValueReader(kind, json_dialect(f"{place}.args", arguments)) if kind == "json" else ValueReader(kind)

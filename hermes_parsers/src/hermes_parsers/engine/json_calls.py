@@ -63,7 +63,7 @@ def draft_of(text: str, start: int, end: int, found: Members, keys: CallKeys = O
     function = found.get("function")
     if function is not None and isinstance(function[0], dict) and not any(key in found for key in keys.name):
         # The shape of the OpenAI API, which models have seen often: the call is one level deeper.
-        inner = members_at(text, function[1])[0] if function[1] >= 0 else unspanned(function[0])
+        inner = members_at(text, function[1])[0] if function[1] >= 0 else without_spans(function[0])
         found = {**found, **inner}
     name = next((found[key][0] for key in keys.name if key in found), None)
     written = next((found[key][0] for key in keys.id if key in found), None)
@@ -113,7 +113,7 @@ def _missing(keys: CallKeys, name: Any, found: Members) -> str:
     return f"{wanted} is a text, found {name!r:.80}"
 
 
-def unspanned(value: dict[str, Any]) -> Members:
+def without_spans(value: dict[str, Any]) -> Members:
     """Give an object's members without spans."""
     return {key: (item, _UNSPANNED, _UNSPANNED) for key, item in value.items()}
 

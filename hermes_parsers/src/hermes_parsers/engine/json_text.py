@@ -128,7 +128,7 @@ def _space(text: str, at: int) -> int:
 
 def read_members(scan: Scan, at: int) -> Generator[str, None, tuple[Members, int]]:
     """Read the object at `at`, waiting for its end. Raises JsonError when it is none."""
-    return _read(scan, at, members_at, _shifted)
+    return _read(scan, at, members_at, _shift)
 
 
 def read_value(scan: Scan, at: int) -> Generator[str, None, tuple[Any, int]]:
@@ -161,7 +161,7 @@ def _read(
         value, size = read(scan.text[at : balance.end], 0)
     except JsonError as error:
         error.at += at
-        raise _explained(balance, error) from None
+        raise _locate_error(balance, error) from None
     return shift(value, at), at + size
 
 
@@ -197,14 +197,14 @@ def out_of_place(text: str, at: int, dead: int, opened: int) -> JsonError:
 def _fault(balance: Balance, text: str) -> JsonError:
     """Make the error of brackets that do not balance."""
     if balance.dead < 0 and balance.loose < 0:
-        return _explained(balance, JsonError("the text ends inside the JSON", len(text), is_cut=True))
+        return _locate_error(balance, JsonError("the text ends inside the JSON", len(text), is_cut=True))
     if balance.dead < 0:
         balance.dead = balance.loose
     reason = "nested too deeply" if balance.depth > MAX_DEPTH else f"{text[balance.dead]!r} is out of place"
-    return _explained(balance, JsonError(reason, balance.dead))
+    return _locate_error(balance, JsonError(reason, balance.dead))
 
 
-def _explained(balance: Balance, error: JsonError) -> JsonError:
+def _locate_error(balance: Balance, error: JsonError) -> JsonError:
     error.end = balance.end
     is_loose = 0 <= balance.loose == balance.dead
     error.start, error.opened = balance.start, -1 if is_loose else balance.opened
@@ -220,7 +220,7 @@ def is_shallow(text: str, at: int, end: int) -> bool:
     return balance.end == end
 
 
-def _shifted(found: Members, by: int) -> Members:
+def _shift(found: Members, by: int) -> Members:
     if not by:
         return found
     return {key: (value, start + by, end + by) for key, (value, start, end) in found.items()}

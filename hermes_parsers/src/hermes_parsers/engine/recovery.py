@@ -37,7 +37,7 @@ class Ends:
             if body < error.at and end > body:
                 body, end = yield from self._behind_fault(scan, body, end, error.at)
             return body, end, INVALID_JSON
-        if error.end >= 0 and (after := (yield from self._closed_after(scan, error.end))):
+        if error.end >= 0 and (after := (yield from self._find_closer(scan, error.end))):
             return after[0], after[1], INVALID_JSON
         found = self.marks.sure(scan.text, at) if scan.final else (yield from self.marks.seek(scan, at))
         if found is None:
@@ -59,31 +59,31 @@ class Ends:
                 return found.span()
             at = found.end()
 
-    def _closed_after(self, scan: Scan, at: int) -> Generator[str, None, tuple[int, int] | None]:
+    def _find_closer(self, scan: Scan, at: int) -> Generator[str, None, tuple[int, int] | None]:
         """Return start and end of the closing mark that follows, brackets and space between; None without one."""
         while True:
             at = SPACE(scan.text, at).end()  # type: ignore[union-attr]  # the pattern matches everywhere
             if at < len(scan.text) and scan.text[at] in "}]":
                 at += 1
-            elif (held := self._held(scan, at)) is None:
+            elif (held := self._wait_at(scan, at)) is None:
                 return next(((at, at + len(mark)) for mark in self.closers if scan.text.startswith(mark, at)), None)
             else:
                 yield held
 
-    def _held(self, scan: Scan, at: int) -> str | None:
+    def _wait_at(self, scan: Scan, at: int) -> str | None:
         """Return what to wait for where the text ends before it is decided whether a closing mark stands here."""
         rest = scan.text[at : at + self.marks.longest]
         is_open = not scan.final and at + len(rest) == len(scan.text)
         return "" if is_open and any(mark != rest and mark.startswith(rest) for mark in self.closers) else None
 
 
-def broken_at_once(text: str, start: int, end: int, dead: int) -> Draft:
-    """Make the draft of a call that stops to be JSON at `dead`, as `broken` does, without an error's cost."""
+def broken_call_at(text: str, start: int, end: int, dead: int) -> Draft:
+    """Make the draft of a call that stops to be JSON at `dead`, as `broken_call` does, without an error's cost."""
     reason = f"{text[dead]!r} is out of place, {dead - start} characters into the call"
     return Draft(start, end, INVALID_JSON, None, None, None, reason)
 
 
-def broken(start: int, end: int, status: AttemptStatus, error: JsonError) -> Draft:
+def broken_call(start: int, end: int, status: AttemptStatus, error: JsonError) -> Draft:
     """Make the draft of a call that cannot be read."""
     if status is TRUNCATED:
         return Draft(start, end, status, reason="the text ends inside the call")

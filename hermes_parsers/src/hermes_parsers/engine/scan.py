@@ -244,7 +244,7 @@ class Marks:
         held = "|".join(re.escape(prefix) for prefix in sorted(prefixes, key=len, reverse=True))
         return re.compile(rf"(?:{held})?\Z" if held else r"\Z").search
 
-    def held_from(self, text: str, start: int) -> int:
+    def partial_start(self, text: str, start: int) -> int:
         """Return where the text's end begins that could become a mark with more text."""
         found = self.partial(text, max(start, len(text) - self.longest + 1))
         assert found is not None
@@ -253,10 +253,10 @@ class Marks:
     def seek(self, scan: Scan, at: int) -> Generator[str, None, re.Match[str] | None]:
         """Return the next mark, or None when the text ends without one."""
         while (found := self.search(scan.text, at)) is None and not scan.final:
-            at = max(at, self.held_from(scan.text, at))
+            at = max(at, self.partial_start(scan.text, at))
             yield ""
         # A longer mark could still begin where a shorter one is complete.
-        while found is not None and not scan.final and self.held_from(scan.text, found.start()) == found.start():
+        while found is not None and not scan.final and self.partial_start(scan.text, found.start()) == found.start():
             yield ""
             found = self.search(scan.text, at)
         return found

@@ -169,7 +169,7 @@ class ScanStream:
             else:
                 start = found.start()
                 if found[0] in tags:
-                    end = yield from self._tagged(told, start, found[0])
+                    end = yield from self._read_tag(told, start, found[0])
                 elif scan.final and is_plain:
                     first = len(scan.drafts)
                     end = parser.read_now(scan, start)
@@ -183,7 +183,7 @@ class ScanStream:
         self._text(told, len(scan.text), is_last=True)
         self._promote()
 
-    def _tagged(self, told: int, start: int, mark: str) -> Generator[str, None, int]:
+    def _read_tag(self, told: int, start: int, mark: str) -> Generator[str, None, int]:
         """Read the reasoning that a tag opens or ends; return where it ended, or -1 when the tag is text."""
         thinking = self._parser.thinking[mark]
         if mark == thinking.opening:
@@ -202,7 +202,7 @@ class ScanStream:
     def _let_go(self, told: int) -> tuple[int, int]:
         """Tell the text that can no longer belong to a mark or its framing, and forget it."""
         scan, marks = self._scan, self._parser.marks
-        keep = marks.held_from(scan.text, told)
+        keep = marks.partial_start(scan.text, told)
         is_idle = keep == len(scan.text)
         keep = told + len(scan.text[told:keep].rstrip())
         self._text(told, keep)
@@ -345,7 +345,7 @@ class ScanStream:
             self._is_open = True
             return self._unclosed_reasoning(told, body)
         end = yield from self._after_reasoning(found + len(closing))
-        self._thought(told, body, found, end)
+        self._finish_thought(told, body, found, end)
         return end
 
     def _repeated_opening(self) -> Generator[str, None, int]:
@@ -383,10 +383,10 @@ class ScanStream:
         """End reasoning that is never closed: at the first calls that were surely meant, or at the text's end."""
         stop = end_of_unclosed(self._parser, self._scan, body, self._known)
         self._is_unclosed = stop < len(self._scan.text)
-        self._thought(told, body, stop, stop)
+        self._finish_thought(told, body, stop, stop)
         return stop
 
-    def _thought(self, told: int, body: int, stop: int, end: int) -> None:
+    def _finish_thought(self, told: int, body: int, stop: int, end: int) -> None:
         thinking = self._thinking
         thought = self._scan.text[body:stop].removeprefix(thinking.before)
         thought = thought.rstrip() if self._is_unclosed else thought.removesuffix(thinking.after)

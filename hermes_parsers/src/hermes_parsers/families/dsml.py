@@ -19,7 +19,7 @@ _BAR: Final = "\uff5c"
 _BLOCKS: Final = ("function_calls", "tool_calls", "toolcalls", "calls")
 
 
-def bracketed(name: str) -> str:
+def between_bars(name: str) -> str:
     """Return a mark between two of the models' bars."""
     return f"{_BAR}{name}{_BAR}"
 
@@ -29,7 +29,7 @@ def dialect(mark: str, blocks: tuple[str, ...] = _BLOCKS) -> Dialect:
     return invoke_dialect(mark, tuple((f"<{mark}{block}>", f"</{mark}{block}>") for block in blocks))
 
 
-_MARK: Final = bracketed("DSML")
+_MARK: Final = between_bars("DSML")
 
 
 class DeepseekV32Parser(MarkupParser):

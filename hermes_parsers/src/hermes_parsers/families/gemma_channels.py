@@ -26,9 +26,9 @@ class ChannelStream(ScanStream):
         super().__init__(parser, tools, mode)
         self._is_final_channel = False
 
-    def _tagged(self, told: int, start: int, mark: str) -> Generator[str, None, int]:
+    def _read_tag(self, told: int, start: int, mark: str) -> Generator[str, None, int]:
         if not self._is_final_channel or mark != self._parser.thinking[mark].closing:
-            return (yield from super()._tagged(told, start, mark))
+            return (yield from super()._read_tag(told, start, mark))
         self._is_final_channel = False
         return self._frame(self._text(told, start), start + len(mark))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from hermes_parsers.families.dsml import DeepseekV32Parser, bracketed, dialect
+from hermes_parsers.families.dsml import DeepseekV32Parser, between_bars, dialect
 from hermes_parsers.families.tagged_json import TaggedJsonParser
 from hermes_parsers.markup.dialect import Dialect
 
@@ -29,10 +29,10 @@ class Gigachat35Parser(DeepseekV32Parser):
     """`<invoke>` and `<parameter>` with a mark in each tag; a parameter says whether it is text or JSON."""
 
     stop_tokens: ClassVar[tuple[str, ...]] = ()
-    dialects: ClassVar[tuple[Dialect, ...]] = (dialect(bracketed("GCML"), ("tool_calls",)),)
+    dialects: ClassVar[tuple[Dialect, ...]] = (dialect(between_bars("GCML"), ("tool_calls",)),)
     openers: ClassVar[tuple[str, ...]] = dialects[0].openers
     reasoning_end: ClassVar[str] = "\n\n"
-    mark: ClassVar[str] = bracketed("GCML")
+    mark: ClassVar[str] = between_bars("GCML")
     block: ClassVar[str] = "tool_calls"
     empty_body: ClassVar[str] = ""
     leads: ClassVar[bool] = False

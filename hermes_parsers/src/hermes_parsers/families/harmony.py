@@ -70,7 +70,7 @@ class HarmonyParser(NamedJsonParser):
             recipient = found[1] if found else ""
         return Draft(head.start(1), end, name=recipient.removeprefix("functions."))
 
-    def finished(self, scan: Scan, draft: Draft) -> Draft:  # noqa: ARG002 - the base's signature
+    def finish(self, scan: Scan, draft: Draft) -> Draft:  # noqa: ARG002 - the base's signature
         """Report a recipient that is only the namespace."""
         if draft.name:
             return draft

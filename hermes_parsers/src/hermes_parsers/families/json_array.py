@@ -21,11 +21,11 @@ from hermes_parsers.engine.json_calls import (
     plain_head,
     repaired_end,
     repaired_object,
-    unspanned,
+    without_spans,
 )
 from hermes_parsers.engine.json_text import FEW, JsonError, Members, dead_at_once, read_members
 from hermes_parsers.engine.parser import ScanningParser
-from hermes_parsers.engine.recovery import broken, broken_at_once
+from hermes_parsers.engine.recovery import broken_call, broken_call_at
 from hermes_parsers.engine.scan import (
     INVALID_JSON,
     OK,
@@ -110,7 +110,7 @@ class JsonArrayParser(ScanningParser):
         found = self._boundary(text, at + 1)
         if found is not None and found[0][0] == "}":
             return -1
-        draft = broken_at_once(text, start, len(text) if found is None else found.start(), dead[0])
+        draft = broken_call_at(text, start, len(text) if found is None else found.start(), dead[0])
         if not self.takes(scan, opener, at, draft):
             return -1
         closer = self.closers[opener]
@@ -187,7 +187,7 @@ class JsonArrayParser(ScanningParser):
         found = self._next(scan.text, at)
         assert found is not None
         error = JsonError(f"wanted an object, found {scan.text[at]!r}", at)
-        return broken(at, found.start(), INVALID_JSON, error)
+        return broken_call(at, found.start(), INVALID_JSON, error)
 
     def _read_item(self, scan: Scan, start: int, at: int) -> Generator[str, None, Draft]:
         draft = yield from self._read_object(scan, start, at)
@@ -256,9 +256,9 @@ class JsonArrayParser(ScanningParser):
             if found is None and error.is_cut:
                 status = TRUNCATED
         if scan.lenient and (repaired := repaired_object(scan.text, at, stop := _item_end(scan.text, at, stop))):
-            draft = self.draft_of(scan.text, start, stop, unspanned(repaired[0]))
+            draft = self.draft_of(scan.text, start, stop, without_spans(repaired[0]))
             return draft.fail(REPAIRED, repaired[1])
-        return broken(start, stop, status, error)
+        return broken_call(start, stop, status, error)
 
     def write_calls(self, calls: Sequence[WrittenCall]) -> str:
         """Write the array between the marks."""

@@ -60,7 +60,7 @@ class KimiParser(NamedJsonParser):
         """Take the name from the id."""
         return Draft(head.start(1), end, name=name_in(head[2], known_names(scan.tools)), id=head[2])
 
-    def finished(self, scan: Scan, draft: Draft) -> Draft:
+    def finish(self, scan: Scan, draft: Draft) -> Draft:
         """Give a call whose id holds no name that of the only tool which takes such arguments."""
         if draft.name is not None or not draft.is_good:
             return draft

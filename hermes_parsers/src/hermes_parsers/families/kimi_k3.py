@@ -57,7 +57,7 @@ class KimiK3Parser(MarkupParser):
 
     def name_of(self, written: str, tools: Any) -> str:  # noqa: ARG002 - the base's signature
         """Return the name without the escapes of an attribute."""
-        return _unescaped(written)
+        return _unescape(written)
 
     def read_body(self, source: Source, call: Call, at: int) -> None:
         """Read arguments, or the block of JSON that stands for all of them."""
@@ -73,7 +73,7 @@ class KimiK3Parser(MarkupParser):
             value, _ = coerce_text(parameters[0][2], None, declared="json")
             found = [(name, misfit(member, (schemas or {}).get(name))) for name, member in value.items()]
             return dict(value), [f"{name}: {note}" for name, note in found if note]
-        unescaped = [(_unescaped(name), attribute, text, ends) for name, attribute, text, ends in parameters]
+        unescaped = [(_unescape(name), attribute, text, ends) for name, attribute, text, ends in parameters]
         return super().arguments_of(unescaped, schemas)
 
     def write_calls(self, calls: Sequence[WrittenCall]) -> str:
@@ -100,7 +100,7 @@ def _escape(name: str) -> str:
     return name.replace("&", "&amp;").replace('"', "&quot;")
 
 
-def _unescaped(name: str) -> str:
+def _unescape(name: str) -> str:
     return name.replace("&quot;", '"').replace("&amp;", "&") if "&" in name else name
 
 

@@ -18,11 +18,11 @@ from hermes_parsers.engine.json_calls import (
     plain_call,
     plain_head,
     repaired_object,
-    unspanned,
+    without_spans,
 )
 from hermes_parsers.engine.json_text import FEW, WINDOW, JsonError, dead_at_once, out_of_place, read_members, read_value
 from hermes_parsers.engine.parser import ScanningParser
-from hermes_parsers.engine.recovery import broken
+from hermes_parsers.engine.recovery import broken_call
 from hermes_parsers.engine.scan import (
     INVALID_JSON,
     REPAIRED,
@@ -201,8 +201,8 @@ class LlamaParser(ScanningParser):
             except JsonError as error:
                 if error.is_cut and scan.final:
                     return Draft(at, len(scan.text), TRUNCATED, reason="the text ends inside the list")
-                return broken(at, error.end, INVALID_JSON, error) if error.end >= 0 else None
-            return draft_of(scan.text, at, after, unspanned(value), self.keys).fail(INVALID_JSON, "it is no call")
+                return broken_call(at, error.end, INVALID_JSON, error) if error.end >= 0 else None
+            return draft_of(scan.text, at, after, without_spans(value), self.keys).fail(INVALID_JSON, "it is no call")
         while not scan.final and _CUT_SCALAR(scan.text, at):
             yield ""
         found = _SCALAR(scan.text, at)
@@ -301,9 +301,9 @@ class LlamaParser(ScanningParser):
             scan.resume = stop if error.end >= 0 else max(at + 1, error.string_in(scan.text))
             return None
         if scan.lenient and (repaired := repaired_object(scan.text, at, stop)):
-            draft = draft_of(scan.text, start, stop, unspanned(repaired[0]), self.keys)
+            draft = draft_of(scan.text, start, stop, without_spans(repaired[0]), self.keys)
             return draft.fail(REPAIRED, repaired[1])
-        return broken(start, stop, status, error)
+        return broken_call(start, stop, status, error)
 
     def _separator(self, scan: Scan, end: int) -> Wait:
         """Return where framing behind a call ends: `;` before a further one, a mark of the turn's end, a last tag."""

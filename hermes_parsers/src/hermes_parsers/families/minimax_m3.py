@@ -256,7 +256,7 @@ def _text(text: str, schema: Any, root: Any, notes: list[str]) -> Any:
             return []
         if "object" in allowed:
             return {}
-    value, note = coerce_text(text, _rooted(schema, root))
+    value, note = coerce_text(text, _with_definitions(schema, root))
     if note:
         notes.append(note)
     return value
@@ -275,7 +275,7 @@ def _member(texts: Sequence[str], schema: Any, root: Any, notes: list[str], dept
     return [_value(text, schema, root, notes, depth + 1) for text in texts]
 
 
-def _rooted(schema: Any, root: Any) -> Any:
+def _with_definitions(schema: Any, root: Any) -> Any:
     """Give a nested schema the definitions that its references point into."""
     if schema is root or not isinstance(schema, dict) or not isinstance(root, dict):
         return schema

@@ -14,7 +14,7 @@ from zlib import adler32, crc32
 from hermes_parsers.engine.closed_blocks import unread_reason
 from hermes_parsers.engine.json_calls import Match, set_arguments
 from hermes_parsers.engine.json_text import JsonError, value_at
-from hermes_parsers.engine.recovery import broken
+from hermes_parsers.engine.recovery import broken_call
 from hermes_parsers.engine.scan import (
     INVALID_JSON,
     TRUNCATED,
@@ -154,10 +154,10 @@ class MistralParser(NamedJsonParser):
         draft = Draft(start, len(scan.text), TRUNCATED, reason="the text ends inside the call")
         if found:
             draft = Draft(start, found.end())
-            set_arguments(draft, scan.text, _unquoted(found[0]), -1, -1)
+            set_arguments(draft, scan.text, _value_or_text(found[0]), -1, -1)
         mark = None if draft.is_good else self._ends.marks.search(scan.text, at, draft.end)
         if mark:  # where a quote is missing, the string does not reach into the next call
-            draft = broken(start, mark.start(), INVALID_JSON, JsonError("a string does not end", at))
+            draft = broken_call(start, mark.start(), INVALID_JSON, JsonError("a string does not end", at))
         return self._hand_in(scan, head, draft)
 
     def draft(self, scan: Scan, head: re.Match[str], end: int) -> Draft:  # noqa: ARG002 - the base's signature
@@ -185,7 +185,7 @@ def _word_for_arguments(start: int, at: int, word: str) -> Draft:
     return Draft(start, at + len(word), INVALID_JSON, reason=f"arguments are an object, found {word}")
 
 
-def _unquoted(text: str) -> Any:
+def _value_or_text(text: str) -> Any:
     try:
         return value_at(text, 0)[0]
     except JsonError:

@@ -11,7 +11,7 @@ from hermes_core.contracts.parsing import AttemptStatus
 from hermes_parsers.engine.json_calls import repaired_end, repaired_object, set_arguments
 from hermes_parsers.engine.json_text import JsonError, is_shallow, read_value, value_at, window
 from hermes_parsers.engine.parser import ScanningParser
-from hermes_parsers.engine.recovery import Ends, broken
+from hermes_parsers.engine.recovery import Ends, broken_call
 from hermes_parsers.engine.scan import Draft, Scan, Wait, cut
 from hermes_parsers.families.brackets import is_sure_end, take_extra
 
@@ -77,7 +77,7 @@ class NamedJsonParser(ScanningParser):
         """Begin the draft of a call with its name, which a head may hold in other ways."""
         return Draft(head.start(1), end, name=head[2])
 
-    def finished(self, scan: Scan, draft: Draft) -> Draft:  # noqa: ARG002 - for subclasses that know tools
+    def finish(self, scan: Scan, draft: Draft) -> Draft:  # noqa: ARG002 - for subclasses that know tools
         """Return the draft when its arguments are known."""
         return draft
 
@@ -103,7 +103,7 @@ class NamedJsonParser(ScanningParser):
         draft.start += offset
         draft.end += offset
         draft.arguments, draft.value = text[body:end], value
-        scan.drafts.append(self.finished(scan, draft))
+        scan.drafts.append(self.finish(scan, draft))
         return draft.end
 
     def _read_call(self, scan: Scan, at: int) -> Wait:
@@ -127,7 +127,7 @@ class NamedJsonParser(ScanningParser):
         """Report a call that the text's end cut off in its head; without a part of the call it is only a mark."""
         if not head[1]:
             return -1
-        scan.drafts.append(broken(head.start(1), len(scan.text), AttemptStatus.TRUNCATED, _CUT))
+        scan.drafts.append(broken_call(head.start(1), len(scan.text), AttemptStatus.TRUNCATED, _CUT))
         return len(scan.text)
 
     def _read_other(self, scan: Scan, head: re.Match[str]) -> Wait:
@@ -149,7 +149,7 @@ class NamedJsonParser(ScanningParser):
             set_arguments(draft, scan.text, written, -1, -1)
             return self._hand_in(scan, head, draft)
         error = JsonError(f"arguments are an object, found {body!r:.80}", at)
-        return self._hand_in(scan, head, broken(start, end, AttemptStatus.INVALID_JSON, error))
+        return self._hand_in(scan, head, broken_call(start, end, AttemptStatus.INVALID_JSON, error))
 
     def _close(self, scan: Scan, head: re.Match[str], value: Any, end: int) -> Wait:
         """Find the closing mark behind the arguments, and hand the call in."""
@@ -171,7 +171,7 @@ class NamedJsonParser(ScanningParser):
                     draft.end = max(end, len(scan.text.rstrip()))
         else:
             yield from take_extra(scan, draft)
-        scan.drafts.append(self.finished(scan, draft))
+        scan.drafts.append(self.finish(scan, draft))
         return draft.end
 
     def _read_broken(self, scan: Scan, head: re.Match[str], error: JsonError) -> Wait:
@@ -187,15 +187,15 @@ class NamedJsonParser(ScanningParser):
         if scan.lenient and (repaired := repaired_object(scan.text, at, self._before_fence(scan.text, at, stop))):
             draft = self.draft(scan, head, end)
             set_arguments(draft, scan.text, repaired[0], -1, -1)
-            scan.drafts.append(self.finished(scan, draft.fail(AttemptStatus.REPAIRED, repaired[1])))
+            scan.drafts.append(self.finish(scan, draft.fail(AttemptStatus.REPAIRED, repaired[1])))
             return end
-        return self._hand_in(scan, head, broken(start, end, status, error))
+        return self._hand_in(scan, head, broken_call(start, end, status, error))
 
     def _hand_in(self, scan: Scan, head: re.Match[str], draft: Draft) -> int:
         """Hand in a call without JSON, with the name in its head."""
         named = self.draft(scan, head, draft.end)
         draft.name, draft.id = named.name, named.id
-        scan.drafts.append(self.finished(scan, draft))
+        scan.drafts.append(self.finish(scan, draft))
         return draft.end
 
     def _before_fence(self, text: str, at: int, stop: int) -> int:

@@ -20,11 +20,11 @@ from hermes_parsers.engine.json_calls import (
     plain_head,
     repaired_object,
     set_arguments,
-    unspanned,
+    without_spans,
 )
 from hermes_parsers.engine.json_text import FEW, JsonError, dead_at_once, read_members, read_value
 from hermes_parsers.engine.parser import ScanningParser
-from hermes_parsers.engine.recovery import Ends, broken, broken_at_once
+from hermes_parsers.engine.recovery import Ends, broken_call, broken_call_at
 from hermes_parsers.engine.scan import (
     REPAIRED,
     UNCLOSED,
@@ -122,7 +122,7 @@ class TaggedJsonParser(ScanningParser):
         if body is None or (dead := dead_at_once(scan, body.end())) is None:
             return -1
         end = self._ends.at_mark(scan.text, body.end())[1]
-        scan.drafts.append(broken_at_once(scan.text, start, end, dead[0]))
+        scan.drafts.append(broken_call_at(scan.text, start, end, dead[0]))
         return end
 
     def _opener(self, scan: Scan, at: int) -> str:
@@ -172,9 +172,9 @@ class TaggedJsonParser(ScanningParser):
         stop, end, status = yield from self._ends.recover(scan, at, error)
         draft = None
         if scan.lenient and (repaired := repaired_object(scan.text, at, stop)):
-            draft = draft_of(scan.text, start, end, unspanned(repaired[0]), self.keys)
+            draft = draft_of(scan.text, start, end, without_spans(repaired[0]), self.keys)
             draft.fail(REPAIRED, repaired[1])
-        scan.drafts.append(draft or broken(start, end, status, error))
+        scan.drafts.append(draft or broken_call(start, end, status, error))
         return end
 
     def _read_named(self, scan: Scan, start: int, at: int, closer: str) -> Wait:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hermes_parsers.engine.declared import declared_parameters
-from hermes_parsers.engine.json_calls import unspanned
+from hermes_parsers.engine.json_calls import without_spans
 from hermes_parsers.engine.json_text import members_at
 from hermes_parsers.engine.scan import Draft
 
@@ -45,5 +45,5 @@ def _is_described(text: str, at: int, end: int) -> bool:
     found, _ = members_at(text[at:end], 0)
     function = found.get("function")
     if function is not None and isinstance(function[0], dict) and "name" not in found:
-        found = unspanned(function[0])
+        found = without_spans(function[0])
     return "description" in found and "parameters" in found

@@ -137,7 +137,7 @@ def invoke_dialect(
 
 def _any_of(kinds: dict[str, tuple[str, ...]]) -> re.Pattern[str]:
     """Return a pattern of marks by kind; what all begin with stands first, which the search then skips to."""
-    shared = _shared([mark for marks in kinds.values() for mark in marks])
+    shared = _common_prefix([mark for marks in kinds.values() for mark in marks])
     groups = []
     for kind, marks in kinds.items():
         if marks:
@@ -146,7 +146,7 @@ def _any_of(kinds: dict[str, tuple[str, ...]]) -> re.Pattern[str]:
     return re.compile(f"{re.escape(shared)}(?:{'|'.join(groups)})")
 
 
-def _shared(marks: list[str]) -> str:
+def _common_prefix(marks: list[str]) -> str:
     first, last = min(marks), max(marks)
     size = next((at for at, char in enumerate(first) if at == len(last) or char != last[at]), len(first))
     return first[:size]

@@ -138,7 +138,7 @@ class MarkupParser(ScanningParser):
             text = raw if is_verbatim and is_closed else text_of(raw, is_closed)
             kind = declared.get(attribute)
             if kind is None and attribute:
-                kind = self._declared_among(attribute)
+                kind = self._find_declared(attribute)
             schema = None if schemas is None else schemas.get(name)
             if kind == "text":
                 value, note = text, ""
@@ -150,14 +150,14 @@ class MarkupParser(ScanningParser):
             if note:
                 notes.append(f"{name}: {note}")
         if self.wrappers and len(arguments) == 1 and schemas is not None:
-            arguments = self._unwrapped(arguments, schemas, notes)
+            arguments = self._unwrap(arguments, schemas, notes)
         return arguments, notes
 
-    def _declared_among(self, attributes: str) -> Declared | None:
+    def _find_declared(self, attributes: str) -> Declared | None:
         """Return what is said of a value by a tag with more, or other, attributes than the format's own."""
         return next((kind for said, kind in self.declared.items() if said.strip() in attributes), None)
 
-    def _unwrapped(self, arguments: dict[str, Any], schemas: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
+    def _unwrap(self, arguments: dict[str, Any], schemas: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
         [(name, value)] = arguments.items()
         if name not in self.wrappers or name in schemas:
             return arguments

@@ -57,12 +57,12 @@ class BodyReader:
             # A tool that declares no parameter says nothing of their names.
             known = (parameter_schemas(call.tools, call.name) or None) if call.tools else None
             call.reading = NestedReading(self._dialect, at, known, call.given)
-        if not self._nested(call.reading):
+        if not self._read_nested(call.reading):
             self._flat(call.reading)
 
     def _is_abandoned(self, at: int) -> bool:
         """Whether a call that the model gave up for another begins so; the flat reading at one go."""
-        found = _abandoned(self._dialect).match(self._text, at)
+        found = _abandoned_parameter(self._dialect).match(self._text, at)
         tag = self._dialect.parameter.match(self._text, at)
         if found is None or tag is None:
             return False
@@ -121,7 +121,7 @@ class BodyReader:
                 raise IncompleteError(">")
             size *= 2
 
-    def _nested(self, reading: NestedReading) -> bool:
+    def _read_nested(self, reading: NestedReading) -> bool:
         """Read the rest with tags inside values counted; return False where they do not come out even."""
         if not reading.read(self._source):
             return False
@@ -256,7 +256,7 @@ class BodyReader:
 
 
 @cache
-def _abandoned(dialect: Dialect) -> re.Pattern[str]:
+def _abandoned_parameter(dialect: Dialect) -> re.Pattern[str]:
     """Return a pattern for a parameter in which a call begins, and no mark ends either before one more call."""
     call, parameter = dialect.call, dialect.parameter
     calls, openings = (call.opening, dialect.call_close), [opening for opening, _ in dialect.blocks]
