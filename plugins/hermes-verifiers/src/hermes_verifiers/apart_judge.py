@@ -89,7 +89,7 @@ class Stand:
             yield item[0]
 
 
-def _forwarded(name: str) -> Callable[..., Any]:
+def _forwarder(name: str) -> Callable[..., Any]:
     def forward(self: Stand, *args: Any) -> Any:
         return self._apart.ask("do", self, name, *args)
 
@@ -105,7 +105,7 @@ def _between_stands(name: str) -> Callable[[Stand, object], Any]:
 
 # No `in` and no order: what they say of a plain value would be the model's word, and so would a difference from one.
 for _name in ("len", "getitem", "setitem", "delitem", "enter", "exit", "next", "int", "float", "index"):
-    setattr(Stand, f"__{_name}__", _forwarded(f"__{_name}__"))
+    setattr(Stand, f"__{_name}__", _forwarder(f"__{_name}__"))
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "matmul", "and", "or", "xor"):
     setattr(Stand, f"__{_name}__", _between_stands(f"__{_name}__"))
 
@@ -208,18 +208,18 @@ class Apart(Codec, importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._turn:
             try:
-                line = self._started()
+                line = self._open_line()
                 line.send(request)
                 while True:
                     answer = line.receive()
                     if "call" not in answer:
                         break
-                    line.send(self._called(answer))
+                    line.send(self._call(answer))
             except (EOFError, OSError, ValueError) as error:
                 raise ApartError("the process of the code under test has ended") from error
-        return self._checked(answer)
+        return self._read_answer(answer)
 
-    def _checked(self, answer: dict[str, Any]) -> dict[str, Any]:
+    def _read_answer(self, answer: dict[str, Any]) -> dict[str, Any]:
         try:
             if "raised" not in answer:
                 return {"value": answer["value"], "given": list(answer.get("given", ()))}
@@ -228,7 +228,7 @@ class Apart(Codec, importlib.abc.MetaPathFinder, importlib.abc.Loader):
             raise ApartError("the process of the code under test answers nonsense") from error
         raise kind(text)
 
-    def _called(self, frame: dict[str, Any]) -> dict[str, Any]:
+    def _call(self, frame: dict[str, Any]) -> dict[str, Any]:
         try:
             args, options = frame["given"]
             function = self.held[frame["call"]]
@@ -237,7 +237,7 @@ class Apart(Codec, importlib.abc.MetaPathFinder, importlib.abc.Loader):
         except Exception as error:  # noqa: BLE001 - what a test's function raises goes to the code that called it
             return {"raised": base_of(type(error)), "message": str(error)}
 
-    def _started(self) -> Line:
+    def _open_line(self) -> Line:
         if self._line is None:
             here, theirs = os.pipe()
             given, ours = os.pipe()

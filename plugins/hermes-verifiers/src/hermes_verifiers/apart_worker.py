@@ -55,12 +55,12 @@ class Work(Codec):
             except EOFError:
                 return
             try:
-                answer = self._answered(request)
+                answer = self._answer(request)
             except BaseException as error:  # noqa: BLE001 - whatever the code under test raises, the judge hears of it
-                answer = self._failed(error)
+                answer = self._failure(error)
             self._line.send(answer)
 
-    def _answered(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         args = [self.back(arg) for arg in request["args"]]
         if request["ask"] != "call":
             return {"value": self.out(getattr(self, "ask_" + request["ask"])(*args))}
@@ -69,7 +69,7 @@ class Work(Codec):
         value = self.out(args[0](*given, **options))
         return {"value": value, "given": [self.out(arg) for arg in (*given, *options.values())]}
 
-    def _failed(self, error: BaseException) -> dict[str, Any]:
+    def _failure(self, error: BaseException) -> dict[str, Any]:
         kind = type(error)
         number = 0 if is_builtin(kind) else self.hold(kind)
         try:

@@ -69,7 +69,7 @@ class FileCheck(StrictOptions):
     def searches(self, text: str) -> list[Search]:
         """Return the searches that must match as well; they are not made here, as the text is the model's."""
         flags = re.MULTILINE | (re.IGNORECASE if self.ignore_case else 0)
-        return [Search(pattern, text, flags) for pattern in _listed(self.regex)]
+        return [Search(pattern, text, flags) for pattern in _as_list(self.regex)]
 
     def _digest_fits(self, data: bytes) -> bool:
         return self.sha256 is None or hashlib.sha256(data).hexdigest() == self.sha256.lower()
@@ -78,8 +78,8 @@ class FileCheck(StrictOptions):
         form = self.form
         return (
             (self.equals is None or text == form.of(self.equals))
-            and all(form.of(part) in text for part in _listed(self.contains))
-            and not any(form.of(part) in text for part in _listed(self.not_contains))
+            and all(form.of(part) in text for part in _as_list(self.contains))
+            and not any(form.of(part) in text for part in _as_list(self.not_contains))
         )
 
 
@@ -111,7 +111,7 @@ class FileContentVerifier:
             return Score(value=0.0, parts=dict.fromkeys(names, 0.0), detail=str(exhausted))
         parts = dict(zip(names, values, strict=True))
         value = weighted_mean(zip((check.weight for check in self._checks), values, strict=True))
-        return Score(value=value, parts=parts, detail=_explained(parts, found))
+        return Score(value=value, parts=parts, detail=_explanation(parts, found))
 
     async def _values(self, found: dict[str, Found]) -> list[float]:
         """Score each check; those that hold so far have their patterns searched, all in one child process."""
@@ -135,12 +135,12 @@ class FileContentVerifier:
         return searches
 
 
-def _explained(parts: dict[str, float], found: dict[str, Found]) -> str:
+def _explanation(parts: dict[str, float], found: dict[str, Found]) -> str:
     problems = [f.problem for f in found.values() if f.problem]
     return "; ".join(filter(None, [failed_parts(parts), *problems[:4]]))
 
 
-def _listed(value: str | Sequence[str] | None) -> Sequence[str]:
+def _as_list(value: str | Sequence[str] | None) -> Sequence[str]:
     if value is None:
         return ()
     return (value,) if isinstance(value, str) else value

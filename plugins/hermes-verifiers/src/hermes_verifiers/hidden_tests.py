@@ -120,7 +120,7 @@ class HiddenTestsVerifier:
         outcomes = _Outcomes.of(objects_with(nonce, ended.stdout))
         if outcomes.unusable:
             raise WorkspaceError(f"hidden tests cannot run: {outcomes.unusable}", hint=self._hint(outcomes.unusable))
-        return self._counted(outcomes, ended)
+        return self._score(outcomes, ended)
 
     async def _run(self, room: Room, nonce: str) -> ExecResult:
         for name in _PROGRAM:
@@ -148,7 +148,7 @@ class HiddenTestsVerifier:
             return None
         return 'install pytest for that interpreter, name another one in "python", or set "runner": "unittest"'
 
-    def _counted(self, outcomes: _Outcomes, ended: ExecResult) -> Score:
+    def _score(self, outcomes: _Outcomes, ended: ExecResult) -> Score:
         if outcomes.hopeless:
             return Score(value=0.0, detail=outcomes.hopeless)
         if not outcomes.names and not ended.timed_out:

@@ -72,13 +72,13 @@ def _validate(request: dict[str, Any]) -> dict[str, Any]:
 
     validator = Draft202012Validator(request["schema"], registry=Registry())
     try:
-        found = itertools.islice(validator.iter_errors(_parsed(request["text"])), 4)
+        found = itertools.islice(validator.iter_errors(_parse(request["text"])), 4)
         return {"errors": [f"{error.json_path}: {error.message[:150]}" for error in found], "problem": ""}
     except (ValueError, RecursionError) as error:
         return {"errors": [], "problem": f"no JSON: {error}"}
 
 
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     """Parse the text itself, else its last fenced block."""
     try:
         return json.loads(text, parse_constant=_refuse)

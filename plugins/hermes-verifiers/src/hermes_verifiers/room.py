@@ -99,7 +99,7 @@ class Room:
         assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
         cleared = "" if inherit_env else "-i "
         if stdin is not None:
-            command = _fed(command, await self.put(secrets.token_hex(16), stdin))
+            command = _with_stdin(command, await self.put(secrets.token_hex(16), stdin))
         wrapped = f"command -p env {cleared}{assignments} bash --noprofile --norc -c {shlex.quote(command)}"
         return await self.sandbox.exec(wrapped, cwd=cwd or self.sandbox.workspace, timeout=timeout)
 
@@ -128,7 +128,7 @@ async def open_room(sandbox: Sandbox) -> AsyncIterator[Room]:
             _logger.warning("a verifier's private directory stays in the sandbox: %s", error)
 
 
-def _fed(command: str, path: str) -> str:
+def _with_stdin(command: str, path: str) -> str:
     inner = f"exec bash --noprofile --norc -c {shlex.quote(command)}"
     path = shlex.quote(path)
     return f'given=$(<{path}); command -p rm -f {path}; {inner} < <(printf "%s\\n" "$given")'

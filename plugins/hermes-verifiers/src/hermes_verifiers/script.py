@@ -83,7 +83,7 @@ class ScriptVerifier:
             reward_files = self._options.reward_files or [room.secret_path()]
             ended = await self._run(room, nonce, reward_files[0])
             if ended.timed_out:
-                return self._timed_out()
+                return self._timeout_score()
             if self._options.reward == "file":
                 return await self._from_files(room, reward_files, ended)
             if self._options.reward == "report":
@@ -118,7 +118,7 @@ class ScriptVerifier:
             inherit_env=self._options.inherit_env,
         )
 
-    def _timed_out(self) -> Score:
+    def _timeout_score(self) -> Score:
         text = f"the judging script took more than {self._options.timeout:g} s"
         if self._options.on_timeout == "error":
             raise VerifierError(text, hint="raise its timeout, or set on_timeout to 'zero'")

@@ -23,7 +23,7 @@ class Found:
 
 async def read_untrusted(sandbox: Sandbox, path: str, *, max_bytes: int = MAX_BYTES) -> Found:
     """Read a regular file; a relative path that leads out of the workspace counts as a problem, not as its target."""
-    resolved = await _resolved(sandbox, path)
+    resolved = await _resolve(sandbox, path)
     if resolved is None:
         return Found(None, f"{path} leads out of the workspace", is_absent=False)
     try:
@@ -42,7 +42,7 @@ async def read_untrusted(sandbox: Sandbox, path: str, *, max_bytes: int = MAX_BY
         return Found(None, f"{path} cannot be read: {error}")
 
 
-async def _resolved(sandbox: Sandbox, path: str) -> str | None:
+async def _resolve(sandbox: Sandbox, path: str) -> str | None:
     """Return where a path leads, None if that is neither in the workspace nor what the task itself named."""
     workspace, target = sandbox.workspace, posixpath.join(sandbox.workspace, path)
     where = await _follow(sandbox, [workspace, target])
