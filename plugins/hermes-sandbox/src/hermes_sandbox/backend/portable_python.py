@@ -104,7 +104,7 @@ class PortablePython:
         Raises:
             NotPortableError: It does not run from another folder.
         """
-        with _explained("it cannot be packed"), tempfile.TemporaryDirectory() as scratch:
+        with _or_not_portable("it cannot be packed"), tempfile.TemporaryDirectory() as scratch:
             top = Path(scratch)
             for name, source in self.files:
                 _copy(source, top / name, library=source.suffix == ".py")
@@ -127,7 +127,7 @@ def portable_python() -> PortablePython:
     if sys.platform != "linux" or architecture is None:
         raise NotPortableError(f"this machine is {sys.platform} on {platform.machine()}, of which none can be packed")
     command = [sys.executable, "-I", "-S", "-E", "-c", _SURVEY, json.dumps(_imports())]
-    with _explained(f"{sys.executable or 'its Python'} cannot be asked what it has loaded"):
+    with _or_not_portable(f"{sys.executable or 'its Python'} cannot be asked what it has loaded"):
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     if done.returncode != 0:
         raise NotPortableError(f"{sys.executable} does not say what it has loaded: {done.stderr.strip()[-300:]}")
@@ -136,7 +136,7 @@ def portable_python() -> PortablePython:
     if not any(_is_loader(name) for name, _ in files):
         raise NotPortableError(f"{sys.executable} has no dynamic loader, with which it would find its libraries")
     digest = hashlib.sha256(_FORM.encode())
-    with _explained("its parts cannot be looked at"):
+    with _or_not_portable("its parts cannot be looked at"):
         for name, source in files:
             about = source.stat()
             digest.update(f"{name}\0{source}\0{about.st_size}\0{about.st_mtime_ns}\0".encode())
@@ -144,7 +144,7 @@ def portable_python() -> PortablePython:
 
 
 @contextlib.contextmanager
-def _explained(what: str) -> Iterator[None]:
+def _or_not_portable(what: str) -> Iterator[None]:
     try:
         yield
     except (OSError, subprocess.SubprocessError) as error:
