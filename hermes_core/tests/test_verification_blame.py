@@ -40,7 +40,7 @@ def play(registry):
     async def play(verifier, *steps, suspect=False, refuse=None, error=None, options=None, opened=None, **fields):
         ref = Ref(kind="verifier", name=verifier, options=options or {})
         task = Task(id="t", messages=({"role": "user", "content": "do it"},), verifier=ref, **fields)
-        tools = select_tools(registry, enabled_toolsets=["terminal", "file", "testing"])
+        tools = select_tools(registry, enabled_toolsets=["terminal", "testing"])
         turns = [step if callable(step) else calls(_command(step)) for step in steps]
         spec = RolloutSpec(rollout_id="r", group=GroupPlan(group_id="g", task=task, tools=tools), suspect=suspect)
         async with Runtime(registry, sandbox=SandboxSpec()) as made:
@@ -373,36 +373,6 @@ async def test_an_agent_that_is_killed_from_outside_costs_one_attempt_and_no_rew
     first = await play("reads", "echo ok > answer.txt", is_killed, opened=opened, files=ANSWER)
     assert told(first) == (None, RewardStatus.SKIPPED, True)
     assert (await play("reads", "echo ok > answer.txt", suspect=True, files=ANSWER)).reward == 1.0
-
-
-@pytest.mark.component("bwrap")
-async def test_an_agent_that_is_killed_where_nothing_outlives_it_costs_one_call(play):
-    opened = []
-
-    async def is_killed():
-        os.kill(agent_of(opened[-1].id), signal.SIGKILL)
-        return calls(call("terminal", json.dumps({"command": "true"})))
-
-    bwrap = {"isolation": "bwrap"}
-    outcome = await play("reads", "echo ok > answer.txt", is_killed, opened=opened, files=ANSWER, sandbox=bwrap)
-    assert (outcome.reward, outcome.turns, outcome.counters["sandbox_recoveries"]) == (1.0, 3, 1)
-    answered = [message["content"] for message in outcome.messages if message["role"] == "tool"]
-    assert "Whether the call had an effect is not known. Files of the workspace" in answered[-1]
-    assert [error.tool_name for error in outcome.tool_errors] == ["terminal"]
-
-
-@pytest.mark.component("bwrap")
-async def test_calls_of_a_turn_that_are_lost_together_are_all_answered(play):
-    opened = []
-
-    async def is_killed():
-        os.kill(agent_of(opened[-1].id), signal.SIGKILL)
-        one = call("terminal", json.dumps({"command": "true"}))
-        return calls(one, *[call("search_files", json.dumps({"pattern": "ok"}))] * 2)
-
-    bwrap = {"isolation": "bwrap"}
-    outcome = await play("reads", "echo ok > answer.txt", is_killed, opened=opened, files=ANSWER, sandbox=bwrap)
-    assert (outcome.reward, outcome.failure) == (1.0, None)
 
 
 async def test_a_machine_that_cannot_hold_what_is_to_be_judged_finds_nobody_guilty(play, monkeypatch):

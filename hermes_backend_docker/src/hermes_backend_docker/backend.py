@@ -226,7 +226,9 @@ class DockerBackend(AgentBackend):
 
     async def _share(self, spec: SandboxSpec, facts: EngineFacts, image: Image) -> SharedContainer:
         try:
-            return await self._leased(spec, lambda container_id: self._make_shared(spec, container_id, facts, image))
+            return await self._make_with_lease(
+                spec, lambda container_id: self._make_shared(spec, container_id, facts, image)
+            )
         except ImageMissingError:
             self.images.forget(image.name)
             raise

@@ -160,7 +160,7 @@ class ModalBackend(AgentBackend):
         return UserSlot(
             self.places,
             (name, spec.network == "full", spec.file_size_mb),
-            lambda: self._leased(spec, lambda place_id: self._share(spec, place_id, name)),
+            lambda: self._make_with_lease(spec, lambda place_id: self._share(spec, place_id, name)),
             limit=self.options.slots_per_sandbox,
             describe=lambda host, number: slot_of(
                 self.options.workspace_base,
