@@ -217,7 +217,7 @@ class HttpChannel:
             return self.unreadable(ModelReplyError(f"its body has more than {_LONGEST_ANSWER} bytes"), answer)
         return answer
 
-    def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
+    def refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> Refusal:
         """Judge an answer that is no success."""
         return of_status(status, headers, body, address=self.address, now=self._clock(), secret=self._api_key)
 

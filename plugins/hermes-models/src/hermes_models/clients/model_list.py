@@ -34,7 +34,7 @@ def _refuse(shown: str, model_name: str, listed: list[str], *, allow_unlisted: b
         logging.getLogger(__name__).warning(text, shown, model_name)
         return
     raise ModelRequestError(
-        f"{shown} has no model {model_name!r}; it lists {_shown(listed)}",
+        f"{shown} has no model {model_name!r}; it lists {_short_list(listed)}",
         hint=f"--model-name {listed[0]}; or --allow-unlisted-model, if it serves one that it does not list",
     )
 
@@ -47,7 +47,7 @@ async def only_listed(channel: HttpChannel, url: str) -> str:
         return UNNAMED
     if len(listed) > 1:
         raise ModelRequestError(
-            f"{channel.address.shown}: the name of one model was wanted; it lists {_shown(listed)}",
+            f"{channel.address.shown}: the name of one model was wanted; it lists {_short_list(listed)}",
             hint=f"--model-name {listed[0]}",
         )
     return listed[0]
@@ -66,7 +66,7 @@ async def _find_names(channel: HttpChannel, url: str) -> list[str] | str:
             raise outcome.error()
         return outcome.message
     if outcome.status != 200:
-        refusal = channel.refused(*outcome)
+        refusal = channel.refusal(*outcome)
         if issubclass(refusal.kind, ModelAuthError) or 300 <= outcome.status < 400:
             raise refusal.error()
         return _words(refusal)
@@ -95,7 +95,7 @@ def _warn(found: str, model_name: str) -> None:
     )
 
 
-def _shown(listed: list[str]) -> str:
+def _short_list(listed: list[str]) -> str:
     return ", ".join(listed[:10]) + (f" and {len(listed) - 10} more" if len(listed) > 10 else "")
 
 

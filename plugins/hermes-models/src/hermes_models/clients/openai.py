@@ -137,11 +137,11 @@ class OpenAIChatClient:
             outcome = await plain_answer(outcome)
             status, answer_headers, answer = outcome
             if status != 200:
-                return self._http.refused(status, answer_headers, answer)
+                return self._http.refusal(status, answer_headers, answer)
             data = decode_json(answer)
             inner = embedded_status(data)
             if inner is not None:
-                return self._http.refused(inner, answer_headers, answer)
+                return self._http.refusal(inner, answer_headers, answer)
             reply = read_reply(data, sent=body, number=number, body=answer)
             reason = why_no_answer(reply, data)
             return reply if reason is None else self._no_answer(reason, outcome)

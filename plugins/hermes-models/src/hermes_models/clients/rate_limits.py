@@ -44,15 +44,15 @@ def requested_wait(headers: Mapping[str, str], text: str, now: float) -> float |
     """
     given = {name.lower(): value.strip() for name, value in headers.items()}
     found = [
-        _scaled(given.get("retry-after-ms", ""), 0.001),
+        _parse_number(given.get("retry-after-ms", ""), 0.001),
         _moment(given.get("retry-after", ""), now),
         _reset(given, now),
-        _told(text),
+        _wait_in_text(text),
     ]
     return next((max(0.0, wait) for wait in found if wait is not None and math.isfinite(wait)), None)
 
 
-def _scaled(value: str, unit: float) -> float | None:
+def _parse_number(value: str, unit: float) -> float | None:
     try:
         return float(value) * unit
     except ValueError:
@@ -61,7 +61,7 @@ def _scaled(value: str, unit: float) -> float | None:
 
 def _moment(value: str, now: float) -> float | None:
     """Read a number of seconds, a time since 1970, a span, or a date of HTTP's or ISO's."""
-    number = _scaled(value, 1.0)
+    number = _parse_number(value, 1.0)
     if number is not None:
         if number >= _EPOCH:
             return (number / 1000 if number >= _EPOCH_MILLISECONDS else number) - now
@@ -101,7 +101,7 @@ def _reset(headers: Mapping[str, str], now: float) -> float | None:
     return max(used_up) if used_up else min(others, default=None)
 
 
-def _told(text: str) -> float | None:
+def _wait_in_text(text: str) -> float | None:
     if found := _RETRY_DELAY.search(text):
         return float(found[1])
     found = _SAID.search(text)

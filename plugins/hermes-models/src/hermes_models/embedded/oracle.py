@@ -46,7 +46,7 @@ class OracleModel(EmbeddedModel):
         self._latency = latency
         self._by_opening: defaultdict[bytes, list[_Known]] = defaultdict(list)
         for task in tasks:
-            known = _Known(task=task, opening=_said(task.messages))
+            known = _Known(task=task, opening=_said_keys(task.messages))
             self._by_opening[known.opening[0] if known.opening else b""].append(known)
 
     @property
@@ -80,7 +80,7 @@ class OracleModel(EmbeddedModel):
             candidates = candidates + self._by_opening.get(b"", [])
         if len(candidates) == 1 and len(candidates[0].opening) == 1:
             return candidates[0].task
-        said = _said(messages)
+        said = _said_keys(messages)
         matching = [known for known in candidates if said[: len(known.opening)] == known.opening]
         if not matching:
             raise ModelRequestError(
@@ -111,5 +111,5 @@ def _key(message: Message) -> bytes:
     return encode([message.get("role"), message.get("content")])
 
 
-def _said(messages: Iterable[Message]) -> tuple[bytes, ...]:
+def _said_keys(messages: Iterable[Message]) -> tuple[bytes, ...]:
     return tuple(_key(message) for message in messages if _is_said(message))

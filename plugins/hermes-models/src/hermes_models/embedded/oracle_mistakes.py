@@ -71,7 +71,7 @@ def _draw_steps(count: int, rate: float, rng: random.Random) -> set[int]:
     return drawn
 
 
-def _truncated(step: Step, rng: random.Random) -> Turn:
+def _truncated_argument(step: Step, rng: random.Random) -> Turn:
     """Cut the longest text argument, as a model does that stops in the middle of a command."""
     texts = {name: value for name, value in step.arguments.items() if isinstance(value, str) and len(value) > 1}
     if not texts:
@@ -88,7 +88,7 @@ def _wrong_command(step: Step, rng: random.Random) -> Turn:
         return Turn.of(Step(tool=step.tool, arguments={**step.arguments, "command": command}))
     if isinstance(step.arguments.get("path"), str):
         return Turn.of(Step(tool=step.tool, arguments={**step.arguments, "path": f"{step.arguments['path']}.orig"}))
-    return _truncated(step, rng)
+    return _truncated_argument(step, rng)
 
 
 def _unknown_tool(step: Step, rng: random.Random) -> Turn:
@@ -117,7 +117,7 @@ def _bad_argument(step: Step, rng: random.Random) -> Turn:
 
 
 _WRONG_CALLS: Final[dict[str, _WrongCall]] = {
-    "truncated": _truncated,
+    "truncated": _truncated_argument,
     "wrong_command": _wrong_command,
     "unknown_tool": _unknown_tool,
     "invalid_json": _invalid_json,

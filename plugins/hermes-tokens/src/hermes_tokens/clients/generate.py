@@ -165,12 +165,12 @@ class HttpGenerateClient(ABC):
 
     def _interpret(self, answer: Answer) -> Generated | Refusal:
         if answer.status != 200:
-            return self._explain(self._http.refused(*answer), answer.status)
+            return self._explain(self._http.refusal(*answer), answer.status)
         try:
             data = decode_json(answer.body)
             inner = embedded_status(data)
             if inner is not None:
-                return self._explain(self._http.refused(inner, answer.headers, answer.body), inner)
+                return self._explain(self._http.refusal(inner, answer.headers, answer.body), inner)
             return self._read(data)
         except ModelReplyError as error:
             # The whole answer says no more, and would make the same failure of a thousand rollouts a thousand kinds.
@@ -196,7 +196,7 @@ class HttpGenerateClient(ABC):
     async def _check_health(self) -> None:
         outcome = await self._probe("GET", "/health")
         if outcome.status not in {200, 429} | _NOT_THERE:
-            raise self._http.refused(*outcome).error()
+            raise self._http.refusal(*outcome).error()
 
     async def _check_endpoint(self) -> None:
         """Look whether the path exists: a GET is answered 405 there, and 404 where there is no such path.
@@ -207,7 +207,7 @@ class HttpGenerateClient(ABC):
             return
         outcome = await self._probe("POST", self.path, b"{}")
         if outcome.status in {401, 403} | _NOT_THERE:
-            refusal = self._explain(self._http.refused(*outcome), outcome.status)
+            refusal = self._explain(self._http.refusal(*outcome), outcome.status)
             raise replace(refusal, message=f"{self.path} was wanted; {refusal.message}").error()
 
     async def _probe(self, method: str, path: str, body: bytes | None = None) -> Answer:

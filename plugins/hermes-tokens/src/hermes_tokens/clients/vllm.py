@@ -97,7 +97,7 @@ class VllmGenerateClient(HttpGenerateClient):
         """Abort nothing: the same flag switches this path and the one that samples, and nothing is logged or run."""
         outcome = await self._probe("POST", _ABORT, encode({"request_ids": []}))
         if outcome.status in {401, 403}:
-            raise self._explain(self._http.refused(*outcome), outcome.status).error()
+            raise self._explain(self._http.refusal(*outcome), outcome.status).error()
         if outcome.status != 200:
             await super()._check_endpoint()
         if self.model_name:
