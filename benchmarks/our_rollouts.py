@@ -32,16 +32,16 @@ PROMPT = "Call the tool until you are told to stop, then say that you are done."
 class Silent:
     """An observer that shows nothing."""
 
-    def started(self, rollout_id: str) -> None:
+    def note_start(self, rollout_id: str) -> None:
         """Ignore."""
 
     def turn(self, rollout_id: str) -> None:
         """Ignore."""
 
-    def retried(self, rollout_id: str) -> None:
+    def note_retry(self, rollout_id: str) -> None:
         """Ignore."""
 
-    def finished(self, outcome: Mapping[str, Any]) -> None:
+    def note_outcome(self, outcome: Mapping[str, Any]) -> None:
         """Ignore."""
 
 

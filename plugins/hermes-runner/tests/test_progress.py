@@ -54,10 +54,10 @@ def test_lines_come_at_most_every_interval_and_once_at_the_end():
     with progress:
         for number in range(10):
             clock.now += 1.0
-            progress.started(f"r{number}")
+            progress.note_start(f"r{number}")
             for _ in range(100):
                 progress.turn(f"r{number}")
-            progress.finished(outcome(number, number / 10))
+            progress.note_outcome(outcome(number, number / 10))
     lines = stream.getvalue().splitlines()
     assert lines[0] == "10 rollouts"
     assert [line.split()[0] for line in lines[1:]] == ["[0:05]", "[0:10]", "[0:10]"]
@@ -68,9 +68,9 @@ def test_a_status_line_says_how_far_how_fast_and_how_long():
     progress, stream, clock = plain(total=4, interval=10.0)
     with progress:
         for number in range(3):
-            progress.started(f"r{number}")
+            progress.note_start(f"r{number}")
         clock.now += 10.0
-        progress.finished(outcome(0, 0.5) | {"rollout_id": "r0"})
+        progress.note_outcome(outcome(0, 0.5) | {"rollout_id": "r0"})
     line = stream.getvalue().splitlines()[1]
     assert line == "[0:10] 1/4 done, 2 running, 0 failed, mean reward 0.500, 0.0 turns/s, about 0:30 left"
 
@@ -79,7 +79,7 @@ def test_a_resumed_run_starts_where_it_was_and_estimates_from_now():
     progress, stream, clock = plain(total=100, done=90, interval=1.0)
     with progress:
         clock.now += 2.0
-        progress.finished(outcome())
+        progress.note_outcome(outcome())
     assert stream.getvalue().splitlines()[0] == "100 rollouts, 90 of them already done"
     assert "91/100 done" in stream.getvalue()
     assert progress.seconds_left() == pytest.approx(18.0)
@@ -90,7 +90,7 @@ def test_after_a_resume_the_mean_is_of_the_whole_run():
     with progress:
         progress.recall([outcome(0, 0.0), outcome(1, None), outcome(2, 0.9, disposition="drop")])
         assert progress.mean_reward == 0.0
-        progress.finished(outcome(3, 1.0))
+        progress.note_outcome(outcome(3, 1.0))
     assert (progress.done, progress.mean_reward) == (4, 0.5)
     assert "4/4 done, 0 failed, mean reward 0.500" in stream.getvalue()
 
@@ -98,14 +98,14 @@ def test_after_a_resume_the_mean_is_of_the_whole_run():
 def test_attempts_that_are_played_again_are_counted_in_the_line():
     progress, stream, clock = plain(total=2, interval=1.0)
     with progress:
-        progress.started("r0")
+        progress.note_start("r0")
         assert "retr" not in progress.status()
-        progress.retried("r0")
+        progress.note_retry("r0")
         clock.now += 1.0
-        progress.finished(outcome(0))
-        progress.retried("r1")
+        progress.note_outcome(outcome(0))
+        progress.note_retry("r1")
         clock.now += 1.0
-        progress.finished(outcome(1))
+        progress.note_outcome(outcome(1))
     first, last = stream.getvalue().splitlines()[1:3]
     assert "0 failed, 1 retry, mean reward" in first
     assert "0 failed, 2 retries, mean reward" in last
@@ -127,45 +127,45 @@ def test_the_turn_rate_forgets_what_is_long_ago():
 def test_rollouts_without_a_reward_do_not_lower_the_mean():
     progress, _, _ = plain()
     assert progress.mean_reward is None
-    progress.finished(outcome(1, 0.8))
-    progress.finished(outcome(2, None, failure=failure()))
-    progress.finished(outcome(3, None, reward_status="error", reward_failure=failure("VerifierError")))
-    progress.finished(outcome(4, float("nan")))
+    progress.note_outcome(outcome(1, 0.8))
+    progress.note_outcome(outcome(2, None, failure=failure()))
+    progress.note_outcome(outcome(3, None, reward_status="error", reward_failure=failure("VerifierError")))
+    progress.note_outcome(outcome(4, float("nan")))
     assert (progress.done, progress.failed, progress.mean_reward) == (4, 2, 0.8)
 
 
 def test_a_dropped_rollout_does_not_count_in_the_mean():
     progress, _, _ = plain()
-    progress.finished(outcome(1, 0.8))
-    progress.finished(outcome(2, 0.0, disposition="drop"))
-    progress.finished(outcome(3, 0.4, disposition="mask"))
+    progress.note_outcome(outcome(1, 0.8))
+    progress.note_outcome(outcome(2, 0.0, disposition="drop"))
+    progress.note_outcome(outcome(3, 0.4, disposition="mask"))
     assert progress.mean_reward == pytest.approx(0.6)
 
 
 def test_one_is_not_many():
     progress, stream, _ = plain(total=1)
     with progress:
-        progress.started("r0")
+        progress.note_start("r0")
         progress.turn("r0")
-        progress.finished(outcome(0))
+        progress.note_outcome(outcome(0))
     assert stream.getvalue().splitlines()[0] == "1 rollout"
     assert "1 turn," in stream.getvalue()
 
 
 def test_a_retried_rollout_runs_once():
     progress, _, _ = plain()
-    progress.started("r0")
-    progress.started("r0")
+    progress.note_start("r0")
+    progress.note_start("r0")
     assert progress.running == {"r0"}
-    progress.finished(outcome(0))
+    progress.note_outcome(outcome(0))
     assert not progress.running
 
 
 def test_the_first_failure_of_each_kind_is_told_at_once():
     progress, stream, _ = plain()
     for number in range(50):
-        progress.finished(outcome(number, None, failure=failure(message=f"gone {number}")))
-    progress.finished(outcome(51, None, failure=failure("Other")))
+        progress.note_outcome(outcome(number, None, failure=failure(message=f"gone {number}")))
+    progress.note_outcome(outcome(51, None, failure=failure("Other")))
     lines = stream.getvalue().splitlines()
     assert lines == ["first BackendError (backend) in r0: gone 0", "first Other (backend) in r51: gone"]
 
@@ -176,7 +176,7 @@ def test_plain_lines_hold_no_control_codes_whatever_the_error_says(text):
     progress, stream, _ = plain()
     with progress:
         progress.note(text)
-        progress.finished(outcome(1, None, rollout_id=text, failure=failure(text, text)))
+        progress.note_outcome(outcome(1, None, rollout_id=text, failure=failure(text, text)))
     assert not ESCAPES.search(stream.getvalue())
 
 
@@ -185,9 +185,9 @@ def test_the_live_display_shows_untrusted_text_as_it_is(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     stream = io.StringIO()
     with open_progress(3, stream=stream, force_terminal=True) as progress:
-        progress.started("r1")
+        progress.note_start("r1")
         progress.note("[bold]task[/bold] \x1b]0;owned\x07 :smile:")
-        progress.finished(outcome(1, 0.25))
+        progress.note_outcome(outcome(1, 0.25))
     shown = stream.getvalue()
     assert "[bold]task[/bold] \\x1b]0;owned\\x07 :smile:" in shown
     assert "\x1b]0;" not in shown
@@ -213,7 +213,7 @@ def test_a_display_that_loses_its_stream_does_not_stop_the_run(terminal, monkeyp
     monkeypatch.setenv("TERM", "xterm")
     with open_progress(1, stream=Broken(), force_terminal=terminal) as progress:
         progress.note("anybody there?")
-        progress.finished(outcome())
+        progress.note_outcome(outcome())
     assert progress.done == 1
 
 

@@ -24,16 +24,16 @@ class Watcher:
     def __init__(self):
         self.outcomes = []
 
-    def started(self, rollout_id):
+    def note_start(self, rollout_id):
         pass
 
     def turn(self, rollout_id):
         pass
 
-    def retried(self, rollout_id):
+    def note_retry(self, rollout_id):
         pass
 
-    def finished(self, outcome):
+    def note_outcome(self, outcome):
         self.outcomes.append(outcome)
 
 

@@ -246,7 +246,7 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
     async def _played(self, place: Place) -> RolloutOutcome:
         model = self._workshop.fleet.of_split(place.group.task.split)
         outcome = self._workshop.discretion.outcome(await self._run(place, model))
-        outcome = self._exact_or_dropped(self._policy.settled(outcome))
+        outcome = self._exact_or_dropped(self._policy.settle(outcome))
         item_play = ITEM.get()
         if item_play is not None:
             item_play.note_outcome(outcome)

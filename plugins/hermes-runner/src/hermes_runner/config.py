@@ -283,11 +283,11 @@ def _readable(error: ValidationError, source: str) -> ConfigError:
         return ConfigError(f"{source} has an unknown key {key!r}{_nearest(str(name), known)}")
     if not key:
         return ConfigError(f"{source}: {problem['msg'].removeprefix('Value error, ')}")
-    found = "" if problem["type"] == "missing" else f", found {_found(problem)}"
+    found = "" if problem["type"] == "missing" else f", found {_show_input(problem)}"
     return ConfigError(f"{source}: {key}: {problem['msg']}{found}")
 
 
-def _found(problem: Any) -> str:
+def _show_input(problem: Any) -> str:
     """Show what was found, but not within options, of which only their component knows what is secret."""
     name, value = str(problem["loc"][0]), problem["input"]
     is_open = name in {"backends", "sinks", "sandbox", "extra_body"} or name.endswith("_options")

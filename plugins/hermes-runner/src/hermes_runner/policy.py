@@ -35,7 +35,7 @@ class Policy:
         failure = outcome.reward_failure or outcome.failure
         return failure is None or failure.retryable
 
-    def settled(self, outcome: RolloutOutcome) -> RolloutOutcome:
+    def settle(self, outcome: RolloutOutcome) -> RolloutOutcome:
         """Return the outcome with its disposition."""
         action = self._action(outcome)
         if action == "score" and outcome.failure is not None and outcome.reward_status is RewardStatus.SKIPPED:

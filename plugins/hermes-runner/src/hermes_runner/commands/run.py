@@ -171,7 +171,7 @@ def _values(arguments: argparse.Namespace) -> dict[str, Any]:
     for flag, key, kind, _ in FLAGS:
         given = getattr(arguments, f"config_{key}")
         if given is not None:
-            values[key] = _converted(flag, kind, given)
+            values[key] = _parse_value(flag, kind, given)
     switched = ((key, getattr(arguments, f"config_{key}")) for _, key, _, _ in SWITCHES)
     values |= {key: value for key, value in switched if value is not None}
     if arguments.tasks is not None:
@@ -182,7 +182,7 @@ def _values(arguments: argparse.Namespace) -> dict[str, Any]:
     return values
 
 
-def _converted(flag: str, kind: Any, given: Any) -> Any:
+def _parse_value(flag: str, kind: Any, given: Any) -> Any:
     import json
 
     from hermes_core.contracts.errors import ConfigError

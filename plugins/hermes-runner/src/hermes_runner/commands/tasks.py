@@ -62,7 +62,7 @@ class TasksCommand:
         from hermes_core.discovery.tasks import load_tasks
 
         registry = load_plugins(getattr(arguments, "plugin_settings", None), environ=os.environ)
-        loaded = _filtered(load_tasks(arguments.tasks, registry, source=arguments.source), arguments)
+        loaded = _filter_tasks(load_tasks(arguments.tasks, registry, source=arguments.source), arguments)
         if arguments.action == "list":
             return _list(_with_verifiers_checked(loaded, registry), as_json=arguments.json)
         return _check(loaded, registry, arguments)
@@ -85,7 +85,7 @@ def _positive(text: str) -> int:
     return number
 
 
-def _filtered(loaded: LoadedTasks, arguments: argparse.Namespace) -> LoadedTasks:
+def _filter_tasks(loaded: LoadedTasks, arguments: argparse.Namespace) -> LoadedTasks:
     import dataclasses
 
     from hermes_core.contracts.errors import ConfigError
@@ -122,7 +122,7 @@ def _with_verifiers_checked(loaded: LoadedTasks, registry: Registry) -> LoadedTa
 
 def _list(loaded: LoadedTasks, *, as_json: bool) -> int:
     if as_json:
-        _print_json({"tasks": [_described(task) for task in loaded.tasks], "problems": _problems(loaded)})
+        _print_json({"tasks": [_task_json(task) for task in loaded.tasks], "problems": _problems(loaded)})
         return 1 if loaded.problems else 0
     rows = [
         [task.id, task.split, task.verifier.name if task.verifier else "-", str(len(task.cheats)), _has(task.solution)]
@@ -133,7 +133,7 @@ def _list(loaded: LoadedTasks, *, as_json: bool) -> int:
     return 1 if loaded.problems else 0
 
 
-def _described(task: Any) -> dict[str, Any]:
+def _task_json(task: Any) -> dict[str, Any]:
     return {
         "id": task.id,
         "split": task.split,

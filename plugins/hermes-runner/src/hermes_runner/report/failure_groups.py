@@ -42,7 +42,7 @@ class FailureGroups:
         group = self._groups.setdefault((phase, blame, kind, first_line), _Group(0, message, rollout_id))
         group.count += 1
 
-    def shown(self) -> list[dict[str, Any]]:
+    def most_common(self) -> list[dict[str, Any]]:
         """Return the most frequent groups; none of a type is left out before each type has one."""
         ranked, by_type = sorted(self._groups.items(), key=lambda item: (-item[1].count, item[0])), Counter[Any]()
         places: dict[_Key, int] = {}
@@ -58,6 +58,6 @@ class FailureGroups:
         ]
 
     def more(self) -> dict[str, int]:
-        """Return how many kinds `shown` leaves out, and how many failures those are."""
-        left = sum(group.count for group in self._groups.values()) - sum(group["count"] for group in self.shown())
+        """Return how many kinds `most_common` leaves out, and how many failures those are."""
+        left = sum(group.count for group in self._groups.values()) - sum(group["count"] for group in self.most_common())
         return {"kinds": max(0, len(self._groups) - _MAX_SHOWN), "count": left}

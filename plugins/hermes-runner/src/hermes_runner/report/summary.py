@@ -92,7 +92,7 @@ class _Task:
             "pass@k": {str(k): pass_at_k(n, self.passed, k) for k in pass_at_ks(n)},
             "mean_turns": self.turns.average(),
             "tool_errors": self.tool_errors,
-            "stop_reason": _ranked(self.stop_reasons),
+            "stop_reason": _rank(self.stop_reasons),
         }
 
 
@@ -215,12 +215,12 @@ class SummaryBuilder:
             "pass": self._pass_json(tasks.values(), run),
             "tasks": [task.to_json(name) for name, task in tasks.items()],
             "verification": {"controls": self._totals["controls"], "timeouts": self._totals["verifier_timeouts"]},
-            "failures": self._failures.shown(),
+            "failures": self._failures.most_common(),
             "more_failures": self._failures.more(),
             "tool_errors": {
                 "total": self._totals["tool_errors"],
                 "rollouts": self._totals["with_tool_errors"],
-                "by_tool": _ranked(self._tool_errors),
+                "by_tool": _rank(self._tool_errors),
             },
             "turns": {"total": self._totals["turns"], "mean": self._ratio("turns")},
             "tokens": self._tokens_json(),
@@ -236,14 +236,14 @@ class SummaryBuilder:
 
     def _rollouts_json(self) -> dict[str, Any]:
         total = self._totals["rollouts"]
-        counts = {key: _ranked(counter) for key, counter in self._counts.items()}
+        counts = {key: _rank(counter) for key, counter in self._counts.items()}
         scored = {"total": total, "scored": self._reward.n, "left_out": total - self._reward.n}
         dropped = self._drop_causes.total()
         without = {"dropped": dropped, "no_reward": total - self._reward.n - dropped}
-        causes = {"drop_causes": _ranked(self._drop_causes), "masked": self._counts["disposition"]["mask"]}
+        causes = {"drop_causes": _rank(self._drop_causes), "masked": self._counts["disposition"]["mask"]}
         others = {name: self._totals[name] for name in ("retried", "unreadable_lines")}
-        again = {"retries": self._retry_causes.total(), "retry_causes": _ranked(self._retry_causes)}
-        return {**scored, **without, **causes, **others, **again, **counts, "engine": _ranked(self._engines)}
+        again = {"retries": self._retry_causes.total(), "retry_causes": _rank(self._retry_causes)}
+        return {**scored, **without, **causes, **others, **again, **counts, "engine": _rank(self._engines)}
 
     def _reward_json(self, tasks: Iterable[_Task]) -> dict[str, Any]:
         over = self._reward
@@ -327,7 +327,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
-def _ranked(counter: Counter[str]) -> dict[str, int]:
+def _rank(counter: Counter[str]) -> dict[str, int]:
     return dict(sorted(counter.items(), key=lambda item: (-item[1], item[0])))
 
 

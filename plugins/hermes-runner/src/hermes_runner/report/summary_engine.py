@@ -22,7 +22,7 @@ def engine_facts(run: Mapping[str, Any], played: Mapping[str, int]) -> Iterable[
         yield "engine", f"{name}{_where(str(name), engine)}"
     if played.keys() - {name}:
         yield "played by", ", ".join(f"{other} {count}" for other, count in played.items())
-    for worker in _lost(engine)[:_MOST]:
+    for worker in _lost_workers(engine)[:_MOST]:
         yield "worker lost", f"{worker.get('worker')} on node {str(worker.get('node'))[:12]}: {worker['lost']}"
     if unconfirmed := engine.get("unconfirmed"):
         yield "unconfirmed", f"{unconfirmed} cancelled rollouts: hermes-core sandboxes gc where they were played"
@@ -43,7 +43,7 @@ def _where(name: str, engine: Mapping[str, Any]) -> str:
     return f": {plural(len(workers), 'worker')} on {plural(nodes, 'node')}{lost}"
 
 
-def _lost(engine: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _lost_workers(engine: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [worker for worker in workers_of(engine) if worker.get("lost")]
 
 

@@ -81,7 +81,7 @@ def _task_table(
     all_tasks = f"all {plural(len(summary['tasks']), 'task')}"
     names = [all_tasks, *(_plain(row["task_id"], console, _MIN_NAME) for row in rows)]
     widths = {column[0]: max(map(len, (*column, *at))) for column, *at in zip(columns, *cells, strict=True)}
-    hidden = _hidden(widths, console.width - min(_MIN_NAME, max(map(len, names))))
+    hidden = _columns_to_hide(widths, console.width - min(_MIN_NAME, max(map(len, names))))
     shown = [at for at, (name, _) in enumerate(columns) if name not in hidden]
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False)
     table.show_footer, table.footer_style = True, "bold"
@@ -100,7 +100,7 @@ def _task_table(
     return table, hidden
 
 
-def _hidden(widths: Mapping[str, int], room: int) -> list[str]:
+def _columns_to_hide(widths: Mapping[str, int], room: int) -> list[str]:
     """Choose the columns to leave out so that the others fit into `room` whole."""
     hidden: list[str] = []
     for name in _EXPENDABLE:
@@ -139,7 +139,7 @@ def _facts(summary: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     reward, rollouts, speed = summary["reward"], summary["rollouts"], summary["speed"]
     over_tasks, over_rollouts = _number(reward["mean_over_tasks"]), _number(reward["mean_over_rollouts"])
     yield "mean reward", f"{over_tasks} over tasks, {over_rollouts} over rollouts"
-    yield from _left_out(rollouts)
+    yield from _exclusions(rollouts)
     yield from _second_tries(summary)
     planned = int(summary["run"].get("planned") or 0)
     if planned > rollouts["total"]:
@@ -203,7 +203,7 @@ def _exact(share: float) -> str:
     return "1.000" if share == 1 else f"{min(share, 0.9999):.4f}"
 
 
-def _left_out(rollouts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def _exclusions(rollouts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     total = plural(rollouts["total"], "rollout")
     if dropped := rollouts["dropped"]:
         yield "dropped", f"{dropped} of {total}, in no mean: {_names(rollouts['drop_causes'])}"

@@ -78,6 +78,6 @@ class CountedSession:
         return self._session.managed_state()
 
 
-def counted(model: ModelClient, turned: Callable[[str], None]) -> ModelClient:
+def count_turns(model: ModelClient, turned: Callable[[str], None]) -> ModelClient:
     """Return a model that tells of every answer."""
     return CountedRecordingModel(model, turned) if isinstance(model, RecordingModel) else CountedModel(model, turned)

@@ -37,7 +37,7 @@ class RunEngine:
         except HermesError:
             raise
         except Exception as error:  # the plugin boundary
-            raise self._broken(f"raised {type(error).__name__} as it was opened: {error}") from error
+            raise self._fault(f"raised {type(error).__name__} as it was opened: {error}") from error
 
     async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
         """Return what keeps tasks from being played, by their ids."""
@@ -61,10 +61,10 @@ class RunEngine:
         except HermesError as error:
             if error.fatal:
                 raise
-            return self._lost(rollout, error)
+            return self._lost_outcome(rollout, error)
         except Exception as error:  # noqa: BLE001 - the plugin boundary: the attempt is lost, whatever it raised
             text = f"engine {self._name!r} raised {type(error).__name__}: {error}"
-            return self._lost(rollout, EngineLostError(text))
+            return self._lost_outcome(rollout, EngineLostError(text))
         self._check(rollout, outcome)
         return self._discretion.outcome(outcome)
 
@@ -76,9 +76,9 @@ class RunEngine:
         error = await closing_error(self._engine.aclose())
         if error is None:
             return None
-        return self._discretion.error(closing_warning(f"engine {self._name!r}", error, self._left()))
+        return self._discretion.error(closing_warning(f"engine {self._name!r}", error, self._leftovers()))
 
-    def _left(self) -> str:
+    def _leftovers(self) -> str:
         with contextlib.suppress(
             Exception
         ):  # the plugin boundary: an engine that cannot be closed may not know any more
@@ -86,7 +86,7 @@ class RunEngine:
             return f"; of its sandboxes {left} may be left" if left else ""
         return ""
 
-    def _lost(self, rollout: RolloutSpec, error: HermesError) -> RolloutOutcome:
+    def _lost_outcome(self, rollout: RolloutSpec, error: HermesError) -> RolloutOutcome:
         outcome = failed_outcome(rollout, self._discretion.error(error))
         if self._registry.listens("hermes_rollout_finished"):
             event = RolloutFinished(rollout_id=outcome.rollout_id, outcome=outcome.to_json())
@@ -95,12 +95,12 @@ class RunEngine:
 
     def _check(self, rollout: RolloutSpec, outcome: object) -> None:
         if not isinstance(outcome, RolloutOutcome):
-            raise self._broken(f"gave back {type(outcome).__name__}, wanted RolloutOutcome")
+            raise self._fault(f"gave back {type(outcome).__name__}, wanted RolloutOutcome")
         wanted, found = (rollout.rollout_id, rollout.attempt), (outcome.rollout_id, outcome.attempt)
         if wanted != found:
-            raise self._broken(f"gave back attempt {found[1]} of {found[0]}, wanted attempt {wanted[1]} of {wanted[0]}")
+            raise self._fault(f"gave back attempt {found[1]} of {found[0]}, wanted attempt {wanted[1]} of {wanted[0]}")
 
-    def _broken(self, what: str) -> BrokenComponentError:
+    def _fault(self, what: str) -> BrokenComponentError:
         return BrokenComponentError(
             f"engine {self._name!r} {what}", hint=f"hermes-core plugins show engine:{self._name}"
         )

@@ -17,7 +17,7 @@ from hermes_core.contracts.task import Task
 from hermes_core.rollout import RolloutSpec, Runtime, override, run_rollout
 from hermes_runner.config import RunConfig
 from hermes_runner.run.closing import closing_error, message_of
-from hermes_runner.run.counted_model import counted
+from hermes_runner.run.counted_model import count_turns
 from hermes_runner.run.models import choose_parser, open_model
 from hermes_runner.tasks.judging import WITHIN_REACH, is_within_reach, judging_problem
 from hermes_runner.tasks.sandboxes import check_own_sandbox
@@ -79,12 +79,12 @@ class LocalEngine:
             self._collected = await self._leases.collect(run.registry)
         await check_own_sandbox(runtime, run.tasks)
         self.capacity = backend.capacity(runtime.sandbox_spec) if isinstance(backend, BoundedBackend) else None
-        self._runtime, self._player = runtime, Player(runtime, counted(model, run.turned))
+        self._runtime, self._player = runtime, Player(runtime, count_turns(model, run.turned))
 
     async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
         """Ask the backend, once for tasks that want the same, and whether what they make can be judged."""
         if self._runtime is None:
-            raise _unopened()
+            raise _not_open()
         runtime = self._runtime
         wanted = {repr(task.sandbox): task.sandbox for task in tasks if task.sandbox}
         refused = {
@@ -97,7 +97,7 @@ class LocalEngine:
     async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
         """Play it here."""
         if self._player is None:
-            raise _unopened()
+            raise _not_open()
         return await self._player.play(rollout)
 
     async def aclose(self) -> None:
@@ -129,7 +129,7 @@ def _tell_within_reach(names: Sequence[str]) -> None:
         _logger.warning("tasks %s%s: %s.", ", ".join(names[:_NAMED]), more, WITHIN_REACH)
 
 
-def _unopened() -> RuntimeError:
+def _not_open() -> RuntimeError:
     return RuntimeError("the engine was not opened")
 
 

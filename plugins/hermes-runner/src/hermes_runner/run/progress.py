@@ -45,7 +45,7 @@ class Progress(ABC):
         self._kinds: set[tuple[str, str]] = set()
         self._samples: deque[tuple[float, int]] = deque([(self._start, 0)])
 
-    def started(self, rollout_id: str) -> None:
+    def note_start(self, rollout_id: str) -> None:
         """Note that a rollout began, or began again."""
         self.running.add(rollout_id)
 
@@ -53,11 +53,11 @@ class Progress(ABC):
         """Note one answered model call."""
         self.turns += 1
 
-    def retried(self, rollout_id: str) -> None:  # noqa: ARG002 - displays that list single rollouts want it
+    def note_retry(self, rollout_id: str) -> None:  # noqa: ARG002 - displays that list single rollouts want it
         """Note that a rollout is played again."""
         self.retries += 1
 
-    def finished(self, outcome: Mapping[str, Any]) -> None:
+    def note_outcome(self, outcome: Mapping[str, Any]) -> None:
         """Note the one outcome of a rollout."""
         self.running.discard(outcome["rollout_id"])
         self.done += 1
@@ -191,9 +191,9 @@ class PlainProgress(Progress):
         super().turn(rollout_id)
         self._tick()
 
-    def finished(self, outcome: Mapping[str, Any]) -> None:
+    def note_outcome(self, outcome: Mapping[str, Any]) -> None:
         """Note the one outcome of a rollout."""
-        super().finished(outcome)
+        super().note_outcome(outcome)
         self._tick()
 
     def note(self, text: str) -> None:

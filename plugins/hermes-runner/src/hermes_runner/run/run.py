@@ -165,7 +165,7 @@ class Run:
                 self._tell_of_leftovers(engine)
             self._engine = engine
             self._tell_where(folder)
-            plan = await self._checked(engine, plan)
+            plan = await self._playable_plan(engine, plan)
             specs = list(rollouts(plan.groups, config, folder.run_id, self._provenance(plan)))
             pending = [spec for spec in specs if spec.rollout_id not in folder.done]
             if pending:
@@ -267,7 +267,7 @@ class Run:
     def _count_turn(self, rollout_id: str) -> None:
         self._turned(rollout_id)
 
-    async def _checked(self, engine: RunEngine, plan: RunPlan) -> RunPlan:
+    async def _playable_plan(self, engine: RunEngine, plan: RunPlan) -> RunPlan:
         """Ask the engine which tasks it can play; one that it cannot stops no other."""
         refused = await engine.refusals([group.task for group in plan.groups])
         groups, problems = [], list(plan.problems)
@@ -286,14 +286,14 @@ class Run:
         return {c.name: cast("Sink", self._registry.create("sink", c.name, c.options)) for c in self._config.sinks}
 
     def _fingerprint(self, tasks: tuple[Task, ...]) -> dict[str, Any]:
-        values = {key: value for key, value in self._recorded().items() if key not in _NEUTRAL}
+        values = {key: value for key, value in self._redacted_settings().items() if key not in _NEUTRAL}
         digest = hashlib.sha256()
         for task in tasks:
             # Where a task was read is no part of what it is.
             digest.update(repr(dataclasses.replace(task, source="")).encode("utf-8", "replace"))
         return {**values, "tasks_sha256": digest.hexdigest()}
 
-    def _recorded(self) -> dict[str, Any]:
+    def _redacted_settings(self) -> dict[str, Any]:
         return redact_used_settings(self._config, self._registry)
 
     def _facts(self) -> dict[str, Any]:
@@ -338,7 +338,7 @@ class Run:
         return {
             "run_id": folder.run_id,
             "created": folder.manifest.get("created"),
-            "config": self._recorded(),
+            "config": self._redacted_settings(),
             "planned": planned,
             "wall_seconds": seconds,
             "group_size": self._config.group_size,

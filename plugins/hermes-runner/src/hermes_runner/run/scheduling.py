@@ -24,15 +24,15 @@ from hermes_runner.run.sinks import SinkFeed
 class Observer(Protocol):
     """Who watches the run: the progress display."""
 
-    def started(self, rollout_id: str) -> None:
+    def note_start(self, rollout_id: str) -> None:
         """A rollout has begun."""
         ...
 
-    def retried(self, rollout_id: str) -> None:
+    def note_retry(self, rollout_id: str) -> None:
         """A rollout is played again."""
         ...
 
-    def finished(self, outcome: Mapping[str, Any]) -> None:
+    def note_outcome(self, outcome: Mapping[str, Any]) -> None:
         """A rollout is recorded."""
         ...
 
@@ -70,15 +70,15 @@ class Recorder:
 
     async def record(self, outcome: RolloutOutcome) -> Mapping[str, Any]:
         """Write a final outcome and return it as recorded."""
-        value, line = _serialised(outcome)
-        await self._written(partial(self._folder.rollouts.append_line, line))
+        value, line = _serialise(outcome)
+        await self._write(partial(self._folder.rollouts.append_line, line))
         for feed in self._feeds:
             await feed.put(value)
         return value
 
-    async def superseded(self, outcome: RolloutOutcome) -> None:
+    async def record_attempt(self, outcome: RolloutOutcome) -> None:
         """Write an attempt that is played again."""
-        await self._written(partial(self._folder.attempts.append_line, _serialised(outcome)[1]))
+        await self._write(partial(self._folder.attempts.append_line, _serialise(outcome)[1]))
 
     async def close(self) -> None:
         """Close the sinks, when they have had their last outcomes; a second time does nothing."""
@@ -87,7 +87,7 @@ class Recorder:
             self.closing_errors += [] if trouble is None else [trouble]
         self._thread.close()
 
-    async def _written(self, action: Callable[[], None]) -> None:
+    async def _write(self, action: Callable[[], None]) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((action, done))
         if self._flushing is None:
@@ -110,7 +110,7 @@ class Recorder:
 _Entry = tuple[Callable[[], None], "asyncio.Future[None]"]
 
 
-def _serialised(outcome: RolloutOutcome) -> tuple[Mapping[str, Any], bytes]:
+def _serialise(outcome: RolloutOutcome) -> tuple[Mapping[str, Any], bytes]:
     value = outcome.to_json()
     try:
         return value, encode(value) + b"\n"
@@ -196,16 +196,16 @@ class Scheduler:
             await self._play(spec)
 
     async def _play(self, spec: RolloutSpec) -> None:
-        self._observer.started(spec.rollout_id)
+        self._observer.note_start(spec.rollout_id)
         outcome = await self._player.play(spec)
         while self._policy.wants_retry(outcome, was_suspect=spec.suspect):
-            await self._recorder.superseded(outcome)
-            self._observer.retried(spec.rollout_id)
+            await self._recorder.record_attempt(outcome)
+            self._observer.note_retry(spec.rollout_id)
             spec = dataclasses.replace(spec, attempt=spec.attempt + 1, suspect=spec.suspect or outcome.suspect)
             outcome = await self._player.play(spec)
         self._give_up_on_a_dead_server(outcome)
-        settled = self._policy.settled(outcome)
-        self._observer.finished(await self._recorder.record(settled))
+        settled = self._policy.settle(outcome)
+        self._observer.note_outcome(await self._recorder.record(settled))
         self._failures.note(settled)
         if self._require is not None and settled.disposition == "score":
             self._require(settled)

@@ -87,11 +87,11 @@ async def check_tasks(
     slots = asyncio.Semaphore(max_concurrent)
     players = _Players.of(runtime.registry)
 
-    async def limited(task: Task) -> TaskCheck:
+    async def check_in_slot(task: Task) -> TaskCheck:
         async with slots:
             return await _check_one(task, runtime, players, repeats)
 
-    running = [asyncio.create_task(limited(task)) for task in tasks]
+    running = [asyncio.create_task(check_in_slot(task)) for task in tasks]
     try:
         for check in running:
             yield await check
@@ -194,21 +194,21 @@ def _failure(outcome: RolloutOutcome) -> str:
 
 def _problems(task: Task, trials: Sequence[Trial], *, full: float) -> list[str]:
     problems = [f"{trial.name} has no reward: {trial.failure}" for trial in trials if trial.reward is None]
-    problems += [f"{trial.name} does not repeat: {_listed(trial.rewards)}" for trial in trials if not trial.agrees]
+    problems += [f"{trial.name} does not repeat: {_reward_list(trial.rewards)}" for trial in trials if not trial.agrees]
     if task.solution is None:
         problems.append("it has no solution, so nothing shows that full reward can be reached")
     floor = next(trial.reward for trial in trials if trial.name == NOTHING)
     for trial in trials:
         if trial.reward is not None and floor is not None:
-            problems += _compared(trial, floor, full)
+            problems += _reward_problems(trial, floor, full)
     return problems
 
 
-def _listed(rewards: Sequence[float | None]) -> str:
+def _reward_list(rewards: Sequence[float | None]) -> str:
     return "rewards " + ", ".join("none" if reward is None else f"{reward:g}" for reward in rewards)
 
 
-def _compared(trial: Trial, floor: float, full: float) -> list[str]:
+def _reward_problems(trial: Trial, floor: float, full: float) -> list[str]:
     reward = cast("float", trial.reward)
     why = f" ({trial.detail[:300]})" if trial.detail else ""
     if trial.name == SOLUTION and reward < full - _TOLERANCE:

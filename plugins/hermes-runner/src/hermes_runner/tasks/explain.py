@@ -45,7 +45,7 @@ def _one(problem: Any, known: dict[str, Sequence[str]]) -> str:
     # Harbor's section `environment` is no map of variables; its `env` is.
     names = [part for part in where if part != "environment"]
     message = str(problem["msg"]).removeprefix("Value error, ")
-    found = "" if kind == "value_error" else f", found {shortened(redact_at(problem['input'], names))}"
+    found = "" if kind == "value_error" else f", found {short_json(redact_at(problem['input'], names))}"
     return f"{field!r}: {message[:1].lower()}{message[1:]}{found}" if field else f"{message}{found}"
 
 
@@ -54,7 +54,7 @@ def _is_type_tag(part: object) -> bool:
     return isinstance(part, str) and ("[" in part or part.endswith(("Record", "-str")) or part == "str")
 
 
-def shortened(value: object) -> str:
+def short_json(value: object) -> str:
     """Return a value as short JSON."""
     text = json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= 60 else f"{text[:57]}…"

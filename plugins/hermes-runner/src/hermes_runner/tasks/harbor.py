@@ -183,7 +183,7 @@ def _solution(folder: Path, config: TaskToml, timeout: float) -> tuple[Step, ...
     """Return the steps that bring the solution folder into the sandbox and run its `solve.sh`."""
     if not (folder / "solution" / "solve.sh").is_file():
         return None
-    packed = _packed(folder / "solution")
+    packed = _pack(folder / "solution")
     if len(packed) > _MAX_SOLUTION_BYTES:
         raise ValueError(f"solution/ has {len(packed)} bytes packed, more than {_MAX_SOLUTION_BYTES}")
     text = base64.encodebytes(packed).decode()
@@ -196,7 +196,7 @@ def _solution(folder: Path, config: TaskToml, timeout: float) -> tuple[Step, ...
     return Step(tool="terminal", arguments={"command": unpack}), Step(tool="terminal", arguments=solve)
 
 
-def _packed(folder: Path) -> bytes:
+def _pack(folder: Path) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path in sorted(folder.rglob("*")):

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from hermes_core.contracts.task import Task
 from hermes_core.contracts.task_source import LoadedTasks, TaskProblem
-from hermes_runner.tasks.explain import explain, shortened
+from hermes_runner.tasks.explain import explain, short_json
 from hermes_runner.tasks.record import KNOWN_KEYS, TaskRecord
 
 
@@ -36,11 +36,11 @@ class JsonlSource:
 def parse_line(line: bytes, *, source: str, folder: Path) -> Task | TaskProblem:
     """Turn one line into a task, or into what is wrong with it; never raises for what a line may hold."""
     try:
-        value = _parsed(line)
+        value = _parse_json(line)
     except (ValueError, RecursionError) as error:
-        return TaskProblem(source=source, task_id=None, message=_broken(line, error))
+        return TaskProblem(source=source, task_id=None, message=_json_problem(line, error))
     if not isinstance(value, dict):
-        message = f"wanted a JSON object, found {shortened(value)}"
+        message = f"wanted a JSON object, found {short_json(value)}"
         return TaskProblem(source=source, task_id=None, message=message)
     return build_task(value, source=source, folder=folder)
 
@@ -57,7 +57,7 @@ def build_task(value: dict[str, Any], *, source: str, folder: Path) -> Task | Ta
         return TaskProblem(source=source, task_id=task_id, message=str(error))
 
 
-def _parsed(line: bytes) -> Any:
+def _parse_json(line: bytes) -> Any:
     value = json.loads(line.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
     # A lone surrogate is JSON and no text: it could be neither written to a file nor sent to a model.
     json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -77,7 +77,7 @@ def _no_constant(word: str) -> None:
     raise ValueError(f"{word} is no JSON value")
 
 
-def _broken(line: bytes, error: Exception) -> str:
+def _json_problem(line: bytes, error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         near = error.doc[max(0, error.pos - 20) : error.pos + 20].strip()
         hint = ""
