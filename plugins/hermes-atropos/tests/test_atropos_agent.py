@@ -120,7 +120,7 @@ async def test_the_pause_is_between_calls(monkeypatch):
     async def pause(seconds):
         pauses.append(seconds)
 
-    monkeypatch.setattr("hermes_atropos.agent.agent.paused", pause)
+    monkeypatch.setattr("hermes_atropos.agent.agent.pause", pause)
     model = ChatDouble(script(call_of("double", n=1) * 2, call_of("double", n=1), "done"))
     await AtroposAgent(model, registry(), AgentConfig(tool_delay_s=0.5)).run("x")
     assert pauses == [0.5, 0.5]

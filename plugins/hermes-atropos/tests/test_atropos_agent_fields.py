@@ -188,7 +188,7 @@ async def test_there_is_a_pause_between_two_calls_and_none_before_the_first(monk
     async def pause(seconds):
         pauses.append(seconds)
 
-    monkeypatch.setattr("hermes_atropos.agent.play.paused", pause)
+    monkeypatch.setattr("hermes_atropos.agent.play.pause", pause)
     three = script(call_of("terminal", command="true") * 2, call_of("terminal", command="true"), "done")
     await play_one(three, agent_tool_delay_s=0.25)
     assert pauses == [0.25, 0.25]
@@ -198,8 +198,8 @@ async def test_there_is_a_pause_between_two_calls_and_none_before_the_first(monk
 
 
 async def test_a_pause_is_waited():
-    await agent.paused(0.001)
-    await agent.paused(0)
+    await agent.pause(0.001)
+    await agent.pause(0)
 
 
 async def test_the_metadata_of_answers_is_shown_where_it_is_asked_for():

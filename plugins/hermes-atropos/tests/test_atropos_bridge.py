@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 
 from hermes_atropos import bridged
-from hermes_atropos.author_code.bridged_context import CALLED, rewarded
+from hermes_atropos.author_code.bridged_context import CALLED, reward_of
 from hermes_core.contracts.errors import VerifierError
 from hermes_core.rollout.context import RolloutContext
 from hermes_testing.watching import TooSoon, with_more_time
@@ -52,7 +52,7 @@ class Context(RolloutContext):
 
 
 async def reward(compute, context=None, item=None, result=None):
-    return await rewarded(compute, item, result, context or Context())
+    return await reward_of(compute, item, result, context or Context())
 
 
 async def test_calls_without_await_return_their_answers():
@@ -365,7 +365,7 @@ async def test_rewards_nest():
 
     async def compute(item, result, ctx):
         first = ctx.terminal("outer")["output"]
-        return [first, await rewarded(inner, item, result, ctx.asynchronous), ctx.terminal("again")["output"]]
+        return [first, await reward_of(inner, item, result, ctx.asynchronous), ctx.terminal("again")["output"]]
 
     assert await reward(compute) == ["outer", "inner", "again"]
 

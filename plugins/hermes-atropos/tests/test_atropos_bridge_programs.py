@@ -11,7 +11,7 @@ pytest.importorskip("atroposlib", reason="hermes-atropos is not installed")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_atropos.author_code.bridged_context import rewarded
+from hermes_atropos.author_code.bridged_context import reward_of
 from hermes_core.rollout.context import RolloutContext
 
 CALLS = st.builds(lambda steps, fails: ("call", steps, fails), st.integers(0, 3), st.booleans())
@@ -91,7 +91,7 @@ async def outcome(program, style):
         return await play(ctx, program, style)
 
     try:
-        answer = await rewarded(compute, None, None, context)
+        answer = await reward_of(compute, None, None, context)
     except LookupError as error:
         answer = repr(error)
     # A task that was cancelled right after it started another leaves that one to itself, without the bridge too.

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hermes_atropos.trainer.journal import Journal, unused
+from hermes_atropos.trainer.journal import Journal, unused_path
 from hermes_core.contracts.errors import OutputError
 
 
@@ -42,7 +42,7 @@ async def test_a_write_that_fails_is_told_when_it_is_closed(tmp_path):
 
 
 def test_an_unused_name_is_found_beside_used_ones(tmp_path):
-    assert unused(tmp_path / "g.jsonl") == tmp_path / "g.jsonl"
+    assert unused_path(tmp_path / "g.jsonl") == tmp_path / "g.jsonl"
     (tmp_path / "g.jsonl").write_text("")
     (tmp_path / "g_1.jsonl").write_text("")
-    assert unused(tmp_path / "g.jsonl") == tmp_path / "g_2.jsonl"
+    assert unused_path(tmp_path / "g.jsonl") == tmp_path / "g_2.jsonl"

@@ -13,7 +13,7 @@ from hermes_core.contracts.errors import HermesError
 def test_a_rollout_ends_in_exactly_one_way_with_its_reason():
     lines = []
     ledger = Ledger(lines.append)
-    ledger.opened("r1", group_id="g")
+    ledger.begin("r1", group_id="g")
     ledger.close("r1", End.REJECTED, "all scores are 1")
     assert lines == [
         {"rollout_id": "r1", "group_id": "g", "split": "train", "end": "rejected", "reason": "all scores are 1"}
@@ -22,7 +22,7 @@ def test_a_rollout_ends_in_exactly_one_way_with_its_reason():
 
 def test_a_second_end_is_an_error_that_names_the_first():
     ledger = Ledger()
-    ledger.opened("r1", group_id="g")
+    ledger.begin("r1", group_id="g")
     ledger.close("r1", End.SENT)
     with pytest.raises(HermesError, match=r"cannot close rollout r1 as errored: it ended before: sent"):
         ledger.close("r1", End.ERRORED, "late")
@@ -35,15 +35,15 @@ def test_an_end_without_a_beginning_is_an_error():
 
 def test_a_second_beginning_is_an_error():
     ledger = Ledger()
-    ledger.opened("r1", group_id="g")
+    ledger.begin("r1", group_id="g")
     with pytest.raises(HermesError, match="has a line for rollout r1 already"):
-        ledger.opened("r1", group_id="g")
+        ledger.begin("r1", group_id="g")
 
 
 def test_what_is_open_of_a_group_is_closed_together():
     ledger = Ledger()
     for rollout, group in (("a", "g1"), ("b", "g1"), ("c", "g2")):
-        ledger.opened(rollout, group_id=group)
+        ledger.begin(rollout, group_id=group)
     ledger.close("a", End.ERRORED, "boom")
     ledger.close_open("g1", End.CANCELLED, "stopped")
     assert [entry.rollout_id for entry in ledger.open] == ["c"]
@@ -54,7 +54,7 @@ def test_what_is_open_of_a_group_is_closed_together():
 def test_the_counts_add_up_to_what_was_opened(ends):
     ledger = Ledger()
     for number, end in enumerate(ends):
-        ledger.opened(str(number), group_id="g")
+        ledger.begin(str(number), group_id="g")
         if end is not None:
             ledger.close(str(number), end)
     assert sum(ledger.summary().values()) == len(ends) == len(ledger.entries)

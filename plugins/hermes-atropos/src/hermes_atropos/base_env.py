@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from hermes_atropos.author_code.bridge import bridged
-from hermes_atropos.author_code.legacy_loop import OWN_TOOLS, offered, owned
+from hermes_atropos.author_code.legacy_loop import OWN_TOOLS, legacy_tools, mark_own
 from hermes_atropos.compat import BaseEnv
 from hermes_atropos.config import HermesAgentEnvConfig
 from hermes_atropos.env_runtime import Workshop
@@ -160,17 +160,17 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
         """Play one rollout: one sequence, a list of several where it broke into branches, None without a reward."""
         place = PLACE.get()
         if place is not None:
-            items = await self._collected(place)
+            items = await self._collect_items(place)
         else:  # called by an author's own collect_trajectories
             place = Place(group=self.plan_group(item))
             with self.ledger.line(place.rollout_id, group_id=place.group.group_id, split=place.group.task.split):
-                items = await self._collected(place)
+                items = await self._collect_items(place)
                 if not items:
                     self.ledger.close(place.rollout_id, End.ERRORED, why_unscored(place.outcome))
         return (items[0] if len(items) == 1 else items or None), []
 
-    async def _collected(self, place: Place) -> list[Item]:
-        outcome = await self._played(place)
+    async def _collect_items(self, place: Place) -> list[Item]:
+        outcome = await self._play_rollout(place)
         if self._use_managed_server():
             return exact_items(outcome)
         conversation = conversation_item(outcome)
@@ -213,13 +213,13 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
 
     def _resolve_tools_for_group(self) -> tuple[list[dict[str, Any]], set[str]]:
         """Draw the tools of one more group, for an own `HermesAgentLoop`: schemas and names."""
-        return offered(self._workshop.planner.draw())
+        return legacy_tools(self._workshop.planner.draw())
 
     @property
     def _current_group_tools(self) -> tuple[list[dict[str, Any]], set[str]] | None:
         """The tools of the group that the current task plays, for an own `collect_trajectory`; kept by its task."""
         place = PLACE.get()
-        return OWN_TOOLS.get() if place is None else offered(place.group.tools)
+        return OWN_TOOLS.get() if place is None else legacy_tools(place.group.tools)
 
     @_current_group_tools.setter
     def _current_group_tools(self, tools: tuple[list[dict[str, Any]], set[str]] | None) -> None:
@@ -233,7 +233,7 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
 
     async def _play_in(self, place: Place, split: str) -> RolloutOutcome:
         with self.ledger.line(place.rollout_id, group_id=place.group.group_id, split=split):
-            outcome = await self._played(place)
+            outcome = await self._play_rollout(place)
             end = End.ERRORED if outcome.reward is None else End.REJECTED
             why = why_unscored(outcome) if outcome.reward is None else f"{split}: not for training"
             self.ledger.close(place.rollout_id, end, why)
@@ -243,7 +243,7 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
         """Play items for an evaluation; returns `eval/pass_rate`, `eval/pass_rate_<category>` and the counts."""
         return await evaluate_items(self, items, passed=passed)
 
-    async def _played(self, place: Place) -> RolloutOutcome:
+    async def _play_rollout(self, place: Place) -> RolloutOutcome:
         model = self._workshop.fleet.of_split(place.group.task.split)
         outcome = self._workshop.discretion.outcome(await self._run(place, model))
         outcome = self._exact_or_dropped(self._policy.settle(outcome))
@@ -297,7 +297,7 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
         """Serve a trainer until it has had all its steps."""
         from hermes_atropos.trainer.serving import Serving
 
-        with owned(self.server.own):
+        with mark_own(self.server.own):
             await Serving(self).run()
 
     async def process_manager(self) -> Mapping[str, Any]:
@@ -313,12 +313,12 @@ class HermesAgentBaseEnv(ReportingMixin, BaseEnv):  # type: ignore[misc]  # atro
                 hint="make a new environment for each call: what is live of this one is closed at the end",
             )
         self._is_processed = True
-        with owned(self.server.own):
+        with mark_own(self.server.own):
             return await process(self)
 
     async def _run_evaluate(self) -> Any:
         """Set up, evaluate, and close."""
-        with owned(self.server.own):
+        with mark_own(self.server.own):
             try:
                 await self.setup()
                 await self.preflight()

@@ -150,10 +150,10 @@ def _environment(
         values |= {"ensure_scores_are_not_same": False, "include_messages": True}
         values.setdefault("data_path_to_save_groups", f"data/{cls.name or 'groups'}.jsonl")
     values |= dict(file)
-    values |= {name: typed(kind, name, text) for name, text in flags.items()}
+    values |= {name: parse_flag(kind, name, text) for name, text in flags.items()}
     if values.get("wandb_name") is None:
         values["wandb_name"] = cls.name
-    return _validated(kind, values, "env")
+    return _validate(kind, values, "env")
 
 
 def _servers(default: Any, file: Any, flags: Mapping[str, Any]) -> Any:
@@ -163,16 +163,16 @@ def _servers(default: Any, file: Any, flags: Mapping[str, Any]) -> Any:
         raise ConfigError(
             "--openai flags steer one server, several are configured", hint="change the list in the config file"
         )
-    given = {name: typed(APIServerConfig, name, text) for name, text in flags.items()}
+    given = {name: parse_flag(APIServerConfig, name, text) for name, text in flags.items()}
     if len(listed) > 1:
-        return [_validated(APIServerConfig, server, "openai") for server in listed]
+        return [_validate(APIServerConfig, server, "openai") for server in listed]
     if not listed and not given:
         return default
     base = defaults[0].model_dump() if defaults else {}
-    return [_validated(APIServerConfig, {**base, **(listed[0] if listed else {}), **given}, "openai")]
+    return [_validate(APIServerConfig, {**base, **(listed[0] if listed else {}), **given}, "openai")]
 
 
-def typed(kind: Any, name: str, text: Any) -> Any:
+def parse_flag(kind: Any, name: str, text: Any) -> Any:
     """Return a flag's text as what its field takes: JSON or YAML for lists and mappings, text for text."""
     if text == "None":
         return None
@@ -195,7 +195,7 @@ def _wants_text(field: Any) -> bool:
     return str(field.annotation).replace("typing.", "") in {"str | None", "Optional[str]"}
 
 
-def _validated(kind: Any, values: Mapping[str, Any], section: str) -> Any:
+def _validate(kind: Any, values: Mapping[str, Any], section: str) -> Any:
     for key in values:
         if key not in kind.model_fields:
             raise ConfigError(f"{section} has no key {key!r}", hint=nearest(key, kind.model_fields))
@@ -204,10 +204,10 @@ def _validated(kind: Any, values: Mapping[str, Any], section: str) -> Any:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         key = ".".join(map(str, problem["loc"]))
-        raise ConfigError(f"{section}.{key}: {problem['msg']}, found {_found(problem)}") from None
+        raise ConfigError(f"{section}.{key}: {problem['msg']}, found {_show_input(problem)}") from None
 
 
-def _found(problem: Any) -> str:
+def _show_input(problem: Any) -> str:
     """Show what was found, but nothing of options and other mappings, of which it is not known what is secret."""
     is_open = str(problem["loc"][0]).endswith(("_options", "sandbox"))
     if is_open or len(problem["loc"]) != 1 or isinstance(problem["input"], Mapping):

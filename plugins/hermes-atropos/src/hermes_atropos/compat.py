@@ -51,7 +51,7 @@ class _OnUse(types.ModuleType):
 
 
 @contextmanager
-def _imported_on_use(name: str) -> Iterator[None]:
+def _import_on_use(name: str) -> Iterator[None]:
     """Let `import name` inside the block bind a stand-in; a module that is there already stays."""
     if name in sys.modules:
         yield
@@ -69,7 +69,7 @@ def _imported_on_use(name: str) -> Iterator[None]:
 
 def _load() -> types.ModuleType:
     """Import `atroposlib.envs.base` without wandb (defect 16), and with the log level it found."""
-    with _IMPORTING, _imported_on_use("wandb"):
+    with _IMPORTING, _import_on_use("wandb"):
         try:
             base = importlib.import_module("atroposlib.envs.base")
         except ImportError as error:

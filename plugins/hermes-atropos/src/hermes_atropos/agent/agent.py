@@ -106,7 +106,7 @@ class AtroposAgent:
         results = []
         for call in calls:
             if self._made:
-                await paused(self.config.tool_delay_s)
+                await pause(self.config.tool_delay_s)
             self._made += 1
             results.append(await self._execute(call))
         return results
@@ -145,7 +145,7 @@ class ReactLoop:
     async def ask(self, model: ModelClient | ModelSession) -> ReactTurn:
         """Sample one turn and note it."""
         record = self._record
-        reply = await self._sampled(model)
+        reply = await self._sample(model)
         record.count_reply(reply)
         turn = read_turn(reply, record.turns)
         self._finish_reason = reply.finish_reason
@@ -204,7 +204,7 @@ class ReactLoop:
             await self.act(turn)
         return stop
 
-    async def _sampled(self, model: ModelClient | ModelSession) -> ModelReply:
+    async def _sample(self, model: ModelClient | ModelSession) -> ModelReply:
         spec = self._record.spec
         request = ModelRequest(
             conversation=self._record.conversation,
@@ -229,7 +229,7 @@ class ReactLoop:
         return None
 
 
-async def paused(seconds: float) -> None:
+async def pause(seconds: float) -> None:
     """Wait between two calls."""
     if seconds > 0:
         await asyncio.sleep(seconds)

@@ -143,11 +143,11 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
     async def compute_reward(self, item: Any, result: Any, ctx: Any) -> Any:
         """Score a rollout with `verify_and_score_trajectory`."""
         play: AgentPlay = ctx.state[PLAY]
-        return await play.verified(item, result.final_response, ctx.asynchronous)
+        return await play.verify(item, result.final_response, ctx.asynchronous)
 
     def plan_group(self, item: Any, *, split: str = "train") -> GroupPlan:
         """Plan a group; its tools are in the system prompt."""
-        return self._equipped(super().plan_group(item, split=split), self.build_agent_config(item))
+        return self._equip(super().plan_group(item, split=split), self.build_agent_config(item))
 
     async def run_agent(self, task: str, *, trajectory_id: str | None = None) -> tuple[str, dict[str, Any]]:
         """Let the agent work on a task, in a sandbox of its own and without a score.
@@ -155,7 +155,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
         Returns its final answer and `success`, `error` and `tool_calls`. It is not in the ledger.
         """
         config = self._agent_config()
-        plan = self._equipped(self._workshop.planner.group(None, task, split="agent"), config)
+        plan = self._equip(self._workshop.planner.group(None, task, split="agent"), config)
         plan = dataclasses.replace(plan, task=dataclasses.replace(plan.task, verifier=None))
         place = Place(group=plan, rollout_id=trajectory_id or str(uuid.uuid4()))
         play = AgentPlay(self, config, has_item=False)
@@ -249,7 +249,7 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
             tool_delay_s=config.agent_tool_delay_s,
         )
 
-    def _equipped(self, plan: GroupPlan, config: AgentConfig) -> GroupPlan:
+    def _equip(self, plan: GroupPlan, config: AgentConfig) -> GroupPlan:
         """Offer the environment's tools, with a distribution those that were drawn, and write the system prompt."""
         offered = self.tools.list_tools()
         if self.config.distribution is not None:
@@ -277,12 +277,12 @@ class AgentEnv(HermesAgentBaseEnv, Generic[AgentEnvConfigT]):
             # What fails there may be the executor itself, which no sandbox of this process can stand in for.
             spec = dataclasses.replace(spec, suspect=False)
         try:
-            return play.completed(await run_rollout(spec, self._workshop.runtime, model, agent=play))
+            return play.with_score_metadata(await run_rollout(spec, self._workshop.runtime, model, agent=play))
         finally:
             if isinstance(self._tool_executor, RemoteToolExecutor):
-                await to_completion(self._released(place.rollout_id))
+                await to_completion(self._release(place.rollout_id))
 
-    async def _released(self, rollout_id: str) -> None:
+    async def _release(self, rollout_id: str) -> None:
         """Close a rollout's sandbox at the executor; one that fails to is closed there, when it has been idle."""
         assert self._sandboxes is not None
         try:

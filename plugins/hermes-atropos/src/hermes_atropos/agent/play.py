@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from hermes_atropos.agent.agent import ReactLoop, paused
+from hermes_atropos.agent.agent import ReactLoop, pause
 from hermes_atropos.agent.results import AgentConfig, AgentResult
 from hermes_atropos.agent.workbench import ExecTool
 from hermes_atropos.author_code.reward import as_score
@@ -78,7 +78,7 @@ class AgentPlay:
             AgentResult(success=False, error="The run was not started") if self._loop is None else self._loop.result()
         )
 
-    async def verified(self, item: Any, final_response: str, context: RolloutContext) -> Score:
+    async def verify(self, item: Any, final_response: str, context: RolloutContext) -> Score:
         """Score the rollout with the environment's hook, in the workspace as the agent left it."""
         hook = self._env.verify_and_score_trajectory
         given = {
@@ -87,7 +87,7 @@ class AgentPlay:
             "agent_result": self.result(),
             "workspace_meta": self.workspace_meta,
         }
-        answer: Any = await hook(item, final_response, **_accepted(hook, given))
+        answer: Any = await hook(item, final_response, **_arguments_for(hook, given))
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], Mapping | None):
             found = type(answer).__name__
             raise VerifierError(
@@ -98,7 +98,7 @@ class AgentPlay:
         score = as_score(answer[0])
         return dataclasses.replace(score, parts={**parts, **score.parts})
 
-    def completed(self, outcome: RolloutOutcome) -> RolloutOutcome:
+    def with_score_metadata(self, outcome: RolloutOutcome) -> RolloutOutcome:
         """Add to the outcome what verification said: its messages, and the rest of its metadata."""
         about = {name: value for name, value in self.score_metadata.items() if name != "verification_messages"}
         added = self.score_metadata.get("verification_messages") or ()
@@ -130,13 +130,13 @@ class _ModelCalls:
         results: list[ToolResult] = []
         for call in calls:
             if self._made:
-                await paused(self._delay)
+                await pause(self._delay)
             self._made += 1
             results += await self._batch(turn, [call])
         return results
 
     async def _batch(self, turn: int, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        messages = await self._dispatcher.run(turn, [_requested(call) for call in calls])
+        messages = await self._dispatcher.run(turn, [_request_of(call) for call in calls])
         return [result_for(call, parse_result(m["content"])) for call, m in zip(calls, messages, strict=True)]
 
 
@@ -178,7 +178,7 @@ class _HostedTool:
         return contract.ToolResult(content=encode(result.to_dict()).decode(), error=result.error)
 
 
-def _requested(call: ToolCall) -> RequestedCall:
+def _request_of(call: ToolCall) -> RequestedCall:
     arguments = without_policy(call.arguments)
     timeout = clamp_timeout(arguments.get("timeout"))
     if timeout is not None and call.name == "terminal":
@@ -195,7 +195,7 @@ async def _enter(exec_tool: ExecTool, folder: str) -> None:
         )
 
 
-def _accepted(hook: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments_for(hook: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out what an older hook has no parameter for."""
     parameters = inspect.signature(hook).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())

@@ -79,7 +79,7 @@ def read_turn(reply: ModelReply, step: int) -> ReactTurn:
     """Read a reply: its content, or its reasoning where the content is empty, or the calls that a server took out."""
     text = reply.content or ""
     if reply.tool_calls:  # a server that parses <tool_call> itself; the turn is written as the model wrote it
-        text = "\n".join([text, *(_written(call.name, call.arguments) for call in reply.tool_calls)]).strip("\n")
+        text = "\n".join([text, *(_render_call(call.name, call.arguments) for call in reply.tool_calls)]).strip("\n")
     elif not text.strip():
         text = reply.reasoning or ""
     reader = _Reader(text)
@@ -205,7 +205,7 @@ def _arguments(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return arguments
 
 
-def _written(name: str, arguments: str) -> str:
+def _render_call(name: str, arguments: str) -> str:
     try:
         value: Any = json.loads(arguments or "{}")
     except ValueError:

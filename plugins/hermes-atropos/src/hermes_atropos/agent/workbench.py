@@ -35,9 +35,9 @@ class Workbench:
         if missing:
             problem = f"{call.name}: argument {missing[0]!r} is missing"
             return ToolResult(success=False, error=problem, uniq_id=call.uniq_id)
-        return result_for(call, await self._guarded(name, arguments, timeout_s))
+        return result_for(call, await self._call_tool(name, arguments, timeout_s))
 
-    async def _guarded(self, name: str, arguments: dict[str, Any], timeout_s: float | None) -> ToolResult:
+    async def _call_tool(self, name: str, arguments: dict[str, Any], timeout_s: float | None) -> ToolResult:
         try:
             if name == "terminal":
                 return await self._terminal(arguments, timeout_s)

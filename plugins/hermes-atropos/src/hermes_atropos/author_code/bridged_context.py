@@ -27,7 +27,7 @@ CALLED: Final = frozenset(
 """The predecessor's methods, which need no `await`."""
 
 
-async def rewarded(compute: Callable[..., Any], item: Any, result: Any, context: AuthorContext) -> Any:
+async def reward_of(compute: Callable[..., Any], item: Any, result: Any, context: AuthorContext) -> Any:
     """Call an environment's `async def compute_reward` with a context that serves old code and new.
 
     A call that was never awaited where it had to be is a `VerifierError`, though the function came to an end: what it
@@ -79,7 +79,7 @@ class BridgedContext:
             return getattr(self._threaded, name)(*args, **kwargs)
         method = getattr(self.asynchronous, name)
         if name in CALLED and can_wait():
-            return answered(wait(method(*args, **kwargs)))
+            return awaitable_answer(wait(method(*args, **kwargs)))
         deferred = Deferred(name, method(*args, **kwargs))
         self._deferred.append(deferred)
         return deferred
@@ -121,15 +121,15 @@ class Deferred(Coroutine[Any, Any, Any]):
             where, hint = "this method has to be awaited", f"await ctx.{self._name}(…)"
         raise VerifierError(f"ctx.{self._name}() {problem}; {where}", hint=hint)
 
-    def _used(self, *_: Any) -> NoReturn:
+    def _refuse_use(self, *_: Any) -> NoReturn:
         self.refuse("was used as if it were its answer")
 
-    __getitem__ = __iter__ = __contains__ = __len__ = __bool__ = _used
+    __getitem__ = __iter__ = __contains__ = __len__ = __bool__ = _refuse_use
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # what Python and its libraries look for
             raise AttributeError(name)
-        self._used()
+        self._refuse_use()
 
 
 class _Answer:
@@ -181,7 +181,7 @@ class AnswerNone(_Answer):
         return "None"
 
 
-def answered(value: Any) -> Any:
+def awaitable_answer(value: Any) -> Any:
     """Return an answer of the predecessor's methods in a form that may be awaited too."""
     match value:
         case dict():

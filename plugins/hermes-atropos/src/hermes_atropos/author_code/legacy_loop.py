@@ -40,13 +40,13 @@ OWN_TOOLS: Final[ContextVar[tuple[list[dict[str, Any]], set[str]] | None]] = Con
 """What an own `collect_trajectories` drew for the rollouts it starts."""
 
 
-def offered(tools: ToolSelection) -> tuple[list[dict[str, Any]], set[str]]:
+def legacy_tools(tools: ToolSelection) -> tuple[list[dict[str, Any]], set[str]]:
     """Return tools as the predecessor had them: schemas, and the set of their names."""
     return [spec.openai_schema() for spec in tools.specs], set(tools.names)
 
 
 @contextmanager
-def owned(own: OwnRollouts) -> Iterator[None]:
+def mark_own(own: OwnRollouts) -> Iterator[None]:
     """Let the block's code, and what it starts, be this environment's own."""
     token = OWN.set(own)
     try:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from hermes_atropos.author_code.author_context import AuthorContext
-from hermes_atropos.author_code.bridged_context import rewarded
+from hermes_atropos.author_code.bridged_context import reward_of
 from hermes_atropos.model_servers.nodes import with_nodes
 from hermes_core.contracts.errors import VerifierError
 from hermes_core.contracts.rollout import AgentResult
@@ -35,7 +35,7 @@ class AwaitedReward:
     async def score(self, result: AgentResult, context: Any) -> Score:
         """Judge one rollout."""
         return as_score(
-            await rewarded(self._compute, self._item, with_nodes(result), AuthorContext(context, self._missing_tools))
+            await reward_of(self._compute, self._item, with_nodes(result), AuthorContext(context, self._missing_tools))
         )
 
 

@@ -13,7 +13,7 @@ from hermes_atropos.groups.grouping import Group, GroupError, group_of
 from hermes_atropos.groups.item_play import ITEM
 from hermes_atropos.groups.ledger import End, Ledger
 from hermes_atropos.groups.planning import Place
-from hermes_atropos.groups.sequences import Item, checked, with_logprobs
+from hermes_atropos.groups.sequences import Item, check_item, with_logprobs
 from hermes_core.contracts.errors import Blame, HermesError
 from hermes_core.contracts.rollout import RolloutOutcome
 from hermes_core.contracts.tokens import ModelSession
@@ -70,9 +70,9 @@ class GroupPlayer:
             first = errors.exceptions[0]
             self._ledger.close_open(plan.group_id, End.CANCELLED, f"stopped with its group: {_brief(first)}")
             raise first from None
-        return self._joined(plan, [task.result() for task in filling], about)
+        return self._join(plan, [task.result() for task in filling], about)
 
-    def _joined(self, plan: GroupPlan, filled: Sequence[Filled], about: Mapping[str, Any]) -> PlayedGroup:
+    def _join(self, plan: GroupPlan, filled: Sequence[Filled], about: Mapping[str, Any]) -> PlayedGroup:
         scored = [place for place in filled if place.items]
         result: dict[str, Any] = {
             "backlog": [item for place in filled for item in place.backlog],
@@ -116,7 +116,7 @@ class GroupPlayer:
 
     async def _attempt(self, place: Place, item: Any) -> Filled:
         rollout_id = place.rollout_id
-        self._ledger.opened(rollout_id, group_id=place.group.group_id, split=place.group.task.split)
+        self._ledger.begin(rollout_id, group_id=place.group.group_id, split=place.group.task.split)
         token = PLACE.set(place)
         try:
             result, backlog = await self._collect(item)
@@ -173,7 +173,7 @@ def note_session(session: ModelSession) -> None:
 
 def _of_rollout(item: Item, rollout_id: str, sessions: Sequence[ModelSession]) -> Item:
     overrides = item.get("overrides") or {}
-    item = with_logprobs(checked(item), [sample for session in sessions for sample in session.samples()])
+    item = with_logprobs(check_item(item), [sample for session in sessions for sample in session.samples()])
     return {**item, "overrides": {**overrides, "rollout_id": overrides.get("rollout_id", rollout_id)}}
 
 

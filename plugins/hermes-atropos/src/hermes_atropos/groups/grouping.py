@@ -60,8 +60,8 @@ def group_of(items: Sequence[Item], *, group_size: int, about: Mapping[str, Any]
     for field, filling in _FILLED.items():
         has_any = any(item.get(field) is not None for item in items)
         group[field] = [_or(item.get(field), filling) for item in items] if has_any else None
-    group["generation_params"] = _merged(items, "generation_params") or None
-    overrides = {**(about or {}), **_merged(items, "group_overrides")}
+    group["generation_params"] = _merge(items, "generation_params") or None
+    overrides = {**(about or {}), **_merge(items, "group_overrides")}
     if len(items) != group_size:
         overrides["group_size"] = len(items)
     group["group_overrides"] = overrides
@@ -165,7 +165,7 @@ def _numbers(field: str, items: Sequence[Item]) -> list[Any] | None:
     return values
 
 
-def _merged(items: Iterable[Item], field: str) -> dict[str, Any]:
+def _merge(items: Iterable[Item], field: str) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for item in items:
         merged |= item.get(field) or {}

@@ -53,7 +53,7 @@ class Ledger:
         self._write = write
         self.counts: Counter[End] = Counter()
 
-    def opened(self, rollout_id: str, *, group_id: str, split: str = "train") -> None:
+    def begin(self, rollout_id: str, *, group_id: str, split: str = "train") -> None:
         """Note that a rollout has begun."""
         if rollout_id in self._open or rollout_id in self._closed:
             raise HermesError(f"the ledger has a line for rollout {rollout_id} already")
@@ -62,7 +62,7 @@ class Ledger:
     @contextmanager
     def line(self, rollout_id: str, *, group_id: str, split: str = "train") -> Iterator[None]:
         """Open a rollout for a block, which closes it; where the block raises, it is closed for that."""
-        self.opened(rollout_id, group_id=group_id, split=split)
+        self.begin(rollout_id, group_id=group_id, split=split)
         try:
             yield
         except asyncio.CancelledError as error:

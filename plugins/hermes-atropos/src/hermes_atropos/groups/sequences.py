@@ -24,7 +24,7 @@ def exact_items(outcome: RolloutOutcome) -> list[Item]:
     A rollout that the policy masks stays in its group, with no token trained.
     """
     if outcome.disposition == "mask" and outcome.reward is not None:
-        return [_masked(outcome, sample) for sample in outcome.samples[:1]]
+        return [_masked_item(outcome, sample) for sample in outcome.samples[:1]]
     return [_item(item, outcome) for item in TrainingGroup.of([outcome]).items]
 
 
@@ -67,7 +67,7 @@ def _item(item: TrainingItem, outcome: RolloutOutcome) -> Item:
     }
 
 
-def _masked(outcome: RolloutOutcome, sample: TrainingSample) -> Item:
+def _masked_item(outcome: RolloutOutcome, sample: TrainingSample) -> Item:
     return {
         "tokens": list(sample.tokens),
         "masks": [IGNORED] * len(sample.tokens),
@@ -89,7 +89,7 @@ def _logprobs(sample: TrainingSample) -> list[float] | None:
     )
 
 
-def checked(item: Item) -> Item:
+def check_item(item: Item) -> Item:
     """Take an own item, NumPy's numbers too; raises `VerifierError` where it is no sequence with a score."""
     missing = [name for name in ("tokens", "masks", "scores") if item.get(name) is None]
     if missing:

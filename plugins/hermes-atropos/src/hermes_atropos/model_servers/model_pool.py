@@ -164,7 +164,7 @@ def _token_client(
 
 
 def _generate_client(config: HermesAgentEnvConfig, server: Any) -> GenerateClient:
-    def made(protocol: str) -> GenerateClient:
+    def make_client(protocol: str) -> GenerateClient:
         return new_client(
             protocol,
             server.base_url or "",
@@ -175,10 +175,10 @@ def _generate_client(config: HermesAgentEnvConfig, server: Any) -> GenerateClien
         )
 
     if config.generate_protocol != "auto":
-        return made(config.generate_protocol)
+        return make_client(config.generate_protocol)
     if server.server_type == "sglang":
-        return made("sglang")
-    return EitherVllm(made("vllm"), made("atropos"), sampling_of(config, [server]))
+        return make_client("sglang")
+    return EitherVllm(make_client("vllm"), make_client("atropos"), sampling_of(config, [server]))
 
 
 class EitherVllm:

@@ -28,7 +28,7 @@ def server_list(
     With `slurm` the first config is repeated for every server of the job's inference nodes: those after the first
     NUM_TRAINING_NODES, with 8 / INFER_TP servers each. `host_names` expands a node list, by default with scontrol.
     """
-    listed = _listed(configs)
+    listed = _server_configs(configs)
     if not slurm:
         return listed
     environ = os.environ if environ is None else environ
@@ -41,7 +41,7 @@ def server_list(
     return [listed[0].model_copy(update={"base_url": url}) for url in urls]
 
 
-def _listed(configs: Any) -> list[Any]:
+def _server_configs(configs: Any) -> list[Any]:
     if isinstance(configs, list | tuple):
         return list(configs)
     if isinstance(configs, APIServerConfig):

@@ -44,7 +44,7 @@ class SftTokens:
 
     async def fill(self, item: Item, tools: Sequence[Mapping[str, Any]] = ()) -> Item:
         """Return the item with tokens and masks where that can be."""
-        tokenizer = await self._loaded()
+        tokenizer = await self._load_once()
         if tokenizer is None:
             return _without(item, self._problem)
         try:
@@ -53,7 +53,7 @@ class SftTokens:
             return _without(item, f"the chat template cannot render it: {error}")
         return {**item, "tokens": tokens, "masks": masks}
 
-    async def _loaded(self) -> Any:
+    async def _load_once(self) -> Any:
         async with self._loading:
             if self._tokenizer is None and not self._problem:
                 try:
@@ -130,13 +130,13 @@ def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
     made = {**message, "content": message.get("content") or ""}
     if calls:
         made["tool_calls"] = [
-            {**call, "function": {**call["function"], "arguments": _parsed(call["function"]["arguments"])}}
+            {**call, "function": {**call["function"], "arguments": _parse_arguments(call["function"]["arguments"])}}
             for call in calls
         ]
     return made
 
 
-def _parsed(arguments: Any) -> Any:
+def _parse_arguments(arguments: Any) -> Any:
     try:
         value = json.loads(arguments)
     except (TypeError, ValueError):

@@ -147,7 +147,7 @@ class TrajectoryApi:
         await self._ask("POST", "/disconnect-env", {"env_id": env_id})
 
     async def _ask(self, method: str, path: str, payload: Any = None) -> Mapping[str, Any]:
-        body, headers = await _packed(payload)
+        body, headers = await _pack(payload)
         status, text = await self._exchange(method, path, body, headers)
         if status == 500:
             raise ApiForgotError(f"the trajectory API at {self.url} does not know this environment (500 on {path})")
@@ -183,7 +183,7 @@ class TrajectoryApi:
             raise ApiAwayError(away, may_have_run=True) from error
 
 
-async def _packed(payload: Any) -> tuple[bytes | None, dict[str, str]]:
+async def _pack(payload: Any) -> tuple[bytes | None, dict[str, str]]:
     if payload is None:
         return None, {}
     headers = {"Content-Type": "application/json"}

@@ -66,7 +66,7 @@ class Delivery:
         """Return the API's status; waits while it is away, registers again when it was restarted."""
         patience = self.patience()
         while True:
-            known = self._registered()
+            known = self._require_registration()
             sent_before = self._sent
             try:
                 status = await self.api.status(known.env_id)
@@ -86,7 +86,7 @@ class Delivery:
         patience = self.patience()
         may_be_there = False
         while True:
-            known = self._registered()
+            known = self._require_registration()
             try:
                 await self.api.status(known.env_id)
                 if may_be_there and await self.api.has(groups[-1]):
@@ -115,7 +115,7 @@ class Delivery:
                 logger.info("not disconnected: %s", error.message)
         await self.api.aclose()
 
-    def _registered(self) -> Registration:
+    def _require_registration(self) -> Registration:
         assert self.registration is not None, "join() comes first"
         return self.registration
 

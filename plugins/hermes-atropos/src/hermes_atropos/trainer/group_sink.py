@@ -16,7 +16,7 @@ from hermes_atropos.groups.item_play import ITEM
 from hermes_atropos.groups.ledger import End, Ledger
 from hermes_atropos.trainer import transcript as display
 from hermes_atropos.trainer.api import ApiRefusedError
-from hermes_atropos.trainer.journal import Journal, unused
+from hermes_atropos.trainer.journal import Journal, unused_path
 from hermes_core.contracts.errors import HermesError, UserError
 from hermes_core.contracts.model import encode
 
@@ -109,7 +109,7 @@ class Outlet:
             return
         group_id = f"gr_{uuid.uuid4().hex[:12]}"
         for index in range(len(group.get("tokens") or ())):
-            self._ledger.opened(f"{group_id}-{index}", group_id=group_id)
+            self._ledger.begin(f"{group_id}-{index}", group_id=group_id)
             self._ledger.close(f"{group_id}-{index}", end, reason)
 
     async def aclose(self) -> None:
@@ -127,7 +127,7 @@ class Outlet:
             return
         if self._journal is None:
             assert self.path is not None
-            self.lead_to(unused(self.path))
+            self.lead_to(unused_path(self.path))
             self._journal = Journal(self.path)
         self._journal.append(group)
 

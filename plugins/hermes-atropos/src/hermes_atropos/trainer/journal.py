@@ -68,7 +68,7 @@ class Journal:
             raise OutputError(f"{self.path} cannot be written: {error}") from error
 
 
-def unused(path: Path) -> Path:
+def unused_path(path: Path) -> Path:
     """Return the path, or the first of path_1, path_2, … that does not exist: earlier data is never overwritten."""
     return next(candidate for candidate in candidates(path) if not candidate.exists())
 

@@ -81,11 +81,11 @@ class ReportingMixin:
         scores: Sequence[float] = scored_data.get("scores") or ()
         keep = self.config.num_rollouts_per_group_for_logging
         shown = range(len(scores) if keep == -1 else min(keep, len(scores)))
-        self.rollouts_for_wandb.append([(self._shown(scored_data, index), scores[index]) for index in shown])
+        self.rollouts_for_wandb.append([(self._rollout_text(scored_data, index), scores[index]) for index in shown])
         if len(self.rollouts_for_wandb) > self.config.num_rollouts_to_keep:
             self.rollouts_for_wandb.pop(0)
 
-    def _shown(self, group: Mapping[str, Any], index: int) -> str:
+    def _rollout_text(self, group: Mapping[str, Any], index: int) -> str:
         messages = (group.get("messages") or [])[index : index + 1]
         if messages and messages[0]:
             return format_trajectory(messages[0])
@@ -113,7 +113,7 @@ class ReportingMixin:
         await super().wandb_log(metrics)  # type: ignore[misc]  # BaseEnv has it
 
     def _note_tool_errors(self, outcomes: Sequence[RolloutOutcome]) -> None:
-        self._tool_error_buffer += [_buffered(error) for outcome in outcomes for error in outcome.tool_errors]
+        self._tool_error_buffer += [_buffer_entry(error) for outcome in outcomes for error in outcome.tool_errors]
 
     def begin_wandb(self) -> None:
         """Begin a wandb run under this environment's name, if wandb is on."""
@@ -125,7 +125,7 @@ class ReportingMixin:
         start_wandb(redact_config(self.config), project=self.wandb_project, group=self.wandb_group, name=run_name)
 
 
-def _buffered(error: ToolError) -> dict[str, Any]:
+def _buffer_entry(error: ToolError) -> dict[str, Any]:
     """Return an error as the predecessor's buffer holds it; own rollouts add theirs in this form."""
     return {
         "turn": error.turn,
