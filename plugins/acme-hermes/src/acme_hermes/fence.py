@@ -55,7 +55,7 @@ class FenceParser(BufferedParser):
             ]
         at = thought_ends
         for attempt in _attempts(text, thought_ends, len(text), known, mode):
-            start, end = _framed(text, at, attempt)
+            start, end = _span_with_breaks(text, at, attempt)
             if at < start:
                 segments.append(_segment("text", text, at, start))
             segment = _segment("call", text, start, end)
@@ -110,7 +110,7 @@ def _attempts(text: str, start: int, end: int, known: set[str] | None, mode: Par
         start = stop
 
 
-def _framed(text: str, at: int, attempt: ParseAttempt) -> tuple[int, int]:
+def _span_with_breaks(text: str, at: int, attempt: ParseAttempt) -> tuple[int, int]:
     """Return the span of an attempt with the line breaks that the template puts around it."""
     start = attempt.start - 1 if at < attempt.start and text[attempt.start - 1] == _FRAMING else attempt.start
     return start, attempt.end + text.startswith(_FRAMING, attempt.end)
@@ -125,7 +125,7 @@ def _judge(
     except (ValueError, RecursionError) as error:
         status = AttemptStatus.TRUNCATED if is_cut else AttemptStatus.INVALID_JSON
         reason = str(error) or type(error).__name__
-        value = _repaired(body) if mode == "lenient" and not is_cut else None
+        value = _read_nearly_json(body) if mode == "lenient" and not is_cut else None
         if value is None:
             return replace(attempt, status=status, reason=reason)
         status = AttemptStatus.REPAIRED
@@ -153,7 +153,7 @@ def _no_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _repaired(body: str) -> Any:
+def _read_nearly_json(body: str) -> Any:
     """Read what is nearly JSON: raw line breaks, a brace too many, Python's quotes, words and last commas."""
     ways: tuple[Callable[[], Any], ...] = (
         lambda: _json(body, strict=False),

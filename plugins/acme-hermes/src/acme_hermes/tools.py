@@ -17,11 +17,11 @@ class JsonQuery:
         try:
             value = json.loads(await context.read_text(path))
         except (OSError, ValueError, RecursionError) as error:
-            return _failed(f"cannot read {path} as JSON: {error}")
+            return _failure(f"cannot read {path} as JSON: {error}")
         try:
             return ToolResult(content=json.dumps(_walk(value, query)))
         except LookupError as error:
-            return _failed(f"{query!r} leads nowhere in {path}: {error.args[0]}")
+            return _failure(f"{query!r} leads nowhere in {path}: {error.args[0]}")
 
 
 class WordCount:
@@ -32,7 +32,7 @@ class WordCount:
         try:
             text: str = context.read_text(arguments["path"])
         except OSError as error:
-            return _failed(f"cannot read {arguments['path']}: {error}")
+            return _failure(f"cannot read {arguments['path']}: {error}")
         counts = {"lines": len(text.splitlines()), "words": len(text.split()), "characters": len(text)}
         return ToolResult(content=json.dumps(counts))
 
@@ -48,5 +48,5 @@ def _walk(value: Any, query: str) -> Any:
     return value
 
 
-def _failed(message: str) -> ToolResult:
+def _failure(message: str) -> ToolResult:
     return ToolResult(content=json.dumps({"error": message}), error=message)
