@@ -26,11 +26,11 @@ async def _pieces(data: Iterable[bytes]) -> AsyncIterator[bytes]:
 async def test_the_first_line_is_told_from_the_rest(pieces: list[bytes], line: bytes | None, rest: str) -> None:
     errors = ExecErrors(_pieces(pieces))
     assert await errors.first_line() == line
-    assert await errors.said() == rest
+    assert await errors.last_words() == rest
 
 
 async def test_a_first_line_without_end_ends_at_64_kib() -> None:
     errors = ExecErrors(_pieces([bytes(1 << 10)] * 5000 + [b"\nlast words"]))
     line = await errors.first_line()
     assert line == bytes(1 << 16)
-    assert (await errors.said()).endswith("\nlast words")
+    assert (await errors.last_words()).endswith("\nlast words")

@@ -202,7 +202,7 @@ async def test_a_sandbox_that_cannot_be_ended_keeps_nobody_from_ending_the_other
         if sandbox == "stuck":
             raise BackendError("no")
 
-    for name, work in (("tagged", tagged), ("tags_of", tags_of), ("end", end)):
+    for name, work in (("find_tagged", tagged), ("tags_of", tags_of), ("end", end)):
         monkeypatch.setattr(backend.service, name, work)
     monkeypatch.setattr("hermes_backend_modal.backend.is_abandoned", lambda _: True)
     with pytest.raises(BackendError, match="no"):

@@ -80,7 +80,7 @@ async def test_a_helper_program_that_does_not_end_is_given_up_and_said(standin, 
         return await ask(what, work, seconds=60.0, hint=hint)
 
     async with await made.open(SPEC) as sandbox:
-        place = await anext(aiter(made.service.tagged({"hermes_sandbox": sandbox.id})))
+        place = await anext(aiter(made.service.find_tagged({"hermes_sandbox": sandbox.id})))
         made.options.service_timeout = 0.4
         monkeypatch.setattr(made.service, "ask", ask_for_longer)
         with pytest.raises(ModalTimeoutError, match="did not end within 1 s"):

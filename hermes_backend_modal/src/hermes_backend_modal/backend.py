@@ -191,7 +191,7 @@ class ModalBackend(AgentBackend):
         await self.service.end_tagged({SANDBOX: handle["sandbox_id"]}, app_id=app_id)
         if "pool" not in handle:
             return
-        async for found in self.service.tagged({POOL: handle["pool"]}, app_id=app_id):
+        async for found in self.service.find_tagged({POOL: handle["pool"]}, app_id=app_id):
             tags = await self.service.tags_of(found)
             if tags and not is_abandoned(tags):
                 raise BackendError(
@@ -203,7 +203,7 @@ class ModalBackend(AgentBackend):
     async def sweep(self, *, remove: bool = True) -> list[str]:
         """Find every sandbox of the app whose owner was on this machine and is dead, leases or not."""
         found = []
-        async for sandbox in self.service.tagged({NODE: os.uname().nodename}):
+        async for sandbox in self.service.find_tagged({NODE: os.uname().nodename}):
             tags = await self.service.tags_of(sandbox)
             if is_abandoned(tags):
                 found.append((tags[SANDBOX], sandbox))

@@ -88,7 +88,7 @@ class ModalHost(ContainedPlace):
         return variables
 
     async def _not_started(self, process: Any, opened: ExecStream, line: bytes) -> BackendError:
-        said = f"{line.decode(errors='replace')}\n{await opened.errors.said()}".strip()
+        said = f"{line.decode(errors='replace')}\n{await opened.errors.last_words()}".strip()
         why = await self._obituary()
         if why is not None:
             return ModalSandboxEndedError(why)

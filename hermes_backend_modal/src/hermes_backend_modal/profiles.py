@@ -48,7 +48,7 @@ def find_profile(name: str, file: str | Path | None, known: set[str]) -> dict[st
     path = file or os.environ.get(_FILE)
     from_file = _read(Path(path).expanduser()) if path else {}
     from_environment = _collect(os.environ, known)
-    key = _spelled(name)
+    key = _variable_name(name)
     if name not in from_file and key not in from_environment:
         named = sorted({*from_file, *map(str.lower, from_environment)})
         raise ValueError(
@@ -103,7 +103,7 @@ def _collect(environment: Mapping[str, str], known: set[str]) -> dict[str, dict[
     return found
 
 
-def _spelled(name: str) -> str:
+def _variable_name(name: str) -> str:
     return re.sub(r"\W", "_", name).upper()
 
 

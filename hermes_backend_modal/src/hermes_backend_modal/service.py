@@ -235,7 +235,7 @@ class Service:
                     await self.end_tagged(tags)
                 raise
 
-    async def tagged(self, tags: Mapping[str, str], *, app_id: str | None = None) -> AsyncIterator[Any]:
+    async def find_tagged(self, tags: Mapping[str, str], *, app_id: str | None = None) -> AsyncIterator[Any]:
         """Find the running sandboxes of an app that carry tags; of the options' app, if that is there, by default."""
         if app_id is None:
             try:
@@ -258,7 +258,7 @@ class Service:
 
     async def end_tagged(self, tags: Mapping[str, str], *, app_id: str | None = None) -> int:
         """End the sandboxes that carry tags, and return how many there were."""
-        found = [sandbox async for sandbox in self.tagged(tags, app_id=app_id)]
+        found = [sandbox async for sandbox in self.find_tagged(tags, app_id=app_id)]
         await asyncio.gather(*(self.end(sandbox) for sandbox in found))
         return len(found)
 

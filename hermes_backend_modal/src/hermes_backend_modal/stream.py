@@ -140,7 +140,7 @@ class ExecErrors:
         """Return the first line, of a longer one 64 KiB; None if the program ended before."""
         return await asyncio.shield(self._line)
 
-    async def said(self) -> str:
+    async def last_words(self) -> str:
         """Return the end of what was written, waiting a moment for the rest of it."""
         await asyncio.wait((self._task,), timeout=_LAST_WORDS)
         return self._said[-_KEPT:].decode(errors="replace")
@@ -248,7 +248,7 @@ class ExecStream:
         self.errors = ExecErrors(aiter(process.stderr))
         self._writer = ExecWriter(process.stdin)
         self._writer.on_abort(self._stop_reading)
-        self.stream = AgentStream(self._reader, self._writer, self.errors.said, where)
+        self.stream = AgentStream(self._reader, self._writer, self.errors.last_words, where)
 
     def _stop_reading(self) -> None:
         self._reader.reading.cancel()
