@@ -280,7 +280,7 @@ async def test_a_job_that_cannot_be_purged_keeps_nobody_from_purging_the_others(
         if job == "job-0" and purge:
             raise BackendError("no")
 
-    monkeypatch.setattr(backend, "_abandoned", abandoned)
+    monkeypatch.setattr(backend, "_find_abandoned", abandoned)
     monkeypatch.setattr(backend.api, "deregister", deregister)
     with pytest.raises(BackendError, match="no"):
         await backend.sweep()

@@ -9,7 +9,7 @@ import pytest
 from nomad_shapes import RECORDED
 
 from hermes_backend_nomad.failures import ContainerStartError, DriverConfigError, ImageError, NomadError, PlacementError
-from hermes_backend_nomad.reading import ending, misplaced, newest, why_not_running
+from hermes_backend_nomad.reading import ending, newest, placement_error, why_not_running
 
 _STOPPED, _RESCHEDULED, _OLDEST = RECORDED["allocations_after"]["body"]
 (_RUNNING,) = RECORDED["allocations"]["body"]
@@ -61,11 +61,11 @@ def test_one_that_was_preempted_names_the_one_that_took_its_place() -> None:
 
 
 def test_what_cannot_be_placed_is_told_by_the_evaluations_since_it_was_asked_for() -> None:
-    error = misplaced(_EVALUATIONS, "g", 233)
+    error = placement_error(_EVALUATIONS, "g", 233)
     assert isinstance(error, PlacementError)
     assert "Nomad cannot place g of job bad: too little cpu on 1 node(s) (1 looked at; there are dc1: 1)" in str(error)
-    assert misplaced(_EVALUATIONS, "g", 235) is None
-    assert misplaced(_EVALUATIONS, "another", 233) is None
+    assert placement_error(_EVALUATIONS, "g", 235) is None
+    assert placement_error(_EVALUATIONS, "another", 233) is None
 
 
 @pytest.mark.parametrize(
@@ -87,11 +87,11 @@ def test_what_cannot_be_placed_is_told_by_the_evaluations_since_it_was_asked_for
 def test_every_reason_not_to_place_is_said(metrics: dict[str, Any], said: str) -> None:
     evaluations = copy.deepcopy(_EVALUATIONS)
     evaluations[1]["FailedTGAllocs"]["g"] |= metrics
-    assert said in str(misplaced(evaluations, "g", 0))
+    assert said in str(placement_error(evaluations, "g", 0))
 
 
 def test_an_evaluation_that_failed_says_so() -> None:
     failed = {**_EVALUATIONS[0], "Status": "failed", "StatusDescription": "maximum attempts reached (5)"}
-    error = misplaced([failed], "g", 0)
+    error = placement_error([failed], "g", 0)
     assert isinstance(error, NomadError)
     assert "gave up scheduling job bad: maximum attempts reached (5)" in str(error)

@@ -206,7 +206,7 @@ async def test_what_an_agent_says_is_never_taken_for_the_engine_s_own_words() ->
     async with _stream(serve) as stream:
         wanted = b"firstOCI runtime exec failed: not at all and on"
         assert await asyncio.wait_for(stream.reader.readexactly(len(wanted)), 60) == wanted
-        assert await stream.said() == ""
+        assert await stream.last_words() == ""
 
 
 async def test_of_the_engine_s_own_words_the_end_is_kept() -> None:
@@ -220,7 +220,7 @@ async def test_of_the_engine_s_own_words_the_end_is_kept() -> None:
     async with _stream(serve) as stream:
         with pytest.raises(ConnectionAbortedError, match="no such program"):
             await asyncio.wait_for(stream.reader.readexactly(1), 60)
-        assert len(await stream.said()) <= 8192
+        assert len(await stream.last_words()) <= 8192
 
 
 async def test_a_connection_that_ends_with_its_allocation_says_what_became_of_that() -> None:

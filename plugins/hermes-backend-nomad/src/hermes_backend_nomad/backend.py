@@ -167,12 +167,12 @@ class NomadBackend(AgentBackend):
     async def _purge_old_jobs(self) -> None:
         async with self._first:
             if not self._is_swept:
-                for job in await self._abandoned(self.options.sandbox_job_id):
+                for job in await self._find_abandoned(self.options.sandbox_job_id):
                     _log.info("purging job %s, whose owner is dead", job)
                     await self.api.deregister(job, purge=True)
                 self._is_swept = True
 
-    async def _abandoned(self, prefix: str) -> list[str]:
+    async def _find_abandoned(self, prefix: str) -> list[str]:
         listed = await self.api.jobs(prefix)
         found = [str(job["ID"]) for job in listed if is_named(job["ID"], prefix)]
         jobs = await asyncio.gather(*(self.api.job(name) for name in found))
@@ -213,7 +213,7 @@ class NomadBackend(AgentBackend):
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
         """Find the jobs of any `sandbox_job_id` whose owners are dead, leases or not; returns the ids of the runs."""
-        found = await self._abandoned("")
+        found = await self._find_abandoned("")
         if remove:
             # One that cannot be ended keeps nobody from ending the others.
             ending = (self.api.deregister(job, purge=True) for job in found)

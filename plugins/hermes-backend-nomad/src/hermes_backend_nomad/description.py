@@ -83,7 +83,7 @@ def _resources(spec: SandboxSpec, options: NomadOptions) -> dict[str, int]:
 
 def _docker(spec: SandboxSpec, options: NomadOptions, *, slots: int, image: str) -> dict[str, Any]:
     return {
-        **_revealed(options.docker_config),
+        **_reveal(options.docker_config),
         "image": image,
         "entrypoint": ["/bin/sh", "-c", _KEEPER],
         "network_mode": "bridge" if spec.network == "full" else "none",
@@ -96,12 +96,12 @@ def _docker(spec: SandboxSpec, options: NomadOptions, *, slots: int, image: str)
     }
 
 
-def _revealed(value: Any) -> Any:
+def _reveal(value: Any) -> Any:
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     if isinstance(value, Mapping):
-        return {name: _revealed(item) for name, item in value.items()}
-    return [_revealed(item) for item in value] if isinstance(value, list) else value
+        return {name: _reveal(item) for name, item in value.items()}
+    return [_reveal(item) for item in value] if isinstance(value, list) else value
 
 
 def _raw() -> dict[str, Any]:

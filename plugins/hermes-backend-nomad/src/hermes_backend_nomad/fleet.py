@@ -16,7 +16,7 @@ from hermes_backend_nomad.failures import (
     NomadError,
     NomadUnreachableError,
 )
-from hermes_backend_nomad.reading import misplaced, newest, why_not_running
+from hermes_backend_nomad.reading import newest, placement_error, why_not_running
 from hermes_sandbox.protocol.cancellation import complete
 
 _FIRST_LOOK: Final = 0.05
@@ -206,7 +206,7 @@ class Fleet:
         for name, start in waiting:
             allocation = found[name]
             if allocation is None:
-                reason = misplaced(evaluations, name, start.since)
+                reason = placement_error(evaluations, name, start.since)
             elif allocation["ClientStatus"] == "running" and allocation["DesiredStatus"] == "run":
                 _settle(start.running, allocation)
                 continue

@@ -168,7 +168,7 @@ class NomadOptions(AgentOptions):
 
     @field_validator("docker_config")
     @classmethod
-    def _known_to_the_driver(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _check_driver_keys(cls, value: dict[str, Any]) -> dict[str, Any]:
         if unknown := sorted(set(value) - DOCKER_KEYS):
             raise ValueError(
                 f"Nomad's docker driver has no {', '.join(unknown)}: the container would be registered and never start"

@@ -25,14 +25,14 @@ def newest(allocations: Iterable[Mapping[str, Any]], group: str) -> Mapping[str,
     return max(of_group, key=lambda found: int(found["CreateIndex"]), default=None)
 
 
-def misplaced(evaluations: Iterable[Mapping[str, Any]], group: str, since: int) -> BackendError | None:
+def placement_error(evaluations: Iterable[Mapping[str, Any]], group: str, since: int) -> BackendError | None:
     """Return why a group cannot be placed, by the evaluations from index `since` on; None while none says so."""
     recent = sorted((found for found in evaluations if found["CreateIndex"] >= since), key=lambda e: e["CreateIndex"])
     for evaluation in reversed(recent):
         metrics = (evaluation.get("FailedTGAllocs") or {}).get(group)
         if metrics is not None:
             return PlacementError(
-                f"Nomad cannot place {group} of job {evaluation['JobID']}: {_exhausted(metrics)}",
+                f"Nomad cannot place {group} of job {evaluation['JobID']}: {_placement_reasons(metrics)}",
                 hint="lower the backend's options cpu and memory, stop other jobs, or add nodes; "
                 "`nomad node status` lists them",
             )
@@ -42,7 +42,7 @@ def misplaced(evaluations: Iterable[Mapping[str, Any]], group: str, since: int) 
     return None
 
 
-def _exhausted(metrics: Mapping[str, Any]) -> str:
+def _placement_reasons(metrics: Mapping[str, Any]) -> str:
     reasons = []
     for field, what in (
         ("DimensionExhausted", "too little {} on {} node(s)"),

@@ -56,7 +56,7 @@ class _Flow:
     def is_closing(self) -> bool:
         return False
 
-    async def opened(self) -> None:
+    async def await_open(self) -> None:
         if not self._open.is_set():
             await self._open.wait()
 
@@ -102,9 +102,9 @@ class ExecStream:
 
     def as_agent_stream(self, where: str = "") -> AgentStream:
         """Return it as what an agent's client takes; `where` follows "the agent" in messages."""
-        return AgentStream(self.reader, self, self.said, where)
+        return AgentStream(self.reader, self, self.last_words, where)
 
-    async def said(self) -> str:
+    async def last_words(self) -> str:
         """Return the end of what the program wrote to its standard error."""
         return bytes(self._runtime + self._said)[-_KEPT:].decode(errors="replace")
 
@@ -211,7 +211,7 @@ class ExecStream:
     async def _take_all(self) -> OSError | None:
         """Read frames to the end; return what broke the stream, None where the program has ended by itself."""
         while True:
-            await self._flow.opened()
+            await self._flow.await_open()
             message = await self._websocket.receive()
             if message.type is not aiohttp.WSMsgType.TEXT:
                 return await self._end_of(message)
@@ -243,11 +243,11 @@ class ExecStream:
         if self.exit_code == 0:
             return None
         if self.exit_code in _NO_PROGRAM:
-            said = (await self.said()).strip()
+            said = (await self.last_words()).strip()
             return ConnectionAbortedError(f"the image lacks the program (exit code {self.exit_code}): {said}")
         why = await self._explain()
         if self.exit_code is not None:
-            said = (await self.said()).strip()
+            said = (await self.last_words()).strip()
             told = "; ".join(part for part in (why, said) if part)
             return ConnectionAbortedError(f"it ended with exit code {self.exit_code}{told and f': {told}'}")
         reason = str(message.extra or "") if message.type is aiohttp.WSMsgType.CLOSE else str(message.data or "")
@@ -272,5 +272,5 @@ async def run(
     finally:
         stream.abort()
         await stream.wait_closed()
-    said = bytes(output).decode(errors="replace") + await stream.said()
+    said = bytes(output).decode(errors="replace") + await stream.last_words()
     return stream.exit_code, said.strip() or str(error or "")
