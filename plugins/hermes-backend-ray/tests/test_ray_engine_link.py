@@ -14,7 +14,7 @@ from hermes_backend_ray.engine_cluster import EngineCluster
 from hermes_backend_ray.engine_crew import Crew, WorkerGoneError
 from hermes_backend_ray.engine_link import WorkerLink
 from hermes_backend_ray.engine_options import EngineOptions
-from hermes_backend_ray.engine_wire import described, pack, pack_outcome, rebuilt, unpack
+from hermes_backend_ray.engine_wire import describe_error, pack, pack_outcome, rebuilt, unpack
 from hermes_backend_ray.engine_worker import Outbox, Playroom
 from hermes_backend_ray.nodes import Node
 from hermes_core.contracts.engine import EngineRun
@@ -153,7 +153,7 @@ async def test_an_error_that_must_stop_the_run_stays_fatal_and_names_the_worker(
     link, actor, _, _ = worker
     playing = asyncio.create_task(link.play(rollout))
     await begun(actor)
-    actor.tell("raised", "ro_1#1", described(ModelAuthError("401", hint="another key")))
+    actor.tell("raised", "ro_1#1", describe_error(ModelAuthError("401", hint="another key")))
     with pytest.raises(ModelAuthError, match=r"worker w1 on node n1: 401") as error:
         await playing
     assert (error.value.fatal, error.value.hint) == (True, "another key")
@@ -230,8 +230,8 @@ def test_an_error_of_a_class_that_only_the_worker_has_keeps_its_weight():
     class StrangeError(UserError):
         pass
 
-    assert type(rebuilt(described(StrangeError("odd")), "w1")) is UserError
-    assert not rebuilt(described(ValueError("odd")), "w1").fatal
+    assert type(rebuilt(describe_error(StrangeError("odd")), "w1")) is UserError
+    assert not rebuilt(describe_error(ValueError("odd")), "w1").fatal
 
 
 class Shelf(EngineCluster):
@@ -355,7 +355,7 @@ async def test_what_a_worker_cannot_close_is_told_when_all_have_ended(known):
     crew = crew_of(known, EngineOptions(workers=3))
     await crew.muster()
     first, second, third = (link.actor for link in crew.links)
-    first.ends = (False, described(BackendError("node n1 is down", hint="hermes-core sandboxes gc")))
+    first.ends = (False, describe_error(BackendError("node n1 is down", hint="hermes-core sandboxes gc")))
     second.is_dead = True
     with pytest.raises(BackendError) as caught:
         await crew.close()

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from hermes_backend_ray.backend import RayBackend
 from hermes_backend_ray.connection import stream_kind
-from hermes_backend_ray.failures import lost
+from hermes_backend_ray.failures import node_loss
 from hermes_backend_ray.link import RayLink
 from hermes_backend_ray.nodes import Node
 from hermes_backend_ray.options import RayOptions
@@ -292,7 +292,7 @@ def died(text):
 
     error = ActorDiedError()
     error.error_msg = text
-    return lost("Ray node ab12 (10.0.0.1)", error)
+    return node_loss("Ray node ab12 (10.0.0.1)", error)
 
 
 def test_an_actor_that_was_killed_for_memory_is_told_so():

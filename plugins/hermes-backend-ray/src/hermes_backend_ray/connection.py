@@ -99,7 +99,7 @@ def stream_kind(options: RayOptions) -> Stream:
     # The address alone does not tell: `auto` may mean one of Ray Client, and without one somebody else has connected.
     client = (options.address or "").startswith(CLIENT) or is_client()
     # What Ray encrypts shall not travel beside it in the clear.
-    return "calls" if client or _secured() else "socket"
+    return "calls" if client or _uses_tls() else "socket"
 
 
 def is_client() -> bool:
@@ -130,7 +130,7 @@ def _connect(options: RayOptions, *, by_client: bool) -> str:
             hint="set the option address (host:6379, auto, or local), or call ray.init first",
         )
     if address == "auto":
-        address = _found()
+        address = _find_address()
     if address.startswith(CLIENT):
         _require_client(address, by_client=by_client)
     if address != "local":
@@ -145,7 +145,7 @@ def _connect(options: RayOptions, *, by_client: bool) -> str:
                 include_dashboard=False if address == "local" else None,
             )
     except (RuntimeError, ConnectionError, ValueError, ImportError, OSError) as error:
-        raise _refused(address, error) from error
+        raise _connection_error(address, error) from error
     return address
 
 
@@ -166,7 +166,7 @@ def _no_client(what: str) -> SandboxRefusedError:
     )
 
 
-def _found() -> str:
+def _find_address() -> str:
     """Return the address that Ray means by `auto`, which it would try for minutes if nobody listens there any more."""
     from ray._private.services import get_ray_address_from_environment
 
@@ -175,7 +175,7 @@ def _found() -> str:
         if address != "local":
             split_address(address)
     except (ConnectionError, ValueError) as error:
-        raise _refused("auto", error) from error
+        raise _connection_error("auto", error) from error
     return address
 
 
@@ -184,14 +184,14 @@ def _quiet() -> Iterator[None]:
     """Keep Ray from complaining that a thread cannot handle signals: those are the caller's to handle."""
     logger = logging.getLogger("ray._private.worker")
 
-    def wanted(record: logging.LogRecord) -> bool:
+    def is_wanted(record: logging.LogRecord) -> bool:
         return "SIGTERM handler" not in record.getMessage()
 
-    logger.addFilter(wanted)
+    logger.addFilter(is_wanted)
     try:
         yield
     finally:
-        logger.removeFilter(wanted)
+        logger.removeFilter(is_wanted)
 
 
 def _knock(address: str, timeout: float) -> None:
@@ -199,7 +199,7 @@ def _knock(address: str, timeout: float) -> None:
     host, port = split_address(address)
     try:
         with socket.create_connection((host, port), timeout) as sock:
-            if not _secured() and not _speaks_grpc(sock):
+            if not _uses_tls() and not _speaks_grpc(sock):
                 raise BackendError(f"what listens on {address} is no Ray cluster", hint=_START)
     except socket.gaierror as error:
         raise BackendError(
@@ -219,7 +219,7 @@ def _knock(address: str, timeout: float) -> None:
         ) from error
 
 
-def _secured() -> bool:
+def _uses_tls() -> bool:
     return os.environ.get("RAY_USE_TLS", "0").lower() in {"1", "true"}
 
 
@@ -234,7 +234,7 @@ def _speaks_grpc(sock: socket.socket) -> bool:
     return answer[3] == _SETTINGS
 
 
-def _refused(address: str, error: Exception) -> BackendError:
+def _connection_error(address: str, error: Exception) -> BackendError:
     text = " ".join(str(error).split())[:600]
     if "ersion mismatch" in text:
         return SandboxRefusedError(
@@ -252,7 +252,7 @@ def _same(options: RayOptions) -> None:
     if wanted in {None, "auto", "local"} or wanted == found or found is None or str(wanted).startswith("ray://"):
         return
     (host, port), (there, its) = split_address(str(wanted)), split_address(found)
-    if port == its and _resolved(host) & (_resolved(there) | {"127.0.0.1", "::1"}):
+    if port == its and _addresses_of(host) & (_addresses_of(there) | {"127.0.0.1", "::1"}):
         return
     raise SandboxRefusedError(
         f"wanted the Ray cluster {wanted}, but this process is connected to {found}, and Ray allows one connection",
@@ -260,7 +260,7 @@ def _same(options: RayOptions) -> None:
     )
 
 
-def _resolved(host: str) -> set[str]:
+def _addresses_of(host: str) -> set[str]:
     with contextlib.suppress(OSError):
         return {str(ipaddress.ip_address(entry[4][0])) for entry in socket.getaddrinfo(host, None)}
     return {host}

@@ -13,7 +13,7 @@ from ray.exceptions import RayActorError, RayError
 
 from hermes_backend_ray.engine_cluster import EngineCluster
 from hermes_backend_ray.engine_code import loaded_code
-from hermes_backend_ray.engine_crew import Crew, WorkerGoneError, unplaced
+from hermes_backend_ray.engine_crew import Crew, WorkerGoneError, worker_not_started
 from hermes_backend_ray.engine_files import files_of
 from hermes_backend_ray.engine_link import WorkerLink
 from hermes_backend_ray.engine_options import EngineOptions
@@ -93,11 +93,11 @@ class RayEngine:
 
     async def refusals(self, tasks: Sequence[Task]) -> Mapping[str, HermesError]:
         """Ask every worker, as a rollout may come to any: its backend, and the files that tasks name."""
-        run = self._opened()
+        run = self._require_run()
         files = await files_of(tasks, run.registry)
         asked = {task.id: (_without_files(task), files.get(task.id, {})) for task in tasks}
         asked = {id_: (task, named) for id_, (task, named) in asked.items() if task.sandbox or named}
-        answers = await asyncio.gather(*(self._refused(link, asked) for link in self._crew.live))
+        answers = await asyncio.gather(*(self._find_refusals(link, asked) for link in self._crew.live))
         refused = {id_: error for answer in answers for id_, error in answer.items()}
         self._examined = {id_: pair for id_, pair in asked.items() if id_ not in refused}
         return refused
@@ -123,35 +123,35 @@ class RayEngine:
 
     async def _start(self, name: str, node: Node | None) -> WorkerLink:
         """Start one worker: the process, its plugins and their code, then the model and the backend."""
-        run = self._opened()
+        run = self._require_run()
         actor = self._cluster.actor(node, self._options.actor_options())
         link = WorkerLink(actor, {"name": "ray", "worker": name}, slots=self._slots, run=run, options=self._options)
         try:
             place = _require(
-                await self._asked(actor.hello.remote(_plugins(run.registry), self._folder())), f"worker {name}"
+                await self._await_answer(actor.hello.remote(_plugins(run.registry), self._folder())), f"worker {name}"
             )
             link.place |= {"node": place["node"], "pid": place["pid"]}
             _require_equal(self._code, place["code"], _place_name(link.place))
             opened = actor.open.remote(orders(run, _config(run.config)), self._tasks, run.api_key)
-            room = _require(await self._asked(opened), _place_name(link.place))
+            room = _require(await self._await_answer(opened), _place_name(link.place))
             link.slots = link.slots if room is None else max(1, min(link.slots, room))
             # It may replace another: what that one could play, it must be able to.
-            _raise_first(await self._refused(link, self._examined))
+            _raise_first(await self._find_refusals(link, self._examined))
         except BaseException:
             link.kill()
             raise
         return link
 
-    async def _refused(
+    async def _find_refusals(
         self, link: WorkerLink, asked: Mapping[str, tuple[Task, Mapping[str, str]]]
     ) -> dict[str, HermesError]:
         if not asked:
             return {}
         where = _place_name(link.place)
-        found = _require(await self._asked(link.actor.examine.remote(pack(asked))), where)
+        found = _require(await self._await_answer(link.actor.examine.remote(pack(asked))), where)
         return {id_: rebuilt(error, where) for id_, error in found.items()}
 
-    def _opened(self) -> EngineRun:
+    def _require_run(self) -> EngineRun:
         if self._run is None:
             raise RuntimeError("the engine was not opened")
         return self._run
@@ -160,13 +160,13 @@ class RayEngine:
         """Return the directory that relative paths are relative to; Ray brings its own where it is told to."""
         return None if "working_dir" in self._options.runtime_env else str(Path.cwd())
 
-    async def _asked(self, answer: Any) -> Answer:
+    async def _await_answer(self, answer: Any) -> Answer:
         try:
             async with asyncio.timeout(self._options.start_timeout):
                 found: Answer = await answer
                 return found
         except TimeoutError as error:
-            raise unplaced(self._options, "the cluster has no room for it, or its node is slow") from error
+            raise worker_not_started(self._options, "the cluster has no room for it, or its node is slow") from error
         except RayActorError as error:
             text = " ".join(str(error).split())[-600:]
             raise WorkerGoneError(
@@ -174,7 +174,7 @@ class RayEngine:
                 hint="its node's log says more (ray logs); the package must be installed there: hermes-backend-ray",
             ) from error
         except RayError as error:
-            raise unplaced(self._options, " ".join(str(error).split())[-600:]) from error
+            raise worker_not_started(self._options, " ".join(str(error).split())[-600:]) from error
 
 
 def _require(answer: Answer, where: str) -> Any:

@@ -30,7 +30,7 @@ def loaded_code(plugins: Iterable[PluginRecord]) -> dict[str, str]:
     for record in plugins:
         if record.state is PluginState.LOADED and record.found.distribution != CORE:
             own = [] if record.found.path is None else [_digest([("", Path(record.found.path))])]
-            code = _combined([*own, _digest_of(set(_modules(record)), digests)])
+            code = _combine([*own, _digest_of(set(_modules(record)), digests)])
             found[record.id] = f"{record.found.version} (code {code})".lstrip()
     return found
 
@@ -50,7 +50,7 @@ def _digest_of(modules: Iterable[str], known: dict[str, str]) -> str:
     for name, origin in packages.items():
         if name not in known:
             known[name] = _digest(_files(name, origin))
-    return _combined(known[name] for name in sorted(packages))
+    return _combine(known[name] for name in sorted(packages))
 
 
 def _package(module: str) -> Iterator[tuple[str, Path]]:
@@ -78,8 +78,8 @@ def _files(name: str, origin: Path) -> Iterator[tuple[str, Path]]:
 def _digest(files: Iterable[tuple[str, Path]]) -> str:
     """Return a digest of files by the names they have on every machine."""
     parts = (f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for name, path in files if path.is_file())
-    return _combined(parts)
+    return _combine(parts)
 
 
-def _combined(parts: Iterable[str]) -> str:
+def _combine(parts: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:_SHOWN]

@@ -104,7 +104,7 @@ class Crew:
         troubles = [end for end in ends if isinstance(end, Exception)]
         if troubles:
             hints = (getattr(error, "hint", None) for error in troubles)
-            told = "; ".join(map(_said, troubles[:_TOLD]))
+            told = "; ".join(map(_message_of, troubles[:_TOLD]))
             more = f"; and {len(troubles) - _TOLD} more" if len(troubles) > _TOLD else ""
             raise BackendError(f"{told}{more}", hint=next((hint for hint in hints if hint), None))
 
@@ -157,7 +157,7 @@ class Crew:
             async with asyncio.timeout(self._options.lost_after):
                 return await self._missing()
         except Exception as error:  # noqa: BLE001 - Ray's code, and the run must not wait for workers for ever
-            note = f"the cluster cannot be asked for its nodes: {_said(error)}"
+            note = f"the cluster cannot be asked for its nodes: {_message_of(error)}"
             if note not in self.notes:
                 self.notes.append(note)
             return []
@@ -177,7 +177,7 @@ class Crew:
             self._failed[where] += 1
             pause = min(_LONGEST_PAUSE, 2.0 ** self._failed[where])
             self._not_before[where] = asyncio.get_running_loop().time() + pause
-            self.notes.append(f"a worker could not be replaced: {_said(error)}")
+            self.notes.append(f"a worker could not be replaced: {_message_of(error)}")
             return
         self._failed[where] = 0
         link.listen(self._on_loss)
@@ -201,11 +201,11 @@ class Crew:
             self._changed.notify_all()
 
 
-def _said(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     return error.message if isinstance(error, HermesError) else f"{type(error).__name__}: {error}"
 
 
-def unplaced(options: EngineOptions, reason: str) -> BackendError:
+def worker_not_started(options: EngineOptions, reason: str) -> BackendError:
     """Return the error for a worker that did not come to play in time."""
     needs = ", ".join(f"{amount:g} {name}" for name, amount in options.needs.items()) or "nothing"
     return BackendError(

@@ -59,16 +59,16 @@ class WorkerLink:
     async def play(self, rollout: RolloutSpec) -> RolloutOutcome:
         """Have an attempt played; raises `EngineLostError` when it is lost with the worker."""
         key = key_of(rollout.rollout_id, rollout.attempt)
-        payload = self._packed(rollout)
+        payload = self._pack(rollout)
         future: asyncio.Future[News] = asyncio.get_running_loop().create_future()
         self._pending[key] = future
         if self.loss is not None:
             self._fail(future)
         try:
-            await self._sent(self.actor.begin.remote(key, payload))
+            await self._send(self.actor.begin.remote(key, payload))
             kind, _, content = await asyncio.shield(future)
         except asyncio.CancelledError:
-            await to_completion(self._cancelled(key, future))
+            await to_completion(self._cancel(key, future))
             raise
         finally:
             self._pending.pop(key, None)
@@ -80,11 +80,11 @@ class WorkerLink:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
         try:
-            return await self._ended() if self.loss is None else None
+            return await self._close_worker() if self.loss is None else None
         finally:
             self.kill()
 
-    async def _ended(self) -> HermesError | None:
+    async def _close_worker(self) -> HermesError | None:
         try:
             async with asyncio.timeout(self._options.cancel_timeout):
                 is_well, value = await self.actor.close.remote()
@@ -112,7 +112,7 @@ class WorkerLink:
             with contextlib.suppress(RayError, ValueError):
                 ray.kill(self.actor, no_restart=True)
 
-    def _packed(self, rollout: RolloutSpec) -> bytes:
+    def _pack(self, rollout: RolloutSpec) -> bytes:
         placed = dataclasses.replace(rollout, provenance={**rollout.provenance, "engine": self.place})
         try:
             return pack(placed)
@@ -120,7 +120,7 @@ class WorkerLink:
             text = f"task {rollout.task.id!r} cannot be sent to a worker: {type(error).__name__}: {error}"
             raise TaskError(text) from error
 
-    async def _sent(self, answer: Awaitable[Any]) -> None:
+    async def _send(self, answer: Awaitable[Any]) -> None:
         try:
             # Not `wait_for`: until Python 3.12 it swallows a cancellation that comes together with the answer.
             async with asyncio.timeout(self._options.lost_after):
@@ -128,9 +128,9 @@ class WorkerLink:
         except (RayError, TimeoutError) as error:
             self.lose(_reason(error))
 
-    async def _cancelled(self, key: str, future: asyncio.Future[News]) -> None:
+    async def _cancel(self, key: str, future: asyncio.Future[News]) -> None:
         if not future.done():
-            await self._sent(self.actor.cancel.remote(key))
+            await self._send(self.actor.cancel.remote(key))
             await asyncio.wait({future}, timeout=self._options.cancel_timeout)
         if not future.done() or future.exception() is not None:
             self.unconfirmed += 1
@@ -139,12 +139,12 @@ class WorkerLink:
         if kind == "raised":
             raise rebuilt(content, self._name())
         if kind == "cancelled":
-            raise self._lost("it ended the rollout by itself")
+            raise self._loss_error("it ended the rollout by itself")
         self.played += 1
         try:
             outcome: RolloutOutcome = unpack(content)
         except Exception as error:  # unpickling runs code of whatever object it meets
-            raise self._lost(f"its answer cannot be read: {type(error).__name__}: {error}") from error
+            raise self._loss_error(f"its answer cannot be read: {type(error).__name__}: {error}") from error
         return outcome
 
     async def _listen(self) -> None:
@@ -186,9 +186,9 @@ class WorkerLink:
 
     def _fail(self, future: asyncio.Future[News]) -> None:
         if not future.done():
-            future.set_exception(self._lost(self.loss or ""))
+            future.set_exception(self._loss_error(self.loss or ""))
 
-    def _lost(self, reason: str) -> EngineLostError:
+    def _loss_error(self, reason: str) -> EngineLostError:
         return EngineLostError(f"{self._name()} was lost: {reason}", place=self.place)
 
     def _name(self) -> str:

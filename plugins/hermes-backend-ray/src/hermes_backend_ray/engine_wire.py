@@ -16,7 +16,7 @@ Kind = Literal["turn", "event", "note", "done", "raised", "cancelled"]
 News = tuple[Kind, str, Any]
 """One thing that a worker tells: what it is, whose (a rollout, a hook, a key), and what more there is to it."""
 Answer = tuple[bool, Any]
-"""Whether a call went well; its value, or the error as `described` gives it."""
+"""Whether a call went well; its value, or the error as `describe_error` gives it."""
 FIELDS: Final = ("type", "message", "hint", "fatal")
 
 
@@ -43,7 +43,7 @@ def key_of(rollout_id: str, attempt: int) -> str:
     return f"{rollout_id}#{attempt}"
 
 
-def described(error: BaseException) -> dict[str, Any]:
+def describe_error(error: BaseException) -> dict[str, Any]:
     """Describe an error in plain values, because an exception's class need not survive pickling."""
     if isinstance(error, HermesError):
         return dict(zip(FIELDS, (type(error).__name__, error.message, error.hint, error.fatal), strict=True))

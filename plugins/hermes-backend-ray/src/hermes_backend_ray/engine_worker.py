@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from hermes_backend_ray.engine_code import loaded_code
 from hermes_backend_ray.engine_files import Files, difference, files_of
-from hermes_backend_ray.engine_wire import Answer, News, described, pack, pack_outcome, unpack
+from hermes_backend_ray.engine_wire import Answer, News, describe_error, pack, pack_outcome, unpack
 from hermes_core.contracts.engine import EngineRun
 from hermes_core.contracts.errors import TaskError
 from hermes_core.contracts.rollout import RolloutOutcome
@@ -78,12 +78,12 @@ class Playroom:
     async def examine(self, registry: Registry, tasks: Mapping[str, tuple[Task, Files]]) -> dict[str, dict[str, Any]]:
         """Return what keeps tasks from being played here: the backend of this node, or files that are otherwise."""
         refused = await self._engine.refusals([task for task, _ in tasks.values()])
-        found = {id_: described(error) for id_, error in refused.items()}
+        found = {id_: describe_error(error) for id_, error in refused.items()}
         theirs = await files_of((task for task, files in tasks.values() if files), registry)
         for id_, (_, files) in tasks.items():
             if id_ not in found and (words := difference(files, theirs.get(id_, {}))) is not None:
                 hint = "put it there at the same path, or name it by an absolute one"
-                found[id_] = described(TaskError(words, hint=hint))
+                found[id_] = describe_error(TaskError(words, hint=hint))
         return found
 
     async def begin(self, key: str, rollout: bytes) -> None:
@@ -92,11 +92,11 @@ class Playroom:
             spec = unpack(rollout)
         except Exception as error:  # noqa: BLE001 - unpickling runs code of whatever object it meets
             text = f"the task cannot be read here: {type(error).__name__}: {error}"
-            self._outbox.put("raised", key, described(TaskError(text)))
+            self._outbox.put("raised", key, describe_error(TaskError(text)))
             return
         task = asyncio.create_task(self._engine.play(spec))
         self._playing[key] = task
-        task.add_done_callback(partial(self._ended, key))
+        task.add_done_callback(partial(self._report_end, key))
 
     async def cancel(self, key: str) -> None:
         """Cancel a rollout; it is told when its sandbox is closed."""
@@ -112,12 +112,12 @@ class Playroom:
         await asyncio.gather(*left, return_exceptions=True)
         await self._engine.aclose()
 
-    def _ended(self, key: str, task: asyncio.Task[RolloutOutcome]) -> None:
+    def _report_end(self, key: str, task: asyncio.Task[RolloutOutcome]) -> None:
         self._playing.pop(key, None)
         if task.cancelled():
             self._outbox.put("cancelled", key, None)
         elif (error := task.exception()) is not None:
-            self._outbox.put("raised", key, described(error))
+            self._outbox.put("raised", key, describe_error(error))
         else:
             self._outbox.put("done", key, pack_outcome(task.result()))
 
@@ -195,7 +195,7 @@ class RolloutWorker:
         try:
             return True, await self._inside(work)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the run that must be told
-            return False, described(error)
+            return False, describe_error(error)
 
     async def _inside(self, work: Coroutine[Any, Any, T]) -> T:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))

@@ -12,7 +12,7 @@ _GUESSES: Final = "Some common causes"
 """What follows is the same whatever has happened."""
 
 
-def lost(name: str, error: Exception) -> SandboxLostError:
+def node_loss(name: str, error: Exception) -> SandboxLostError:
     """Return the error for an actor of the node `name` that did not answer a call."""
     from ray.exceptions import ActorUnavailableError, NodeDiedError
 

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
-from hermes_backend_ray.failures import lost
+from hermes_backend_ray.failures import node_loss
 from hermes_backend_ray.nodes import Node, shortage
 from hermes_backend_ray.options import RayOptions
 from hermes_backend_ray.shipping import actor_class
@@ -44,7 +44,7 @@ class HostActor:
                 await host.call("run", "exit 0", b"", 10.0)
         except TimeoutError as error:
             await asyncio.to_thread(_kill, actor)
-            why = await asyncio.to_thread(shortage, node, options.wanted())
+            why = await asyncio.to_thread(shortage, node, options.host_needs())
             raise BackendError(
                 f"{node.name} did not start a host actor within {options.actor_timeout:g} s: {why}",
                 hint="`ray status` shows what is in use; free some of it, or lower num_cpus, memory_mb or resources",
@@ -93,7 +93,7 @@ class HostActor:
     def fail(self, error: Exception) -> SandboxLostError:
         """Give the actor up, tell everybody, and return why."""
         if self.lost is None:
-            self.lost = SandboxLostError("it was closed") if self._leaving else lost(self.node.name, error)
+            self.lost = SandboxLostError("it was closed") if self._leaving else node_loss(self.node.name, error)
             told, self._told = self._told, []
             for callback in told:
                 callback(self.lost)

@@ -56,8 +56,8 @@ class Hosts:
         tried: set[str] = set()
         problem: SandboxLostError | None = None
         while True:
-            nodes = await asyncio.to_thread(fit_nodes, self._options.wanted())
-            left = [node for node in self._allowed(nodes) if node.id not in tried]
+            nodes = await asyncio.to_thread(fit_nodes, self._options.host_needs())
+            left = [node for node in self._usable_nodes(nodes) if node.id not in tried]
             if not left:
                 raise problem or BackendError("no node of the Ray cluster is left", hint="`ray status`")
             node = min(left, key=lambda node: self._places[node.id, False])
@@ -67,7 +67,7 @@ class Hosts:
                 tried.add(node.id)
                 problem = error
 
-    def _allowed(self, nodes: list[Node]) -> list[Node]:
+    def _usable_nodes(self, nodes: list[Node]) -> list[Node]:
         """Return the nodes in use, once they are as many as may be."""
         used = [node for node in nodes if self._places[node.id, False]]
         return used if len(used) >= self._options.pool.max_hosts else nodes

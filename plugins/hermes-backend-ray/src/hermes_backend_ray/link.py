@@ -55,7 +55,7 @@ class RayProgram:
     async def _diagnose(self) -> str:
         try:
             async with asyncio.timeout(_SLACK):
-                said: bytes = await self._host.call("said", self._number)
+                said: bytes = await self._host.call("last_words", self._number)
         except (BackendError, TimeoutError) as error:
             return str(error)
         return said.decode(errors="replace")
@@ -96,14 +96,14 @@ class RayLink:
         self._transports: list[Abortable] = []
         self._closed = False
         self._leave = leave
-        host.on_loss(self._lost)
+        host.on_loss(self._abort_transports)
 
     @property
     def alive(self) -> bool:
         """Whether it can be used, as far as is known."""
         return not self._closed and self.host.lost is None
 
-    def _lost(self, _error: SandboxLostError) -> None:
+    def _abort_transports(self, _error: SandboxLostError) -> None:
         # A node that has gone without a word closes no connection.
         for transport in self._transports:
             _abort(transport)
@@ -141,7 +141,7 @@ class RayLink:
                 hint="is the node overloaded? `ray status`, and `top` there",
             ) from error
         try:
-            stream = await self._connected(number, port, token) if token else CallStream(self.host, number).stream
+            stream = await self._connect(number, port, token) if token else CallStream(self.host, number).stream
         except BaseException:
             with contextlib.suppress(BackendError, TimeoutError):
                 async with asyncio.timeout(_SLACK):
@@ -154,7 +154,7 @@ class RayLink:
             stream.writer.transport.abort()
         return program
 
-    async def _connected(self, number: int, port: int, token: bytes) -> AgentStream:
+    async def _connect(self, number: int, port: int, token: bytes) -> AgentStream:
         address = (self.host.node.address, port)
         sock = None
         try:
@@ -177,7 +177,7 @@ class RayLink:
         if self._closed:
             return
         self._closed = True
-        self.host.forget(self._lost)
+        self.host.forget(self._abort_transports)
         try:
             await asyncio.gather(*(program.end() for program in self._programs))
         finally:

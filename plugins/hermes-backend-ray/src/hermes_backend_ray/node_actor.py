@@ -203,7 +203,7 @@ class NodeActor:
         except TimeoutError:
             return None
 
-    async def said(self, number: int) -> bytes:
+    async def last_words(self, number: int) -> bytes:
         """Return what a program wrote to its standard error, after its end or one second."""
         program = self._programs[number]
         await asyncio.wait((program.listening,), timeout=1.0)

@@ -77,7 +77,7 @@ def fit_nodes(wanted: Mapping[str, float]) -> list[Node]:
     fit = [node for node in nodes if not node.lacks(wanted)]
     if not fit:
         raise BackendError(
-            f"no node of the Ray cluster has {described(wanted) or 'anything'}: {_inventory(nodes, wanted)}",
+            f"no node of the Ray cluster has {describe(wanted) or 'anything'}: {_inventory(nodes, wanted)}",
             hint="`ray start --address=… --resources='{…}'` starts one; or change num_cpus, memory_mb, resources",
         )
     return fit
@@ -94,7 +94,7 @@ def still_missing(machine: str, why: str, until: float) -> BackendError:
     )
 
 
-def described(wanted: Mapping[str, float]) -> str:
+def describe(wanted: Mapping[str, float]) -> str:
     """Return resources as people write them."""
     return ", ".join(
         f"{amount / (1 << 20):g} MB of memory" if name == "memory" else f"{amount:g} {name}"
@@ -109,18 +109,18 @@ def shortage(node: Node, wanted: Mapping[str, float]) -> str:
     free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]  # Ray types it not
     short = {name: amount for name, amount in wanted.items() if free.get(name, 0.0) < amount}
     if short:
-        return f"the whole cluster has {described({name: free.get(name, 0.0) for name in short})} free"
+        return f"the whole cluster has {describe({name: free.get(name, 0.0) for name in short})} free"
     if wanted:
-        return f"it waits for {described(wanted)}, of which {node.name} has {_owned(node, wanted)} in all, now in use"
+        return f"it waits for {describe(wanted)}, of which {node.name} has {_total_of(node, wanted)} in all, now in use"
     return "no worker process has been started in time; the node may be overloaded"
 
 
-def _owned(node: Node, names: Iterable[str]) -> str:
-    return described({name: node.resources.get(name, 0.0) for name in names}) or "nothing"
+def _total_of(node: Node, names: Iterable[str]) -> str:
+    return describe({name: node.resources.get(name, 0.0) for name in names}) or "nothing"
 
 
 def _inventory(nodes: list[Node], wanted: Mapping[str, float]) -> str:
     if not nodes:
         return "no node is alive"
-    told = [f"{node.name} has {_owned(node, node.lacks(wanted))}" for node in nodes[:_MANY]]
+    told = [f"{node.name} has {_total_of(node, node.lacks(wanted))}" for node in nodes[:_MANY]]
     return "; ".join(told) + (f"; and {len(nodes) - _MANY} more" if len(nodes) > _MANY else "")

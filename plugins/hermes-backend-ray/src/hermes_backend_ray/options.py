@@ -59,7 +59,7 @@ class RayOptions(MachineOptions):
             split_address(str(value))
         return value
 
-    def wanted(self) -> dict[str, float]:
+    def host_needs(self) -> dict[str, float]:
         """Return what a host actor takes of its node, by Ray's names."""
         wanted = dict(self.resources)
         if self.num_cpus:
