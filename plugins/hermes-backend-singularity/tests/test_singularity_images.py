@@ -193,7 +193,7 @@ from hermes_backend_singularity.backend import SingularityBackend, SingularityOp
 async def main():
     options = json.loads(sys.argv[1])
     backend = SingularityBackend(SingularityOptions(**options))
-    program = await backend._found()
+    program = await backend._find_program()
     image = await backend.images.ready(sys.argv[2], program)
     print(image.path, flush=True)
     sys.stdin.read()

@@ -284,7 +284,7 @@ async def test_a_sandbox_that_cannot_be_swept_keeps_nobody_from_sweeping_the_oth
         if handle["is"] == "stuck":
             raise BackendError("no")
 
-    monkeypatch.setattr("hermes_backend_singularity.backend.abandoned", lambda _: leases)
+    monkeypatch.setattr("hermes_backend_singularity.backend.orphans", lambda _: leases)
     monkeypatch.setattr(backend, "reclaim", reclaim)
     with pytest.raises(BackendError, match="no"):
         await backend.sweep()

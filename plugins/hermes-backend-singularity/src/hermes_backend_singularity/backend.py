@@ -13,7 +13,7 @@ from hermes_backend_singularity.describing import describe
 from hermes_backend_singularity.host import InstanceHost, make_directory
 from hermes_backend_singularity.images import Images
 from hermes_backend_singularity.launching import as_root
-from hermes_backend_singularity.marks import PREFIX, abandoned, end_marked, forget_instance, instance_name, write_lease
+from hermes_backend_singularity.marks import PREFIX, end_marked, forget_instance, instance_name, orphans, write_lease
 from hermes_backend_singularity.options import SingularityOptions
 from hermes_backend_singularity.plugin import APPTAINER, SINGULARITY
 from hermes_backend_singularity.program import Program
@@ -98,7 +98,7 @@ class SingularityBackend(AgentBackend):
 
     async def create(self, spec: SandboxSpec, sandbox_id: str) -> SandboxHost:
         """Have the image, and make the directory and the control group; the instance is started with the agent."""
-        program = await self._found()
+        program = await self._find_program()
         image = await self.images.ready(spec.image or self.options.image, program)
         limits = self._plan(spec, sandbox_id)
         paths = self._group_paths(limits, sandbox_id)
@@ -140,7 +140,7 @@ class SingularityBackend(AgentBackend):
             await delete_tree(root)
             raise
 
-    async def _found(self) -> Program:
+    async def _find_program(self) -> Program:
         if self._program is None:
             program = Program.find(self.options.program, os.environ)
             self._version = await asyncio.to_thread(program.version)
@@ -162,7 +162,7 @@ class SingularityBackend(AgentBackend):
         if groups:
             await Group(groups).remove()
         with contextlib.suppress(SandboxRefusedError):  # the program has gone; its instance is dead all the same
-            await self._forget(await self._found(), sandbox_id)
+            await self._forget(await self._find_program(), sandbox_id)
         await delete_tree(root)
 
     async def _forget(self, program: Program, sandbox_id: str) -> None:
@@ -175,7 +175,7 @@ class SingularityBackend(AgentBackend):
 
     async def sweep(self, *, remove: bool = True) -> list[str]:
         """Find the directories of dead owners; each holds a copy of its lease."""
-        found = await asyncio.to_thread(abandoned, self.options.scratch_dir)
+        found = await asyncio.to_thread(orphans, self.options.scratch_dir)
         if remove:
             # One that cannot be removed keeps nobody from removing the others.
             removing = (self.reclaim(lease.handle) for lease in found)

@@ -59,7 +59,7 @@ class Images:
             return Image(name, source.path, "")
         digest = await asyncio.to_thread(self._digest, source, program)
         key = key_of(source.text, digest, self._options.cache_format, *self._options.build_options)
-        cached = await asyncio.to_thread(self._cached, source, key, program)
+        cached = await asyncio.to_thread(self._bring_image, source, key, program)
         replaced, self._held[key] = self._held.get(key), cached
         if replaced is not None:
             replaced.release()
@@ -79,7 +79,7 @@ class Images:
             self._digests[state] = source.digest()
         return self._digests[state]
 
-    def _cached(self, source: Source, key: str, program: Program) -> Cached:
+    def _bring_image(self, source: Source, key: str, program: Program) -> Cached:
         options = self._options
         seconds = options.build_timeout if source.kind == "definition" else options.pull_timeout
         anew = options.pull == "always" and source.kind == "registry"

@@ -81,7 +81,7 @@ class Instance:
                 os.close(parent)
             raise InstanceError("the first process of an instance cannot be killed", hint="see `ps axf`")
         if parent is not None:
-            await _gone(parent, _TIDY)
+            await _await_exit(parent, _TIDY)
 
 
 def _number_in(pid_file: Path) -> int:
@@ -90,7 +90,7 @@ def _number_in(pid_file: Path) -> int:
     return number
 
 
-async def _gone(pidfd: int, seconds: float) -> None:
+async def _await_exit(pidfd: int, seconds: float) -> None:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_reader(pidfd, ended.set)

@@ -32,7 +32,7 @@ def write_lease(root: Path, lease: Lease) -> None:
     partial.replace(root / _LEASE)
 
 
-def abandoned(parent: Path) -> list[Lease]:
+def orphans(parent: Path) -> list[Lease]:
     """Return the leases of this user's sandboxes in a directory whose owners are known to be dead."""
     found = []
     for root in parent.glob(f"{PREFIX}*"):

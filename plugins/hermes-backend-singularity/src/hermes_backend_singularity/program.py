@@ -72,12 +72,12 @@ class Program:
                 hint="install Apptainer (https://apptainer.org/docs/admin/latest/installation.html; "
                 "`scripts/setup_apptainer.sh DIR` needs no root), or set the backend's option program",
             )
-        kept = _taken(environment, _HANDED_ON, _OF_ITS_OWN)
+        kept = _pick_variables(environment, _HANDED_ON, _OF_ITS_OWN)
         folder = str(Path(path).absolute().parent)
         return cls(
             Path(path).absolute(),
             {**kept, "PATH": f"{folder}:{ENVIRONMENT['PATH']}", "LANG": "C.UTF-8"},
-            _taken(environment, _FOR_BUILDS, _OF_ITS_OWN_FOR_BUILDS),
+            _pick_variables(environment, _FOR_BUILDS, _OF_ITS_OWN_FOR_BUILDS),
         )
 
     @property
@@ -101,7 +101,7 @@ class Program:
         return run([str(self.path), *arguments], seconds=seconds, environment={**self.environment, **(marks or {})})
 
 
-def _taken(environment: Mapping[str, str], names: Sequence[str], of_its_own: Sequence[str]) -> dict[str, str]:
+def _pick_variables(environment: Mapping[str, str], names: Sequence[str], of_its_own: Sequence[str]) -> dict[str, str]:
     own = [f"{prefix}_{name}" for prefix in ("APPTAINER", "SINGULARITY") for name in of_its_own]
     return {name: environment[name] for name in (*names, *own) if name in environment}
 

@@ -115,12 +115,12 @@ def _digest_of_archive(path: Path) -> str:
 
 def _digest_of_definition(path: Path) -> str:
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    copied = [state for name in _copied(text) for state in _states(path.parent / name)]
+    copied = [state for name in _copy_sources(text) for state in _states(path.parent / name)]
     whole = "\n".join([str(path.parent), text, *copied])
     return hashlib.sha256(whole.encode(errors="surrogateescape")).hexdigest()
 
 
-def _copied(text: str) -> Iterator[str]:
+def _copy_sources(text: str) -> Iterator[str]:
     """Yield what the section %files takes from this machine."""
     inside = False
     for line in text.splitlines():
