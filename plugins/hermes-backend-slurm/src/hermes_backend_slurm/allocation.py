@@ -64,7 +64,7 @@ class Allocation:
         """
         lease = await AllocationLease.ask(slurm, options, only=only, time=time or options.time)
         try:
-            job_id, nodes = await lease.granted(options.queue_timeout)
+            job_id, nodes = await lease.await_grant(options.queue_timeout)
             return cls(slurm, job_id, await _names(slurm, nodes), lease)
         except BaseException as error:
             await complete(lease.give_up(error))
@@ -158,7 +158,7 @@ class AllocationLease:
         """Whether salloc has ended, and the job with it."""
         return self._process.returncode is not None
 
-    async def granted(self, seconds: float) -> tuple[str, str]:
+    async def await_grant(self, seconds: float) -> tuple[str, str]:
         """Wait for the nodes; returns the job and its node list in Slurm's notation."""
         assert self._process.stdout is not None
         try:
@@ -177,7 +177,7 @@ class AllocationLease:
         try:
             while not (await asyncio.wait((reading,), timeout=_LOOK_AGAIN))[0]:
                 try:
-                    job, _, reason, _ = await self._queued()
+                    job, _, reason, _ = await self._queue_entry()
                 except BackendError:
                     continue  # a controller that restarts: salloc waits for it, too
                 refuse_for_ever(job, reason)
@@ -188,7 +188,7 @@ class AllocationLease:
             await asyncio.wait((self._reading,))
         return reading.result().decode()
 
-    async def _queued(self) -> tuple[str, str, str, str]:
+    async def _queue_entry(self) -> tuple[str, str, str, str]:
         rows = await self._slurm.ask(
             "the queue cannot be read", "squeue", "-h", f"--name={self.name}", "-o", "%i|%T|%r|%S"
         )
@@ -198,7 +198,7 @@ class AllocationLease:
     async def _late(self, seconds: float) -> BackendError:
         found = "; salloc says: " + tail(self.said)
         with contextlib.suppress(BackendError):
-            job, state, reason, start = await self._queued()
+            job, state, reason, start = await self._queue_entry()
             if job:
                 found = f": job {job} is {state} ({reason})"
                 found += "" if start in {"", "N/A"} else f", expected to start at {start}"
