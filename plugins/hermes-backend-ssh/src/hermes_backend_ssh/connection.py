@@ -94,7 +94,7 @@ class SshConnection:
         except TimeoutError as error:
             raise SandboxLostError(f"{self._options.name} did not finish within {timeout:g} s") from error
         except (SSHException, OSError, EOFError) as error:
-            raise self._gone(error) from error
+            raise self._loss_error(error) from error
         finally:
             with contextlib.suppress(SSHException, OSError, EOFError):
                 channel.close()
@@ -111,10 +111,10 @@ class SshConnection:
                 hint="raise MaxSessions in its sshd_config",
             ) from error
         except (SSHException, OSError, EOFError) as error:
-            raise self._gone(error) from error
+            raise self._loss_error(error) from error
         return channel
 
-    def _gone(self, error: Exception) -> SandboxLostError:
+    def _loss_error(self, error: Exception) -> SandboxLostError:
         return SandboxLostError(f"the connection to {self._options.name} is lost: {reason(error)}")
 
     async def start(self, command: str) -> ChannelProgram:
@@ -123,7 +123,7 @@ class SshConnection:
         reader, writer = open_stream(channel)
 
         async def diagnose() -> str:
-            return (await self._work(_said, channel)).decode(errors="replace")
+            return (await self._work(_read_stderr, channel)).decode(errors="replace")
 
         return ChannelProgram(channel, AgentStream(reader, writer, diagnose), self._work)
 
@@ -145,7 +145,7 @@ def _drain(receive: Callable[[int], bytes], channel: Channel, end: float) -> byt
         pieces.append(piece)
 
 
-def _said(channel: Channel) -> bytes:
+def _read_stderr(channel: Channel) -> bytes:
     # What it complained about arrives before its end does; without an end, what is there by now.
     channel.status_event.wait(1.0)
     return channel.recv_stderr(_SAID) if channel.recv_stderr_ready() else b""

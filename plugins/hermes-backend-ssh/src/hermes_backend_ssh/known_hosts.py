@@ -61,7 +61,7 @@ def check_host_key(file: Path, host: str, port: int, key: PKey, policy: HostKeyP
     if any(line.key == text for line in plain):
         return
     if plain:
-        raise _changed(file, host, port, key, plain)
+        raise _key_change(file, host, port, key, plain)
     if policy == "accept-new":
         _add(file, name, key)
         return
@@ -71,7 +71,7 @@ def check_host_key(file: Path, host: str, port: int, key: PKey, policy: HostKeyP
     )
 
 
-def _changed(file: Path, host: str, port: int, key: PKey, lines: list[_Line]) -> SandboxRefusedError:
+def _key_change(file: Path, host: str, port: int, key: PKey, lines: list[_Line]) -> SandboxRefusedError:
     same = [line for line in lines if line.kind == key.get_name()] or lines
     places = ", ".join(f"{file}:{line.number} ({line.kind})" for line in same)
     name = host_name(host, port)

@@ -157,9 +157,9 @@ def _authenticate(transport: Transport, login: Login, options: SshOptions) -> No
             # What lets everybody in does so now; everything else says what it wants instead.
             _attempt(offered, partial(transport.auth_none, login.user))
     except (SSHException, OSError, EOFError) as error:
-        raise _denied(login, tried, offered, f" ({reason(error)})") from error
+        raise _login_refusal(login, tried, offered, f" ({reason(error)})") from error
     if not transport.is_authenticated():
-        raise _denied(login, tried, offered, "")
+        raise _login_refusal(login, tried, offered, "")
     if options.keepalive:
         transport.set_keepalive(options.keepalive)
 
@@ -176,7 +176,7 @@ def _attempt(offered: list[str], login: Callable[[], list[str]]) -> bool:
     return False
 
 
-def _denied(login: Login, tried: list[str], offered: list[str], why: str) -> SandboxRefusedError:
+def _login_refusal(login: Login, tried: list[str], offered: list[str], why: str) -> SandboxRefusedError:
     said = f"; it accepts {', '.join(offered)}" if offered else ""
     attempts = ", ".join(tried) or "nothing: no key, no ssh-agent, no password"
     public = login.key.with_name(login.key.name + ".pub") if login.key is not None else "KEY.pub"

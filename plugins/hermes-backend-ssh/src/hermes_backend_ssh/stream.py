@@ -119,7 +119,7 @@ class ChannelTransport(asyncio.Transport):
 
     def _deliver(self, data: bytes) -> None:
         if not data:
-            self._ended()
+            self._end_connection()
             return
         if not self._closing:
             self._protocol.data_received(data)
@@ -128,7 +128,7 @@ class ChannelTransport(asyncio.Transport):
         else:
             self._held += 1
 
-    def _ended(self) -> None:
+    def _end_connection(self) -> None:
         if self._lost:
             return
         self._lost = True
@@ -146,7 +146,7 @@ class ChannelTransport(asyncio.Transport):
                     self._channel.shutdown_write()
             except Exception:  # noqa: BLE001 - whatever paramiko raises here, the channel takes nothing any more
                 more = False
-                self._post(self._ended)
+                self._post(self._end_connection)
 
     def _gather(self) -> tuple[memoryview, bool]:
         """Wait for bytes and take all that have been written meanwhile; False when the end comes after them."""
@@ -168,9 +168,9 @@ class ChannelTransport(asyncio.Transport):
             data = data[sent:]
             self._sent += sent
             if self._full and self.get_write_buffer_size() < _LOW:
-                self._post(self._drained)
+                self._post(self._resume_writing)
 
-    def _drained(self) -> None:
+    def _resume_writing(self) -> None:
         if self._full and self.get_write_buffer_size() < _LOW:
             self._full = False
             self._protocol.resume_writing()
