@@ -251,22 +251,22 @@ def test_failures_and_slow_starts_halve_the_starts_at_a_time_and_good_ones_bring
     rate = CreationRate(8, load=lambda: 0.0)
     assert rate.allowed == 8
     for _ in range(5):
-        rate.failed()
+        rate.note_failure()
     assert rate.allowed == 1
     for _ in range(3):
-        rate.succeeded(1.0)
+        rate.note_success(1.0)
     assert rate.allowed == 4
-    rate.succeeded(9.0)
+    rate.note_success(9.0)
     assert rate.allowed == 2
     for _ in range(20):
-        rate.succeeded(1.0)
+        rate.note_success(1.0)
     assert rate.allowed == 8
 
 
 def test_an_engine_that_is_always_slow_is_not_blamed():
     rate = CreationRate(4, load=lambda: 0.0)
     for _ in range(9):
-        rate.succeeded(60.0)
+        rate.note_success(60.0)
     assert rate.allowed == 4
 
 
@@ -282,10 +282,10 @@ def test_pauses_double_with_jitter_up_to_a_limit():
     backoff = Backoff(random.Random(1))
     pauses = []
     for _ in range(12):
-        backoff.failed(100.0)
+        backoff.begin_pause(100.0)
         pauses.append(backoff.until - 100.0)
     bounds = [min(30.0, 0.25 * 2**n) for n in range(12)]
     assert all(bound / 2 <= pause <= bound for pause, bound in zip(pauses, bounds, strict=True))
     assert len({pause / bound for pause, bound in zip(pauses, bounds, strict=True)}) > 6
-    backoff.succeeded()
+    backoff.reset()
     assert (backoff.failures, backoff.until) == (0, 0.0)

@@ -16,7 +16,7 @@ from hermes_pool.backend_options import PoolBackendOptions
 from hermes_pool.errors import SlotUnavailableError
 from hermes_pool.members import Member
 from hermes_pool.plugin import POOL
-from hermes_pool.reporting import too_late, unprepared
+from hermes_pool.reporting import member_not_ready, too_late
 from hermes_pool.statistics import PoolStats
 from hermes_pool.turnstile import Ticket, Turnstile
 from hermes_sandbox import AgentBackend, SandboxHost
@@ -153,7 +153,7 @@ class PoolBackend(AgentBackend):
         self._tickets[sandbox_id] = ticket
         pool.deadlines[sandbox_id] = deadline
         try:
-            prepared = await self._prepared(ticket.member, spec, deadline)
+            prepared = await self._prepare_member(ticket.member, spec, deadline)
             return await super()._make(prepared, sandbox_id)
         except BaseException:
             self._give_back(sandbox_id)
@@ -161,7 +161,7 @@ class PoolBackend(AgentBackend):
         finally:
             del pool.deadlines[sandbox_id]
 
-    async def _prepared(self, member: Member, spec: SandboxSpec, deadline: float) -> SandboxSpec:
+    async def _prepare_member(self, member: Member, spec: SandboxSpec, deadline: float) -> SandboxSpec:
         """Let the member get what it needs; where there are others, half of the time is left for those."""
         member.backend.lease_with(self.leases)
         now = asyncio.get_running_loop().time()
@@ -170,7 +170,7 @@ class PoolBackend(AgentBackend):
             async with asyncio.timeout(max(0.01, seconds)):
                 return await member.backend.prepare(spec)
         except TimeoutError as error:
-            raise unprepared(member.label, seconds) from error
+            raise member_not_ready(member.label, seconds) from error
 
     def _give_back(self, sandbox_id: str) -> None:
         ticket = self._tickets.pop(sandbox_id, None)
@@ -255,7 +255,7 @@ class PoolBackend(AgentBackend):
     async def aclose(self) -> None:
         """Refuse those who wait, close every sandbox that is still open, then the members with their places."""
         with contextlib.ExitStack() as closed:
-            closed.enter_context(self._turnstile.closed())
+            closed.enter_context(self._turnstile.refuse_all())
             for member in self.members:
                 closed.enter_context(member.pool.refuse_all())
             sandboxes = await asyncio.gather(super().aclose(), return_exceptions=True)

@@ -46,7 +46,7 @@ class CreationRate:
         limit = self._limit / 2 if self._load() > _CROWDED else self._limit
         return max(1, int(limit))
 
-    def succeeded(self, seconds: float) -> None:
+    def note_success(self, seconds: float) -> None:
         """Take note of a start that worked and of how long it took."""
         usual = seconds if self._usual is None else self._usual
         if seconds > max(_NEGLIGIBLE, _SLOW * usual):
@@ -56,7 +56,7 @@ class CreationRate:
         share = _FASTEST if seconds < usual else _SLOWER
         self._usual = usual + share * (seconds - usual)
 
-    def failed(self) -> None:
+    def note_failure(self) -> None:
         """Take note of a start that failed."""
         self._shrink()
 
@@ -72,13 +72,13 @@ class Backoff:
         self.failures = 0
         self.until = 0.0
 
-    def failed(self, now: float) -> None:
+    def begin_pause(self, now: float) -> None:
         """Begin a pause."""
         self.failures += 1
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (self.failures - 1))
         self.until = now + longest * self._chance.uniform(0.5, 1.0)
 
-    def succeeded(self) -> None:
+    def reset(self) -> None:
         """Forget the failures."""
         self.failures = 0
         self.until = 0.0

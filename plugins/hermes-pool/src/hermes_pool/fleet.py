@@ -14,7 +14,7 @@ from hermes_pool.creation import Backoff, CreationRate
 from hermes_pool.kinds import Kind, Kinds, Waiter
 from hermes_pool.options import OptionNames, PoolOptions
 from hermes_pool.pooled_host import HostState, PooledHost
-from hermes_pool.reporting import gave_up, is_final, is_late, retold, said, start_given_up
+from hermes_pool.reporting import gave_up, is_final, is_late, message_of, retold, start_given_up
 
 _TICK: Final = 0.5
 """Seconds between two looks at all hosts, at most."""
@@ -92,7 +92,7 @@ class Fleet:
         return self._closings > 0
 
     @contextlib.contextmanager
-    def closed(self) -> Iterator[None]:
+    def refuse_all(self) -> Iterator[None]:
         """Refuse those who wait, and whoever comes within the block."""
         self._closings += 1
         try:
@@ -109,14 +109,14 @@ class Fleet:
             BackendError: Hosts could not be ended, now or earlier.
         """
         # Cancelled, it keeps what it has not ended: for the next call, or for those who still have slots.
-        with self.closed():
+        with self.refuse_all():
             for task in list(self._tasks):
                 if task.get_name() != "end":
                     task.cancel()
-            await self._settled(give_up={"create"})
+            await self._await_tasks(give_up={"create"})
             for host in self.hosts:
                 self._end(host)
-            await self._settled()
+            await self._await_tasks()
             self.kinds.clear()
             self.latest = None
             if self._timer is not None:
@@ -129,7 +129,7 @@ class Fleet:
                 hint="hermes-core sandboxes gc --all removes what is left once this process has ended",
             )
 
-    async def _settled(self, *, give_up: Collection[str] = ()) -> None:
+    async def _await_tasks(self, *, give_up: Collection[str] = ()) -> None:
         """Wait for what is under way; tasks of the names in `give_up` for a while only, in case they go on for ever."""
         while self._tasks:
             done, _ = await asyncio.wait(list(self._tasks), timeout=REMOVING if give_up else None)
@@ -237,14 +237,14 @@ class Fleet:
         except Exception as error:  # noqa: BLE001 - the backend's code: whatever it raises, those who wait are told
             self._withdraw(kind, host)
             if host.given_up is None:
-                self._failed(kind, error, loop.time())
+                self._note_failure(kind, error, loop.time())
         else:
             if host.given_up is not None:
-                await self._ended(host)
+                await self._end_host(host)
                 return
             self.counts["created"] += 1
-            self.rate.succeeded(loop.time() - began)
-            kind.backoff.succeeded()
+            self.rate.note_success(loop.time() - began)
+            kind.backoff.reset()
             kind.failure = None
             host.idle_since = host.asked_at = loop.time()
             host.state = HostState.READY
@@ -278,13 +278,13 @@ class Fleet:
         host.state = HostState.CLOSING
         if host.starting is not None:
             host.starting.cancel()
-        self._failed(self.kinds[host.key], start_given_up(self.name, now - host.began, self._names), now)
+        self._note_failure(self.kinds[host.key], start_given_up(self.name, now - host.began, self._names), now)
 
-    def _failed(self, kind: Kind, error: BaseException, now: float) -> None:
+    def _note_failure(self, kind: Kind, error: BaseException, now: float) -> None:
         self.counts["failed"] += 1
-        self.last_failure = said(error)
-        self.rate.failed()
-        kind.backoff.failed(now)
+        self.last_failure = message_of(error)
+        self.rate.note_failure()
+        kind.backoff.begin_pause(now)
         kind.failure = error
         if kind.has_ready:
             return  # the config works: who waits has a slot when one is given back
@@ -296,13 +296,13 @@ class Fleet:
     def _end(self, host: PooledHost) -> None:
         if host.state is not HostState.CLOSING:
             host.state = HostState.CLOSING
-            self._spawn(self._ended(host), "end")
+            self._spawn(self._end_host(host), "end")
 
-    async def _ended(self, host: PooledHost) -> None:
+    async def _end_host(self, host: PooledHost) -> None:
         try:
             await host.end()
         except Exception as error:  # noqa: BLE001 - the backend's code; told by `aclose`
-            self._left.append(said(error))
+            self._left.append(message_of(error))
         kind = self.kinds.get(host.key)
         if kind is not None and host in kind.hosts:
             kind.hosts.remove(host)

@@ -61,7 +61,7 @@ class PoolOptions(BaseModel):
     """After how many failed starts in a row those who wait are told why, where no host of their kind works."""
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_order(self) -> Self:
         if self.min_hosts > self.max_hosts:
             raise ValueError(f"min_hosts is {self.min_hosts}, more than max_hosts, which is {self.max_hosts}")
         return self

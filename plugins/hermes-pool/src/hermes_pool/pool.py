@@ -104,7 +104,7 @@ class SlotPool:
             del kind.waiting[waiter]
             raise too_many(self.stats(), self._names)
         fleet.grow()
-        return await self._waited(loop, kind, waiter)
+        return await self._await_seat(loop, kind, waiter)
 
     def _waiter(self, loop: asyncio.AbstractEventLoop, make_host: MakeHost, slots: int, request: SlotRequest) -> Waiter:
         return Waiter(
@@ -117,7 +117,7 @@ class SlotPool:
             future=loop.create_future(),
         )
 
-    async def _waited(self, loop: asyncio.AbstractEventLoop, kind: Kind, waiter: Waiter) -> Seat:
+    async def _await_seat(self, loop: asyncio.AbstractEventLoop, kind: Kind, waiter: Waiter) -> Seat:
         seconds, future = self.time_left(waiter.request), waiter.future
         try:
             while not future.done():
@@ -190,7 +190,7 @@ class SlotPool:
 
     def refuse_all(self) -> contextlib.AbstractContextManager[None]:
         """Refuse those who wait, and whoever comes within the block."""
-        return self._fleet.closed()
+        return self._fleet.refuse_all()
 
     async def aclose(self) -> None:
         """Refuse those who wait, end every host, used or not; safe to call twice, and the pool is new afterwards.
@@ -213,10 +213,10 @@ class SlotPool:
                 if rollout_id is not None:
                     self._holders[rollout_id] += 1
                 self._moved = now
-                waiter.future.set_result(host.seat(rollout_id, self._released))
+                waiter.future.set_result(host.seat(rollout_id, self._take_back))
                 self._waits.add(now - waiter.since)
 
-    def _released(self, seat: PoolSeat) -> None:
+    def _take_back(self, seat: PoolSeat) -> None:
         host = seat.owner
         self._moved = asyncio.get_running_loop().time()
         host.seats.pop(seat.number, None)

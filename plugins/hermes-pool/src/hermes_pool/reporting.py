@@ -14,7 +14,7 @@ _PLAIN: Final = OptionNames()
 _FEWER: Final = "run fewer rollouts at once (max_concurrent)"
 
 
-def said(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Return an error's message without its hint."""
     if isinstance(error, HermesError):
         return error.message
@@ -33,7 +33,7 @@ def retold(error: BaseException) -> BaseException:
     try:
         told = copy.copy(error)
     except TypeError:  # it cannot be made again from its text
-        told = BackendError(said(error))
+        told = BackendError(message_of(error))
     told.__cause__ = error
     return told
 
@@ -43,14 +43,14 @@ def gave_up(name: str, failures: int, error: BaseException) -> BackendError:
     how_often = "the start of one failed" if failures == 1 else f"{failures} starts in a row have failed, the last"
     kind = HostStartTimeoutError if isinstance(error, HostStartTimeoutError) else BackendError
     told = kind(
-        f"pool {name!r} has no host of this kind: {how_often} with: {said(error)}",
+        f"pool {name!r} has no host of this kind: {how_often} with: {message_of(error)}",
         hint=getattr(error, "hint", None) or "the backend's own words say what failed; hermes-core doctor checks it",
     )
     told.__cause__ = error
     return told
 
 
-def unprepared(label: str, seconds: float) -> BackendError:
+def member_not_ready(label: str, seconds: float) -> BackendError:
     """Return what is wrong with a member that does not get ready, as one whose allocation is not granted."""
     return BackendError(
         f"member {label} was not ready for a sandbox within {seconds:.3g} s",
@@ -89,7 +89,7 @@ def too_late(
     what: str = "the last start of a host failed",
 ) -> SlotUnavailableError:
     """Return what somebody is told who waits in a queue that does not move."""
-    why = "" if failure is None else f"; {what}: {said(failure)}"
+    why = "" if failure is None else f"; {what}: {message_of(failure)}"
     message = f"no slot of pool {stats.name!r} was given out or back within {timeout:g} s: {stats.summary()}{why}"
     return SlotUnavailableError(message, stats, hint=_next_step(stats, failure, names))
 

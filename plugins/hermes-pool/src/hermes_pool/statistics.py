@@ -60,7 +60,7 @@ class PoolStats:
         )
 
 
-def combined(name: str, pools: Sequence[PoolStats], *, waiting: int) -> PoolStats:
+def combine(name: str, pools: Sequence[PoolStats], *, waiting: int) -> PoolStats:
     """Return the numbers of several pools as of one, but for the waits; `waiting` is how many wait for any."""
     hosts: Counter[str] = Counter()
     for pool in pools:

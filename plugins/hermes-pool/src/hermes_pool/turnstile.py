@@ -13,7 +13,7 @@ from hermes_core.contracts.errors import BackendError
 from hermes_pool.members import Member
 from hermes_pool.options import PoolOptions
 from hermes_pool.reporting import too_late, too_many
-from hermes_pool.statistics import PoolStats, Waits, combined
+from hermes_pool.statistics import PoolStats, Waits, combine
 
 _LOOK: Final = 0.5
 """Seconds between two looks for room that nobody has given back: a host may be well again."""
@@ -63,8 +63,8 @@ class Turnstile:
             BackendError: The pool is being closed.
         """
         if self._closing:
-            raise self._closed()
-        member = self._held(rollout_id)
+            raise self._closing_error()
+        member = self._member_of(rollout_id)
         if member is not None:
             return self._ticket(member, rollout_id)
         loop = asyncio.get_running_loop()
@@ -99,19 +99,19 @@ class Turnstile:
         return future.result()
 
     @contextlib.contextmanager
-    def closed(self) -> Iterator[None]:
+    def refuse_all(self) -> Iterator[None]:
         """Refuse those who wait, and whoever comes within the block."""
         self._closing = True
         waiting, self._waiting = self._waiting, OrderedDict()
         for future in waiting:
             if not future.done():
-                future.set_exception(self._closed())
+                future.set_exception(self._closing_error())
         try:
             yield
         finally:
             self._closing = False
 
-    def _closed(self) -> BackendError:
+    def _closing_error(self) -> BackendError:
         return BackendError(f"pool {self._name!r} is being closed")
 
     def look(self) -> None:
@@ -153,7 +153,7 @@ class Turnstile:
 
     def stats(self) -> PoolStats:
         """Return the numbers of all members together; the waits are those for room on any of them."""
-        stats = combined(self._name, [member.pool.stats() for member in self._members], waiting=len(self._waiting))
+        stats = combine(self._name, [member.pool.stats() for member in self._members], waiting=len(self._waiting))
         return dataclasses.replace(stats, waits=self._waits.summary())
 
     def _ticket(self, member: Member, rollout_id: str | None) -> Ticket:
@@ -163,7 +163,7 @@ class Turnstile:
             self._holders[rollout_id, member] += 1
         return Ticket(self, member, rollout_id)
 
-    def _held(self, rollout_id: str | None) -> Member | None:
+    def _member_of(self, rollout_id: str | None) -> Member | None:
         if rollout_id is None:
             return None
         return next((member for member in self._members if self._holders[rollout_id, member]), None)
